@@ -1,0 +1,51 @@
+# The project's tasks; `make help` lists them.
+
+# A Python of the supported versions that can make virtual environments; `make setup PYTHON=…` names another.
+SUPPORTED = import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
+PYTHON ?= $(or $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	$$python -c '$(SUPPORTED)' 2>/dev/null && { echo $$python; break; }; done),$(error \
+	dtsweep needs Python 3.11 to 3.13 with venv (Debian, Ubuntu: apt install python3-venv; beside an older python3: apt install python3.11-venv)))
+
+# Tests on real data are skipped, saying so, where this folder is not.
+DATA := $(abspath $(wildcard ../shared/data))
+ifneq ($(DATA),)
+export DTSWEEP_TEST_DATA ?= $(DATA)
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help setup sweep test check format bench clean
+
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+setup: .venv/stamp ## Make .venv with everything in it, at the tested versions
+
+.venv/stamp: pyproject.toml constraints.txt
+	@echo 'Setting up .venv: a few minutes the first time' >&2
+	@.venv/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev,notebook]' -c constraints.txt
+	@touch $@
+
+sweep: setup ## Run the first sweep (sweeps/batchsize.py) and print its frontier
+	.venv/bin/python -m dtsweep sweeps/batchsize.py
+
+test: setup ## Run all tests, the ones with Ray too
+	.venv/bin/python -m pytest
+
+check: setup ## Format, lint, types and the fast tests
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+	.venv/bin/python -m pytest -q -m 'not ray and not gpu'
+
+format: setup ## Format the code and mend what the linter can
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+bench: setup ## Measure the overhead per trial and the fidelity of the timed loop (benchmarks/)
+	.venv/bin/python benchmarks/overhead.py
+	.venv/bin/python benchmarks/fidelity.py
+
+clean: ## Remove .venv and caches; results/ stays
+	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +

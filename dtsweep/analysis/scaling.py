@@ -1,0 +1,73 @@
+"""What more workers, or more nodes, bring: speed-up and efficiency against the smallest world of a group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from dtsweep.analysis.launches import over_launches, setting_columns
+from dtsweep.errors import SweepError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SIZES = {"worker": "workers", "node": "hosts"}
+_BATCH_SHAPE = ["workers", "micro_batch", "accumulation"]
+_MEASURED = ["launches", "samples_per_s", "speed_up", "efficiency"]
+
+
+def scaling(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker") -> pd.DataFrame:
+    """Compare the throughput of larger worlds with the smallest one of their group.
+
+    A group has points that are equal in all fields but workers, micro_batch and accumulation, and were
+    measured in one environment; per node also in the workers on each node. `weak`: equal micro_batch and
+    accumulation. `strong`: equal global_batch, where the fastest micro_batch × accumulation of a size stands
+    for it; a point without global_batch (an asynchronous mode) is in no strong group.
+
+    Args:
+        frame: one row per trial, as `dtsweep.load` gives it.
+        per: what a world is counted in: workers, or nodes (`hosts`).
+
+    Returns:
+        One row per group and size, smallest first: `group` (number), `kind`, the settings, `base` (the
+        smallest size of the group), `speed_up` = throughput ÷ that of the base, `efficiency` = speed_up ÷
+        (size ÷ base). Groups of one size give no row.
+
+    Raises:
+        SweepError: `per` is neither.
+    """
+    if per not in _SIZES:
+        raise SweepError(f"scaling per {per!r} is not known; use per='worker' or per='node'")
+    points = over_launches(frame).dropna(subset=["samples_per_s", _SIZES[per]])
+    same = [c for c in setting_columns(points) if c not in _BATCH_SHAPE] + ["env_id"]
+    if per == "node":
+        points["workers_per_node"] = points["workers"] / points["hosts"]
+        same.append("workers_per_node")
+    return _speed_ups(points, same=same, size=_SIZES[per])
+
+
+def _speed_ups(points: pd.DataFrame, *, same: list[str], size: str) -> pd.DataFrame:
+    import pandas as pd
+
+    weak = _grouped(points, kind="weak", keys=[*same, "micro_batch", "accumulation"], size=size)
+    batched = points.dropna(subset=["global_batch"])
+    strong = _grouped(batched, kind="strong", keys=[*same, "global_batch"], size=size)
+    strong["group"] += weak["group"].nunique()
+    shown = ["group", "kind", "point_id", *same, "hosts", *_BATCH_SHAPE, "global_batch", "base", *_MEASURED]
+    return pd.concat([weak, strong], ignore_index=True)[list(dict.fromkeys(shown))]
+
+
+def _grouped(points: pd.DataFrame, *, kind: str, keys: list[str], size: str) -> pd.DataFrame:
+    """Rows of one kind: the fastest point of each size, for groups of several sizes."""
+    fastest = points.sort_values("samples_per_s", ascending=False).drop_duplicates([*keys, size])
+    rows = fastest.sort_values(size).assign(kind=kind)
+    several = rows.groupby(keys, dropna=False)[size].transform("nunique") > 1
+    rows = rows[several]
+    groups = rows.groupby(keys, dropna=False)
+    speed_up = rows["samples_per_s"] / groups["samples_per_s"].transform("first")
+    base = groups[size].transform("first")
+    return rows.assign(
+        group=groups.ngroup(),
+        base=base,
+        speed_up=speed_up,
+        efficiency=speed_up / (rows[size] / base).astype("float64"),
+    ).sort_values(["group", size])

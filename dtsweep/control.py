@@ -1,0 +1,67 @@
+"""The control measurement: one point under torchrun, without Ray, giving the same row."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import distributed
+
+from dtsweep.axes import Candidate, parse_setting
+from dtsweep.errors import SweepError
+from dtsweep.measure.machine import facts
+from dtsweep.order import Order, order_of
+from dtsweep.record import trial_row
+from dtsweep.sweep import Sweep
+from dtsweep.sweepfile import read_sweep
+from dtsweep.sync import MODES
+from dtsweep.worker import Team, attempt
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one point under torchrun; rank 0 prints its row as JSON. Returns the exit code."""
+    try:
+        if "RANK" not in os.environ or not arguments:
+            raise SweepError(
+                "run it as: torchrun --nproc-per-node N -m dtsweep.worker SWEEP.py workers=N [axis=value …]"
+            )
+        settings = dict(parse_setting(text) for text in arguments[1:])
+        sweep, found = read_sweep(arguments[0], settings)
+        order = _only_order(sweep, found, workers=int(os.environ["WORLD_SIZE"]))
+    except SweepError as error:
+        print(f"dtsweep: {error}", file=sys.stderr)  # noqa: T201  # this is a command
+        return 2
+    gpus = torch.cuda.is_available() and sweep.resources.gpus_per_worker != 0
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if gpus else torch.device("cpu")
+    torch.set_num_threads(sweep.resources.cpus_per_worker)
+    os.environ.update(sweep.resources.environment)
+    distributed.init_process_group("nccl" if gpus else "gloo")
+    team = Team(rank=distributed.get_rank(), device=device, workload=sweep.workload)
+    gc.collect()
+    gc.freeze()
+    outcome = {**attempt(team, order), "facts": facts(device)}
+    outcomes: list[Any] = [None] * distributed.get_world_size()
+    distributed.gather_object(outcome, outcomes if team.rank == 0 else None)
+    if team.rank == 0:
+        row = trial_row(sweep, order, dict(enumerate(outcomes)))
+        print(json.dumps(row, default=str))  # noqa: T201  # this is a command
+    distributed.destroy_process_group()
+    return 0 if outcome["status"] == "ok" else 1
+
+
+def _only_order(sweep: Sweep, found: Sequence[Candidate], *, workers: int) -> Order:
+    """Take the first point that can be measured; where axes have several values, those are the first ones."""
+    possible = [candidate.point for candidate in found if candidate.reason is None]
+    if not possible:
+        raise SweepError(f"no point to measure: {found[0].reason}")
+    point = possible[0]
+    if point.workers != workers:
+        raise SweepError(f"workers={point.workers}, but torchrun started {workers}; say workers={workers}")
+    if MODES[point.sync].needs_ray:
+        raise SweepError(f"{point.sync} needs Ray; use python -m dtsweep, or another sync here")
+    return order_of(sweep, point)

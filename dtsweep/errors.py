@@ -1,0 +1,60 @@
+"""What a user did that can't be measured, said in one line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SweepError(Exception):
+    """A sweep file, an option or a set of results that can't be used; the command exits with 2.
+
+    The message is one line for the user: what was given, what is allowed, the next step.
+    """
+
+    def __init__(self, message: str, *, word: str | None = None) -> None:
+        """Keep `word`, by which the reader of a sweep file finds the line to name."""
+        super().__init__(" ".join(message.split()))
+        self.word = word
+
+
+class StorageError(Exception):
+    """Results can't be written or read; the command exits with 5 and keeps what was stored."""
+
+
+def nearest(given: str, allowed: Iterable[str]) -> str | None:
+    """Find the allowed word that was probably meant.
+
+    >>> nearest("DPP", ["ddp", "local_sgd"]), nearest("accum", ["accumulation"])
+    ('ddp', 'accumulation')
+    """
+    names = list(allowed)
+    if near := difflib.get_close_matches(given, names, n=1):
+        return near[0]
+    lower = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(given.lower(), lower, n=1)
+    near = near or [name for name in lower if given and name.startswith(given.lower())]
+    return lower[near[0]] if near else None
+
+
+def did_you_mean(given: str, allowed: Iterable[str]) -> str:
+    """Name the nearest allowed word, or all of them where none is near.
+
+    >>> did_you_mean("micro_bacth", ["workers", "micro_batch"])
+    "did you mean 'micro_batch'?"
+    >>> did_you_mean("x", ["ddp", "local_sgd"])
+    'allowed: ddp, local_sgd'
+    """
+    names = list(allowed)
+    near = nearest(given, names)
+    return f"did you mean {near!r}?" if near else f"allowed: {', '.join(names)}"
+
+
+def shown(value: object) -> str:
+    """Show a value in a message: its repr in one line, cut where it gets long.
+
+    >>> shown("ddp"), len(shown(list(range(1000))))
+    ("'ddp'", 60)
+    """
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -1,0 +1,135 @@
+"""The place where results lie: each file there appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from dtsweep.errors import StorageError, SweepError, did_you_mean
+
+_S3_OPTIONS = ("endpoint_override", "region", "scheme")
+
+
+class Folder:
+    """A folder on this machine or in an object store."""
+
+    def __init__(self, where: str | Path) -> None:
+        """Open it without touching it; `where` is a path or a URI such as s3://bucket/folder."""
+        self.shown = re.sub(r"//[^/@]*@", "//", str(where))
+        """`where` without credentials, for messages."""
+        self._files, self._root = _file_system(str(where), self.shown)
+
+    def names(self, table: str) -> list[str]:
+        """List the Parquet files of a table; none where the folder does not exist."""
+        with self._storage("read"):
+            found = self._files.get_file_info(pafs.FileSelector(self._path(table), allow_not_found=True))
+        return sorted(info.base_name for info in found if info.base_name.endswith(".parquet"))
+
+    def read(self, table: str, name: str) -> bytes:
+        """Read a whole file.
+
+        Raises:
+            FileNotFoundError: It is gone.
+        """
+        with self._storage("read"):
+            try:
+                with self._files.open_input_file(self._path(table, name)) as file:
+                    return bytes(file.read())
+            except FileNotFoundError as error:
+                gone = error
+        raise gone
+
+    def write(self, table: str, name: str, data: bytes) -> None:
+        """Write a whole file: a reader sees all of it or nothing, after a power cut too."""
+        with self._storage("write"):
+            path = self._path(table, name)
+            if isinstance(self._files, pafs.LocalFileSystem):
+                _write_local(Path(path), data)
+            else:
+                with self._files.open_output_stream(path) as file:
+                    file.write(data)
+
+    def delete(self, table: str, name: str) -> None:
+        """Delete a file; one that is gone already is none of our concern."""
+        with self._storage("write"):
+            try:
+                self._files.delete_file(self._path(table, name))
+            except FileNotFoundError:
+                return
+
+    def _path(self, *parts: str) -> str:
+        return "/".join((self._root, *parts))
+
+    @contextmanager
+    def _storage(self, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(
+                f"can't {verb} results in {self.shown}: {' '.join(str(error).split())}; "
+                "put that right and run the same command again"
+            ) from error
+
+
+def _write_local(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # DuckDB and Polars read every *.parquet, hidden ones too.
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _file_system(where: str, shown: str) -> tuple[Any, str]:
+    if "://" not in where:
+        return pafs.LocalFileSystem(), str(Path(where).expanduser().absolute())
+    try:
+        if where.startswith("s3://"):
+            return _s3(where)
+        files, root = pafs.FileSystem.from_uri(where)
+    except (pa.ArrowException, ValueError) as error:
+        reason = str(error).replace(where, shown)
+        raise SweepError(f"results {shown!r} can't be opened: {reason}; give a folder or s3://…, gs://…") from None
+    except OSError as error:
+        raise StorageError(f"results {shown!r} can't be opened: {error}") from error
+    return files, root.rstrip("/")
+
+
+def _s3(where: str) -> tuple[Any, str]:
+    uri = urlsplit(where)
+    options = dict(parse_qsl(uri.query))
+    for name in options:
+        if name not in _S3_OPTIONS:
+            raise ValueError(f"option {name!r} is unknown, {did_you_mean(name, _S3_OPTIONS)}")
+    bucket = uri.netloc.rpartition("@")[2]
+    options.setdefault("endpoint_override", os.environ.get("AWS_ENDPOINT_URL", ""))
+    if not options["endpoint_override"]:
+        del options["endpoint_override"]
+        options.setdefault("region", pafs.resolve_s3_region(bucket))
+    files = pafs.S3FileSystem(
+        access_key=unquote(uri.username) if uri.username else None,
+        secret_key=unquote(uri.password) if uri.password else None,
+        # The default, three attempts within a second, gives up on a store that is merely busy.
+        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=10),
+        **options,
+    )
+    return files, f"{bucket}{uri.path}".rstrip("/")

@@ -1,0 +1,1 @@
+"""Clocks, windows and statistics: the parts of a measurement."""

@@ -1,0 +1,60 @@
+"""What a rank runs on: names and versions that make two results comparable or not."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def versions() -> dict[str, str]:
+    """Versions of what measures, by the column that keeps them; needs none of the packages imported."""
+    found = {"python_version": platform.python_version()}
+    for package in ("dtsweep", "torch", "ray"):
+        try:
+            found[f"{package}_version"] = version(package)
+        except PackageNotFoundError:
+            # Without Ray, `dtsweep.worker` still measures; an unpacked dtsweep has no metadata.
+            continue
+    return found
+
+
+def facts(device: torch.device) -> dict[str, Any]:
+    """Describe this rank: the columns of `ranks` that do not change from trial to trial."""
+    gpu = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
+    return {
+        "node": socket.gethostname(),
+        "pid": os.getpid(),
+        "device": gpu.name if gpu else cpu_name(),
+        "device_uuid": str(gpu.uuid) if gpu else None,
+        "threads": torch.get_num_threads(),
+        "niceness": os.nice(0),
+        "machine": {
+            **versions(),
+            "cpu": cpu_name(),
+            "cpus": os.cpu_count(),
+            "system": f"{platform.system()} {platform.release()}",
+            "cuda": torch.version.cuda,
+        },
+    }
+
+
+def cpu_name() -> str:
+    """The CPU's model, as the kernel names it."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def device_names(ranks: Mapping[int, Mapping[str, Any]]) -> str:
+    """All device models of a world, each once.
+
+    >>> device_names({0: {"device": "H100"}, 1: {"device": "H100"}})
+    'H100'
+    """
+    return ", ".join(sorted({rank["device"] for rank in ranks.values()}))

@@ -1,0 +1,57 @@
+"""An order: one attempt at a trial, as plain values that travel to the ranks."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dtsweep.point import Point, identity, workload_fields
+from dtsweep.sweep import Measure, Sweep
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """One attempt at a trial: plain values, as they travel to the ranks."""
+
+    attempt_id: str
+    trial_id: str
+    point: Mapping[str, Any]
+    """The point's own fields."""
+    workload: Mapping[str, Any]
+    """All fields of the point's workload."""
+    environment: Mapping[str, str]
+    seed: int
+    repeat: int
+    attempt: int
+    measure: Measure
+    launch: str
+    """Trials of one launch may share a session, if they need the same world."""
+
+    def to_point(self, workload: Any) -> Point:
+        """Put the point together again around the sweep's workload."""
+        return Point(**self.point, environment=self.environment, workload=replace(workload, **self.workload))
+
+
+def order_of(sweep: Sweep, point: Point, *, repeat: int = 1, attempt: int = 1) -> Order:
+    """Make the order for an attempt at a trial."""
+    trial_id = trial_name(sweep, point, repeat=repeat)
+    fresh = f"/{trial_id}" if sweep.measure.fresh else ""
+    return Order(
+        attempt_id=uuid.uuid4().hex,
+        trial_id=trial_id,
+        point=point.scalars(),
+        workload=workload_fields(point.workload),
+        environment=dict(point.environment),
+        seed=sweep.seed,
+        repeat=repeat,
+        attempt=attempt,
+        measure=sweep.measure,
+        launch=f"{repeat}{fresh}",
+    )
+
+
+def trial_name(sweep: Sweep, point: Point, *, repeat: int, **overrides: Any) -> str:
+    """Name a trial; what is not in the name is stored beside it: limits, resources, versions, machine."""
+    return identity(point, seed=sweep.seed, repeat=repeat, fresh=sweep.measure.fresh, **overrides)

@@ -1,0 +1,52 @@
+"""`local_sgd`: every worker trains alone; every `sync_period` steps the parameters are averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.algorithms.model_averaging.utils import average_parameters
+
+from dtsweep.measure.clock import Clock
+from dtsweep.sync.passes import Job, MakeOptimizer, passes, share_weights
+
+
+class LocalSgd:
+    """torch's model averaging; optimizer state stays each worker's own."""
+
+    def __init__(self, job: Job) -> None:
+        """Take the trial as one rank sees it."""
+        self._job = job
+        self._steps = 0
+
+    def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
+        """Start all workers from the same weights."""
+        share_weights(model)
+        self._group = torch.distributed.distributed_c10d._get_default_group()
+        self._model = model
+        self._optimizer = make_optimizer(model.parameters())
+
+    def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> torch.Tensor:
+        """Pass, update; at the end of a period average."""
+        loss = passes(self._job, self._model, batches, clock)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        clock.mark("optimizer")
+        self._steps += 1
+        if exchange and self._steps % self._job.point.period == 0:
+            average_parameters(self._model.parameters(), self._group)
+            clock.mark("sync")
+        return loss
+
+    def drain(self) -> None:
+        """Nothing is under way after a step."""
+
+    def counters(self) -> Mapping[str, Any]:
+        """What the exchange sends is the backend's affair; it is not counted here."""
+        return {}
+
+    def close(self) -> None:
+        """Let go of the model."""
+        self.__dict__.clear()

@@ -1,0 +1,210 @@
+"""`parameter_server`: workers push gradients to shards of the parameters and pull what came of them.
+
+Both sides stand here: `Shard` is the server (a plain class that the session wraps as Ray actors), and
+`ParameterServer` the worker. How far workers may run apart is `staleness`: 0 is bulk-synchronous (one
+update per clock, on the mean gradient), a number bounds the clocks, None is Downpour SGD (no bound).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from dtsweep.measure.clock import Clock
+from dtsweep.sync.passes import Job, MakeOptimizer, passes, share_weights
+
+Flat = NDArray[np.float32]
+"""The values of a shard's parameters one after another."""
+
+
+class Shard:
+    """A part of the parameters with its optimizer; calls of all workers meet in one event loop."""
+
+    def __init__(self) -> None:
+        """Hold nothing until the first `reset`."""
+        self._changed = asyncio.Condition()
+
+    async def reset(
+        self, parameters: list[torch.Tensor], make_optimizer: MakeOptimizer, plan: Mapping[str, Any]
+    ) -> None:
+        """Serve a new trial.
+
+        Args:
+            parameters: the initial values.
+            make_optimizer: from parameters to their optimizer.
+            plan: `workers` and `staleness` of the point.
+        """
+        self._parameters = [nn.Parameter(value.clone()) for value in parameters]
+        self._optimizer = make_optimizer(self._parameters)
+        self._workers, self._bound = plan["workers"], plan["staleness"]
+        self._clocks = dict.fromkeys(range(self._workers), 0)
+        self._waiting: dict[int, Flat] = {}
+        self._version = 0
+
+    async def exchange(self, rank: int, gradient: Flat, pulled: int) -> tuple[Flat, int, int]:
+        """Push a gradient; wait as the bound demands; pull.
+
+        Args:
+            rank: the worker.
+            gradient: of this shard's parameters.
+            pulled: the version of the parameters that it was computed on.
+
+        Returns:
+            The parameters, their version, and how many updates of others the gradient came late.
+        """
+        if self._bound == 0:
+            late = await self._update_together(rank, gradient, pulled)
+        else:
+            late = self._version - pulled
+            self._update(gradient / self._workers)
+            self._clocks[rank] += 1
+            await self._notify()
+            if self._bound is not None:
+                await self._wait(lambda: self._clocks.get(rank, 0) - min(self._clocks.values()) <= self._bound)
+        return self._flat(), self._version, late
+
+    async def leave(self, rank: int) -> None:
+        """Let nobody wait any longer for this worker."""
+        self._clocks.pop(rank, None)
+        if self._bound == 0:
+            self._update_if_complete()
+        await self._notify()
+
+    async def _update_together(self, rank: int, gradient: Flat, pulled: int) -> int:
+        version = self._version
+        # A copy: Ray's buffer is gone when this call returns.
+        self._waiting[rank] = np.array(gradient)
+        if self._update_if_complete():
+            await self._notify()
+        else:
+            await self._wait(lambda: self._version > version)
+        return version - pulled
+
+    def _update_if_complete(self) -> bool:
+        if not self._waiting or self._clocks.keys() - self._waiting.keys():
+            return False
+        # In the order of ranks: sums of floats depend on it, results should not.
+        gradients = [self._waiting[rank] for rank in sorted(self._waiting)]
+        self._waiting = {}
+        self._update(np.sum(gradients, axis=0) / len(gradients))
+        return True
+
+    def _update(self, gradient: Flat) -> None:
+        offset = 0
+        for parameter in self._parameters:
+            part = gradient[offset : offset + parameter.numel()]
+            parameter.grad = torch.from_numpy(np.array(part)).view_as(parameter)
+            offset += parameter.numel()
+        self._optimizer.step()
+        self._version += 1
+
+    def _flat(self) -> Flat:
+        return _flatten([parameter.detach() for parameter in self._parameters])
+
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _wait(self, reached: Callable[[], bool]) -> None:
+        async with self._changed:
+            await self._changed.wait_for(reached)
+
+
+class ParameterServer:
+    """The worker's side: push the gradient of a step, pull the parameters for the next."""
+
+    def __init__(self, job: Job) -> None:
+        """Take the trial as one rank sees it; `job.servers` are the shards."""
+        self._job = job
+        self._bytes_sent = 0
+        self._late: list[int] = []
+
+    def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
+        """Spread the parameters over the shards; rank 0's values are everybody's."""
+        self._model = model
+        self._parts = deal([p for p in model.parameters() if p.requires_grad], len(self._job.servers))
+        self._versions = [0] * len(self._parts)
+        plan = {"workers": self._job.point.workers, "staleness": self._job.point.staleness}
+        if self._job.rank == 0:
+            values = [[p.detach().cpu() for p in part] for part in self._parts]
+            ray.get(
+                [
+                    shard.reset.remote(value, make_optimizer, plan)
+                    for shard, value in zip(self._job.servers, values, strict=True)
+                ]
+            )
+        # Also the barrier: nobody pushes before rank 0 has reset the shards.
+        share_weights(model)
+
+    def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> torch.Tensor:
+        """Pass; push and pull at all shards at once."""
+        if not exchange:
+            raise NotImplementedError("the update happens on the server: a step without exchange trains nothing")
+        loss = passes(self._job, self._model, batches, clock)
+        gradients = [_flatten([_gradient(p) for p in part]) for part in self._parts]
+        calls = zip(self._job.servers, gradients, self._versions, strict=True)
+        answers = ray.get([shard.exchange.remote(self._job.rank, *pushed) for shard, *pushed in calls])
+        for part, (values, _, _) in zip(self._parts, answers, strict=True):
+            _assign(part, values)
+        self._versions = [version for _, version, _ in answers]
+        self._late.append(max(late for _, _, late in answers))
+        self._bytes_sent += sum(gradient.nbytes for gradient in gradients)
+        self._model.zero_grad()
+        clock.mark("sync")
+        return loss
+
+    def drain(self) -> None:
+        """Leave, so that nobody waits for a worker that has ended its window."""
+        ray.get([shard.leave.remote(self._job.rank) for shard in self._job.servers])
+
+    def counters(self) -> Mapping[str, Any]:
+        """Bytes of gradients pushed, and how late each step's gradient came, in updates of others."""
+        counted = {"bytes_sent": self._bytes_sent, "staleness": self._late}
+        self._bytes_sent, self._late = 0, []
+        return counted
+
+    def close(self) -> None:
+        """Let go of the model."""
+        self.__dict__.clear()
+
+
+def deal(parameters: Sequence[nn.Parameter], shards: int) -> list[list[nn.Parameter]]:
+    """Share parameters out, the largest first, each to the shard that has least.
+
+    Whole parameters, so that any optimizer works on a shard as it does on the model.
+
+    Raises:
+        ValueError: more shards than parameters.
+    """
+    if shards > len(parameters):
+        raise ValueError(f"shards={shards}, but the model has {len(parameters)} parameters; use fewer shards")
+    parts: list[list[nn.Parameter]] = [[] for _ in range(shards)]
+    sizes = [0] * shards
+    for parameter in sorted(parameters, key=lambda p: -p.numel()):
+        least = sizes.index(min(sizes))
+        parts[least].append(parameter)
+        sizes[least] += parameter.numel()
+    return parts
+
+
+def _gradient(parameter: nn.Parameter) -> torch.Tensor:
+    # A parameter that a pass did not use has no gradient; its place on the shard stays.
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+
+
+def _flatten(tensors: Sequence[torch.Tensor]) -> Flat:
+    return torch.cat([tensor.reshape(-1).float() for tensor in tensors]).cpu().numpy()
+
+
+def _assign(parameters: Sequence[nn.Parameter], values: Flat) -> None:
+    sizes = [parameter.numel() for parameter in parameters]
+    # A copy first: what Ray hands out is read-only, which torch warns of.
+    for parameter, part in zip(parameters, torch.from_numpy(np.array(values)).split(sizes), strict=True):
+        parameter.data.copy_(part.view_as(parameter))

@@ -1,0 +1,90 @@
+"""What all modes share: the trial as one rank sees it, and the passes of a step."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from dtsweep.measure.clock import Clock
+from dtsweep.point import Point
+
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One trial as one rank sees it."""
+
+    point: Point
+    """Its workload is the trial's own."""
+
+    rank: int
+    """This worker's index."""
+
+    device: torch.device
+    """Where this worker computes."""
+
+    loss: Callable[[nn.Module, Any], torch.Tensor]
+    """The workload's loss in the point's precision."""
+
+    ddp_options: Mapping[str, Any] = field(default_factory=dict)
+    """What the workload asks of `DistributedDataParallel`."""
+
+    servers: Sequence[Any] = ()
+    """Handles of the parameter server's shards, in a Ray session."""
+
+
+def passes(job: Job, model: nn.Module, batches: Iterator[Any], clock: Clock, *, exchange: bool = True) -> torch.Tensor:
+    """Run a forward and backward pass on each of a step's batches, adding up gradients.
+
+    Args:
+        job: the trial.
+        model: called with each batch; where it has `no_sync`, only the last pass exchanges gradients.
+        batches: `accumulation` batches.
+        clock: told of data, forward and backward.
+        exchange: False lets no pass exchange.
+
+    Returns:
+        The mean loss, detached; the gradients are those of the mean over the passes.
+    """
+    count = job.point.accumulation
+    total = torch.zeros((), device=job.device)
+    for index in range(count):
+        batch = next(batches)
+        clock.mark("data")
+        # DDP decides in forward whether it will exchange: forward must be inside no_sync as well.
+        silent = getattr(model, "no_sync", None) if index < count - 1 or not exchange else None
+        with silent() if silent else contextlib.nullcontext():
+            loss = job.loss(model, batch) / count
+            clock.mark("forward")
+            loss.backward()
+        total += loss.detach()
+        clock.mark("backward")
+    return total
+
+
+def make_optimizer(parameters: Iterable[nn.Parameter], *, point: Point) -> torch.optim.Optimizer:
+    """Make the workload's own optimizer, else the point's."""
+    own = getattr(point.workload, "optimizer", None)
+    if callable(own):
+        optimizer: torch.optim.Optimizer = own(parameters, point.learning_rate)
+        return optimizer
+    kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
+        "sgd": torch.optim.SGD,
+        "momentum": functools.partial(torch.optim.SGD, momentum=0.9),
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+    }
+    return kinds[point.optimizer](parameters, lr=point.learning_rate)
+
+
+def share_weights(model: nn.Module) -> None:
+    """Give all ranks rank 0's parameters and buffers, whatever a workload's `build` drew."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        torch.distributed.broadcast(tensor.data, src=0)

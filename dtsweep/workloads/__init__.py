@@ -1,0 +1,56 @@
+"""What is trained: the three methods of a workload, and the ones that come with dtsweep.
+
+A workload is a frozen dataclass. Its fields are JSON values and are part of a trial's identity; the scalar
+ones can be swept as `workload.<field>`. This package imports neither torch nor transformers: the methods do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dtsweep.workloads.cifar10 import Cifar10Cnn
+from dtsweep.workloads.gpt import Gpt
+from dtsweep.workloads.transformers import Transformers
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+__all__ = ["WORKLOADS", "Cifar10Cnn", "Gpt", "Transformers", "Workload"]
+
+
+class Workload(Protocol):
+    """What a trial trains: any dataclass with these three methods.
+
+    Optional, looked up by name, and left out or None where they don't apply:
+
+    - `optimizer(parameters, learning_rate) -> torch.optim.Optimizer`: used instead of the point's `optimizer`.
+    - `tokens_per_sample: int`: tokens that one sample trains on; the results then have `tokens_per_s`.
+    - `ddp_options: dict[str, Any]`: more arguments for `DistributedDataParallel`, for example
+      `{"find_unused_parameters": True}`.
+    """
+
+    def build(self) -> nn.Module:
+        """Make the model, on the CPU, with initial weights from the torch seed that is set around the call."""
+        ...
+
+    def batch(self, samples: range, device: torch.device) -> Any:
+        """Give the samples with these numbers on `device`.
+
+        Numbers are global and grow without end: one number is one sample on every rank and in every world
+        of a seed. The ranks ask for disjoint ranges, so each reads its own share. It is inside the timed
+        step, so what can be done once is done in the first call.
+        """
+        ...
+
+    def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
+        """Run the model forward and return the mean loss over the batch, a scalar."""
+        ...
+
+
+WORKLOADS: dict[str, type[Workload]] = {
+    "Cifar10Cnn": Cifar10Cnn,
+    "Gpt": Gpt,
+    "Transformers": Transformers,
+}
+"""Every workload that comes with dtsweep, by name."""

@@ -1,0 +1,51 @@
+"""Checks of a workload's fields that need no heavy import."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+from pathlib import Path
+
+from dtsweep.errors import SweepError
+
+
+def check_counts(workload: object, *names: str) -> None:
+    """Refuse a field that is not a whole number from 1.
+
+    Raises:
+        SweepError: names the first such field and its value.
+    """
+    for name in names:
+        value = getattr(workload, name)
+        if type(value) is not int or value < 1:
+            raise SweepError(f"{type(workload).__name__}({name}={value!r}): {name} is a whole number from 1")
+
+
+def absolute_data(workload: object, data: object, *, names: Collection[str]) -> str:
+    """Check the field `data`: one of `names`, or a path, which comes back absolute.
+
+    A relative path is taken from the folder where dtsweep is started; the ranks may have another one. An
+    absolute path is not looked up here, because it may lie on the workers' nodes alone.
+
+    Raises:
+        SweepError: neither one of `names` nor the path of something that exists.
+    """
+    if data in names or (isinstance(data, str) and Path(data).is_absolute()):
+        return str(data)
+    if isinstance(data, str) and data and Path(data).exists():
+        return str(Path(data).absolute())
+    allowed = " or ".join(map(repr, names))
+    raise SweepError(
+        f"{type(workload).__name__}(data={data!r}) is neither {allowed} nor a path that exists in {Path.cwd()}"
+        + did_you_mean(str(data), names)
+    )
+
+
+def did_you_mean(word: str, names: Collection[str]) -> str:
+    """Name the nearest of `names`, to end an error message with; empty where none is near.
+
+    >>> did_you_mean("gpt-2", ["gpt2", "bert-base"])
+    "; did you mean 'gpt2'?"
+    """
+    near = difflib.get_close_matches(word, list(names), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,193 @@
+"""A small decoder language model on bytes of text."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.errors import SweepError
+from dtsweep.workloads.fields import absolute_data, check_counts
+from dtsweep.workloads.samples import POOL_SAMPLES, KeepsSamples, sample_numbers, seeded_generator, take
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Gpt(KeepsSamples):
+    """A pre-norm decoder with learned positions, causal attention, an MLP of 4 × width, and no dropout.
+
+    The output layer has weights of its own (not tied to the embedding). A sample is `sequence` tokens, each
+    of which predicts the next one.
+    """
+
+    layers: int = 4
+    """Decoder blocks."""
+    width: int = 256
+    """Numbers per token between blocks; a multiple of `heads`."""
+    sequence: int = 128
+    """Tokens per sample."""
+    heads: int = 4
+    """Attention heads per block."""
+    vocabulary: int = 256
+    """Different tokens; at least 256 for text, whose tokens are its UTF-8 bytes."""
+    data: str = "synthetic"
+    """"synthetic" (512 samples of random tokens), "pydoc" (the topics in Python's own documentation, which
+    differ a little between Python versions), or the path of a UTF-8 text file. A relative path is taken from
+    the folder where dtsweep is started."""
+
+    def __post_init__(self) -> None:
+        """Check the fields, and make a relative path absolute."""
+        check_counts(self, "layers", "width", "sequence", "heads", "vocabulary")
+        if self.width % self.heads:
+            raise SweepError(f"Gpt(width={self.width}, heads={self.heads}): width is a multiple of heads")
+        object.__setattr__(self, "data", absolute_data(self, self.data, names=["synthetic", "pydoc"]))
+        if self.data != "synthetic" and self.vocabulary < 256:
+            raise SweepError(f"Gpt(vocabulary={self.vocabulary}): text has bytes as tokens, so 256 or more")
+
+    @property
+    def tokens_per_sample(self) -> int:
+        """Tokens that one sample trains on.
+
+        >>> Gpt(sequence=64).tokens_per_sample
+        64
+        """
+        return self.sequence
+
+    def build(self) -> nn.Module:
+        """Make the decoder: tokens (samples, sequence) to scores (samples, sequence, vocabulary)."""
+        decoder: nn.Module = _decoder_class()(self)
+        return decoder
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        """Give tokens (samples, sequence + 1), int64: the last one is only predicted.
+
+        Raises:
+            SweepError: the text can't be read, is not UTF-8, or is too short for one sample.
+        """
+        kept = self._kept(device, self._read)
+        if "tokens" in kept:
+            return take(kept["tokens"], samples)
+        return text_windows(kept["text"], samples, length=self.sequence + 1)
+
+    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
+        """Give the mean cross entropy over all tokens of the batch."""
+        from torch.nn import functional
+
+        scores = model(batch[:, :-1])
+        return functional.cross_entropy(scores.flatten(0, 1), batch[:, 1:].flatten())
+
+    def _read(self) -> dict[str, Tensor]:
+        import torch
+
+        if self.data == "synthetic":
+            shape = (POOL_SAMPLES, self.sequence + 1)
+            return {"tokens": torch.randint(0, self.vocabulary, shape, generator=seeded_generator())}
+        text = _read_text(self.data)
+        if len(text) <= self.sequence:
+            raise SweepError(
+                f"the text {self.data} has {len(text)} bytes, and a sample needs {self.sequence + 1}; "
+                "give a longer text or a smaller sequence"
+            )
+        return {"text": torch.frombuffer(bytearray(text), dtype=torch.uint8)}
+
+
+def _read_text(data: str) -> bytes:
+    if data == "pydoc":
+        from pydoc_data.topics import topics
+
+        return "\n".join(topics.values()).encode()
+    try:
+        content = Path(data).read_bytes()
+        content.decode()
+    except OSError as error:
+        raise SweepError(f"can't read the text {data}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SweepError(f"{data} is no UTF-8 text (byte {error.start}); convert it to UTF-8") from error
+    return content
+
+
+def text_windows(text: Tensor, samples: range, *, length: int) -> Tensor:
+    """Cut the samples with these numbers out of a text.
+
+    Neighbouring numbers lie far apart in the text, and as many numbers as it has positions visit each once.
+
+    Args:
+        text: (bytes,), at least `length`.
+        samples: global numbers, from 0.
+        length: bytes per sample.
+
+    Returns:
+        (samples, length), int64.
+    """
+    windows = text.unfold(0, length, 1)
+    starts = sample_numbers(samples, windows) * stride_between(len(windows)) % len(windows)
+    return windows.index_select(0, starts).long()
+
+
+def stride_between(positions: int) -> int:
+    """Give a stride near the golden section that has no divisor in common with `positions`.
+
+    >>> stride_between(10)
+    7
+    """
+    stride = max(1, round(positions * 0.618))
+    while math.gcd(stride, positions) != 1:
+        stride += 1
+    return stride
+
+
+# torch is imported in here because planning a sweep must not pay for it; one class per process.
+@functools.cache
+def _decoder_class() -> Any:
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    class Block(nn.Module):
+        def __init__(self, width: int, heads: int) -> None:
+            super().__init__()
+            self.heads = heads
+            self.attention_norm = nn.LayerNorm(width)
+            self.attention_in = nn.Linear(width, 3 * width)
+            self.attention_out = nn.Linear(width, width)
+            self.mlp_norm = nn.LayerNorm(width)
+            self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+        def attend(self, hidden: Tensor) -> Tensor:
+            """Mix (samples, tokens, width) over the tokens up to each."""
+            parts: Tensor = self.attention_in(hidden).unflatten(-1, (3, self.heads, -1))
+            query, key, value = parts.transpose(1, 3).unbind(2)
+            mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+            out: Tensor = self.attention_out(mixed.transpose(1, 2).flatten(2))
+            return out
+
+        def forward(self, hidden: Tensor) -> Tensor:
+            hidden = hidden + self.attend(self.attention_norm(hidden))
+            mixed: Tensor = self.mlp(self.mlp_norm(hidden))
+            return hidden + mixed
+
+    class Decoder(nn.Module):
+        def __init__(self, size: Gpt) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(size.vocabulary, size.width)
+            self.positions = nn.Parameter(torch.empty(size.sequence, size.width))
+            self.blocks = nn.Sequential(*(Block(size.width, size.heads) for _ in range(size.layers)))
+            self.norm = nn.LayerNorm(size.width)
+            self.output = nn.Linear(size.width, size.vocabulary, bias=False)
+            for name, parameter in self.named_parameters():
+                if parameter.dim() == 2:
+                    nn.init.normal_(parameter, std=0.02)
+                elif name.endswith("bias"):
+                    nn.init.zeros_(parameter)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            hidden = self.embedding(tokens) + self.positions
+            scores: Tensor = self.output(self.norm(self.blocks(hidden)))
+            return scores
+
+    return Decoder

@@ -1,0 +1,197 @@
+"""Well-known models, built from their configurations with the `transformers` library; nothing is downloaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from dtsweep.errors import SweepError
+from dtsweep.workloads.fields import check_counts, did_you_mean
+from dtsweep.workloads.samples import POOL_SAMPLES, KeepsSamples, seeded_generator, take
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+
+class Model(NamedTuple):
+    """A network of the `transformers` library and the numbers of its configuration."""
+
+    config: str
+    network: str
+    task: Literal["image_class", "next_token", "same_token"]
+    """What is predicted: the class of an image, each next token, or (BERT) the token at each place."""
+    numbers: dict[str, Any]
+
+
+# Dropout is 0, so that losses reproduce; no cache, which only generation needs.
+MODELS: dict[str, Model] = {
+    "resnet-50": Model(
+        "ResNetConfig",
+        "ResNetForImageClassification",
+        "image_class",
+        {"embedding_size": 64, "hidden_sizes": [256, 512, 1024, 2048], "depths": [3, 4, 6, 3]}
+        | {"layer_type": "bottleneck", "num_labels": 1000},
+    ),
+    "vit-base": Model(
+        "ViTConfig",
+        "ViTForImageClassification",
+        "image_class",
+        {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+        | {"patch_size": 16, "num_labels": 1000}
+        | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+    ),
+    "bert-base": Model(
+        "BertConfig",
+        "BertForMaskedLM",
+        "same_token",
+        {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+        | {"vocab_size": 30522, "max_position_embeddings": 512}
+        | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+    ),
+    "gpt2": Model(
+        "GPT2Config",
+        "GPT2LMHeadModel",
+        "next_token",
+        {"n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257, "n_positions": 1024}
+        | {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "use_cache": False},
+    ),
+    "llama-160m": Model(
+        "LlamaConfig",
+        "LlamaForCausalLM",
+        "next_token",
+        {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "num_key_value_heads": 12}
+        | {"intermediate_size": 3072, "vocab_size": 32000, "max_position_embeddings": 2048}
+        | {"tie_word_embeddings": False, "use_cache": False},
+    ),
+    "llama-1b": Model(
+        "LlamaConfig",
+        "LlamaForCausalLM",
+        "next_token",
+        {"hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8}
+        | {"intermediate_size": 8192, "vocab_size": 128256, "max_position_embeddings": 131072}
+        | {"tie_word_embeddings": True, "use_cache": False},
+    ),
+    "llama-8b": Model(
+        "LlamaConfig",
+        "LlamaForCausalLM",
+        "next_token",
+        {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}
+        | {"intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 8192}
+        | {"tie_word_embeddings": False, "use_cache": False},
+    ),
+}
+"""By name; sizes as published with each model."""
+
+
+@dataclass(frozen=True)
+class Transformers(KeepsSamples):
+    """A model by name, with random weights and 512 samples of random images or tokens.
+
+    Needs the extra `models` (`pip install 'dtsweep[models]'`).
+    """
+
+    model: str
+    """One of `resnet-50`, `vit-base`, `bert-base`, `gpt2`, `llama-160m`, `llama-1b`, `llama-8b`."""
+    overrides: dict[str, Any] = field(default_factory=dict)
+    """Fields of the model's configuration class with other values, for example `{"num_hidden_layers": 2}`."""
+    sequence: int = 128
+    """Tokens per sample; not read by image models."""
+    image_size: int = 224
+    """Pixels per side of a sample's image; not read by language models."""
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without the library."""
+        if self.model not in MODELS:
+            hint = did_you_mean(str(self.model), MODELS)
+            raise SweepError(f"Transformers(model={self.model!r}) is none of {', '.join(MODELS)}{hint}")
+        if not isinstance(self.overrides, dict):
+            raise SweepError(f"Transformers(overrides={self.overrides!r}): a dict of configuration fields")
+        check_counts(self, "sequence", "image_size")
+
+    @property
+    def tokens_per_sample(self) -> int | None:
+        """Tokens that one sample trains on; None for image models.
+
+        >>> Transformers("gpt2", sequence=64).tokens_per_sample
+        64
+        >>> Transformers("resnet-50").tokens_per_sample is None
+        True
+        """
+        return None if MODELS[self.model].task == "image_class" else self.sequence
+
+    def build(self) -> nn.Module:
+        """Make the network with random weights.
+
+        Raises:
+            SweepError: transformers is not installed, or `overrides` names no field of the configuration.
+        """
+        network: nn.Module = getattr(_library(), MODELS[self.model].network)(self._config())
+        return network
+
+    def batch(self, samples: range, device: torch.device) -> tuple[dict[str, Tensor], Tensor]:
+        """Give the arguments of the network, and what it should predict.
+
+        Returns:
+            `pixel_values` (samples, channels, image_size, image_size), float32 from -1 to 1, and the classes
+            (samples,); or `input_ids` (samples, sequence), int64, and tokens of that shape.
+
+        Raises:
+            SweepError: as `build`.
+        """
+        kept = self._kept(device, self._draw)
+        if "images" in kept:
+            images = take(kept["images"], samples) / 127.5 - 1
+            return {"pixel_values": images}, take(kept["classes"], samples)
+        tokens = take(kept["tokens"], samples)
+        shown = tokens[:, :-1]
+        return {"input_ids": shown}, tokens[:, 1:] if MODELS[self.model].task == "next_token" else shown
+
+    def loss(self, model: nn.Module, batch: tuple[dict[str, Tensor], Tensor]) -> Tensor:
+        """Give the mean cross entropy over the images, or over all tokens."""
+        from torch.nn import functional
+
+        arguments, wanted = batch
+        scores = model(**arguments).logits
+        return functional.cross_entropy(scores.flatten(0, -2), wanted.flatten())
+
+    def _config(self) -> Any:
+        model = MODELS[self.model]
+        config_class = getattr(_library(), model.config)
+        default = config_class()
+        known = default.to_dict() | {"num_labels": default.num_labels}
+        image_size = {"image_size": self.image_size} if "image_size" in known else {}
+        for name in self.overrides:
+            if name in image_size:
+                raise SweepError("Transformers(overrides): give image_size as Transformers(image_size=...)")
+            if name not in known:
+                hint = did_you_mean(default.attribute_map.get(name, name), known)
+                raise SweepError(f"Transformers(overrides): {name!r} is no field of {model.config}{hint}")
+        config = config_class(**model.numbers | image_size | self.overrides)
+        longest = getattr(config, "max_position_embeddings", self.sequence)
+        if self.sequence > longest:
+            raise SweepError(f"Transformers(sequence={self.sequence}): {self.model} takes at most {longest}")
+        return config
+
+    def _draw(self) -> dict[str, Tensor]:
+        import torch
+
+        config, generator = self._config(), seeded_generator()
+        if MODELS[self.model].task != "image_class":
+            shape = (POOL_SAMPLES, self.sequence + 1)
+            return {"tokens": torch.randint(0, config.vocab_size, shape, generator=generator)}
+        pixels = (POOL_SAMPLES, config.num_channels, self.image_size, self.image_size)
+        return {
+            "images": torch.randint(0, 256, pixels, generator=generator, dtype=torch.uint8),
+            "classes": torch.randint(0, config.num_labels, (POOL_SAMPLES,), generator=generator),
+        }
+
+
+def _library() -> Any:
+    try:
+        import transformers
+    except ModuleNotFoundError as error:
+        raise SweepError(
+            "the workload Transformers needs the transformers library: pip install 'dtsweep[models]'"
+        ) from error
+    return transformers

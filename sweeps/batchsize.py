@@ -1,0 +1,16 @@
+"""How large may the batch grow before latency outgrows throughput?"""
+
+from dtsweep import Measure, Resources, Sweep, workloads
+
+sweep = Sweep(
+    workload=workloads.Gpt(layers=2, width=128, sequence=64, data="pydoc"),
+    axes={
+        "workers": [1, 2],
+        "micro_batch": [4, 16, 64],
+        "accumulation": [1, 4],
+        "sync": ["ddp", "local_sgd", "parameter_server"],
+    },
+    skip=lambda p: "over 256 samples a step" if p.global_batch > 256 else None,
+    measure=Measure(min_seconds=1.5),
+    resources=Resources(cpus_per_worker=1),
+)

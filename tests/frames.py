@@ -1,0 +1,44 @@
+"""Frames of made-up trials, with the columns and types of `dtsweep.load`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from dtsweep.schema import FLOAT, INT, TRIALS
+
+
+def trials(*rows: dict[str, Any], **common: Any) -> pd.DataFrame:
+    """One `ok` trial per row, every point its own unless `point_id` says otherwise; what is not given is null."""
+    columns = {column.name: column.type for column in TRIALS}
+    filled = [_defaults(number) | common | row for number, row in enumerate(rows)]
+    extra = [name for row in filled for name in row if name not in columns]
+    frame = pd.DataFrame(filled, columns=list(dict.fromkeys([*columns, *extra])))
+    types = {INT: "Int64", FLOAT: "float64"}
+    return frame.astype({name: types[kind] for name, kind in columns.items() if kind in types})
+
+
+def _defaults(number: int) -> dict[str, Any]:
+    return {
+        "trial_id": f"trial{number}",
+        "point_id": f"point{number}",
+        "repeat": 1,
+        "status": "ok",
+        "flags": [],
+        "workload": "Gpt",
+        "semantics": "exact",
+        "workers": 1,
+        "micro_batch": 4,
+        "accumulation": 1,
+        "sync": "ddp",
+        "optimizer": "sgd",
+        "learning_rate": 0.01,
+        "precision": "fp32",
+        "placement": "pack",
+        "environment": "{}",
+        "hosts": 1,
+        "devices": "Xeon",
+        "env_id": "a1b2",
+        "workload_layers": 4,
+    }
