@@ -10,17 +10,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+
+# Before a group exists: its functions take the group as a default and would keep it from being destroyed, and a
+# thread of gloo that still holds a tensor when Python ends aborts the process.
+import torch.distributed.nn.functional
 from torch import distributed
 
 from dtsweep.axes import Candidate, parse_setting
 from dtsweep.errors import SweepError
 from dtsweep.measure.machine import facts
+from dtsweep.measure.memory import clean
 from dtsweep.order import Order, order_of
 from dtsweep.record import trial_row
 from dtsweep.sweep import Sweep
 from dtsweep.sweepfile import read_sweep
 from dtsweep.sync import MODES
-from dtsweep.worker import Team, attempt
+from dtsweep.worker import Outcome, Team, attempt
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -36,22 +41,47 @@ def main(arguments: Sequence[str]) -> int:
     except SweepError as error:
         print(f"dtsweep: {error}", file=sys.stderr)  # noqa: T201  # this is a command
         return 2
+    device = _join(sweep, order)
+    # The attempt's name is drawn: all ranks take rank 0's.
+    orders = [order]
+    distributed.broadcast_object_list(orders, src=0)
+    outcome = _run(sweep, orders[0], device)
+    return 0 if outcome["status"] == "ok" else 1
+
+
+def _join(sweep: Sweep, order: Order) -> torch.device:
+    """Become a rank of torchrun's world, set up as a session sets up its ranks."""
     gpus = torch.cuda.is_available() and sweep.resources.gpus_per_worker != 0
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if gpus else torch.device("cpu")
+    if gpus:
+        torch.cuda.set_device(device)
     torch.set_num_threads(sweep.resources.cpus_per_worker)
-    os.environ.update(sweep.resources.environment)
+    os.environ.update({**sweep.resources.environment, **order.environment})
     distributed.init_process_group("nccl" if gpus else "gloo")
+    return device
+
+
+def _run(sweep: Sweep, order: Order, device: torch.device) -> Outcome:
+    """Run the order on this rank; one rank prints the row."""
     team = Team(rank=distributed.get_rank(), device=device, workload=sweep.workload)
-    gc.collect()
+    clean(device)
     gc.freeze()
     outcome = {**attempt(team, order), "facts": facts(device)}
+    if "steps" not in outcome:
+        # The others may wait for this rank in an exchange: no collective here. torchrun ends them.
+        if distributed.distributed_c10d._get_default_store().add(f"failed/{order.attempt_id}", 1) == 1:
+            _print_row(trial_row(sweep, order, {team.rank: outcome}))
+        return outcome
     outcomes: list[Any] = [None] * distributed.get_world_size()
     distributed.gather_object(outcome, outcomes if team.rank == 0 else None)
     if team.rank == 0:
-        row = trial_row(sweep, order, dict(enumerate(outcomes)))
-        print(json.dumps(row, default=str))  # noqa: T201  # this is a command
+        _print_row(trial_row(sweep, order, dict(enumerate(outcomes))))
     distributed.destroy_process_group()
-    return 0 if outcome["status"] == "ok" else 1
+    return outcome
+
+
+def _print_row(row: dict[str, Any]) -> None:
+    print(json.dumps(row, default=str), flush=True)  # noqa: T201  # this is a command
 
 
 def _only_order(sweep: Sweep, found: Sequence[Candidate], *, workers: int) -> Order:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dtsweep.point import Point, identity, workload_fields
@@ -55,3 +56,25 @@ def order_of(sweep: Sweep, point: Point, *, repeat: int = 1, attempt: int = 1) -
 def trial_name(sweep: Sweep, point: Point, *, repeat: int, **overrides: Any) -> str:
     """Name a trial; what is not in the name is stored beside it: limits, resources, versions, machine."""
     return identity(point, seed=sweep.seed, repeat=repeat, fresh=sweep.measure.fresh, **overrides)
+
+
+def point_row(sweep: Sweep, point: Point) -> dict[str, Any]:
+    """The columns of a trial that are known before it runs."""
+    rate = None if point.is_asynchronous else point.global_batch
+    fields = workload_fields(point.workload).items()
+    scalars = {name: value for name, value in fields if value is None or isinstance(value, (bool, int, float, str))}
+    return {
+        **point.scalars(),
+        **{f"workload_{name}": value for name, value in scalars.items()},
+        "point_id": identity(point),
+        "workload": type(point.workload).__name__,
+        "seed": sweep.seed,
+        "semantics": point.semantics,
+        "environment": json.dumps({**sweep.resources.environment, **point.environment}, sort_keys=True),
+        "global_batch": rate,
+        "samples_per_update": point.micro_batch * point.accumulation if rate is None else rate,
+        "cpus_per_worker": sweep.resources.cpus_per_worker,
+        "gpus_per_worker": sweep.resources.gpus_per_worker,
+        "fresh": sweep.measure.fresh,
+        "measure": json.dumps(asdict(sweep.measure), sort_keys=True),
+    }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -13,44 +12,14 @@ from numpy.typing import NDArray
 
 from dtsweep.measure.machine import device_names
 from dtsweep.measure.statistics import mean_half_width, quantile_interval, slowest_rank, steps_in
-from dtsweep.order import Order
-from dtsweep.point import Point, identity, workload_fields
+from dtsweep.order import Order, point_row
+from dtsweep.point import Point
 from dtsweep.sweep import Sweep
 
 Row = dict[str, Any]
 PHASE_COLUMNS = ("data_s", "forward_s", "backward_s", "sync_s", "optimizer_s")
 P99_FROM = 100
 """Steps from which on a 99th percentile is given."""
-
-
-def point_row(sweep: Sweep, point: Point) -> Row:
-    """The columns of a trial that are known before it runs."""
-    rate = None if point.is_asynchronous else point.global_batch
-    scalars = {name: value for name, value in workload_fields(point.workload).items() if _is_scalar(value)}
-    return {
-        **point.scalars(),
-        **{f"workload_{name}": value for name, value in scalars.items()},
-        "point_id": identity(point),
-        "workload": type(point.workload).__name__,
-        "seed": sweep.seed,
-        "semantics": point.semantics,
-        "environment": json.dumps({**sweep.resources.environment, **point.environment}, sort_keys=True),
-        "global_batch": rate,
-        "samples_per_update": point.micro_batch * point.accumulation if rate is None else rate,
-        "cpus_per_worker": sweep.resources.cpus_per_worker,
-        "gpus_per_worker": sweep.resources.gpus_per_worker,
-        "fresh": sweep.measure.fresh,
-        "measure": json.dumps(asdict(sweep.measure), sort_keys=True),
-    }
-
-
-def workload_types(workload: Any) -> dict[str, type]:
-    """The type of each scalar workload field, for its column; a field that is None is text."""
-    return {
-        name: str if value is None else type(value)
-        for name, value in workload_fields(workload).items()
-        if _is_scalar(value)
-    }
 
 
 def trial_row(sweep: Sweep, order: Order, outcomes: Mapping[int, Mapping[str, Any]]) -> Row:
@@ -62,19 +31,20 @@ def trial_row(sweep: Sweep, order: Order, outcomes: Mapping[int, Mapping[str, An
         outcomes: by rank; `facts` of the rank in each, figures in those that measured.
 
     Returns:
-        Columns of `trials`; figures only where every rank measured.
+        Columns of `trials`; figures only where every rank measured and all is well.
     """
     point = order.to_point(sweep.workload)
+    reported = {rank: outcome for rank, outcome in outcomes.items() if "status" in outcome}
     row: Row = {
         **point_row(sweep, point),
         "attempt_id": order.attempt_id,
         "trial_id": order.trial_id,
         "repeat": order.repeat,
         "attempt": order.attempt,
-        **worst(outcomes),
+        **(worst(reported) if reported else {}),
         **machine_columns(outcomes),
     }
-    if len(outcomes) == point.workers and all("steps" in outcome for outcome in outcomes.values()):
+    if len(outcomes) == point.workers and all(outcome.get("status") == "ok" for outcome in outcomes.values()):
         row |= _figures(point, [outcomes[rank] for rank in range(point.workers)])
     return row
 
@@ -86,7 +56,10 @@ def worst(outcomes: Mapping[int, Mapping[str, Any]]) -> Row:
     {'status': 'oom_device', 'reason': 'rank 1: full'}
     """
     order = ("oom_device", "oom_host", "user_error", "version_mismatch", "timeout", "nan", "collateral", "ok")
-    rank = min(outcomes, key=lambda r: order.index(outcomes[r]["status"]))
+    reported = [rank for rank in sorted(outcomes) if "status" in outcomes[rank]]
+    if not reported:
+        return {}
+    rank = min(reported, key=lambda r: order.index(outcomes[r]["status"]))
     reason = outcomes[rank].get("reason")
     return {"status": outcomes[rank]["status"], "reason": f"rank {rank}: {reason}" if reason else None}
 
@@ -144,12 +117,12 @@ def _figures(point: Point, ranks: Sequence[Mapping[str, Any]]) -> Row:
     series = [_timed(rank, "step_s") for rank in ranks]
     if point.is_asynchronous:
         steps = np.concatenate(series)
-        rate, half = _asynchronous_rate(point, series)
+        rate, share = _asynchronous_rate(point, series)
     else:
         steps = slowest_rank(series)
         rate = point.global_batch * len(steps) / max(rank["window_s"] for rank in ranks)
         half = mean_half_width(steps)
-    share = half / float(steps.mean()) if half is not None else None
+        share = half / float(steps.mean()) if half is not None else None
     tokens = getattr(point.workload, "tokens_per_sample", None)
     median = quantile_interval(steps, 0.5)
     sent = [rank["bytes_sent"] / len(times) for rank, times in zip(ranks, series, strict=True) if "bytes_sent" in rank]
@@ -181,18 +154,20 @@ def _figures(point: Point, ranks: Sequence[Mapping[str, Any]]) -> Row:
 
 
 def _asynchronous_rate(point: Point, series: Sequence[NDArray[np.float64]]) -> tuple[float, float | None]:
-    """Samples per second while all workers were at work, and the half-width of the mean step time.
+    """Samples per second while all workers were at work, and its 95 % half-width as a share of it.
 
     The window ends with the first worker that stops; the others' step under way then counts by its share.
     """
     ends = [np.cumsum(times) for times in series]
     seconds = min(float(end[-1]) for end in ends)
-    steps = sum(steps_in(end, seconds) for end in ends)
+    rate = sum(steps_in(end, seconds) for end in ends) * point.micro_batch * point.accumulation / seconds
     halves = [mean_half_width(times) for times in series]
     known = [half for half in halves if half is not None]
-    # Workers' means are independent: their mean varies by the root of the summed squares.
-    half = float(np.sqrt(np.sum(np.square(known))) / len(halves)) if len(known) == len(halves) else None
-    return steps * point.micro_batch * point.accumulation / seconds, half
+    if len(known) < len(halves):
+        return rate, None
+    # Workers vary independently: the squares of their rates' errors add up.
+    means = np.array([times.mean() for times in series])
+    return rate, float(np.sqrt(np.sum(np.square(known / means**2))) / np.sum(1 / means))
 
 
 def _timed(outcome: Mapping[str, Any], name: str) -> NDArray[np.float64]:
@@ -210,7 +185,3 @@ def _phase(ranks: Sequence[Mapping[str, Any]], name: str) -> float | None:
 def _staleness(late: Sequence[int]) -> Row:
     """Mean and largest number of updates by others between a pull and its push."""
     return {"staleness_mean": float(np.mean(late)), "staleness_max": int(np.max(late))} if len(late) else {}
-
-
-def _is_scalar(value: Any) -> bool:
-    return value is None or isinstance(value, (bool, int, float, str))

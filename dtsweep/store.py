@@ -79,6 +79,15 @@ class Results:
             if rows.num_rows:
                 self._folder.write(table, *encode(rows, stem=f"part-{ids['attempt_id']}"))
 
+    def write_log(self, name: str, text: str) -> None:
+        """Store the end of a rank's log as logs/<name>.log; `name` is `<session>/<rank>`.
+
+        Raises:
+            StorageError: It can't be written.
+        """
+        folder, _, rank = f"logs/{name}".rpartition("/")
+        self._folder.write(folder, f"{rank}.log", text.encode())
+
     def table(self, name: str) -> Any:
         """Read all committed rows of `trials`, `ranks` or `steps` as an Arrow table.
 

@@ -34,6 +34,9 @@ class Measure:
     max_seconds: float = 60.0
     """Seconds per window, at most; fewer than 3 steps by then is a `timeout`."""
 
+    max_warmup_seconds: float = 600.0
+    """Seconds until all ranks have built and warmed up, at most; then the trial is a `hang`."""
+
     gc: bool = False
     """Whether Python's garbage collector stays on inside the window."""
 

@@ -6,10 +6,10 @@ prints its row as JSON: the control measurement of what the harness costs.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import hashlib
-import itertools
 import math
 import random
 import sys
@@ -29,10 +29,9 @@ from dtsweep.measure.clock import Clock, Times, clock_for
 from dtsweep.measure.memory import clean, peak_bytes, total_bytes
 from dtsweep.measure.window import Window
 from dtsweep.order import Order
-from dtsweep.point import Point
 from dtsweep.sweep import Measure
 from dtsweep.sync import MODES, SyncMode
-from dtsweep.sync.passes import Job, make_optimizer
+from dtsweep.sync.passes import Job, batches_of_steps, loss_in_precision, make_optimizer
 
 FEW_STEPS = 3
 """A window that ran out of time with fewer steps is a `timeout`."""
@@ -71,8 +70,9 @@ def attempt(
         outcome = _measure(team, order, servers, on_warm)
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the user's own code may raise anything
         traceback.print_exc()
-        last = str(error).strip().splitlines()
-        outcome = {"status": status_of(error), "reason": f"{type(error).__name__}: {last[0] if last else ''}"}
+        # The name alone where the exception says nothing.
+        said = [type(error).__name__, *str(error).strip().splitlines()[:1]]
+        outcome = {"status": status_of(error), "reason": ": ".join(said)}
     sys.stdout.flush()
     sys.stderr.flush()
     return {**outcome, "memory_left_bytes": clean(team.device), "device_bytes": total_bytes(team.device)}
@@ -81,10 +81,12 @@ def attempt(
 def status_of(error: BaseException) -> str:
     """Name what an exception on a rank means for the trial."""
     text = str(error)
-    if isinstance(error, torch.OutOfMemoryError):
-        return "oom_device"
     if isinstance(error, MemoryError) or "DefaultCPUAllocator" in text:
         return "oom_host"
+    # Libraries that take memory for themselves (cuBLAS, cuDNN, NCCL) have words of their own for it.
+    full = ("CUDA out of memory", "'out of memory'", "_STATUS_ALLOC_FAILED")
+    if isinstance(error, torch.OutOfMemoryError) or any(words in text for words in full):
+        return "oom_device"
     # A peer that is gone shows as an error of the exchange: the fault is not this rank's.
     gone = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting")
     if isinstance(error, distributed.DistError) or any(words in text for words in gone):
@@ -100,15 +102,14 @@ def _measure(team: Team, order: Order, servers: Sequence[Any], on_warm: Callable
         point=point,
         rank=team.rank,
         device=team.device,
-        loss=_loss(point, team.device),
+        loss=loss_in_precision(point, team.device),
         ddp_options=getattr(point.workload, "ddp_options", {}),
         servers=servers,
     )
     mode = MODES[point.sync].load()(job)
-    collecting = gc.isenabled()
     try:
         mode.prepare(_build(job, order), functools.partial(make_optimizer, point=point))
-        clock, steps = clock_for(team.device), _steps(job)
+        clock, steps = clock_for(team.device), batches_of_steps(job)
         warmup = math.ceil(order.measure.warmup_steps / point.period) * point.period
         warm_losses = _run(mode, clock, steps, range(warmup))
         clock.stop()
@@ -117,16 +118,12 @@ def _measure(team: Team, order: Order, servers: Sequence[Any], on_warm: Callable
         on_warm(slowest_s)
 
         window = _window(job, order, period_s)
-        gc.collect()
-        if not order.measure.gc:
-            gc.disable()
         mode.counters()
-        _barrier(team.device)
-        losses = _run(mode, clock, steps, window)
-        mode.drain()
-        window_s = clock.stop()
-        if collecting:
-            gc.enable()
+        with _collector(keep=order.measure.gc):
+            _barrier(team.device)
+            losses = _run(mode, clock, steps, window)
+            mode.drain()
+            window_s = clock.stop()
         _barrier(team.device)
         window.forget()
         outcome: Outcome = {
@@ -139,8 +136,6 @@ def _measure(team: Team, order: Order, servers: Sequence[Any], on_warm: Callable
         }
         return {**outcome, **_verdict(outcome, order.measure)}
     finally:
-        if collecting:
-            gc.enable()
         mode.close()
 
 
@@ -160,22 +155,10 @@ def _build(job: Job, order: Order) -> nn.Module:
     _set_seed(seed)
     model = job.point.workload.build().to(job.device).train()
     _set_seed(seed)
-    for _ in next(_steps(job)):
-        break
+    next(next(batches_of_steps(job)))
     # From here on ranks draw differently: equal dropout masks on all would be a smaller batch.
     _set_seed(seed + 1 + job.rank)
     return model  # type: ignore[no-any-return]  # the user's class says what it is
-
-
-def _steps(job: Job) -> Iterator[Iterator[Any]]:
-    """Yield this rank's batches, step after step: sample numbers are global, each is read once."""
-    point = job.point
-    for step in itertools.count():
-        first = [(step * point.accumulation + index) * point.workers + job.rank for index in range(point.accumulation)]
-        yield (
-            point.workload.batch(range(share * point.micro_batch, (share + 1) * point.micro_batch), job.device)
-            for share in first
-        )
 
 
 def _window(job: Job, order: Order, period_s: float) -> Window:
@@ -207,38 +190,44 @@ def _columns(warm: Times, timed: Times, *, offset: float, losses: list[torch.Ten
 
 
 def _verdict(outcome: Outcome, measure: Measure) -> Outcome:
-    timed = int((~outcome["steps"]["warmup"]).sum())
-    if outcome["stop_reason"] == "max_seconds" and timed < FEW_STEPS:
-        return {"status": "timeout", "reason": f"{timed} steps in max_seconds={measure.max_seconds:g}; raise it"}
+    steps = outcome["steps"]
+    # A window ends a little after its decision: steps that ended too late don't count here.
+    in_time = int((~steps["warmup"] & (steps["start_s"] + steps["step_s"] <= measure.max_seconds)).sum())
+    if outcome["stop_reason"] == "max_seconds" and in_time < FEW_STEPS:
+        return {"status": "timeout", "reason": f"{in_time} steps in max_seconds={measure.max_seconds:g}; raise it"}
     if not np.isfinite(outcome["steps"]["loss"]).all():
         step = int(np.argmin(np.isfinite(outcome["steps"]["loss"])))
         return {"status": "nan", "reason": f"the loss is not finite from step {step} on; lower learning_rate"}
     return {"status": "ok", "reason": None}
 
 
-def _loss(point: Point, device: torch.device) -> Callable[[nn.Module, Any], torch.Tensor]:
-    plain: Callable[[nn.Module, Any], torch.Tensor] = point.workload.loss
-    if point.precision != "bf16":
-        return plain
-
-    def under_autocast(model: nn.Module, batch: Any) -> torch.Tensor:
-        with torch.autocast(device.type, dtype=torch.bfloat16):
-            return plain(model, batch)
-
-    return under_autocast
-
-
 def _set_precision(precision: str, device: torch.device) -> None:
+    """Set all flags that change how fast the same work is done, whatever the last trial's workload set."""
     if precision == "tf32" and device.type != "cuda":
         raise SweepError("precision 'tf32' needs a GPU; on a CPU it would be fp32 under another name")
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.benchmark = False
 
 
 def _set_seed(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)  # user code draws from the global state
     torch.manual_seed(seed)
+
+
+@contextlib.contextmanager
+def _collector(*, keep: bool) -> Iterator[None]:
+    """Collect garbage now, and then not again inside the window, unless it is to be kept on."""
+    was_on = gc.isenabled()
+    gc.collect()
+    if not keep:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _barrier(device: torch.device) -> None:

@@ -6,23 +6,12 @@ import os
 import platform
 import socket
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-
-def versions() -> dict[str, str]:
-    """Versions of what measures, by the column that keeps them; needs none of the packages imported."""
-    found = {"python_version": platform.python_version()}
-    for package in ("dtsweep", "torch", "ray"):
-        try:
-            found[f"{package}_version"] = version(package)
-        except PackageNotFoundError:
-            # Without Ray, `dtsweep.worker` still measures; an unpacked dtsweep has no metadata.
-            continue
-    return found
+from dtsweep.versions import versions
 
 
 def facts(device: torch.device) -> dict[str, Any]:

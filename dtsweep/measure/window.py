@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -39,9 +38,11 @@ def stop_reason(measure: Measure, *, steps: int, seconds: float) -> str | None:
 
 def _stride(measure: Measure, period_s: float, period: int) -> int:
     """Sync periods from one look to the next: `LOOK_S`, but at least two looks in the shortest window."""
-    looks_s = LOOK_S / max(period_s, 1e-9)
-    shortest = max(measure.min_steps / period, measure.min_seconds / max(period_s, 1e-9))
-    return max(1, int(min(looks_s, shortest / 2, measure.max_steps / period)))
+    if period_s <= 0:
+        # Without a warm-up nothing is known: a long stride could outlast every limit.
+        return 1
+    shortest = max(measure.min_steps / period, measure.min_seconds / period_s)
+    return max(1, int(min(LOOK_S / period_s, shortest / 2)))
 
 
 class Window:
@@ -68,12 +69,12 @@ class Window:
             measure: the limits.
             rank: this rank; 0 decides.
             store: shared by the ranks, with keys of this window alone; None where each rank decides for itself.
-            period_s: how long a sync period of steps took in the warm-up: the same number on all ranks.
-            period: the window is a multiple of this many steps.
+            period_s: how long a sync period of steps took in the warm-up: the same number on all ranks; 0 is unknown.
+            period: the window is a multiple of this many steps; one full period is always measured.
             now: seconds, monotonic.
         """
         self._measure, self._rank, self._store, self._now = measure, rank, store, now
-        self._last_step = math.ceil(measure.max_steps / period) * period
+        self._last_step = max(1, measure.max_steps // period) * period
         self._stride = period if store is None else _stride(measure, period_s, period) * period
         self._decided: str | None = None
         self.steps = 0

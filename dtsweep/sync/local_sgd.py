@@ -24,7 +24,6 @@ class LocalSgd:
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Start all workers from the same weights."""
         share_weights(model)
-        self._group = torch.distributed.distributed_c10d._get_default_group()
         self._model = model
         self._optimizer = make_optimizer(model.parameters())
 
@@ -36,7 +35,7 @@ class LocalSgd:
         clock.mark("optimizer")
         self._steps += 1
         if exchange and self._steps % self._job.point.period == 0:
-            average_parameters(self._model.parameters(), self._group)
+            average_parameters(self._model.parameters(), torch.distributed.distributed_c10d._get_default_group())
             clock.mark("sync")
         return loss
 

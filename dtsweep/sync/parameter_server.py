@@ -31,6 +31,10 @@ class Shard:
         """Hold nothing until the first `reset`."""
         self._changed = asyncio.Condition()
 
+    async def load(self, code: Any) -> None:
+        """Make what the workload's optimizer needs importable here; `code` is the session's."""
+        code.load()
+
     async def reset(
         self, parameters: list[torch.Tensor], make_optimizer: MakeOptimizer, plan: Mapping[str, Any]
     ) -> None:
@@ -100,7 +104,7 @@ class Shard:
         offset = 0
         for parameter in self._parameters:
             part = gradient[offset : offset + parameter.numel()]
-            parameter.grad = torch.from_numpy(np.array(part)).view_as(parameter)
+            parameter.grad = torch.from_numpy(np.array(part)).view_as(parameter).to(parameter.dtype)
             offset += parameter.numel()
         self._optimizer.step()
         self._version += 1

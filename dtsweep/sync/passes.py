@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,6 +68,35 @@ def passes(job: Job, model: nn.Module, batches: Iterator[Any], clock: Clock, *, 
         total += loss.detach()
         clock.mark("backward")
     return total
+
+
+def batches_of_steps(job: Job) -> Iterator[Iterator[Any]]:
+    """Yield this rank's batches, step after step, without end.
+
+    Sample numbers are global: a step's samples follow those of the step before, pass after pass and in a pass
+    rank after rank, so that every number of workers trains on the same ones.
+    """
+    point = job.point
+    for step in itertools.count():
+        first_pass = step * point.accumulation
+        shares = [index * point.workers + job.rank for index in range(first_pass, first_pass + point.accumulation)]
+        yield (
+            point.workload.batch(range(share * point.micro_batch, (share + 1) * point.micro_batch), job.device)
+            for share in shares
+        )
+
+
+def loss_in_precision(point: Point, device: torch.device) -> Callable[[nn.Module, Any], torch.Tensor]:
+    """Give the workload's loss; in bf16 under autocast, the parameters staying in fp32."""
+    plain: Callable[[nn.Module, Any], torch.Tensor] = point.workload.loss
+    if point.precision != "bf16":
+        return plain
+
+    def under_autocast(model: nn.Module, batch: Any) -> torch.Tensor:
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            return plain(model, batch)
+
+    return under_autocast
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], *, point: Point) -> torch.optim.Optimizer:

@@ -1,0 +1,5 @@
+"""`python -m dtsweep`."""
+
+from dtsweep.cli import main
+
+main()

@@ -1,0 +1,163 @@
+"""The command line: `python -m dtsweep …`, or the script `dtsweep …`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dtsweep.errors import StorageError, SweepError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dtsweep.axes import Candidate
+    from dtsweep.plan import Plan
+    from dtsweep.sweep import Sweep
+
+
+class _RunByDefault(click.Group):
+    """`dtsweep SWEEP.py` is `dtsweep run SWEEP.py`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("--help", "--version"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+_sweep = click.argument("sweep", metavar="SWEEP.py")
+_set = click.option("--set", "settings", multiple=True, metavar="AXIS=V1,V2", help="Narrow or replace an axis.")
+_results = click.option("--results", metavar="DIR-or-URI", help="Where results lie; results/<file name> by default.")
+_rerun = click.option("--rerun", type=click.Choice(["failed", "all"]), help="Measure again what is done.")
+_address = click.option(
+    "--address", metavar="local|auto|HOST:PORT", help="Which Ray; by default the one Ray would use."
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+
+
+@click.group(cls=_RunByDefault)
+@click.version_option(package_name="dtsweep")
+def cli() -> None:
+    """Measure the latency/throughput frontier of a distributed training job.
+
+    `dtsweep SWEEP.py` runs a sweep; running it again resumes it.
+    """
+
+
+@cli.command()
+@_sweep
+@_results
+@_set
+@_address
+@_rerun
+@click.option("--node-timeout", default=300.0, show_default=True, metavar="S", help="Seconds to wait for nodes.")
+def run(
+    sweep: str,
+    results: str | None,
+    settings: tuple[str, ...],
+    address: str | None,
+    rerun: str | None,
+    node_timeout: float,
+) -> None:
+    """Run what is not yet in the results, then print the frontier."""
+    question, found = _read(sweep, settings)
+
+    from dtsweep.runner import Options, execute
+
+    where = results or f"results/{question.name}"
+    options = Options(results=where, address=address, rerun=rerun, node_timeout_s=node_timeout)
+    summary = execute(question, found, options)
+    if summary.storage_error is not None:
+        click.echo(f"dtsweep: {summary.storage_error}", err=True)
+    elif summary.signal_number is not None:
+        click.echo("dtsweep: interrupted; what was done is stored, the same command goes on", err=True)
+    else:
+        _print_report(where, as_json=False, show_all=False)
+    sys.exit(summary.exit_code)
+
+
+@cli.command()
+@_sweep
+@_results
+@_set
+@_address
+@_rerun
+@_json
+def plan(
+    sweep: str, results: str | None, settings: tuple[str, ...], address: str | None, rerun: str | None, as_json: bool
+) -> None:
+    """Say what a run would do, and why; starts nothing."""
+    question, found = _read(sweep, settings)
+
+    from dtsweep.planning import plan_json, print_plan
+    from dtsweep.plan import make_plan
+    from dtsweep.store import Results
+
+    store = Results(results or f"results/{question.name}")
+    made = make_plan(question, found, store.attempts(), rerun=rerun)
+    misfits = _misfits(question, made, address) if address else None
+    for name, reason in store.quarantined:
+        click.echo(f"left out {store}/{name}: {reason}", err=True)
+    if as_json:
+        _print_json(plan_json(made, misfits))
+    else:
+        print_plan(made, misfits, console=_console(), where=str(store))
+
+
+@cli.command()
+@click.argument("results", metavar="RESULTS")
+@click.option("--all", "show_all", is_flag=True, help="Show dominated points too.")
+@_json
+def report(results: str, show_all: bool, as_json: bool) -> None:
+    """Print the frontier, scaling and failures of results."""
+    _print_report(results, as_json=as_json, show_all=show_all)
+
+
+def main() -> None:
+    """Run the command; what a user did wrong is one line on stderr and exit code 2, storage 5."""
+    try:
+        cli(prog_name="dtsweep")
+    except SweepError as error:
+        click.echo(f"dtsweep: {error}", err=True)
+        sys.exit(2)
+    except StorageError as error:
+        click.echo(f"dtsweep: {error}", err=True)
+        sys.exit(5)
+
+
+def _read(sweep: str, settings: tuple[str, ...]) -> tuple[Sweep, list[Candidate]]:
+    from dtsweep.axes import parse_setting
+    from dtsweep.sweepfile import read_sweep
+
+    return read_sweep(Path(sweep), dict(parse_setting(text) for text in settings))
+
+
+def _print_report(results: str, *, as_json: bool, show_all: bool) -> None:
+    from dtsweep.report import print_report, report_json
+    from dtsweep.store import load
+
+    frame = load(results)
+    if as_json:
+        _print_json(report_json(frame))
+    else:
+        print_report(frame, console=_console(), show_all=show_all)
+
+
+def _misfits(sweep: Sweep, made: Plan, address: str) -> dict[str, str]:
+    from dtsweep.runner import misfits
+
+    return misfits(sweep, made.to_run, address)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def _print_json(value: Any) -> None:
+    import json
+
+    click.echo(json.dumps(value, indent=2))

@@ -1,0 +1,217 @@
+"""A session: one live TorchTrainer of one world, which is handed trial after trial.
+
+`Session` is an actor without CPUs on the driver's node, one per lane. It runs `TorchTrainer.fit()` on a
+thread and is the mailbox of its ranks: `next` gives a rank its order, `done` takes what came of it. A world
+that changes, a repeat, or a failure that leaves the ranks out of step ends a launch and starts the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from dtsweep.launch import Launch, LaunchError, read_tails
+from dtsweep.order import Order
+from dtsweep.ranks import Settings
+from dtsweep.record import worst
+
+OTHERS_REPORT_S = 2.0
+"""Once a rank has failed, the others have this long to say how they fare."""
+
+DEATH_SHOWS_S = 15.0
+"""A rank that lost its peer waits this long for Ray to say which process is gone."""
+
+LEFT_OVER = 0.01
+"""Share of the device's memory that may be left after a trial, against after the launch's first."""
+
+
+@dataclass(kw_only=True)
+class Report:
+    """What a session hands to the driver for one attempt."""
+
+    outcomes: Mapping[int, Mapping[str, Any]]
+    """By rank; those that reported, or at least their `facts`."""
+
+    status: str
+    reason: str | None
+    flags: list[str] = field(default_factory=list)
+    launch: str | None = None
+    """Name of the launch that ran it."""
+
+    failed_rank: int = 0
+    startup_s: float | None = None
+    """Start of the launch, where this attempt is its first."""
+
+    trial_s: float | None = None
+    """From handing out the order to the last rank's answer."""
+
+    shard_nodes: Sequence[int] = ()
+    """The rank on whose node each shard of the parameter server lives."""
+
+    logs: Mapping[str, str] = field(default_factory=dict)
+    """Ends of the ranks' logs that became known, by `<launch>/<rank>`."""
+
+
+class Session:
+    """One lane: at most one live launch at a time."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Start nothing yet."""
+        self._settings = settings
+        self._launch: Launch | None = None
+        self._reports: dict[str, Report] = {}
+        self._logs: dict[str, str] = {}
+        self._shards: list[Any] = []
+
+    async def run(self, order: Order) -> dict[str, Any]:
+        """Run one attempt in the launch that fits it; its report waits for `take`."""
+        began = time.monotonic()
+        point = order.to_point(self._settings.workload())
+        key = (order.launch, point.world)
+        if self._launch is not None and (self._launch.key != key or self._launch.is_stale):
+            await self.close()
+        startup_s = None
+        try:
+            if self._launch is None:
+                self._launch = Launch(key, point, self._settings, ray.get_runtime_context().current_actor)
+                await self._launch.start()
+                startup_s = time.monotonic() - began
+            report = await self._attempt(self._launch, order)
+            report.startup_s = startup_s
+        except LaunchError as error:
+            report = Report(outcomes={}, status=error.status, reason=str(error), startup_s=time.monotonic() - began)
+            await self._drop()
+        report.logs, self._logs = self._logs, {}
+        self._reports[order.attempt_id] = report
+        return {"attempt_id": order.attempt_id, "status": report.status}
+
+    async def take(self, attempt_id: str) -> Report:
+        """Hand over a report, once."""
+        return self._reports.pop(attempt_id)
+
+    async def close(self) -> dict[str, str]:
+        """End the launch in order; return the logs that became known."""
+        if self._launch is not None:
+            self._drop_shards()
+            await self._launch.close()
+            await self._keep_logs()
+            self._launch = None
+        return self._logs
+
+    async def hello(self, launch: str, rank: int, facts: Mapping[str, Any], actor: Any) -> None:
+        """A rank has come up."""
+        if self._launch is not None and self._launch.name == launch:
+            self._launch.hello(rank, facts, actor)
+
+    async def next(self, launch: str, rank: int) -> tuple[Order, Sequence[Any]] | None:
+        """Wait for this rank's next order; None ends it."""
+        if self._launch is None or self._launch.name != launch:
+            return None
+        return await self._launch.mail[rank].get()
+
+    async def warm(self, launch: str, rank: int, slowest_s: float) -> None:
+        """A rank begins its window."""
+        if self._launch is not None and self._launch.name == launch:
+            self._launch.warm[rank] = slowest_s
+            self._launch.changed.set()
+
+    async def done(self, launch: str, rank: int, outcome: Mapping[str, Any]) -> None:
+        """A rank has ended its part of the attempt."""
+        if self._launch is not None and self._launch.name == launch:
+            self._launch.done[rank] = outcome
+            self._launch.changed.set()
+
+    async def _attempt(self, launch: Launch, order: Order) -> Report:
+        shards = await self._shards_for(launch, order)
+        began = time.monotonic()
+        verdict = await self._collect(launch, order, shards)
+        outcomes = {rank: {"facts": facts, **launch.done.get(rank, {})} for rank, facts in launch.facts.items()}
+        reported = {rank: outcome for rank, outcome in outcomes.items() if "status" in outcome}
+        status, reason = verdict or tuple(worst(reported).values())
+        report = Report(
+            outcomes=outcomes if verdict is None else reported, status=status, reason=reason, launch=launch.name
+        )
+        report.trial_s = time.monotonic() - began
+        report.shard_nodes = [rank % len(launch.facts) for rank in range(len(shards))]
+        report.failed_rank = next(
+            (rank for rank, o in reported.items() if o["status"] == status), launch.dead_rank or 0
+        )
+        report.outcomes = outcomes
+        if status not in ("ok", "nan", "timeout"):
+            await self._after_failure(launch, report)
+        elif launch.leaves_memory(LEFT_OVER):
+            report.flags.append("memory_left")
+        return report
+
+    async def _collect(self, launch: Launch, order: Order, shards: Sequence[Any]) -> tuple[str, str] | None:
+        """Hand out an order and wait for all ranks; a status and reason where not all of them answered."""
+        launch.hand_out(order, shards)
+        deadline = time.monotonic() + order.measure.max_warmup_seconds
+        window_known, grace = False, float("inf")
+        while len(launch.done) < launch.workers:
+            now = time.monotonic()
+            if launch.has_ended:
+                return launch.verdict()
+            if not window_known and len(launch.warm) == launch.workers:
+                window_known = True
+                deadline = now + order.measure.max_seconds + max(60.0, 10 * max(launch.warm.values()))
+            failed = [outcome["status"] for outcome in launch.done.values() if outcome["status"] not in ("ok", "nan")]
+            if failed and grace == float("inf"):
+                # Losing a peer is no fault of this rank's: Ray will say in a moment who died.
+                grace = now + (DEATH_SHOWS_S if set(failed) == {"collateral"} else OTHERS_REPORT_S)
+            if now > grace:
+                return None
+            if now > deadline:
+                return "hang", await launch.stacks(order.measure)
+            await launch.wait(min(grace, deadline) - now)
+        return None
+
+    async def _after_failure(self, launch: Launch, report: Report) -> None:
+        """Keep the launch only if its ranks are in step; the logs tell why it failed."""
+        self._drop_shards()
+        alone = launch.workers == 1 and len(launch.done) == 1
+        positions = {outcome.get("position") for outcome in launch.done.values()}
+        in_step = len(launch.done) == launch.workers and len(positions) == 1 and None not in positions
+        if launch.has_ended or not (alone or in_step):
+            await self._drop()
+        else:
+            await self._keep_logs()
+        last = self._logs.get(f"{launch.name}/{report.failed_rank}", "").strip().splitlines()
+        if report.status in ("rank_died", "node_lost", "preempted", "oom_host") and last:
+            report.reason = f"{report.reason}; its last words: {last[-1].strip()}"
+
+    async def _drop(self) -> None:
+        """End the launch by force: its ranks wait for a peer that will not come."""
+        if self._launch is not None:
+            launch, self._launch = self._launch, None
+            self._drop_shards()
+            await launch.kill()
+            self._logs |= await read_tails(launch)
+
+    async def _keep_logs(self) -> None:
+        if self._launch is not None:
+            self._logs |= await read_tails(self._launch)
+
+    async def _shards_for(self, launch: Launch, order: Order) -> Sequence[Any]:
+        """The first shards of the pool, shard i on the node of rank i mod workers."""
+        count = order.point["shards"] or 0
+        if count > len(self._shards):
+            from dtsweep.sync.parameter_server import Shard
+
+            for index in range(len(self._shards), count):
+                node = launch.facts[index % launch.workers]["node_id"]
+                placed = NodeAffinitySchedulingStrategy(node, soft=False)
+                self._shards.append(ray.remote(num_cpus=0)(Shard).options(scheduling_strategy=placed).remote())
+            await asyncio.gather(*(shard.load.remote(self._settings.code) for shard in self._shards))
+        return self._shards[:count]
+
+    def _drop_shards(self) -> None:
+        for shard in self._shards:
+            ray.kill(shard)
+        self._shards = []

@@ -1,0 +1,18 @@
+"""Versions of what measures, without importing it."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+
+def versions() -> dict[str, str]:
+    """Versions by the column that keeps them; a package that has none is left out."""
+    found = {"python_version": platform.python_version()}
+    for package in ("dtsweep", "torch", "ray"):
+        try:
+            found[f"{package}_version"] = version(package)
+        except PackageNotFoundError:
+            # Without Ray, `dtsweep.worker` still measures; an unpacked dtsweep has no metadata.
+            continue
+    return found
