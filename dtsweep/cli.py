@@ -91,8 +91,8 @@ def plan(
     """Say what a run would do, and why; starts nothing."""
     question, found = _read(sweep, settings)
 
-    from dtsweep.planning import plan_json, print_plan
     from dtsweep.plan import make_plan
+    from dtsweep.planning import plan_json, print_plan
     from dtsweep.store import Results
 
     store = Results(results or f"results/{question.name}")
@@ -103,7 +103,7 @@ def plan(
     if as_json:
         _print_json(plan_json(made, misfits))
     else:
-        print_plan(made, misfits, console=_console(), where=str(store))
+        print_plan(made, misfits, console=_console(), where=str(store), axes=question.axes)
 
 
 @cli.command()

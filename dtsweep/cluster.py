@@ -96,6 +96,8 @@ def connected(address: str | None, *, folder: Path | None) -> Iterator[Cluster]:
         raise SweepError(f"address {wanted!r} is Ray Client's; run on a node of the cluster, or by ray job submit")
     temporary: str | None = None
     try:
+        # Ray prints a paragraph for each process that dies; the trial's row says it in a line.
+        ray._private.worker.print_to_stdstream = lambda *_, **__: None
         if wanted == "local":
             temporary = tempfile.mkdtemp(prefix="dtsweep-", dir="/tmp")  # sockets need a short path
             _start_private(temporary)

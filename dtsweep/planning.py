@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.plan import Plan, counts, reasons
@@ -16,7 +16,9 @@ LISTED = 60
 """Trials that are listed one by one; of more only the counts are shown."""
 
 
-def print_plan(plan: Plan, misfits: Mapping[str, str] | None, *, console: Console, where: str) -> None:
+def print_plan(
+    plan: Plan, misfits: Mapping[str, str] | None, *, console: Console, where: str, axes: Iterable[str]
+) -> None:
     """Print what a run would do: counts, reasons, order and expected time.
 
     Args:
@@ -24,6 +26,7 @@ def print_plan(plan: Plan, misfits: Mapping[str, str] | None, *, console: Consol
         misfits: why trials don't fit on the cluster, by trial; None where no cluster was asked.
         console: where to.
         where: the results.
+        axes: what the points differ in.
     """
     told = counts(plan)
     say(
@@ -37,7 +40,7 @@ def print_plan(plan: Plan, misfits: Mapping[str, str] | None, *, console: Consol
             {
                 "#": [str(index + 1) if index < len(plan.to_run) else "" for index in range(len(listed))],
                 "repeat": [str(trial.repeat) for trial in listed],
-                "sync": [short_name(trial.point) for trial in listed],
+                "point": [short_name(trial.point, axes) for trial in listed],
                 "state": [(misfits or {}).get(trial.trial_id, trial.why) for trial in listed],
             },
             console=console,

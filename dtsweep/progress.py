@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -19,10 +19,12 @@ from dtsweep.sync import MODES
 class Progress:
     """Counts trials as they end."""
 
-    def __init__(self, *, total: int, console: Console | None = None) -> None:
-        """Expect so many trials."""
+    def __init__(self, *, axes: Iterable[str], console: Console | None = None) -> None:
+        """Name trials by what they differ in."""
+        self._axes = tuple(axes)
+        self.total = 0
         self._console = console or Console(stderr=True, highlight=False)
-        self._total, self._counts = total, Counter[str]()
+        self._counts = Counter[str]()
         self._began = time.monotonic()
         self._best: tuple[float, str] | None = None
         self._last = "starting the first session"
@@ -48,43 +50,58 @@ class Progress:
         """Print a line."""
         self._console.print(Text(text), soft_wrap=True)
 
-    def ended(self, point: Point, row: Mapping[str, Any]) -> None:
-        """Count an attempt, and name it."""
-        self._counts[row["status"]] += 1
-        name = short_name(point)
-        rate = row.get("samples_per_s")
-        if row["status"] == "ok" and (self._best is None or rate > self._best[0]):
-            self._best = (rate, name)
-        self._last = name
+    def ended(self, point: Point, row: Mapping[str, Any], *, again: bool = False) -> None:
+        """Name an attempt that ended; count its trial, unless it is measured again."""
+        if not again:
+            self._counts[row["status"]] += 1
+        name = short_name(point, self._axes)
+        rate = row.get("samples_per_s") or 0.0
         if row["status"] == "ok":
             what = f"{row['step_p50_s'] * 1e3:.4g} ms/step, {rate:.4g} samples/s"
+            if self._best is None or rate > self._best[0]:
+                self._best = (rate, name)
         else:
-            what = f"{row['status']}: {row['reason']}"
-        if self._live is None or row["status"] not in ("ok", "skipped"):
+            what = f"{row['status']}: {row['reason']}" + "; measured again" * again
+        self._last = name
+        if self._live is None or row["status"] != "ok":
             repeat = f" repeat {row['repeat']}" if row["repeat"] > 1 else ""
-            self.say(f"[{sum(self._counts.values())}/{self._total}] {name}{repeat}: {what}")
+            self.say(f"[{sum(self._counts.values())}/{self.total}] {name}{repeat}: {what}")
 
     def _line(self) -> Text:
         done = sum(self._counts.values())
         seconds = time.monotonic() - self._began
         failed = sum(count for status, count in self._counts.items() if status not in ("ok", "skipped"))
-        parts = [f"{done}/{self._total} trials", f"{failed} failed" if failed else ""]
+        parts = [f"{done}/{self.total} trials", f"{failed} failed" if failed else ""]
         if self._best is not None:
             parts.append(f"best {self._best[0]:.4g} samples/s ({self._best[1]})")
         if done:
-            parts.append(f"about {words(seconds / done * max(0, self._total - done))} left")
+            parts.append(f"about {words(seconds / done * max(0, self.total - done))} left")
         parts.append(f"last: {self._last}" if done else self._last)
         return Text("  ".join(part for part in parts if part), overflow="ellipsis", no_wrap=True)
 
 
-def short_name(point: Point) -> str:
-    """Name a point in a few words.
+def short_name(point: Point, axes: Iterable[str]) -> str:
+    """Name a point by what is swept, and by the settings of its mode.
 
-    >>> short_name(Point(workers=2, sync="local_sgd"))
-    'local_sgd sync_period=8, 2 workers x 32 x 1'
+    >>> short_name(Point(workers=2, sync="local_sgd"), ["sync", "workers"])
+    'sync=local_sgd workers=2 sync_period=8'
     """
-    own = [f"{name}={getattr(point, name)}" for name in MODES[point.sync].reads]
-    return f"{' '.join([point.sync, *own])}, {point.workers} workers x {point.micro_batch} x {point.accumulation}"
+    names = [*axes, *(name for name in MODES[point.sync].reads if name not in axes)]
+    return " ".join(
+        f"{name.removeprefix('workload.')}={_value(point, name)}" for name in names if _is_read(point, name)
+    )
+
+
+def _is_read(point: Point, name: str) -> bool:
+    return name in MODES[point.sync].reads or name not in ("sync_period", "staleness", "shards")
+
+
+def _value(point: Point, name: str) -> object:
+    if name.startswith("workload."):
+        return getattr(point.workload, name.removeprefix("workload."))
+    if name.startswith("env."):
+        return point.environment.get(name.removeprefix("env."))
+    return getattr(point, name)
 
 
 def words(seconds: float) -> str:

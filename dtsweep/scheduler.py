@@ -1,22 +1,16 @@
-"""Ray Tune drives the sweep: one trial is one Tune trial, sessions do the work, the driver stores rows."""
+"""Hands out trials to sessions lane by lane, takes what came of them, and tries again where that may help."""
 
 from __future__ import annotations
 
 import os
-import signal
-import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import ray
-from ray import tune
 from ray.tune.search import Searcher
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -24,35 +18,11 @@ from dtsweep.errors import StorageError, SweepError
 from dtsweep.order import Order, order_of
 from dtsweep.plan import Trial
 from dtsweep.ranks import Settings
-from dtsweep.schema import RETRIED
+from dtsweep.schema import is_retried
 from dtsweep.session import Report, Session
 
 TRIALS_PER_TUNER = 500
 """A Tuner slows down and grows with its trials; a fresh one over the same sessions does not."""
-
-ATTEMPTS = 3
-"""Attempts at a trial within one run, where the fault was not its own."""
-
-TUNE_SETTINGS = {
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    # Tune's own handler ends the run with exit code 0.
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    # The Parquet rows say what is done: Tune need not write its state.
-    "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
-    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    "RAY_AIR_NEW_OUTPUT": "0",
-}
-"""Environment of the driver, which Tune reads."""
-
-
-class Interrupted(BaseException):
-    """The run was told to stop; not an Exception, so that Tune passes it on."""
-
-    def __init__(self, signal_number: int) -> None:
-        """Keep which signal said so."""
-        super().__init__(signal_number)
-        self.signal_number = signal_number
 
 
 @dataclass(kw_only=True)
@@ -79,32 +49,6 @@ class Running:
 
 Stored = Callable[[Trial, Order, Report, Mapping[str, Any]], str]
 """Stores an attempt; returns the status under which it was stored."""
-
-
-class TrialRunner(tune.Trainable):
-    """What Tune sees of a trial: its step asks a lane to run the order."""
-
-    def setup(self, config: dict[str, Any]) -> None:
-        """Take the first order."""
-        self._config = config
-
-    def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take the next one, in the same process."""
-        self._config = new_config
-        return True
-
-    def step(self) -> dict[str, Any]:
-        """Run it to its end."""
-        lane = ray.get_actor(self._config["lane"], namespace=self._config["namespace"])
-        try:
-            ended = ray.get(lane.run.remote(self._config["order"]))
-        except ray.exceptions.RayActorError:
-            # The lane was killed: by us, at the end of an interrupted run, or by its node's lack of memory.
-            ended = {"attempt_id": self._config["order"].attempt_id, "status": "collateral", "lane_died": True}
-        return {**ended, tune.result.DONE: True}
-
-    def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Keep nothing: a measurement is never resumed half-way."""
 
 
 class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
@@ -185,7 +129,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             "overhead_s": max(0.0, wall_s - (report.startup_s or 0.0) - (report.trial_s or 0.0)),
         }
         status = self._stored(ended.trial, ended.order, report, times)
-        if status in RETRIED and ended.order.attempt < ATTEMPTS:
+        if is_retried(status, attempt=ended.order.attempt):
             lane.group.append((ended.trial, ended.order.attempt + 1))
         if status == "no_nodes":
             # The others of this world would wait as long for the same nodes.
@@ -245,79 +189,9 @@ def _train_settings(settings: Settings) -> dict[str, str]:
     }
 
 
-class _StopWatch(tune.Callback):
-    """Ends a Tuner between two of its steps, where nothing is half stored."""
-
-    def __init__(self, heard: list[int], scheduler: Scheduler) -> None:
-        self._heard, self._scheduler = heard, scheduler
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {}
-
-    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if self._heard:
-            # First the lanes: Tune waits for its trials to end, and they wait for the lanes.
-            self._scheduler.kill()
-            raise Interrupted(self._heard[0])
-
-
-def drive(scheduler: Scheduler) -> None:
-    """Run Tuner after Tuner until nothing is left.
-
-    Raises:
-        Interrupted: a signal came; what was done is stored.
-        StorageError: rows could not be stored.
-    """
-    os.environ |= TUNE_SETTINGS | {"TUNE_MAX_PENDING_TRIALS_PG": str(max(4, len(scheduler._lanes)))}
-    address = ray.util.get_node_ip_address()
-    place = tune.PlacementGroupFactory([{f"node:{address}": 0.001}])
-    with _signals_heard() as heard, tempfile.TemporaryDirectory(prefix="dtsweep-tune-") as storage:
-        while not scheduler.is_empty:
-            scheduler.next_tuner()
-            tuner = tune.Tuner(
-                tune.with_resources(TrialRunner, place),
-                tune_config=tune.TuneConfig(search_alg=scheduler, num_samples=10**6, reuse_actors=True),
-                run_config=tune.RunConfig(
-                    name=f"tuner-{time.monotonic_ns()}",
-                    storage_path=storage,
-                    verbose=0,
-                    callbacks=[_StopWatch(heard, scheduler)],
-                    checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-                ),
-            )
-            tuner.fit()
-            if scheduler.failure is not None:
-                raise scheduler.failure
-        if heard:
-            raise Interrupted(heard[0])
-
-
-@contextmanager
-def _signals_heard() -> Iterator[list[int]]:
-    """Note SIGINT and SIGTERM instead of stopping wherever the driver happens to be."""
-    heard: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        heard.append(number)
-        if len(heard) > 1:
-            os._exit(128 + number)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield heard
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def groups_of(trials: Sequence[Trial], *, fresh: bool) -> list[list[Trial]]:
     """Split a plan's trials into those that share a launch, in its order."""
     groups: dict[Any, list[Trial]] = {}
     for trial in trials:
         groups.setdefault(trial.trial_id if fresh else (trial.repeat, trial.point.world), []).append(trial)
     return list(groups.values())
-
-
-def storage_folder() -> Path:
-    """A folder for what Ray Train leaves, on the driver's node."""
-    return Path(tempfile.mkdtemp(prefix="dtsweep-train-"))

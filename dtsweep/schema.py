@@ -49,6 +49,14 @@ FINAL = frozenset({"ok", "oom_device", "nan", "user_error", "timeout"})
 RETRIED = frozenset({"rank_died", "node_lost", "preempted", "collateral"})
 """Measured up to two more times within one run."""
 
+ATTEMPTS = 3
+"""Attempts at a trial within one run, where the fault was not its own."""
+
+
+def is_retried(status: str, *, attempt: int) -> bool:
+    """Whether a trial is measured again within the run."""
+    return status in RETRIED and attempt < ATTEMPTS
+
 
 @dataclass(frozen=True)
 class Column:
@@ -123,7 +131,9 @@ TRIALS: tuple[Column, ...] = (
     Column("loss_first", FLOAT, "", "loss of the first measured step"),
     Column("loss_last", FLOAT, "", "loss of the last measured step"),
     Column("cost_usd", FLOAT, "USD", "own devices by wall time, with a share of the session's start"),
-    Column("startup_s", FLOAT, "s", "start of the session, where this trial is its first"),
+    Column(
+        "startup_s", FLOAT, "s", "start of the session and of its parameter servers, where this trial waited for them"
+    ),
     Column("overhead_s", FLOAT, "s", "the harness's own time for this trial"),
     Column("started_at", TIME, "UTC", "when the attempt began"),
     Column("hosts", INT, "machines", "that the workers ran on"),

@@ -46,7 +46,7 @@ class Report:
 
     failed_rank: int = 0
     startup_s: float | None = None
-    """Start of the launch, where this attempt is its first."""
+    """Start of the launch and of its parameter servers, where this attempt waited for them."""
 
     trial_s: float | None = None
     """From handing out the order to the last rank's answer."""
@@ -81,8 +81,11 @@ class Session:
             if self._launch is None:
                 self._launch = Launch(key, point, self._settings, ray.get_runtime_context().current_actor)
                 await self._launch.start()
+                startup_s = 0.0
+            shards, started = await self._shards_for(self._launch, order)
+            if startup_s is not None or started:
                 startup_s = time.monotonic() - began
-            report = await self._attempt(self._launch, order)
+            report = await self._attempt(self._launch, order, shards)
             report.startup_s = startup_s
         except LaunchError as error:
             report = Report(outcomes={}, status=error.status, reason=str(error), startup_s=time.monotonic() - began)
@@ -113,7 +116,8 @@ class Session:
         """Wait for this rank's next order; None ends it."""
         if self._launch is None or self._launch.name != launch:
             return None
-        return await self._launch.mail[rank].get()
+        mail: tuple[Order, Sequence[Any]] | None = await self._launch.mail[rank].get()
+        return mail
 
     async def warm(self, launch: str, rank: int, slowest_s: float) -> None:
         """A rank begins its window."""
@@ -127,8 +131,7 @@ class Session:
             self._launch.done[rank] = outcome
             self._launch.changed.set()
 
-    async def _attempt(self, launch: Launch, order: Order) -> Report:
-        shards = await self._shards_for(launch, order)
+    async def _attempt(self, launch: Launch, order: Order, shards: Sequence[Any]) -> Report:
         began = time.monotonic()
         verdict = await self._collect(launch, order, shards)
         outcomes = {rank: {"facts": facts, **launch.done.get(rank, {})} for rank, facts in launch.facts.items()}
@@ -198,10 +201,10 @@ class Session:
         if self._launch is not None:
             self._logs |= await read_tails(self._launch)
 
-    async def _shards_for(self, launch: Launch, order: Order) -> Sequence[Any]:
-        """The first shards of the pool, shard i on the node of rank i mod workers."""
+    async def _shards_for(self, launch: Launch, order: Order) -> tuple[Sequence[Any], bool]:
+        """The first shards of the pool, shard i on the node of rank i mod workers; whether some were started."""
         count = order.point["shards"] or 0
-        if count > len(self._shards):
+        if too_few := count > len(self._shards):
             from dtsweep.sync.parameter_server import Shard
 
             for index in range(len(self._shards), count):
@@ -209,7 +212,7 @@ class Session:
                 placed = NodeAffinitySchedulingStrategy(node, soft=False)
                 self._shards.append(ray.remote(num_cpus=0)(Shard).options(scheduling_strategy=placed).remote())
             await asyncio.gather(*(shard.load.remote(self._settings.code) for shard in self._shards))
-        return self._shards[:count]
+        return self._shards[:count], too_few
 
     def _drop_shards(self) -> None:
         for shard in self._shards:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.folder import Folder
 from dtsweep.parts import MAX_BYTES, REPLACES, CorruptPartError, arrow_table, columns_of, decode, encode, replaced_by
-from dtsweep.schema import STATUSES, table_schema
+from dtsweep.schema import STATUSES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,9 +102,11 @@ class Results:
         return rows.filter(pc.is_in(rows["attempt_id"], value_set=trials["attempt_id"].combine_chunks()))
 
     def attempts(self) -> list[dict[str, Any]]:
-        """Read all rows of `trials`, the oldest first; none where nothing is stored yet."""
-        rows: list[dict[str, Any]] = _by_start(self.table("trials")).to_pylist()
-        return rows
+        """Read all rows of `trials` but their `started_at`, the oldest first; none where nothing is stored yet."""
+        trials = self.table("trials")
+        # Arrow imports pandas to make times, as it does in pa.array(…): a plan should not wait for that.
+        rows: list[dict[str, Any]] = trials.drop_columns(["started_at"]).to_pylist()
+        return [rows[index] for index in _by_start(trials)]
 
     def compact(self) -> None:
         """Merge the many small files of each table into one; what readers see stays the same at every moment."""
@@ -169,7 +171,8 @@ def load(results: Results | str | Path) -> pd.DataFrame:
         SweepError: Nothing is stored there.
         StorageError: It can't be read.
     """
-    rows = _by_start(_stored(results, "trials"))
+    stored = _stored(results, "trials")
+    rows = stored.take(pa.array(_by_start(stored), pa.int64()))
     chosen: dict[str, int] = {}
     statuses = rows["status"].to_pylist()
     for index, trial_id in enumerate(rows["trial_id"].to_pylist()):
@@ -205,15 +208,16 @@ def _compacted(names: Sequence[str]) -> list[str]:
     return [name for name in names if name.startswith("compacted-")]
 
 
-def _by_start(trials: Any) -> Any:
-    starts = pc.fill_null(trials["started_at"].cast(pa.int64()), 0).to_pylist()
-    return trials.take(pa.array(sorted(range(len(starts)), key=starts.__getitem__), pa.int64()))
+def _by_start(trials: Any) -> list[int]:
+    """Number the rows from the oldest; those that never started come first."""
+    starts = trials["started_at"].cast(pa.int64()).to_pylist()
+    return sorted(range(len(starts)), key=lambda index: starts[index] or 0)
 
 
 def _merge(table: str, files: Iterable[Any]) -> Any:
     """Join files, whose columns may differ; an attempt that several have counts once."""
     seen: set[str] = set()
-    kept = [table_schema(table).empty_table()]
+    kept = [arrow_table(table, {})]
     for rows in files:
         attempts = set(pc.unique(rows["attempt_id"]).to_pylist())
         if attempts & seen:

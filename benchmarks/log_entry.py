@@ -1,0 +1,80 @@
+"""The parts of an entry of docs/log.md that every benchmark prints: heading, machine, tables, numbers with spread."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtsweep.measure.machine import cpu_name
+from dtsweep.versions import versions
+
+ROOT = Path(__file__).resolve().parent.parent
+"""The repository, from which the benchmarks run."""
+
+
+def heading(question: str) -> str:
+    """Start an entry: date and question, what ran, where."""
+    names = {f"{package}_version": package for package in ("torch", "ray", "python")}
+    software = ", ".join(f"{name} {versions()[column]}" for column, name in names.items())
+    arguments = " ".join(sys.argv[1:])
+    return "\n".join(
+        [
+            f"## {datetime.now(UTC):%Y-%m-%d}: {question}",
+            "",
+            f"- **What ran**: `python -m benchmarks.{Path(sys.argv[0]).stem} {arguments}`".rstrip("` ")
+            + f"`, {_commit()}",
+            f"- **Where**: {cpu_name()}, {os.cpu_count()} cores, {_devices()}; {software}",
+            "- **Numbers**:",
+        ]
+    )
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Make a Markdown table."""
+    lines = [headers, ["---"] * len(headers), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def quartiles(values: Sequence[float] | NDArray[np.float64], *, form: str) -> str:
+    """Give the median, and the lower and upper quartile behind it.
+
+    >>> quartiles([1, 2, 3, 4, 5], form=".0f")
+    '3 (2–4)'
+    """
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    return f"{middle:{form}} ({low:{form}}–{high:{form}})"
+
+
+def torchrun(*arguments: str, workers: int) -> str:
+    """Run a module under torchrun, from the repository; return its stdout.
+
+    Raises:
+        subprocess.CalledProcessError: it failed; its stderr was shown.
+    """
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers)]
+    ended = subprocess.run(
+        [*command, "-m", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=1800
+    )
+    return ended.stdout
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+    changed = " with uncommitted changes" if git("status", "--porcelain", "--", "dtsweep", "benchmarks") else ""
+    return f"commit {git('rev-parse', '--short', 'HEAD')}{changed}"
+
+
+def _devices() -> str:
+    import torch
+
+    count = torch.cuda.device_count()
+    return f"{count} × {torch.cuda.get_device_name(0)}" if count else "no GPU"

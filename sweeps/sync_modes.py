@@ -1,0 +1,21 @@
+"""How much throughput does giving up exact synchrony buy?
+
+From an exchange in every step (ddp), over one in `sync_period` steps (local_sgd), to a parameter server whose workers
+may run `staleness` steps apart: 0 is none, None is any number. A combination of a mode with a field that it does not
+read is no point; the plan says so.
+"""
+
+from dtsweep import Measure, Sweep, workloads
+
+sweep = Sweep(
+    workload=workloads.Gpt(layers=2, width=128, sequence=64, data="pydoc"),
+    axes={
+        "workers": [2],
+        "micro_batch": [4],  # small, so that a step is exchange in good part
+        "sync": ["ddp", "local_sgd", "parameter_server"],
+        "sync_period": [None, 2, 32],  # None: the mode's own, 8
+        "staleness": [None, 0, 2],
+        "shards": [None, 2],  # None: the mode's own, 1
+    },
+    measure=Measure(repeats=2),
+)

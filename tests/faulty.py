@@ -1,0 +1,55 @@
+"""A sweep whose workload fails on one rank in the way that an axis says."""
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import distributed, nn
+
+from dtsweep import Measure, Sweep
+
+STEP = 4
+
+
+@dataclass(frozen=True)
+class Faulty:
+    fault: str = "none"
+
+    def build(self) -> nn.Module:
+        return nn.Linear(4, 1)
+
+    def batch(self, samples: range, device: torch.device) -> torch.Tensor:
+        step = samples.start // (len(samples) * distributed.get_world_size())
+        if step == STEP and distributed.get_rank() == distributed.get_world_size() - 1:
+            self._fail()
+        if self.fault == "raise_everywhere" and step == STEP:
+            raise ValueError("wrong on every rank")
+        return torch.ones(len(samples), 4, device=device) * (float("nan") if self.fault == "nan" else 1.0)
+
+    def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        return model(batch).square().mean()
+
+    def _fail(self) -> None:
+        print(f"about to {self.fault}")
+        if self.fault == "raise":
+            raise ValueError("wrong on one rank")
+        if self.fault == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.fault == "hang":
+            time.sleep(3600)
+        if self.fault == "oom":
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+sweep = Sweep(
+    workload=Faulty(),
+    axes={
+        "workers": [2],
+        "workload.fault": ["none", "raise", "raise_everywhere", "kill", "hang", "oom", "nan"],
+        "micro_batch": [1, 2],
+    },
+    skip=lambda p: "faults once" if p.micro_batch == 2 and p.workload.fault != "none" else None,
+    measure=Measure(min_seconds=0, min_steps=5, warmup_steps=8, max_warmup_seconds=8),
+)

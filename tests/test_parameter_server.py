@@ -1,0 +1,268 @@
+"""A shard of the parameter server, with coroutines in the place of workers: no Ray is started."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch import nn
+
+from dtsweep.sync.parameter_server import Flat, Shard, deal
+
+SIZE = 4
+LEARNING_RATE = 0.1
+TURNS = 50
+"""Turns of the event loop after which everything that can go on has gone on."""
+
+
+async def shard_of(*, workers: int, staleness: int | None, momentum: float = 0.0) -> Shard:
+    """A shard whose parameters are all 1."""
+    shard = Shard()
+    optimizer = functools.partial(torch.optim.SGD, lr=LEARNING_RATE, momentum=momentum)
+    values = [torch.ones(1), torch.ones(SIZE - 1)]
+    await shard.reset(values, optimizer, {"workers": workers, "staleness": staleness})
+    return shard
+
+
+def flat(value: float) -> Flat:
+    return np.full(SIZE, value, dtype=np.float32)
+
+
+async def settle() -> None:
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(test(), timeout=20))
+
+
+def trained(gradients: list[NDArray[np.float32]], *, momentum: float) -> NDArray[np.float32]:
+    """Train in one place, as a textbook does."""
+    parameter = nn.Parameter(torch.ones(SIZE))
+    optimizer = torch.optim.SGD([parameter], lr=LEARNING_RATE, momentum=momentum)
+    for gradient in gradients:
+        parameter.grad = torch.from_numpy(gradient)
+        optimizer.step()
+    return parameter.detach().numpy()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_without_staleness_there_is_one_update_a_clock_on_the_mean_gradient(workers: int) -> None:
+    random = np.random.default_rng(0)
+    gradients = random.normal(size=(5, workers, SIZE)).astype(np.float32)
+
+    async def test() -> None:
+        shard = await shard_of(workers=workers, staleness=0, momentum=0.9)
+        for clock, pushed in enumerate(gradients):
+            answers = await asyncio.gather(*(shard.exchange(rank, pushed[rank], clock) for rank in range(workers)))
+            assert [version for _, version, _ in answers] == [clock + 1] * workers
+            assert [late for _, _, late in answers] == [0] * workers
+        expected = trained(list(gradients.mean(axis=1)), momentum=0.9)
+        for values, _, _ in answers:
+            assert np.allclose(values, expected, rtol=0, atol=1e-6)
+
+    run(test)
+
+
+def test_without_staleness_the_order_in_which_workers_come_changes_no_bit() -> None:
+    # In float32 1e8 + 1 is 1e8: added up in this order they make 1, in other orders 0 or 2.
+    gradients = [flat(1e8), flat(1.0), flat(-1e8), flat(1.0)]
+    results: list[Flat] = []
+
+    async def test(order: tuple[int, ...]) -> None:
+        shard = await shard_of(workers=4, staleness=0)
+        (values, _, _), *_ = await asyncio.gather(*(shard.exchange(rank, gradients[rank], 0) for rank in order))
+        results.append(values)
+
+    for order in ((0, 1, 2, 3), (0, 2, 1, 3), (1, 3, 0, 2)):
+        run(functools.partial(test, order))
+    assert all(np.array_equal(results[0], other) for other in results[1:])
+
+
+@pytest.mark.parametrize("staleness", [2, None])
+def test_an_asynchronous_push_is_an_update_of_its_own_with_its_share_of_the_gradient(staleness: int | None) -> None:
+    async def test() -> None:
+        shard = await shard_of(workers=4, staleness=staleness)
+        # lr 0.1 × gradient 2 ÷ 4 workers = 0.05 off 1.
+        values, version, late = await shard.exchange(3, flat(2.0), 0)
+        assert (version, late) == (1, 0)
+        assert np.allclose(values, 0.95)
+
+    run(test)
+
+
+def test_staleness_counts_the_updates_of_others_since_the_pull() -> None:
+    async def test() -> None:
+        shard = await shard_of(workers=3, staleness=None)
+        _, first, late = await shard.exchange(0, flat(1.0), 0)
+        assert (first, late) == (1, 0)
+        # Rank 1 still has version 0: one update of rank 0 lies between.
+        _, second, late = await shard.exchange(1, flat(1.0), 0)
+        assert (second, late) == (2, 1)
+        _, third, late = await shard.exchange(1, flat(1.0), second)
+        assert (third, late) == (3, 0)
+        # Rank 0 had version 1: two updates of rank 1; rank 2 had version 0: all four.
+        _, _, late = await shard.exchange(0, flat(1.0), first)
+        assert late == 2
+        _, _, late = await shard.exchange(2, flat(1.0), 0)
+        assert late == 4
+
+    run(test)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    speeds=st.lists(st.integers(0, 7), min_size=2, max_size=4),
+    steps=st.integers(1, 8),
+    staleness=st.integers(0, 3),
+)
+def test_no_worker_computes_further_ahead_of_the_slowest_than_the_bound(
+    speeds: list[int], steps: int, staleness: int
+) -> None:
+    pushes = [0] * len(speeds)
+    # Others may be `staleness` clocks behind at the pull, and as many and their next push ahead at the push.
+    latest = (2 * staleness + 1) * (len(speeds) - 1) if staleness else 0
+
+    async def work(shard: Shard, rank: int) -> None:
+        pulled = 0
+        for _ in range(steps):
+            for _ in range(1 + speeds[rank]):
+                assert pushes[rank] - min(pushes) <= staleness
+                await asyncio.sleep(0)
+            pushes[rank] += 1
+            _, pulled, late = await shard.exchange(rank, flat(1.0), pulled)
+            assert late <= latest
+
+    async def test() -> None:
+        shard = await shard_of(workers=len(speeds), staleness=staleness)
+        await asyncio.gather(*(work(shard, rank) for rank in range(len(speeds))))
+        assert pushes == [steps] * len(speeds)
+
+    run(test)
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 3])
+def test_a_fast_worker_goes_as_far_as_the_bound_and_then_waits_for_the_slowest(staleness: int) -> None:
+    async def test() -> None:
+        shard = await shard_of(workers=2, staleness=staleness)
+        for _ in range(staleness):
+            await shard.exchange(0, flat(1.0), 0)
+        ahead = asyncio.create_task(shard.exchange(0, flat(1.0), 0))
+        await settle()
+        assert not ahead.done()
+        await shard.exchange(1, flat(1.0), 0)
+        await settle()
+        assert ahead.done()
+
+    run(test)
+
+
+def test_what_a_worker_pulls_after_waiting_has_what_it_waited_for() -> None:
+    async def test() -> None:
+        shard = await shard_of(workers=2, staleness=1)
+        await shard.exchange(0, flat(2.0), 0)
+        ahead = asyncio.create_task(shard.exchange(0, flat(2.0), 1))
+        await settle()
+        await shard.exchange(1, flat(2.0), 0)
+        values, version, _ = await ahead
+        # Three updates of lr 0.1 × 2 ÷ 2 workers.
+        assert version == 3
+        assert np.allclose(values, 0.7)
+
+    run(test)
+
+
+def test_without_a_bound_nobody_ever_waits() -> None:
+    async def test() -> None:
+        shard = await shard_of(workers=2, staleness=None)
+        version = 0
+        for _ in range(100):
+            _, version, _ = await shard.exchange(0, flat(0.0), version)
+        assert version == 100
+
+    run(test)
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_a_worker_that_leaves_is_waited_for_no_more(staleness: int) -> None:
+    async def test() -> None:
+        shard = await shard_of(workers=3, staleness=staleness)
+        await asyncio.gather(*(shard.exchange(rank, flat(1.0), 0) for rank in range(3)))
+
+        async def ten_more(rank: int) -> None:
+            for _ in range(10):
+                await shard.exchange(rank, flat(1.0), 1)
+
+        others = asyncio.gather(ten_more(0), ten_more(1))
+        await settle()
+        assert not others.done()
+        await shard.leave(2)
+        await others
+
+    run(test)
+
+
+def test_a_shard_that_is_reset_knows_nothing_of_the_trial_before() -> None:
+    async def test() -> None:
+        shard = await shard_of(workers=2, staleness=1, momentum=0.9)
+        await shard.exchange(0, flat(1.0), 0)
+        await shard.leave(1)
+        optimizer = functools.partial(torch.optim.SGD, lr=LEARNING_RATE)
+        await shard.reset([torch.zeros(SIZE)], optimizer, {"workers": 1, "staleness": 0})
+        values, version, late = await shard.exchange(0, flat(1.0), 0)
+        assert (version, late) == (1, 0)
+        assert np.allclose(values, -0.1)
+
+    run(test)
+
+
+def test_a_shard_keeps_nothing_of_the_buffer_that_a_push_came_in() -> None:
+    async def test() -> None:
+        shard = await shard_of(workers=2, staleness=0)
+        pushed = flat(1.0)
+        first = asyncio.create_task(shard.exchange(0, pushed, 0))
+        await settle()
+        pushed[:] = 1e9
+        await shard.exchange(1, flat(1.0), 0)
+        values, _, _ = await first
+        assert np.allclose(values, 0.9)
+
+    run(test)
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
+def test_parameters_keep_their_own_type(kind: torch.dtype) -> None:
+    async def test() -> None:
+        shard = Shard()
+        optimizer = functools.partial(torch.optim.SGD, lr=0.5)
+        await shard.reset([torch.ones(SIZE, dtype=kind)], optimizer, {"workers": 1, "staleness": None})
+        values, _, _ = await shard.exchange(0, flat(1.0), 0)
+        assert np.allclose(values, 0.5)
+
+    run(test)
+
+
+@settings(deadline=None)
+@given(sizes=st.lists(st.integers(1, 1000), min_size=1, max_size=30), shards=st.integers(1, 8))
+def test_dealing_gives_every_parameter_to_one_shard_and_evenly(sizes: list[int], shards: int) -> None:
+    parameters = [nn.Parameter(torch.empty(size)) for size in sizes]
+    if shards > len(parameters):
+        with pytest.raises(ValueError, match=f"shards={shards}.*{len(parameters)} parameters"):
+            deal(parameters, shards)
+        return
+    parts = deal(parameters, shards)
+    dealt = [id(parameter) for part in parts for parameter in part]
+    assert sorted(dealt) == sorted(id(parameter) for parameter in parameters)
+    loads = [sum(parameter.numel() for parameter in part) for part in parts]
+    assert len(loads) == shards
+    assert min(loads) > 0
+    assert max(loads) - min(loads) <= max(sizes)
