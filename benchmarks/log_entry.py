@@ -23,13 +23,12 @@ def heading(question: str) -> str:
     """Start an entry: date and question, what ran, where."""
     names = {f"{package}_version": package for package in ("torch", "ray", "python")}
     software = ", ".join(f"{name} {versions()[column]}" for column, name in names.items())
-    arguments = " ".join(sys.argv[1:])
+    command = " ".join(["python -m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]])
     return "\n".join(
         [
             f"## {datetime.now(UTC):%Y-%m-%d}: {question}",
             "",
-            f"- **What ran**: `python -m benchmarks.{Path(sys.argv[0]).stem} {arguments}`".rstrip("` ")
-            + f"`, {_commit()}",
+            f"- **What ran**: `{command}`, {_commit()}",
             f"- **Where**: {cpu_name()}, {os.cpu_count()} cores, {_devices()}; {software}",
             "- **Numbers**:",
         ]

@@ -73,16 +73,17 @@ def main() -> None:
         fresh = _run(f"{folder}/fresh", options.fresh + 1, workers=options.workers, fresh=True)
         by_torchrun += _by_torchrun(options.torchrun // 2, workers=options.workers)
         ranks = dtsweep.store.Results(f"{folder}/session").table("ranks")["pid"].to_pylist()
-    print(heading("What does a trial cost beyond the training itself?"), "\n")
-    print(_comparison(session, by_torchrun, overheads(fresh)), "\n")
     startup_s = float(session["startup_s"].iloc[0])
     rest_s = (session_s - float(session["window_s"].sum())) / len(session)
     print(
+        heading("What does a trial cost beyond the training itself?"),
+        _comparison(session, by_torchrun, overheads(fresh)),
         f"{options.workers} workers; median (quartiles). The session started once in {startup_s:.1f} s. With that, "
         f"Ray's start and end and all else, a trial of these {len(session)} took {rest_s * 1e3:.1f} ms beyond its "
-        f"window of {session['window_s'].median() * 1e3:.1f} ms.\n"
+        f"window of {session['window_s'].median() * 1e3:.1f} ms.",
+        _flatness(session, looks, set(ranks)),
+        sep="\n\n",
     )
-    print(_flatness(session, looks, set(ranks)))
 
 
 def overheads(frame: pd.DataFrame) -> NDArray[np.float64]:

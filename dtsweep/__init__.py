@@ -1,7 +1,63 @@
-"""Measure the latency/throughput frontier of a distributed training job on a Ray cluster."""
+"""Measure the latency/throughput frontier of a distributed training job on a Ray cluster.
+
+The reading order; a module imports only modules above it (`tests/test_imports.py` takes the order from here):
+
+    errors                      what a user did that can't be measured, in one line
+    sync                        the list of sync modes, readable without torch
+    point                       one setting of all axes, and its identity
+    checks                      what is refused before a point is made
+    sweep                       a question: axes, workload, limits; what a sweep file holds
+    axes                        from axes to points, the impossible ones with their reason
+    sweepfile                   reads a sweep file, and says what is wrong with file and line
+    workloads.fields            checks of a workload's fields
+    workloads.samples           samples by their number, kept on the device
+    workloads.cifar10           a small convolutional network
+    workloads.gpt               a small decoder language model
+    workloads.transformers      well-known models from their configurations
+    workloads                   what is trained: the three methods, and the list of ours
+    order                       one attempt at a trial, as it travels to the ranks
+    schema                      every stored column, with unit and meaning
+    folder                      where results lie: a disk or an object store
+    parts                       one Parquet file, believed only if its digest agrees
+    store                       the three data sets; the trial row is the commit
+    versions                    versions of what measures
+    digest                      a digest of the workload's source
+    plan                        what is done, what is to do, in which order
+    measure                     the parts of a measurement:
+    measure.clock               when each step ended
+    measure.window              when a window ends
+    measure.statistics          rates and latencies with their intervals
+    measure.memory              the peak of a trial, and cleaning up after it
+    measure.machine             what a rank runs on
+    sync.passes                 the passes of a step, which all modes share
+    sync.ddp                    the mode ddp
+    sync.local_sgd              the mode local_sgd
+    sync.parameter_server       the mode parameter_server, both its sides
+    record                      from what the ranks sent to rows
+    worker                      one rank: build, warm up, time, drain; knows nothing of Ray
+    control                     one point under torchrun, without Ray
+    ranks                       the loop in which a session's ranks take orders
+    launch                      one TorchTrainer run: its ranks, and how it ended
+    session                     a launch at a time, handed trial after trial
+    cluster                     which Ray is used, and what fits on it
+    scheduler                   hands out trials, and tries again where that may help
+    drive                       Ray Tune over the scheduler; signals
+    terminal                    words, numbers and tables as a terminal shows them
+    progress                    the live line of a run
+    keeper                      stores what a run brings
+    runner                      plan, connect, drive, store
+    analysis.launches           from trials to points
+    analysis.frontier           which points no other one beats
+    analysis.scaling            what more workers bring
+    analysis                    the questions to the table of trials
+    report                      the report in the terminal
+    planning                    the plan as a person reads it
+    cli                         the command line
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dtsweep import workloads
@@ -9,24 +65,33 @@ from dtsweep.errors import StorageError, SweepError
 from dtsweep.point import Point
 from dtsweep.sweep import Measure, Resources, Sweep
 
+__all__ = [
+    "Measure",
+    "Point",
+    "Resources",
+    "StorageError",
+    "Sweep",
+    "SweepError",
+    "analysis",
+    "load",
+    "run",
+    "steps",
+    "workloads",
+]
+
 if TYPE_CHECKING:
+    from dtsweep import analysis
     from dtsweep.runner import run
     from dtsweep.store import load, steps
+else:
 
-__all__ = ["Measure", "Point", "Resources", "StorageError", "Sweep", "SweepError", "load", "run", "steps", "workloads"]
-
-
-def __getattr__(name: str) -> Any:
-    """Import what needs Arrow or Ray when it is first used."""
-    import importlib
-
-    owners = {
-        "load": "dtsweep.store",
-        "steps": "dtsweep.store",
-        "run": "dtsweep.runner",
-        "analysis": "dtsweep.analysis",
-    }
-    if name not in owners:
+    def __getattr__(name: str) -> Any:
+        """Import what needs Arrow, NumPy or Ray when it is first used."""
+        match name:
+            case "analysis":
+                return import_module("dtsweep.analysis")
+            case "load" | "steps":
+                return getattr(import_module("dtsweep.store"), name)
+            case "run":
+                return import_module("dtsweep.runner").run
         raise AttributeError(f"module 'dtsweep' has no attribute {name!r}")
-    module = importlib.import_module(owners[name])
-    return module if owners[name].endswith(name) else getattr(module, name)

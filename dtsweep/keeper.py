@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from dtsweep.digest import workload_digest
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.order import Order, order_of, point_row
 from dtsweep.plan import Trial
@@ -64,6 +65,7 @@ class Keeper:
         self.progress = Progress(axes=sweep.axes)
         self._known, self._types = known, workload_types(sweep.workload)
         self._last: dict[str, str] = {}
+        self._digest = workload_digest(sweep.workload, folder=sweep.file.parent if sweep.file else None)
 
     def __call__(self, trial: Trial, order: Order, report: Report, times: Mapping[str, Any]) -> str:
         """Store an attempt; return its status."""
@@ -121,6 +123,7 @@ class Keeper:
         self._note(trial, row)
 
     def _commit(self, row: Mapping[str, Any], **tables: Any) -> None:
+        row = {**row, "workload_digest": self._digest}
         try:
             self.results.commit(row, workload_types=self._types, **tables)
         except StorageError as error:

@@ -20,12 +20,16 @@ from dtsweep.order import Order
 from dtsweep.point import Point
 from dtsweep.ranks import Settings, serve
 from dtsweep.sweep import Measure
+from dtsweep.versions import versions
 
 TAIL_BYTES = 2**18
 """The end of a rank's log that is kept."""
 
 COLLECTIVE_TIMEOUT_S = 300
 CLOSE_S = 30.0
+
+IMPORT_S = 600.0
+"""Ranks whose processes run have this long for their imports."""
 
 
 class LaunchError(Exception):
@@ -52,7 +56,7 @@ class Launch:
         self.has_ended = False
         self.is_stale = False
         self.dead_rank: int | None = None
-        self._point, self._settings, self._mailbox = point, settings, mailbox
+        self.point, self.settings, self.mailbox = point, settings, mailbox
         self._actors: dict[int, Any] = {}
         self._error: BaseException | None = None
         self._memory_left: int | None = None
@@ -67,10 +71,25 @@ class Launch:
         loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._fit, args=(loop,), name=self.name, daemon=True)
         self._thread.start()
+        until = time.monotonic() + self.settings.node_timeout_s + IMPORT_S
         while len(self.facts) < self.workers:
             if self.has_ended:
                 raise LaunchError(*self._why_not_up())
-            await self.wait(None)
+            if time.monotonic() > until:
+                raise LaunchError(
+                    "hang", f"only ranks {sorted(self.facts)} came up: does an import wait for something?"
+                )
+            await self.wait(until - time.monotonic())
+        self._compare_versions()
+
+    def _compare_versions(self) -> None:
+        here = versions()
+        for rank, facts in sorted(self.facts.items()):
+            for name, version in here.items():
+                there = facts["machine"].get(name, version)
+                if there != version:
+                    what = f"rank {rank} on {facts['node']} has {name} {there}, the driver {version}"
+                    raise LaunchError("version_mismatch", f"{what}; install the same on all nodes")
 
     def hello(self, rank: int, facts: Mapping[str, Any], actor: Any) -> None:
         """A rank has come up."""
@@ -187,7 +206,7 @@ class Launch:
     def _why_not_up(self) -> tuple[str, str]:
         cause = getattr(self._error, "controller_failure", None) or self._error
         if type(cause).__name__ in ("WorkerGroupStartupTimeoutError", "InsufficientClusterResourcesError"):
-            seconds = f"{self._settings.node_timeout_s:g}"
+            seconds = f"{self.settings.node_timeout_s:g}"
             return "no_nodes", f"nodes for {self.workers} workers did not come in {seconds} s; see --node-timeout"
         failures: Mapping[int, BaseException] = getattr(self._error, "worker_failures", {})
         lines = str(next(iter(failures.values()), cause)).strip().splitlines()
@@ -199,7 +218,7 @@ def _trainer(launch: Launch) -> Any:
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    point, settings = launch._point, launch._settings
+    point, settings = launch.point, launch.settings
     resources = {"CPU": settings.cpus_per_worker}
     if settings.gpus_per_worker:
         resources["GPU"] = settings.gpus_per_worker
@@ -213,7 +232,7 @@ def _trainer(launch: Launch) -> Any:
     )
     return TorchTrainer(
         serve,
-        train_loop_config={"mailbox": launch._mailbox, "launch": launch.name, "settings": settings},
+        train_loop_config={"mailbox": launch.mailbox, "launch": launch.name, "settings": settings},
         scaling_config=scaling,
         torch_config=TorchConfig(
             backend="nccl" if settings.gpus_per_worker else "gloo", timeout_s=COLLECTIVE_TIMEOUT_S

@@ -49,6 +49,9 @@ class Settings:
     storage: str
     """A folder on the driver's node for what Ray Train leaves."""
 
+    is_private: bool
+    """Whether Ray was started for this run, on this machine."""
+
     nodes: tuple[str, ...] | None = None
     """The nodes of this lane; None is all."""
 
@@ -65,6 +68,7 @@ def serve(config: Mapping[str, Any]) -> None:
     from torch import distributed
 
     from dtsweep.measure.machine import facts
+    from dtsweep.measure.memory import clean
     from dtsweep.worker import Team, attempt
 
     mailbox, launch, settings = config["mailbox"], config["launch"], config["settings"]
@@ -74,7 +78,7 @@ def serve(config: Mapping[str, Any]) -> None:
     team = Team(rank=rank, device=ray.train.torch.get_device(), workload=settings.workload())
     context = ray.get_runtime_context()
     known = {**facts(team.device), "node_id": context.get_node_id(), "log": str(log)}
-    gc.collect()
+    clean(team.device)
     gc.freeze()
     is_first = True
     ray.get(mailbox.hello.remote(launch, rank, known, context.current_actor))

@@ -34,14 +34,13 @@ def trial_row(sweep: Sweep, order: Order, outcomes: Mapping[int, Mapping[str, An
         Columns of `trials`; figures only where every rank measured and all is well.
     """
     point = order.to_point(sweep.workload)
-    reported = {rank: outcome for rank, outcome in outcomes.items() if "status" in outcome}
     row: Row = {
         **point_row(sweep, point),
         "attempt_id": order.attempt_id,
         "trial_id": order.trial_id,
         "repeat": order.repeat,
         "attempt": order.attempt,
-        **(worst(reported) if reported else {}),
+        **worst(outcomes),
         **machine_columns(outcomes),
     }
     if len(outcomes) == point.workers and all(outcome.get("status") == "ok" for outcome in outcomes.values()):

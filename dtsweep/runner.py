@@ -16,12 +16,13 @@ from dtsweep.keeper import Keeper, Summary
 from dtsweep.plan import Plan, Trial, make_plan, new_skips
 from dtsweep.store import Results, load
 from dtsweep.sweep import Sweep
+from dtsweep.sweepfile import module_name
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from dtsweep.cluster import Cluster, Node
-    from dtsweep.ranks import Settings
+    from dtsweep.ranks import Code, Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +92,11 @@ def _run(sweep: Sweep, plan: Plan, keeper: Keeper, options: Options) -> None:
         keeper.sweep = sweep = _with_gpus(sweep, cluster)
         lanes = _lanes(sweep, cluster)
         to_run = [trial for trial in plan.to_run if not keeper.refuses(trial, _misfit(sweep, cluster, lanes, trial))]
-        settings = [_settings(sweep, options, storage=storage, nodes=lane) for lane in lanes]
-        scheduler = Scheduler(sweep, groups_of(to_run, fresh=sweep.measure.fresh), settings, keeper)
+        settings = _settings(sweep, options, cluster, storage=storage)
+        lane_settings = [
+            replace(settings, nodes=tuple(node.node_id for node in nodes) if nodes else None) for nodes in lanes
+        ]
+        scheduler = Scheduler(sweep, groups_of(to_run, fresh=sweep.measure.fresh), lane_settings, keeper)
         try:
             with keeper.progress:
                 drive(scheduler, heard)
@@ -130,13 +134,19 @@ def _misfit(sweep: Sweep, cluster: Cluster, lanes: Sequence[tuple[Node, ...] | N
     return next((why for lane in lanes if (why := cluster.misfit(trial.point, each=each, nodes=lane))), None)
 
 
-def _settings(sweep: Sweep, options: Options, *, storage: str, nodes: Sequence[Node] | None) -> Settings:
+def _code(sweep: Sweep, *, is_shipped: bool) -> Code:
+    """Pickle the workload: a class of the sweep file by value, what it imports from the folder by name.
+
+    Args:
+        sweep: its workload travels.
+        is_shipped: whether the folder's modules travel with Ray's job; else they are found where they are.
+    """
     from ray import cloudpickle
 
-    from dtsweep.ranks import Code, Settings
+    from dtsweep.ranks import Code
 
-    module = sys.modules.get(type(sweep.workload).__module__)
-    by_value = module is not None and sweep.file is not None and module.__name__.startswith("dtsweep_file_")
+    module = sys.modules[type(sweep.workload).__module__]
+    by_value = sweep.file is not None and module.__name__ == module_name(sweep.file)
     if by_value:
         cloudpickle.register_pickle_by_value(module)
     try:
@@ -146,14 +156,21 @@ def _settings(sweep: Sweep, options: Options, *, storage: str, nodes: Sequence[N
     finally:
         if by_value:
             cloudpickle.unregister_pickle_by_value(module)
+    folder = None if is_shipped or sweep.file is None else str(sweep.file.resolve().parent)
+    return Code(pickled=pickled, folder=folder)
+
+
+def _settings(sweep: Sweep, options: Options, cluster: Cluster, *, storage: str) -> Settings:
+    from dtsweep.ranks import Settings
+
     return Settings(
-        code=Code(pickled=pickled, folder=str(sweep.file.resolve().parent) if sweep.file else None),
+        code=_code(sweep, is_shipped=not cluster.is_private),
         cpus_per_worker=sweep.resources.cpus_per_worker,
         gpus_per_worker=sweep.resources.gpus_per_worker or 0,
         environment=dict(sweep.resources.environment),
         node_timeout_s=options.node_timeout_s,
         storage=storage,
-        nodes=tuple(node.node_id for node in nodes) if nodes is not None else None,
+        is_private=cluster.is_private,
     )
 
 

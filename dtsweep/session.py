@@ -27,6 +27,9 @@ OTHERS_REPORT_S = 2.0
 DEATH_SHOWS_S = 15.0
 """A rank that lost its peer waits this long for Ray to say which process is gone."""
 
+UNBROKEN = ("ok", "nan", "timeout")
+"""Statuses of a rank that has run its steps to the end."""
+
 LEFT_OVER = 0.01
 """Share of the device's memory that may be left after a trial, against after the launch's first."""
 
@@ -74,6 +77,9 @@ class Session:
         began = time.monotonic()
         point = order.to_point(self._settings.workload())
         key = (order.launch, point.world)
+        if self._launch is not None and self._launch.has_ended:
+            # It died between two trials: no fault of this one.
+            await self._drop()
         if self._launch is not None and (self._launch.key != key or self._launch.is_stale):
             await self.close()
         startup_s = None
@@ -146,7 +152,7 @@ class Session:
             (rank for rank, o in reported.items() if o["status"] == status), launch.dead_rank or 0
         )
         report.outcomes = outcomes
-        if status not in ("ok", "nan", "timeout"):
+        if status not in UNBROKEN:
             await self._after_failure(launch, report)
         elif launch.leaves_memory(LEFT_OVER):
             report.flags.append("memory_left")
@@ -164,7 +170,7 @@ class Session:
             if not window_known and len(launch.warm) == launch.workers:
                 window_known = True
                 deadline = now + order.measure.max_seconds + max(60.0, 10 * max(launch.warm.values()))
-            failed = [outcome["status"] for outcome in launch.done.values() if outcome["status"] not in ("ok", "nan")]
+            failed = [outcome["status"] for outcome in launch.done.values() if outcome["status"] not in UNBROKEN]
             if failed and grace == float("inf"):
                 # Losing a peer is no fault of this rank's: Ray will say in a moment who died.
                 grace = now + (DEATH_SHOWS_S if set(failed) == {"collateral"} else OTHERS_REPORT_S)

@@ -108,7 +108,9 @@ def _measure(team: Team, order: Order, servers: Sequence[Any], on_warm: Callable
     )
     mode = MODES[point.sync].load()(job)
     try:
-        mode.prepare(_build(job, order), functools.partial(make_optimizer, point=point))
+        # A workload of its own: this one travels to the parameter servers, without what `batch` has cached.
+        make = functools.partial(make_optimizer, point=order.to_point(team.workload))
+        mode.prepare(_build(job, order), make)
         clock, steps = clock_for(team.device), batches_of_steps(job)
         warmup = math.ceil(order.measure.warmup_steps / point.period) * point.period
         warm_losses = _run(mode, clock, steps, range(warmup))

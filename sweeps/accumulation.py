@@ -10,7 +10,7 @@ sweep = Sweep(
     workload=workloads.Gpt(layers=2, width=128, sequence=64, data="pydoc"),
     axes={
         "workers": [2],
-        "micro_batch": [2, 4, 8, 16, 32, 64],
+        "micro_batch": [2, 8, 32, 64],
         "accumulation": lambda p: 128 // (p.workers * p.micro_batch),
         "sync": ["ddp", "local_sgd"],
     },

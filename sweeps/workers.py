@@ -10,7 +10,7 @@ sweep = Sweep(
     workload=workloads.Gpt(layers=2, width=128, sequence=64, data="pydoc"),
     axes={
         "workers": [1, 2],
-        "global_batch": [32, 128],
+        "global_batch": [32, 64],
         "micro_batch": [4, 16, 32],
     },
     measure=Measure(repeats=2),

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from frames import trials
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dtsweep.analysis import frontier, on_frontier
+from tests.frames import trials
 
 COSTS = st.integers(1, 3).flatmap(
     lambda objectives: st.lists(st.tuples(*[st.integers(0, 4)] * objectives), min_size=1, max_size=12)

@@ -5,10 +5,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from frames import trials
 from rich.console import Console
 
 from dtsweep.report import print_report, report_json
+from tests.frames import trials
 
 MODES: tuple[dict[str, Any], ...] = (
     {"sync": "ddp"},

@@ -5,11 +5,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from frames import trials
 
 from dtsweep.analysis import scaling, setting_columns
 from dtsweep.errors import SweepError
 from dtsweep.point import FIELD_TYPES
+from tests.frames import trials
 
 LADDER = Path(__file__).parent / "data" / "ladder" / "resnet50_v100.csv"
 

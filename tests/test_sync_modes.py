@@ -31,7 +31,7 @@ PERIOD = 3
 """Steps between exchanges, of modes that have a period."""
 STEPS = 2 * PERIOD
 MICRO_BATCH = 2
-LONGEST = timedelta(seconds=60)
+LONGEST = timedelta(seconds=120)
 """A mode whose ranks wait for each other in vain fails instead of hanging."""
 CASES = ("plain", "accumulation", "between", "no_exchange")
 WITHOUT_RAY = [name for name, mode in MODES.items() if not mode.needs_ray]

@@ -1,0 +1,34 @@
+"""What tests share: the command as a user runs it, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def dtsweep_command() -> Command:
+    """Run `python -m dtsweep …` from a folder that is not the project's; no Ray but the one it is told."""
+
+    def run(
+        *arguments: object, folder: Path, timeout_s: float = 300, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | environment
+        return subprocess.run(
+            [sys.executable, "-m", "dtsweep", *map(str, arguments)],
+            cwd=folder,
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    return run

@@ -1,0 +1,91 @@
+"""The README and the pages of docs/ as tests see them: blocks, tables, and a folder to run their commands in."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from dtsweep.order import order_of, point_row
+from dtsweep.point import workload_types
+from dtsweep.store import Results
+from dtsweep.sweepfile import read_sweep
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("sweep-files", "sync-modes", "measuring", "results")),
+]
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        """Where it stands."""
+        return f"{self.page}:{self.line}"
+
+
+def blocks(language: str) -> list[Block]:
+    """All blocks of a language, in the order of the pages."""
+    return [block for page in PAGES for block in _blocks(page) if block.language == language]
+
+
+def _blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text("utf-8")
+    for found in re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        yield Block(page.name, text.count("\n", 0, found.start()) + 1, found[1], found[2])
+
+
+def commands() -> list[str]:
+    """All command lines of the pages."""
+    return [line for block in blocks("bash") for line in block.text.splitlines()]
+
+
+def tables(page: str, *, first: str) -> list[dict[str, str]]:
+    """Rows of the tables of a page whose first column has this header; backquotes are taken off."""
+    lines = [line for path in PAGES if path.name == page for line in path.read_text("utf-8").splitlines()]
+    rows: list[dict[str, str]] = []
+    header: list[str] = []
+    for line in lines:
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")] if line.startswith("|") else []
+        if not cells:
+            header = []
+        elif not header:
+            header = cells
+        elif not line.startswith("|---") and header[0] == first:
+            rows.append(dict(zip(header, cells, strict=True)))
+    return rows
+
+
+def make_study(folder: Path) -> None:
+    """Put the example sweeps into a folder, with results of batchsize.py as a run would leave them."""
+    shutil.copytree(ROOT / "sweeps", folder / "sweeps", ignore=shutil.ignore_patterns("__pycache__"))
+    sweep, found = read_sweep(folder / "sweeps" / "batchsize.py")
+    results, start = Results(folder / "results" / "batchsize"), datetime(2026, 1, 1, tzinfo=UTC)
+    points = [candidate.point for candidate in found if candidate.reason is None]
+    for number, point in enumerate(points):
+        order = order_of(sweep, point)
+        rate = 100.0 * point.workers * point.micro_batch**0.5
+        step_s = point.global_batch / rate
+        ids = {"attempt_id": order.attempt_id, "trial_id": order.trial_id, "repeat": 1, "attempt": 1}
+        measured = {"samples_per_s": rate, "step_mean_s": step_s, "step_p50_s": step_s, "env_id": "a1b2", "flags": []}
+        where = {"status": "ok", "hosts": 1, "devices": "CPU", "started_at": start + timedelta(minutes=number)}
+        ranks = np.repeat(np.arange(point.workers), 4)
+        results.commit(
+            point_row(sweep, point) | ids | measured | where,
+            ranks=[{"rank": rank, "node": "a"} for rank in range(point.workers)],
+            steps={"rank": ranks, "step": ranks * 0, "warmup": ranks > 0, "step_s": step_s + ranks * 0.0},
+            workload_types=workload_types(sweep.workload),
+        )
+    results.compact()

@@ -1,0 +1,234 @@
+"""Clusters of several nodes on this machine: code that travels, lanes, nodes that are lost or never come."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import dtsweep
+from tests.conftest import Command
+
+pytestmark = pytest.mark.ray
+
+SWEEP = '''
+"""Does it run where neither the sweep file nor its module is?"""
+from dataclasses import dataclass
+from pathlib import Path
+
+from dtsweep import Measure, Resources, Sweep
+from beside import net
+
+@dataclass(frozen=True)
+class Small:
+    watch: str = ""
+    slow: bool = False
+
+    def build(self):
+        import ray
+        import torch.distributed
+        if self.watch:
+            rank = torch.distributed.get_rank()
+            Path(self.watch, str(rank)).write_text(ray.get_runtime_context().get_node_id())
+        return net()
+
+    def batch(self, samples, device):
+        import time
+        import torch
+        if self.slow:
+            time.sleep(0.05)
+        return torch.ones(len(samples), 2)
+
+    def loss(self, model, batch):
+        return model(batch).square().mean()
+
+sweep = Sweep(
+    workload=Small(),
+    axes={"workers": [1, 2, 5], "placement": ["strict_spread", "strict_pack"]},
+    measure=Measure(min_seconds=0, min_steps=5),
+    resources=Resources(cpus_per_worker=1),
+)
+'''
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[object]:
+    """A head without CPUs and three nodes of one CPU."""
+    from ray.cluster_utils import Cluster
+
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray's own spelling
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    for _ in range(3):
+        cluster.add_node(num_cpus=1)
+    yield cluster
+    cluster.shutdown()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A sweep file with a module beside it."""
+    (tmp_path / "sweep.py").write_text(SWEEP)
+    (tmp_path / "beside.py").write_text("from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n")
+    return tmp_path
+
+
+def test_a_cluster_gets_the_code_and_refuses_at_once_what_it_cannot_hold(
+    nodes: object, folder: Path, tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command
+) -> None:
+    address, results = nodes.address, folder / "r"  # type: ignore[attr-defined]  # Ray's test cluster
+    done = dtsweep_command(
+        "run", folder / "sweep.py", "--address", address, "--results", results, folder=tmp_path_factory.mktemp("cwd")
+    )
+    assert done.returncode == 4, done.stderr
+    assert "4 nodes, 3 CPUs" in done.stderr
+    frame = dtsweep.load(results).set_index(["workers", "placement"])
+    assert frame["status"].to_dict() == {
+        (1, "strict_spread"): "ok",
+        (1, "strict_pack"): "ok",
+        (2, "strict_spread"): "ok",
+        (2, "strict_pack"): "infeasible",
+        (5, "strict_spread"): "infeasible",
+        (5, "strict_pack"): "infeasible",
+    }
+    assert "2 workers of 1 CPU on one node don't fit" in frame.loc[(2, "strict_pack")]["reason"]
+    assert frame.loc[(2, "strict_spread")]["hosts"] == 2
+
+
+def test_which_ray_is_used_is_what_ray_users_expect(nodes: object, folder: Path, dtsweep_command: Command) -> None:
+    address = nodes.address  # type: ignore[attr-defined]  # Ray's test cluster
+    asked = ["plan", folder / "sweep.py", "--results", folder / "r"]
+    told = dtsweep_command(*asked, "--address", "auto", folder=folder)
+    assert "3 trials don't fit" in told.stdout, told.stderr
+    wrong = dtsweep_command(
+        *asked, "--address", "127.0.0.1:1", folder=folder, RAY_gcs_rpc_server_reconnect_timeout_s="1"
+    )
+    assert (wrong.returncode, len(wrong.stderr.splitlines())) == (2, 1)
+    assert "--address local" in wrong.stderr
+    for environment in ({"RAY_ADDRESS": address}, {}):
+        small = ["--set", "workers=1", "--set", "placement=strict_pack", "--results", folder / f"r{len(environment)}"]
+        done = dtsweep_command("run", folder / "sweep.py", *small, folder=folder, **environment)
+        assert done.returncode == 0, done.stderr
+        assert f"using Ray at {address}: 4 nodes" in done.stderr
+
+
+def test_lanes_run_side_by_side_on_nodes_of_their_own(nodes: object, folder: Path, dtsweep_command: Command) -> None:
+    text = SWEEP.replace("cpus_per_worker=1", "cpus_per_worker=1, concurrent=3").replace("[1, 2, 5]", "[1]")
+    (folder / "sweep.py").write_text(text.replace("min_steps=5", "min_steps=5, repeats=3"))
+    address = nodes.address  # type: ignore[attr-defined]  # Ray's test cluster
+    done = dtsweep_command("run", folder / "sweep.py", "--address", address, "--results", folder / "r", folder=folder)
+    assert done.returncode == 0, done.stderr
+    ranks = pd.read_parquet(folder / "r" / "ranks")
+    assert len(ranks) == 6
+    assert ranks["node_id"].nunique() == 3
+
+
+def test_a_lost_node_costs_one_attempt_and_the_trial_is_measured_elsewhere(
+    nodes: object, folder: Path, tmp_path: Path
+) -> None:
+    watch, results = tmp_path / "watch", tmp_path / "r"
+    watch.mkdir()
+    text = SWEEP.replace('watch: str = ""', f'watch: str = "{watch}"').replace(
+        "slow: bool = False", "slow: bool = True"
+    )
+    (folder / "sweep.py").write_text(text.replace("min_steps=5", "min_steps=100, max_seconds=30"))
+    arguments = ["--address", nodes.address, "--results", results, "--set", "workers=2"]  # type: ignore[attr-defined]  # Ray's test cluster
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dtsweep", "run", "sweep.py", *map(str, arguments), "--set", "placement=strict_spread"],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while not (watch / "1").is_file() and time.monotonic() < deadline:
+        os.sched_yield()
+    lost = (watch / "1").read_text()
+    node = next(n for n in nodes.worker_nodes if n.node_id == lost)  # type: ignore[attr-defined]  # as above
+    nodes.remove_node(node, allow_graceful=False)  # type: ignore[attr-defined]  # as above
+    _, talk = process.communicate(timeout=240)
+    attempts = pd.read_parquet(results / "trials").sort_values("attempt")
+    assert attempts["status"].tolist() == ["node_lost", "ok"], talk
+    assert process.returncode == 0, talk
+
+
+def test_nodes_that_never_come_end_after_the_timeout(folder: Path, dtsweep_command: Command, tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    configuration = tmp_path / "cluster.yaml"
+    configuration.write_text(AUTOSCALER.format(port=port))
+    head = subprocess.Popen(
+        [
+            str(Path(sys.executable).with_name("ray")),
+            "start",
+            "--head",
+            "--block",
+            "--num-cpus=0",
+            f"--port={port}",
+            f"--autoscaling-config={configuration}",
+            "--include-dashboard=false",
+            "--node-ip-address=127.0.0.1",
+        ],
+        env={**os.environ, "RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert head.stdout is not None
+        for line in head.stdout:
+            if "runtime started" in line:
+                break
+        address = f"127.0.0.1:{port}"
+        arguments = ["--address", address, "--results", folder / "r", "--node-timeout", 8, "--set", "workers=2"]
+        done = dtsweep_command("run", folder / "sweep.py", *arguments, folder=folder)
+    finally:
+        os.killpg(head.pid, signal.SIGTERM)
+        head.wait(timeout=30)
+    assert done.returncode == 4, done.stderr
+    frame = dtsweep.load(folder / "r")
+    assert frame["status"].tolist() == ["no_nodes", "no_nodes"]
+    assert "did not come in 8 s" in frame["reason"][0]
+
+
+AUTOSCALER = """
+cluster_name: never
+max_workers: 0
+idle_timeout_minutes: 1
+provider:
+  type: fake_multinode
+  gcs_address: 127.0.0.1:{port}
+head_node_type: head
+available_node_types:
+  head:
+    resources: {{}}
+    node_config: {{}}
+    max_workers: 0
+  worker:
+    resources: {{"CPU": 1}}
+    node_config: {{}}
+    min_workers: 0
+    max_workers: 2
+upscaling_speed: 1.0
+auth: {{}}
+docker: {{}}
+initialization_commands: []
+setup_commands: []
+head_setup_commands: []
+worker_setup_commands: []
+head_start_ray_commands: []
+worker_start_ray_commands: []
+file_mounts: {{}}
+cluster_synced_files: []
+file_mounts_sync_continuously: false
+rsync_exclude: []
+rsync_filter: []
+"""

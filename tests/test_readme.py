@@ -1,0 +1,115 @@
+"""What the README and docs/ show works: their commands are run, their code too, and their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dtsweep
+from dtsweep.cli import cli
+from dtsweep.sweepfile import read_sweep
+from tests.conftest import Command
+from tests.pages import PAGES, ROOT, Block, blocks, commands, make_study
+
+NOT_RUN = ("make test", "pip install . -c constraints.txt")
+"""This very test run, and one that downloads."""
+
+ONE_TRIAL = "--set workers=1 --set micro_batch=4 --set accumulation=1 --set sync=ddp --address local --results one"
+"""Later options win: whatever a command of the README runs, the test runs this much of it."""
+
+RUNS = [line for line in commands() if re.match(r"(ray job submit .* -- python -m )?dtsweep sweeps/", line)]
+READS = [line for line in commands() if line.startswith(("dtsweep plan ", "dtsweep report "))]
+CONTROLS = [line for line in commands() if line.startswith("torchrun ")]
+PYTHON = blocks("python")
+SWEEPS = [block for block in PYTHON if "sweep = Sweep(" in block.text]
+CODE = [block for block in PYTHON if block not in SWEEPS]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the example sweeps and results of batchsize.py."""
+    folder = tmp_path_factory.mktemp("study")
+    make_study(folder)
+    return folder
+
+
+def test_every_command_is_run_or_named_as_not_run() -> None:
+    assert sorted([*RUNS, *READS, *CONTROLS, *NOT_RUN, "make sweep"]) == sorted(commands())
+
+
+@pytest.mark.parametrize("line", READS)
+def test_a_plan_or_report_prints_something(line: str, study: Path, dtsweep_command: Command) -> None:
+    done = dtsweep_command(*shlex.split(line)[1:], folder=study)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+@pytest.mark.ray
+def test_the_runs_of_the_readme_end_with_a_frontier(study: Path, dtsweep_command: Command) -> None:
+    for line in RUNS:
+        arguments = line.partition("dtsweep ")[2]
+        done = dtsweep_command(*shlex.split(f"{arguments} {ONE_TRIAL}"), folder=study)
+        assert done.returncode == 0, done.stderr
+        assert "Frontier" in done.stdout
+
+
+@pytest.mark.parametrize("line", CONTROLS)
+def test_the_control_prints_its_row(line: str, study: Path) -> None:
+    launch = [sys.executable, "-m", "torch.distributed.run", *shlex.split(line)[1:]]
+    done = subprocess.run(launch, cwd=study, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert '"status": "ok"' in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_sweep_runs_the_first_sweep() -> None:
+    done = subprocess.run(["make", "-n", "sweep"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1].endswith("-m dtsweep sweeps/batchsize.py")
+
+
+@pytest.mark.parametrize("block", SWEEPS, ids=str)
+def test_a_sweep_that_is_shown_can_be_planned(block: Block, tmp_path: Path) -> None:
+    file = tmp_path / "shown.py"
+    file.write_text(block.text, "utf-8")
+    _, found = read_sweep(file)
+    assert [candidate for candidate in found if candidate.reason is None]
+
+
+@pytest.mark.parametrize("name", ["batchsize", "own_model"])
+def test_the_readme_shows_a_sweep_as_it_is(name: str) -> None:
+    assert (ROOT / "sweeps" / f"{name}.py").read_text("utf-8") in [b.text for b in SWEEPS if b.page == "README.md"]
+
+
+@pytest.mark.parametrize("block", CODE, ids=str)
+def test_code_that_is_shown_prints_something(
+    block: Block, study: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(study)
+    exec(compile(block.text, str(block), "exec"), {})
+    assert capsys.readouterr().out.strip()
+
+
+def test_the_map_of_the_code_is_that_of_the_package() -> None:
+    order = re.findall(r"^    ([a-z].*)$", dtsweep.__doc__ or "", re.MULTILINE)
+    assert "\n".join(order) + "\n" in [block.text for block in blocks("text")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8"))
+    assert links
+    assert not [link for link in links if "://" not in link and not (page.parent / link).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_options_that_are_named_exist(page: Path) -> None:
+    lines = page.read_text("utf-8").splitlines()
+    text = "\n".join(line for line in lines if not line.startswith(("ray ", "torchrun ")))
+    known = {option for command in cli.commands.values() for parameter in command.params for option in parameter.opts}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) <= known

@@ -1,0 +1,72 @@
+"""The example sweeps: each asks one question and can be planned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dtsweep.axes import Candidate
+from dtsweep.sweep import Sweep
+from dtsweep.sweepfile import read_sweep
+from dtsweep.sync import MODES
+
+FOLDER = Path(__file__).parents[1] / "sweeps"
+FILES = sorted(FOLDER.glob("*.py"))
+
+
+def possible(name: str) -> tuple[Sweep, list[Candidate]]:
+    """A sweep, and its points that are not skipped."""
+    sweep, found = read_sweep(FOLDER / name)
+    return sweep, [candidate for candidate in found if candidate.reason is None]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_an_example_asks_one_question_and_has_points(file: Path) -> None:
+    question = file.read_text("utf-8").splitlines()[0]
+    assert question.startswith('"""')
+    assert question.removesuffix('"""').endswith("?")
+    assert question.count("?") == 1
+    assert possible(file.name)[1]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_an_example_fits_on_two_cores(file: Path) -> None:
+    sweep, points = possible(file.name)
+    assert max(candidate.point.workers for candidate in points) * sweep.resources.cpus_per_worker <= 2
+
+
+def test_batchsize_has_at_least_24_trials_over_all_modes() -> None:
+    sweep, points = possible("batchsize.py")
+    assert len(points) * sweep.measure.repeats >= 24
+    assert {candidate.point.sync for candidate in points} == set(MODES)
+
+
+def test_workers_compares_worlds_at_equal_global_batch() -> None:
+    _, points = possible("workers.py")
+    by_world = {
+        workers: {c.point.global_batch for c in points if c.point.workers == workers}
+        for workers in {candidate.point.workers for candidate in points}
+    }
+    assert len(by_world) > 1
+    assert len(set(map(frozenset, by_world.values()))) == 1
+
+
+def test_accumulation_keeps_the_global_batch() -> None:
+    _, points = possible("accumulation.py")
+    assert len({candidate.point.global_batch for candidate in points}) == 1
+    assert len({candidate.point.accumulation for candidate in points}) > 2
+
+
+def test_sync_modes_goes_from_exact_to_unbounded() -> None:
+    _, points = possible("sync_modes.py")
+    servers = [candidate.point for candidate in points if candidate.point.sync == "parameter_server"]
+    assert {(point.staleness, point.shards) for point in servers} == {(s, n) for s in (0, 2, None) for n in (1, 2)}
+    assert {candidate.point.sync_period for candidate in points if candidate.point.sync == "local_sgd"} == {2, 8, 32}
+    assert {candidate.point.semantics for candidate in points} == {"exact", "stale", "local"}
+
+
+def test_own_model_is_a_class_of_ones_own_in_under_30_lines() -> None:
+    assert len((FOLDER / "own_model.py").read_text("utf-8").splitlines()) < 30
+    sweep, _ = possible("own_model.py")
+    assert not type(sweep.workload).__module__.startswith("dtsweep.")
