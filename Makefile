@@ -43,8 +43,8 @@ format: setup ## Format the code and mend what the linter can
 	.venv/bin/ruff check --fix .
 
 bench: setup ## Measure the overhead per trial and the fidelity of the timed loop (benchmarks/)
-	.venv/bin/python benchmarks/overhead.py
-	.venv/bin/python benchmarks/fidelity.py
+	.venv/bin/python -m benchmarks.overhead
+	.venv/bin/python -m benchmarks.fidelity
 
 clean: ## Remove .venv and caches; results/ stays
 	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -33,8 +33,7 @@ from scipy import stats
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
-import dtsweep
-from benchmarks.log_entry import heading, quartiles, table, torchrun
+from benchmarks.log_entry import heading, quartiles, run, table, torchrun
 from dtsweep import Measure, Point, Sweep, workloads
 from dtsweep.axes import candidates
 from dtsweep.measure.memory import clean
@@ -50,6 +49,9 @@ POINTS: Mapping[str, tuple[workloads.Gpt, int]] = {
 
 WARMUP = 5
 """Steps before every block, in both loops."""
+
+FEW = 10
+"""Steps of the block by which the length of the others is found; the least that a block has."""
 
 DTSWEEP, PLAIN = "dp"
 """How the two loops are called in a row of blocks, such as dppd."""
@@ -123,8 +125,7 @@ def be_a_rank(options: argparse.Namespace) -> None:
     for loop in options.blocks:
         rates.append(BLOCKS[loop](sweep, team))
         if len(rates) == 1:
-            # As a session does after its first trial.
-            gc.freeze()
+            gc.freeze()  # as a session does
     if team.rank == 0:
         print(json.dumps(rates), flush=True)
     distributed.destroy_process_group()
@@ -173,7 +174,7 @@ def sessions(name: str, *, launches: int, steps: int, workers: int) -> dict[str,
             axes = {**sweep.axes, "learning_rate": list(LEARNING_RATES[-1:] if fresh else LEARNING_RATES)}
             one = replace(sweep, axes=axes, measure=replace(sweep.measure, fresh=fresh))
             with tempfile.TemporaryDirectory(prefix="dtsweep-fidelity-") as folder:
-                frame = dtsweep.run(one, folder, address="local")
+                frame = run(one, folder)
             rates[kind].append(float(frame["samples_per_s"].iloc[-1]))
     return {kind: np.array(values) for kind, values in rates.items()}
 
@@ -183,29 +184,28 @@ def row(what: str, rates: Mapping[str, NDArray[np.float64]], *, paired: bool = F
     first, second = rates.values()
     if paired:
         ratio = float(np.median(first / second))
-        interval = stats.quantile_test(first / second, p=0.5).confidence_interval()
-        ends = (interval.low, interval.high)
+        low, high = stats.quantile_test(first / second, p=0.5).confidence_interval()  # type: ignore[misc]  # no float
     else:
         ratio = float(np.median(first) / np.median(second))
         draws = np.random.default_rng(0).integers(len(first), size=(2, 10_000, len(first)))
         resampled = np.median(first[draws[0]], axis=1) / np.median(second[draws[1]], axis=1)
-        ends = tuple(np.quantile(resampled, [0.025, 0.975]))
+        low, high = np.quantile(resampled, [0.025, 0.975])
     spread = [quartiles(values, form=".4g") for values in (first, second)]
-    return [what, str(len(first)), *spread, f"{ratio:.4f}", f"{ends[0]:.4f}–{ends[1]:.4f}"]
+    return [what, str(len(first)), *spread, f"{ratio:.4f}", f"{low:.4f}–{high:.4f}"]
 
 
 def measured(name: str, options: argparse.Namespace) -> list[list[str]]:
     """All rows of a point."""
-    size = {"workers": options.workers, "steps": 20}
+    size = {"workers": options.workers, "steps": FEW}
     workload, micro_batch = POINTS[name]
     rate = launch(name, DTSWEEP + DTSWEEP, **size)[-1]
-    size["steps"] = max(20, round(options.seconds * rate / (micro_batch * options.workers)))
+    size["steps"] = max(FEW, round(options.seconds * rate / (micro_batch * options.workers)))
     parameters = sum(tensor.numel() for tensor in workload.build().parameters()) / 1e6
     kind = f"{name}: {parameters:.1f} M parameters, micro_batch {micro_batch}, {size['steps']} steps"
     return [
         row(f"{kind}; same ranks, ABBA", same_ranks(name, pairs=options.pairs, **size), paired=True),
         row("separate launches", separate(name, launches=options.launches, **size)),
-        row("session : fresh", sessions(name, launches=options.launches, **size)),
+        row("session against fresh", sessions(name, launches=options.launches, **size)),
     ]
 
 
@@ -225,14 +225,7 @@ def main() -> None:
         be_a_rank(options)
         return
     rows = [cells for name in options.points for cells in measured(name, options)]
-    headers = [
-        "what",
-        "n each",
-        "dtsweep (session), samples/s",
-        "plain (fresh), samples/s",
-        "ratio",
-        "its 95 % interval",
-    ]
+    headers = ["what", "n each", "dtsweep or session, samples/s", "plain or fresh, samples/s", "ratio", "95 % interval"]
     note = f"{options.workers} workers; median (quartiles); how the intervals are made: benchmarks/fidelity.py."
     print(heading("Does dtsweep's loop train as fast as a plain PyTorch loop?"), table(headers, rows), note, sep="\n\n")
 

@@ -1,4 +1,4 @@
-"""The parts of an entry of docs/log.md that every benchmark prints: heading, machine, tables, numbers with spread."""
+"""What the benchmarks share: runs that have to succeed, and the parts of an entry of docs/log.md."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+import dtsweep
+from dtsweep import Sweep
 from dtsweep.measure.machine import cpu_name
 from dtsweep.versions import versions
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ROOT = Path(__file__).resolve().parent.parent
 """The repository, from which the benchmarks run."""
@@ -62,6 +68,18 @@ def torchrun(*arguments: str, workers: int) -> str:
         [*command, "-m", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=1800
     )
     return ended.stdout
+
+
+def run(sweep: Sweep, results: str) -> pd.DataFrame:
+    """Run a sweep on a private Ray; return one row per trial, the oldest first.
+
+    Raises:
+        SystemExit: a trial ended otherwise than `ok`.
+    """
+    frame = dtsweep.run(sweep, results, address="local")
+    if set(frame["status"]) != {"ok"}:
+        raise SystemExit(f"not all trials are ok: {frame[['status', 'reason']].drop_duplicates().to_dict('records')}")
+    return frame
 
 
 def _commit() -> str:

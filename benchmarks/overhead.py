@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
-import dtsweep
-from benchmarks.log_entry import ROOT, heading, quartiles, table, torchrun
+from benchmarks.log_entry import ROOT, heading, quartiles, run, table, torchrun
+from dtsweep.store import Results
 from dtsweep.sweepfile import read_sweep
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def main() -> None:
         # The last trial has none after it to end at.
         fresh = _run(f"{folder}/fresh", options.fresh + 1, workers=options.workers, fresh=True)
         by_torchrun += _by_torchrun(options.torchrun // 2, workers=options.workers)
-        ranks = dtsweep.store.Results(f"{folder}/session").table("ranks")["pid"].to_pylist()
+        ranks = Results(f"{folder}/session").table("ranks")["pid"].to_pylist()
     startup_s = float(session["startup_s"].iloc[0])
     rest_s = (session_s - float(session["window_s"].sum())) / len(session)
     print(
@@ -137,12 +137,7 @@ def _run(results: str, trials: int, *, workers: int, fresh: bool = False) -> pd.
     sweep, _ = read_sweep(POINT)
     rates: list[float | int | str | None] = [1e-3 + index * 1e-6 for index in range(trials)]
     axes = {**sweep.axes, "workers": [workers], "learning_rate": rates}
-    frame = dtsweep.run(
-        replace(sweep, axes=axes, measure=replace(sweep.measure, fresh=fresh)), results, address="local"
-    )
-    if set(frame["status"]) != {"ok"}:
-        raise SystemExit(f"not all trials are ok: {frame[['status', 'reason']].drop_duplicates().to_dict('records')}")
-    return frame
+    return run(replace(sweep, axes=axes, measure=replace(sweep.measure, fresh=fresh)), results)
 
 
 def _by_torchrun(calls: int, *, workers: int) -> list[float]:

@@ -68,7 +68,11 @@ def run(
 
     where = results or f"results/{question.name}"
     options = Options(results=where, address=address, rerun=rerun, node_timeout_s=node_timeout)
-    summary = execute(question, found, options)
+    try:
+        summary = execute(question, found, options)
+    except KeyboardInterrupt:  # while Ray starts or stops, where no trial runs
+        click.echo("dtsweep: interrupted; what was done is stored", err=True)
+        sys.exit(130)
     if summary.storage_error is not None:
         click.echo(f"dtsweep: {summary.storage_error}", err=True)
     elif summary.signal_number is not None:

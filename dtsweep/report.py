@@ -178,7 +178,7 @@ def _print_notes(points: pd.DataFrame, *, flags: pd.Series[Any], console: Consol
 
 def _print_scaling(frame: pd.DataFrame, *, varying: list[str], console: Console, show_all: bool) -> None:
     ladders = {"worker": scaling(frame), "node": scaling(frame, per="node")}
-    if frame["env_id"].nunique(dropna=False) > 1:
+    if frame.loc[frame["status"] == "ok", "env_id"].nunique(dropna=False) > 1:
         varying = [*varying, "env_id"]
     for per, kind, title in _SCALING:
         rows = ladders[per][ladders[per]["kind"] == kind]

@@ -87,7 +87,8 @@ def _run(sweep: Sweep, plan: Plan, keeper: Keeper, options: Options) -> None:
 
     folder = sweep.file.parent if sweep.file else None
     storage = tempfile.mkdtemp(prefix="dtsweep-train-")
-    with signals_heard() as heard, connected(options.address, folder=folder) as cluster:
+    # In this order: Ray takes SIGTERM for itself when it starts.
+    with connected(options.address, folder=folder) as cluster, signals_heard() as heard:
         keeper.progress.say(f"using {cluster.described()}")
         keeper.sweep = sweep = _with_gpus(sweep, cluster)
         lanes = _lanes(sweep, cluster)

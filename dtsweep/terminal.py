@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
+_WORDS = ("sync", "point", "state")
+
 
 def say(console: Console, text: str, *, style: str = "") -> None:
     """Print words as they are: nothing in a reason or a path is markup."""
@@ -25,15 +27,15 @@ def print_table(cells: Mapping[str, Sequence[str]], *, console: Console, style: 
     """Print columns side by side, close together where the terminal is narrow.
 
     Args:
-        cells: header to the column's cells, all of one length. The column "sync" holds words, which wrap; the
-            others hold numbers, which don't.
+        cells: header to the column's cells, all of one length. The columns of `_WORDS` wrap; the others hold
+            numbers, which don't.
         console: where to.
         style: of all cells.
     """
     gap = 1 if console.width >= 100 else 0
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap))
     for header in cells:
-        words = header == "sync"
+        words = header in _WORDS
         table.add_column(header, justify="left" if words else "right", no_wrap=not words, overflow="fold")
     for row in zip(*cells.values(), strict=True):
         table.add_row(*map(Text, row), style=style)

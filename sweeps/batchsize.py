@@ -10,7 +10,7 @@ sweep = Sweep(
         "accumulation": [1, 4],
         "sync": ["ddp", "local_sgd", "parameter_server"],
     },
-    skip=lambda p: "over 256 samples a step" if p.global_batch > 256 else None,
+    skip=lambda p: "over 128 samples a step" if p.global_batch > 128 else None,
     measure=Measure(min_seconds=1.5),
     resources=Resources(cpus_per_worker=1),
 )

@@ -62,7 +62,7 @@ def test_a_killed_rank_is_tried_twice_more_and_its_last_words_are_kept(faults: t
     assert row["attempt"] == 3
     assert "its last words: about to kill" in row["reason"]
     attempts = pd.read_parquet(results / "trials")
-    assert (attempts["workload_fault"] == "kill").sum() == 3
+    assert (attempts["status"] == "rank_died").sum() == 3
     assert talk.count("measured again") == 2
 
 

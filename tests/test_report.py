@@ -169,6 +169,13 @@ def test_results_of_two_environments_are_kept_apart_and_called_so() -> None:
     assert "caling" not in text
 
 
+def test_a_skipped_point_is_no_environment() -> None:
+    skipped = {"status": "skipped", "reason": "too large", "env_id": None}
+    text = printed(trials({"workers": 1}, {"workers": 2}, skipped, step_p50_s=0.1, samples_per_s=1))
+    assert "Weak scaling" in text
+    assert "env_id" not in text
+
+
 def test_flags_are_counted() -> None:
     text = printed(trials({"flags": ["drift", "spiky"]}, {"flags": ["drift"]}, {"flags": None}))
     assert "Flags: drift on 2 trials, spiky on 1 trial." in text

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from dtsweep.axes import Candidate
+from dtsweep.plan import make_plan
+from dtsweep.planning import print_plan
+from dtsweep.progress import short_name
 from dtsweep.sweep import Sweep
 from dtsweep.sweepfile import read_sweep
 from dtsweep.sync import MODES
@@ -34,6 +39,16 @@ def test_an_example_asks_one_question_and_has_points(file: Path) -> None:
 def test_an_example_fits_on_two_cores(file: Path) -> None:
     sweep, points = possible(file.name)
     assert max(candidate.point.workers for candidate in points) * sweep.resources.cpus_per_worker <= 2
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_the_plan_of_an_example_names_its_points_whole_on_a_narrow_terminal(file: Path) -> None:
+    sweep, found = read_sweep(file)
+    plan = make_plan(sweep, found, [])
+    text = StringIO()
+    print_plan(plan, None, console=Console(file=text, width=80), where="results", axes=sweep.axes)
+    words = {word for trial in plan.to_run for word in short_name(trial.point, sweep.axes).split()}
+    assert words <= set(text.getvalue().split())
 
 
 def test_batchsize_has_at_least_24_trials_over_all_modes() -> None:
