@@ -189,7 +189,7 @@ def row(what: str, rates: Mapping[str, NDArray[np.float64]], *, paired: bool = F
         ratio = float(np.median(first) / np.median(second))
         draws = np.random.default_rng(0).integers(len(first), size=(2, 10_000, len(first)))
         resampled = np.median(first[draws[0]], axis=1) / np.median(second[draws[1]], axis=1)
-        low, high = np.quantile(resampled, [0.025, 0.975])
+        low, high = np.quantile(resampled, [0.025, 0.975]) if len(first) > 2 else (np.nan, np.nan)
     spread = [quartiles(values, form=".4g") for values in (first, second)]
     return [what, str(len(first)), *spread, f"{ratio:.4f}", f"{low:.4f}–{high:.4f}"]
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 
 import dtsweep
@@ -180,7 +181,6 @@ def test_nodes_that_never_come_end_after_the_timeout(folder: Path, dtsweep_comma
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        start_new_session=True,
     )
     try:
         assert head.stdout is not None
@@ -191,7 +191,10 @@ def test_nodes_that_never_come_end_after_the_timeout(folder: Path, dtsweep_comma
         arguments = ["--address", address, "--results", folder / "r", "--node-timeout", 8, "--set", "workers=2"]
         done = dtsweep_command("run", folder / "sweep.py", *arguments, folder=folder)
     finally:
-        os.killpg(head.pid, signal.SIGTERM)
+        started = [psutil.Process(head.pid), *psutil.Process(head.pid).children(recursive=True)]
+        head.send_signal(signal.SIGTERM)
+        for process in psutil.wait_procs(started, timeout=20)[1]:
+            process.kill()
         head.wait(timeout=30)
     assert done.returncode == 4, done.stderr
     frame = dtsweep.load(folder / "r")
