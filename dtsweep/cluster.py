@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ from dtsweep.point import Point
 
 UPLOAD_LIMIT_BYTES = 512 * 2**20
 """What Ray takes as code of a job."""
+
+CONNECT_S = 5.0
+"""How long a cluster may take to answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,19 +119,24 @@ def _start_private(temporary: str) -> None:
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray's own spelling
     # RAY_ADDRESS would win over address="local".
     os.environ.pop("RAY_ADDRESS", None)
-    ray.init(
-        address="local",
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        configure_logging=True,
-        _temp_dir=temporary,
-    )
+    try:
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _temp_dir=temporary,
+        )
+    except Exception as error:  # Ray raises a bare one
+        first = str(error).strip().splitlines()[0]
+        raise SweepError(f"a private Ray did not start ({first}); is this machine very busy? try again") from error
 
 
 def _join(address: str, folder: Path | None) -> None:
     # A job that was submitted has a runtime environment of its own, which ours is added to.
     os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
+    if address != "auto":
+        _need_answer(address)
     try:
         ray.init(
             address=address,
@@ -137,7 +146,24 @@ def _join(address: str, folder: Path | None) -> None:
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
-        raise SweepError(f"no Ray at {address!r} ({first}); start one, or use --address local") from error
+        hint = "start one, or use --address local; if it asks for a token, set RAY_AUTH_MODE=token"
+        raise SweepError(f"no Ray at {address!r} ({first}); {hint}") from error
+
+
+def _need_answer(address: str) -> None:
+    """Ask whether anything listens there: Ray itself tries for minutes, in words of its own.
+
+    Raises:
+        SweepError: nothing does, or it is no address.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise SweepError(f"address {address!r} is no HOST:PORT; use that, auto or local")
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
+    except OSError as error:
+        reason = error.strerror or "no answer"
+        raise SweepError(f"no Ray at {address!r} ({reason}); start one, or use --address local") from error
 
 
 def shipped_modules(folder: Path | None) -> list[str]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.measure.machine import device_names
 from dtsweep.measure.statistics import mean_half_width, quantile_interval, slowest_rank, steps_in
 from dtsweep.order import Order, point_row
 from dtsweep.point import Point
@@ -184,3 +183,12 @@ def _phase(ranks: Sequence[Mapping[str, Any]], name: str) -> float | None:
 def _staleness(late: Sequence[int]) -> Row:
     """Mean and largest number of updates by others between a pull and its push."""
     return {"staleness_mean": float(np.mean(late)), "staleness_max": int(np.max(late))} if len(late) else {}
+
+
+def device_names(ranks: Mapping[int, Mapping[str, Any]]) -> str:
+    """All device models of a world, each once.
+
+    >>> device_names({0: {"device": "H100"}, 1: {"device": "H100"}})
+    'H100'
+    """
+    return ", ".join(sorted({rank["device"] for rank in ranks.values()}))

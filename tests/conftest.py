@@ -13,6 +13,11 @@ import pytest
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
+def without_ray(**more: str) -> dict[str, str]:
+    """The environment without what another Ray has left in it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | more
+
+
 @pytest.fixture(scope="session")
 def dtsweep_command() -> Command:
     """Run `python -m dtsweep …` from a folder that is not the project's; no Ray but the one it is told."""
@@ -20,11 +25,10 @@ def dtsweep_command() -> Command:
     def run(
         *arguments: object, folder: Path, timeout_s: float = 300, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        variables = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | environment
         return subprocess.run(
             [sys.executable, "-m", "dtsweep", *map(str, arguments)],
             cwd=folder,
-            env=variables,
+            env=without_ray(**environment),
             capture_output=True,
             text=True,
             timeout=timeout_s,

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import dtsweep
-from tests.conftest import Command
+from tests.conftest import Command, without_ray
 
 pytestmark = pytest.mark.ray
 
@@ -108,9 +108,7 @@ def test_which_ray_is_used_is_what_ray_users_expect(nodes: object, folder: Path,
     asked = ["plan", folder / "sweep.py", "--results", folder / "r"]
     told = dtsweep_command(*asked, "--address", "auto", folder=folder)
     assert "3 trials don't fit" in told.stdout, told.stderr
-    wrong = dtsweep_command(
-        *asked, "--address", "127.0.0.1:1", folder=folder, RAY_gcs_rpc_server_reconnect_timeout_s="1"
-    )
+    wrong = dtsweep_command(*asked, "--address", "127.0.0.1:1", folder=folder)
     assert (wrong.returncode, len(wrong.stderr.splitlines())) == (2, 1)
     assert "--address local" in wrong.stderr
     for environment in ({"RAY_ADDRESS": address}, {}):
@@ -144,6 +142,7 @@ def test_a_lost_node_costs_one_attempt_and_the_trial_is_measured_elsewhere(
     process = subprocess.Popen(
         [sys.executable, "-m", "dtsweep", "run", "sweep.py", *map(str, arguments), "--set", "placement=strict_spread"],
         cwd=folder,
+        env=without_ray(),
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -177,7 +176,7 @@ def test_nodes_that_never_come_end_after_the_timeout(folder: Path, dtsweep_comma
             "--include-dashboard=false",
             "--node-ip-address=127.0.0.1",
         ],
-        env={**os.environ, "RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1"},
+        env=without_ray(RAY_FAKE_CLUSTER="1", RAY_AUTH_MODE="disabled", AUTOSCALER_UPDATE_INTERVAL_S="1"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -189,7 +188,7 @@ def test_nodes_that_never_come_end_after_the_timeout(folder: Path, dtsweep_comma
                 break
         address = f"127.0.0.1:{port}"
         arguments = ["--address", address, "--results", folder / "r", "--node-timeout", 8, "--set", "workers=2"]
-        done = dtsweep_command("run", folder / "sweep.py", *arguments, folder=folder)
+        done = dtsweep_command("run", folder / "sweep.py", *arguments, folder=folder, RAY_AUTH_MODE="disabled")
     finally:
         started = [psutil.Process(head.pid), *psutil.Process(head.pid).children(recursive=True)]
         head.send_signal(signal.SIGTERM)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import socket
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +37,3 @@ def cpu_name() -> str:
     """The CPU's model, as the kernel names it."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-def device_names(ranks: Mapping[int, Mapping[str, Any]]) -> str:
-    """All device models of a world, each once.
-
-    >>> device_names({0: {"device": "H100"}, 1: {"device": "H100"}})
-    'H100'
-    """
-    return ", ".join(sorted({rank["device"] for rank in ranks.values()}))
