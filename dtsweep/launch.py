@@ -25,8 +25,12 @@ from dtsweep.versions import versions
 TAIL_BYTES = 2**18
 """The end of a rank's log that is kept."""
 
+NO_LOG = "this node's log is not to be had"
 COLLECTIVE_TIMEOUT_S = 300
 CLOSE_S = 30.0
+
+NODE_SHOWS_S = 5.0
+"""How long Ray may take to notice that a node is gone."""
 
 IMPORT_S = 600.0
 """Ranks whose processes run have this long for their imports."""
@@ -134,7 +138,7 @@ class Launch:
         self.is_stale = left - self._memory_left > share * device
         return self.is_stale
 
-    def verdict(self) -> tuple[str, str]:
+    async def verdict(self) -> tuple[str, str]:
         """Say how the launch ended, which it should not have: status and reason."""
         failures: Mapping[int, BaseException] = getattr(self._error, "worker_failures", {})
         self.dead_rank = min(failures, default=None)
@@ -145,8 +149,7 @@ class Launch:
             return "preempted", f"the node of {where} was taken back"
         if "low on memory" in text or "OutOfMemory" in text:
             return "oom_host", f"{where} was killed: its node was low on memory"
-        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
-        lost = sorted({facts["node"] for facts in self.facts.values() if facts["node_id"] not in alive})
+        lost = await self._lost_nodes()
         if lost:
             return "node_lost", f"node {', '.join(lost)} is gone"
         return (
@@ -155,6 +158,17 @@ class Launch:
             if failures
             else f"the trainer ended: {text.splitlines()[0] if text else 'no reason given'}",
         )
+
+    async def _lost_nodes(self) -> list[str]:
+        """Names of nodes that are gone; Ray may notice a node's end later than that of its processes."""
+        here = ray.get_runtime_context().get_node_id()
+        until = time.monotonic() + (NODE_SHOWS_S if any(f["node_id"] != here for f in self.facts.values()) else 0)
+        while True:
+            alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+            lost = sorted({facts["node"] for facts in self.facts.values() if facts["node_id"] not in alive})
+            if lost or time.monotonic() >= until:
+                return lost
+            await asyncio.sleep(0.25)
 
     async def stacks(self, measure: Measure) -> str:
         """Have all ranks write their stacks to their logs; say which ranks did not answer."""
@@ -184,7 +198,7 @@ class Launch:
         try:
             return await ray.remote(num_cpus=0)(function).options(scheduling_strategy=placed).remote(argument)
         except ray.exceptions.RayError as error:
-            return f"(not to be had: {type(error).__name__})"
+            return f"{NO_LOG} ({type(error).__name__})"
 
     def _fit(self, loop: asyncio.AbstractEventLoop) -> None:
         try:

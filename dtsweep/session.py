@@ -16,7 +16,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from dtsweep.launch import Launch, LaunchError, read_tails
+from dtsweep.launch import NO_LOG, Launch, LaunchError, read_tails
 from dtsweep.order import Order
 from dtsweep.ranks import Settings
 from dtsweep.record import worst
@@ -166,7 +166,7 @@ class Session:
         while len(launch.done) < launch.workers:
             now = time.monotonic()
             if launch.has_ended:
-                return launch.verdict()
+                return await launch.verdict()
             if not window_known and len(launch.warm) == launch.workers:
                 window_known = True
                 deadline = now + order.measure.max_seconds + max(60.0, 10 * max(launch.warm.values()))
@@ -192,7 +192,11 @@ class Session:
         else:
             await self._keep_logs()
         last = self._logs.get(f"{launch.name}/{report.failed_rank}", "").strip().splitlines()
-        if report.status in ("rank_died", "node_lost", "preempted", "oom_host") and last:
+        if (
+            report.status in ("rank_died", "node_lost", "preempted", "oom_host")
+            and last
+            and not last[-1].startswith(NO_LOG)
+        ):
             report.reason = f"{report.reason}; its last words: {last[-1].strip()}"
 
     async def _drop(self) -> None:
