@@ -96,6 +96,11 @@ def _is_read(point: Point, name: str) -> bool:
     return name in MODES[point.sync].reads or name not in ("sync_period", "staleness", "shards")
 
 
+def _shown(point: Point, name: str) -> str:
+    value = _value(point, name)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def _value(point: Point, name: str) -> object:
     if name.startswith("workload."):
         return getattr(point.workload, name.removeprefix("workload."))
