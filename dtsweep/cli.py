@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dtsweep.errors import StorageError, SweepError
+from dtsweep.errors import StorageError, SweepError, nearest
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +23,9 @@ class _RunByDefault(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ("--help", "--version"):
+            near = nearest(args[0], self.commands)
+            if near and not Path(args[0]).exists():
+                raise SweepError(f"{args[0]!r} is neither a command nor a sweep file; did you mean {near!r}?")
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
@@ -52,7 +55,14 @@ def cli() -> None:
 @_set
 @_address
 @_rerun
-@click.option("--node-timeout", default=300.0, show_default=True, metavar="S", help="Seconds to wait for nodes.")
+@click.option(
+    "--node-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=300.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds to wait for nodes.",
+)
 def run(
     sweep: str,
     results: str | None,
@@ -135,7 +145,10 @@ def _read(sweep: str, settings: tuple[str, ...]) -> tuple[Sweep, list[Candidate]
     from dtsweep.axes import parse_setting
     from dtsweep.sweepfile import read_sweep
 
-    return read_sweep(Path(sweep), dict(parse_setting(text) for text in settings))
+    values: dict[str, list[Any]] = {}
+    for name, more in map(parse_setting, settings):
+        values.setdefault(name, []).extend(more)
+    return read_sweep(Path(sweep), values)
 
 
 def _print_report(results: str, *, as_json: bool, show_all: bool) -> None:

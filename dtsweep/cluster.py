@@ -94,10 +94,14 @@ def connected(address: str | None, *, folder: Path | None) -> Iterator[Cluster]:
     Raises:
         SweepError: the address names no running Ray.
     """
+    if ray.is_initialized():
+        raise SweepError("this process uses a Ray already; call ray.shutdown() first")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     wanted = address or os.environ.get("RAY_ADDRESS") or _this_machines() or "local"
     if "://" in wanted:
-        raise SweepError(f"address {wanted!r} is Ray Client's; run on a node of the cluster, or by ray job submit")
+        source = "" if address else "RAY_ADDRESS is "
+        hint = "use HOST:PORT of the head node, --address local, or ray job submit"
+        raise SweepError(f"{source}{wanted!r}: dtsweep runs on a node of the cluster, not through Ray Client; {hint}")
     temporary: str | None = None
     try:
         # Ray prints a paragraph for each process that dies; the trial's row says it in a line.
@@ -107,7 +111,10 @@ def connected(address: str | None, *, folder: Path | None) -> Iterator[Cluster]:
             _start_private(temporary)
         else:
             _join(wanted, folder)
-        yield _look_at("a private Ray on this machine" if temporary else f"Ray at {wanted}", is_private=bool(temporary))
+        yield _look_at(
+            "a private Ray on this machine" if temporary else f"Ray at {ray.get_runtime_context().gcs_address}",
+            is_private=bool(temporary),
+        )
     finally:
         ray.shutdown()
         if temporary:
@@ -144,7 +151,7 @@ def _join(address: str, folder: Path | None) -> None:
             logging_level=logging.ERROR,
             runtime_env={"py_modules": shipped_modules(folder)},
         )
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         first = str(error).strip().splitlines()[0]
         hint = "start one, or use --address local; if it asks for a token, set RAY_AUTH_MODE=token"
         raise SweepError(f"no Ray at {address!r} ({first}); {hint}") from error

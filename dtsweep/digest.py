@@ -12,7 +12,7 @@ from typing import Any
 
 
 def workload_digest(workload: Any, *, folder: Path | None) -> str:
-    """Name the code of a workload: its class, its bases, and every module from the sweep file's folder.
+    """Name the code of a workload: its class, its bases, what their methods name, and the modules beside it.
 
     Args:
         workload: an object of the class.
@@ -22,7 +22,8 @@ def workload_digest(workload: Any, *, folder: Path | None) -> str:
         16 hex digits.
     """
     digest = hashlib.sha256()
-    for part in (*_classes(type(workload)), *_modules(folder, type(workload).__module__)):
+    parts = (*_classes(type(workload)), *_named(type(workload)), *_modules(folder, type(workload).__module__))
+    for part in parts:
         digest.update(part)
     return digest.hexdigest()[:16]
 
@@ -39,6 +40,36 @@ def _classes(kind: type) -> Iterator[bytes]:
                     yield name.encode() + value.__code__.co_code + repr(constants).encode()
 
 
+def _named(kind: type) -> Iterator[bytes]:
+    """What the methods of a class name in the module of the class, and so on: functions, classes, constants."""
+    module = sys.modules.get(kind.__module__)
+    if module is None or module.__name__.startswith("dtsweep."):
+        return
+    waiting, seen = [kind], set()
+    while waiting:
+        for name in sorted(_names_in(waiting.pop())):
+            value = vars(module).get(name)
+            if name in seen or value is None or value is kind or isinstance(value, types.ModuleType):
+                continue
+            seen.add(name)
+            if getattr(value, "__module__", None) == module.__name__ and isinstance(value, (type, types.FunctionType)):
+                waiting.append(value)  # type: ignore[arg-type]  # a function is looked through like a class
+                yield inspect.getsource(value).encode()
+            elif isinstance(value, (bool, int, float, str, bytes, tuple, list, dict)):
+                yield f"{name}={value!r}".encode()
+
+
+def _names_in(code: Any) -> set[str]:
+    """The global names that a function, or the methods of a class, use."""
+    if isinstance(code, type):
+        bases = {base.__name__ for base in code.__mro__[1:-1]}
+        return bases.union(*(_names_in(value) for value in vars(code).values() if callable(value)))
+    code = getattr(code, "__code__", code)
+    if not isinstance(code, types.CodeType):
+        return set()
+    return set(code.co_names).union(*(_names_in(constant) for constant in code.co_consts))
+
+
 def _modules(folder: Path | None, sweep_module: str) -> Iterator[bytes]:
     if folder is None:
         return
@@ -46,7 +77,7 @@ def _modules(folder: Path | None, sweep_module: str) -> Iterator[bytes]:
     for name, module in sorted(sys.modules.items()):
         file = Path(getattr(module, "__file__", None) or "/")
         # Of the sweep file itself only the class counts: another axis is not another workload.
-        own = name not in (sweep_module, "__main__") and name.partition(".")[0] != "dtsweep"
+        own = name not in (sweep_module, "__main__", "dtsweep") and not name.startswith(("dtsweep.", "dtsweep_file_"))
         # A project's folder often holds its environment too.
         if own and file.suffix == ".py" and file.is_relative_to(root) and not file.is_relative_to(sys.prefix):
             yield file.read_bytes()

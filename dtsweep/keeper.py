@@ -64,6 +64,7 @@ class Keeper:
         self.sweep, self.results, self.summary = sweep, results, Summary()
         self.progress = Progress(axes=sweep.axes)
         self._known, self._types = known, workload_types(sweep.workload)
+        self.flags: tuple[str, ...] = ()
         self._last: dict[str, str] = {}
         self._digest = workload_digest(sweep.workload, folder=sweep.file.parent if sweep.file else None)
 
@@ -82,7 +83,7 @@ class Keeper:
             for rank in ranks:
                 rank["log"] = f"logs/{report.launch}/{rank['rank']}.log"
                 rank["shards_hosted"] = list(report.shard_nodes).count(rank["rank"])
-        row["flags"] = report.flags
+        row["flags"] = [*report.flags, *self.flags]
         self.keep_logs(report.logs)
         self._commit(row, ranks=ranks, steps=step_columns(report.outcomes))
         self._note(trial, row)

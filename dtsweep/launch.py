@@ -87,10 +87,10 @@ class Launch:
         self._compare_versions()
 
     def _compare_versions(self) -> None:
-        here = versions()
+        here = {name: _release(version) for name, version in versions().items()}
         for rank, facts in sorted(self.facts.items()):
             for name, version in here.items():
-                there = facts["machine"].get(name, version)
+                there = _release(facts["machine"].get(name, version))
                 if there != version:
                     what = f"rank {rank} on {facts['node']} has {name} {there}, the driver {version}"
                     raise LaunchError("version_mismatch", f"{what}; install the same on all nodes")
@@ -260,19 +260,29 @@ def _trainer(launch: Launch) -> Any:
     )
 
 
-async def read_tails(launch: Launch) -> dict[str, str]:
-    """The ends of a launch's logs, by `<launch>/<rank>`."""
-    return await launch.tails()
-
-
 def read_tail(path: str) -> str:
     """The end of a log on this node."""
-    with Path(path).open("rb") as file:
-        file.seek(max(0, Path(path).stat().st_size - TAIL_BYTES))
-        return file.read().decode(errors="replace")
+    try:
+        with Path(path).open("rb") as file:
+            file.seek(max(0, Path(path).stat().st_size - TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return NO_LOG
 
 
 def write_stacks(pid: int) -> None:
     """Have a process on this node write all its stacks to its log."""
-    os.kill(pid, signal.SIGUSR1)
+    try:
+        os.kill(pid, signal.SIGUSR1)
+    except ProcessLookupError:  # it has just ended; its log says as much
+        return
     time.sleep(0.5)
+
+
+def _release(version: str) -> str:
+    """A version without the build's label and the patch level: those may differ between a head and its workers.
+
+    >>> _release("2.13.0+cu126")
+    '2.13'
+    """
+    return ".".join(version.partition("+")[0].split(".")[:2])

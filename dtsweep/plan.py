@@ -23,6 +23,9 @@ Rows = Sequence[Mapping[str, Any]]
 SESSION_START_S = 15.0
 """What the start of a session takes, until results say better."""
 
+WORDS = {"workload_digest": "source of the workload"}
+"""What a column is called when it differs."""
+
 TRIAL_REST_S = 0.5
 """What a trial takes beside its window, until results say better."""
 
@@ -54,9 +57,8 @@ class Plan:
     seconds: float
     """What the run is expected to take."""
 
-    def launches(self) -> int:
-        """Sessions that the run will start, if none fails."""
-        return len({(trial.repeat, trial.point.world) for trial in self.to_run})
+    session_starts: int
+    """Sessions that the run will start, if none fails."""
 
 
 def make_plan(sweep: Sweep, found: Sequence[Candidate], rows: Rows, *, rerun: str | None = None) -> Plan:
@@ -71,8 +73,7 @@ def make_plan(sweep: Sweep, found: Sequence[Candidate], rows: Rows, *, rerun: st
     Raises:
         SweepError: the results are of another workload, version or resources.
     """
-    if rerun != "all":
-        refuse_mixing(sweep, rows)
+    stale = outdated(sweep, rows) if rerun != "all" else set()
     newest = {row["trial_id"]: row for row in rows}
     finished = {row["trial_id"] for row in rows if row["status"] == "ok"}
     to_run: list[Trial] = []
@@ -82,12 +83,18 @@ def make_plan(sweep: Sweep, found: Sequence[Candidate], rows: Rows, *, rerun: st
         for point in _order(sweep, points, repeat=repeat):
             trial_id = trial_name(sweep, point, repeat=repeat)
             status = "ok" if trial_id in finished else newest.get(trial_id, {}).get("status")
-            why, is_done = _state(status, rerun=rerun)
+            why, is_done = ("measured otherwise", False) if trial_id in stale else _state(status, rerun=rerun)
             why += _differs(sweep, newest.get(trial_id))
             trial = Trial(point=point, repeat=repeat, trial_id=trial_id, why=why)
             (done if is_done else to_run).append(trial)
     skipped = [candidate for candidate in found if candidate.reason is not None]
-    return Plan(to_run=to_run, done=done, skipped=skipped, seconds=_expected_s(sweep, to_run, rows))
+    return Plan(
+        to_run=to_run,
+        done=done,
+        skipped=skipped,
+        seconds=_expected_s(sweep, to_run, rows),
+        session_starts=len(groups_of(to_run, fresh=sweep.measure.fresh)),
+    )
 
 
 def new_skips(sweep: Sweep, skipped: Sequence[Candidate], rows: Rows) -> list[dict[str, Any]]:
@@ -102,39 +109,41 @@ def new_skips(sweep: Sweep, skipped: Sequence[Candidate], rows: Rows) -> list[di
     return made
 
 
-def refuse_mixing(sweep: Sweep, rows: Rows) -> None:
+def outdated(sweep: Sweep, rows: Rows) -> set[str]:
     """Refuse results that can't be compared with what this sweep would add.
 
+    Returns:
+        Trials that were measured otherwise than the newest one, which is as this sweep would measure: what is
+        left of results that `--rerun all` is renewing. They are to be measured again.
+
     Raises:
-        SweepError: names what differs, and the ways out.
+        SweepError: the newest trial differs from what this sweep would add; names in what, and the ways out.
     """
-    folder = sweep.file.parent if sweep.file else None
     now: dict[str, Any] = {
         "workload": type(sweep.workload).__name__,
-        "workload_digest": workload_digest(sweep.workload, folder=folder),
+        "workload_digest": workload_digest(sweep.workload, folder=sweep.file.parent if sweep.file else None),
         "cpus_per_worker": sweep.resources.cpus_per_worker,
+        "gpus_per_worker": sweep.resources.gpus_per_worker,
         **{name: value for name, value in versions().items() if name != "python_version"},
     }
-    if sweep.resources.gpus_per_worker is not None:
-        now["gpus_per_worker"] = sweep.resources.gpus_per_worker
-    words = {"workload_digest": "source of the workload"}
-    for row in rows:
-        if row["status"] != "ok":
-            continue
+    differ: dict[str, str] = {}
+    for row in {row["trial_id"]: row for row in rows if row["status"] == "ok"}.values():
         for name, value in {**now, **_environment(sweep, row)}.items():
-            if row[name] is not None and row[name] != value:
-                raise SweepError(
-                    f"these results have {words.get(name, name)} {row[name]}, this sweep has {value}; "
-                    "measure all anew with --rerun all, or keep both with another --results"
-                )
+            if row[name] is not None and value is not None and row[name] != value:
+                differ[row["trial_id"]] = f"{WORDS.get(name, name)} {row[name]}, this sweep has {value}"
+    newest = next((row["trial_id"] for row in reversed(rows) if row["status"] == "ok"), None)
+    if newest in differ:
+        ways = "measure all anew with --rerun all, or keep both with another --results"
+        raise SweepError(f"these results have {differ[newest]}; {ways}")
+    return set(differ)
 
 
 def _environment(sweep: Sweep, row: Mapping[str, Any]) -> dict[str, str]:
     """The environment that this row would have now: variables that an axis sets are the point's own."""
     stored: dict[str, str] = json.loads(row["environment"] or "{}")
     swept = {name.removeprefix("env.") for name in sweep.axes if name.startswith("env.")}
-    now = {**{n: v for n, v in stored.items() if n in swept}, **sweep.resources.environment}
-    return {"environment": json.dumps({**now, **{n: v for n, v in stored.items() if n in swept}}, sort_keys=True)}
+    points_own = {name: value for name, value in stored.items() if name in swept}
+    return {"environment": json.dumps({**sweep.resources.environment, **points_own}, sort_keys=True)}
 
 
 def _order(sweep: Sweep, points: Sequence[Point], *, repeat: int) -> list[Point]:
@@ -170,15 +179,15 @@ def _differs(sweep: Sweep, row: Mapping[str, Any] | None) -> str:
 def _expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Rows) -> float:
     """Expect what finished trials took; without them the shortest window."""
     measured = [row for row in rows if row["status"] == "ok" and row["window_s"]]
-    starts = [row["startup_s"] for row in measured if row["startup_s"]]
+    known = [row["startup_s"] for row in measured if row["startup_s"]]
     each = (
         sum(row["window_s"] + (row["overhead_s"] or 0) for row in measured) / len(measured)
         if measured
         else (min(sweep.measure.min_seconds, sweep.measure.max_seconds) + TRIAL_REST_S)
     )
-    start = sum(starts) / len(starts) if starts else SESSION_START_S
-    sessions = len({(t.repeat, t.point.world, t.trial_id if sweep.measure.fresh else "") for t in trials})
-    return (len(trials) * each + sessions * start) / sweep.resources.concurrent
+    start = sum(known) / len(known) if known else SESSION_START_S
+    starts = len(groups_of(trials, fresh=sweep.measure.fresh))
+    return (len(trials) * each + starts * start) / sweep.resources.concurrent
 
 
 def counts(plan: Plan) -> dict[str, int]:
@@ -189,3 +198,11 @@ def counts(plan: Plan) -> dict[str, int]:
 def reasons(plan: Plan) -> Counter[str]:
     """How many points are skipped for each reason."""
     return Counter(str(candidate.reason) for candidate in plan.skipped)
+
+
+def groups_of(trials: Sequence[Trial], *, fresh: bool) -> list[list[Trial]]:
+    """Split a plan's trials into those that share a launch, in its order."""
+    groups: dict[Any, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(trial.trial_id if fresh else (trial.repeat, trial.point.world), []).append(trial)
+    return list(groups.values())

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.plan import Plan, counts, reasons
+from dtsweep.point import Point, workload_fields
 from dtsweep.progress import short_name, words
 from dtsweep.terminal import print_table, say
 
@@ -50,7 +51,7 @@ def print_plan(
     for reason, count in reasons(plan).most_common():
         say(console, f"skipped {count}: {reason}")
     if plan.to_run:
-        say(console, f"about {words(plan.seconds)} with {plan.launches()} session starts, in the order above")
+        say(console, f"about {words(plan.seconds)} with {plan.session_starts} session starts, in the order above")
     say(
         console,
         "feasibility not checked: --address asks a cluster" if misfits is None else f"{len(misfits)} trials don't fit",
@@ -62,10 +63,10 @@ def plan_json(plan: Plan, misfits: Mapping[str, str] | None) -> dict[str, Any]:
     return {
         **counts(plan),
         "expected_s": plan.seconds,
-        "session_starts": plan.launches(),
+        "session_starts": plan.session_starts,
         "trials": [
             {
-                **trial.point.scalars(),
+                **_fields(trial.point),
                 "trial_id": trial.trial_id,
                 "repeat": trial.repeat,
                 "state": "to_run" if trial in plan.to_run else "done",
@@ -74,5 +75,10 @@ def plan_json(plan: Plan, misfits: Mapping[str, str] | None) -> dict[str, Any]:
             }
             for trial in (*plan.to_run, *plan.done)
         ],
-        "skipped_points": [{**c.point.scalars(), **c.overrides, "reason": c.reason} for c in plan.skipped],
+        "skipped_points": [{**_fields(c.point), **c.overrides, "reason": c.reason} for c in plan.skipped],
     }
+
+
+def _fields(point: Point) -> dict[str, Any]:
+    workload = {f"workload_{name}": value for name, value in workload_fields(point.workload).items()}
+    return {**point.scalars(), **workload, "environment": dict(point.environment)}

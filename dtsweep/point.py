@@ -10,7 +10,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from dtsweep.errors import SweepError, did_you_mean, shown
-from dtsweep.sync import MODES
+from dtsweep.sync import MODE_FIELDS, MODES
 
 Scalar = str | int | float | bool | None
 """What an axis may hold: a JSON scalar."""
@@ -124,7 +124,7 @@ class Point:
         'ddp has no sync_period'
         """
         reads = MODES[self.sync].reads
-        for name in ("sync_period", "staleness", "shards"):
+        for name in MODE_FIELDS:
             if name not in reads and getattr(self, name) is not None:
                 return f"{self.sync} has no {name}"
         return None

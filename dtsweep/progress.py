@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from dtsweep.point import Point
-from dtsweep.sync import MODES
+from dtsweep.sync import MODE_FIELDS, MODES
 
 
 class Progress:
@@ -93,7 +93,7 @@ def short_name(point: Point, axes: Iterable[str]) -> str:
 
 
 def _is_read(point: Point, name: str) -> bool:
-    return name in MODES[point.sync].reads or name not in ("sync_period", "staleness", "shards")
+    return name in MODES[point.sync].reads or name not in MODE_FIELDS
 
 
 def _shown(point: Point, name: str) -> str:

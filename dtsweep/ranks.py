@@ -100,7 +100,7 @@ def serve(config: Mapping[str, Any]) -> None:
 
 def _redirect_output(launch: str, rank: int) -> Path:
     """Send all output of this process to a file on its node, where a signal also writes its stacks."""
-    folder = Path(tempfile.gettempdir()) / "dtsweep-logs" / launch
+    folder = Path(tempfile.gettempdir()) / f"dtsweep-logs-{os.getuid()}" / launch
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{rank}.log"
     file = path.open("ab", buffering=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 from dtsweep.axes import Candidate, candidates
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.keeper import Keeper, Summary
-from dtsweep.plan import Plan, Trial, make_plan, new_skips
+from dtsweep.plan import Plan, Trial, groups_of, make_plan, new_skips
 from dtsweep.store import Results, load
 from dtsweep.sweep import Sweep
 from dtsweep.sweepfile import module_name
@@ -76,28 +75,35 @@ def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> Summa
     if plan.to_run:
         keeper.progress.total = len(plan.to_run)
         _run(sweep, plan, keeper, options)
-        results.compact()
+        if keeper.summary.storage_error is None:
+            results.compact()
     return keeper.summary
 
 
 def _run(sweep: Sweep, plan: Plan, keeper: Keeper, options: Options) -> None:
     from dtsweep.cluster import connected
     from dtsweep.drive import Interrupted, drive, signals_heard
-    from dtsweep.scheduler import Scheduler, groups_of
+    from dtsweep.scheduler import Scheduler
 
     folder = sweep.file.parent if sweep.file else None
-    storage = tempfile.mkdtemp(prefix="dtsweep-train-")
-    # In this order: Ray takes SIGTERM for itself when it starts.
-    with connected(options.address, folder=folder) as cluster, signals_heard() as heard:
+    with (
+        tempfile.TemporaryDirectory(prefix="dtsweep-train-", ignore_cleanup_errors=True) as storage,
+        connected(options.address, folder=folder) as cluster,
+        # After Ray has started: it takes SIGTERM for itself.
+        signals_heard() as heard,
+    ):
         keeper.progress.say(f"using {cluster.described()}")
         keeper.sweep = sweep = _with_gpus(sweep, cluster)
         lanes = _lanes(sweep, cluster)
         to_run = [trial for trial in plan.to_run if not keeper.refuses(trial, _misfit(sweep, cluster, lanes, trial))]
+        groups = groups_of(to_run, fresh=sweep.measure.fresh)
+        if cluster.node_types and sweep.measure.repeats > 1:
+            # The repeats of a world follow each other, so that its nodes are asked for once.
+            groups.sort(key=lambda group: -group[0].point.workers)
+            keeper.flags = ("adjacent_launches",)
         settings = _settings(sweep, options, cluster, storage=storage)
-        lane_settings = [
-            replace(settings, nodes=tuple(node.node_id for node in nodes) if nodes else None) for nodes in lanes
-        ]
-        scheduler = Scheduler(sweep, groups_of(to_run, fresh=sweep.measure.fresh), lane_settings, keeper)
+        lane_settings = [replace(settings, nodes=tuple(n.node_id for n in nodes) if nodes else None) for nodes in lanes]
+        scheduler = Scheduler(sweep, groups, lane_settings, keeper)
         try:
             with keeper.progress:
                 drive(scheduler, heard)
@@ -108,8 +114,6 @@ def _run(sweep: Sweep, plan: Plan, keeper: Keeper, options: Options) -> None:
                 keeper.cancelled(running.trial, running.order, running.started_at)
         except StorageError as error:
             keeper.summary.storage_error = str(error)
-        finally:
-            shutil.rmtree(storage, ignore_errors=True)
 
 
 def _lanes(sweep: Sweep, cluster: Cluster) -> list[tuple[Node, ...] | None]:

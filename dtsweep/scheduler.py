@@ -14,7 +14,6 @@ import ray
 from ray.tune.search import Searcher
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from dtsweep.errors import StorageError, SweepError
 from dtsweep.order import Order, order_of
 from dtsweep.plan import Trial
 from dtsweep.ranks import Settings
@@ -110,17 +109,14 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         """Take an attempt's report, store it, and queue another attempt where that may help."""
         try:
             self._complete(self.running.pop(trial_id), result or {"lane_died": True})
-        except (StorageError, SweepError) as failure:
-            # Raised here it would be lost in Tune; the driver raises it when Tune has stopped.
+        except Exception as failure:  # noqa: BLE001  # Tune would wrap it; the driver raises it as it is
             self.failure = failure
 
     def _complete(self, ended: Running, result: Mapping[str, Any]) -> None:
         lane = ended.lane
-        if result.get("lane_died"):
-            report = Report(outcomes={}, status="collateral", reason="the session's process was killed")
+        report = self._take(ended, result)
+        if report.lane_is_spent:
             self._revive(lane)
-        else:
-            report = ray.get(lane.actor.take.remote(ended.order.attempt_id))
         lane.busy = False
         wall_s = time.monotonic() - ended.began
         times = {
@@ -131,9 +127,20 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         status = self._stored(ended.trial, ended.order, report, times)
         if is_retried(status, attempt=ended.order.attempt):
             lane.group.append((ended.trial, ended.order.attempt + 1))
-        if status == "no_nodes":
-            # The others of this world would wait as long for the same nodes.
+        if status in ("no_nodes", "version_mismatch"):
+            # The others of this world would wait as long, for the same nodes.
             self._give_up(lane, report)
+
+    def _take(self, ended: Running, result: Mapping[str, Any]) -> Report:
+        """Fetch an attempt's report; where its session's process has ended, make one that says so."""
+        if not result.get("lane_died"):
+            try:
+                report: Report = ray.get(ended.lane.actor.take.remote(ended.order.attempt_id))
+            except ray.exceptions.RayActorError:
+                pass
+            else:
+                return report
+        return Report(outcomes={}, status="collateral", reason="the session's process was killed", lane_is_spent=True)
 
     def _give_up(self, lane: Lane, report: Report) -> None:
         for trial, attempt in lane.group:
@@ -190,11 +197,3 @@ def _train_settings(settings: Settings) -> dict[str, str]:
         "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "3",
         "RAY_CHDIR_TO_TRIAL_DIR": "0",
     }
-
-
-def groups_of(trials: Sequence[Trial], *, fresh: bool) -> list[list[Trial]]:
-    """Split a plan's trials into those that share a launch, in its order."""
-    groups: dict[Any, list[Trial]] = {}
-    for trial in trials:
-        groups.setdefault(trial.trial_id if fresh else (trial.repeat, trial.point.world), []).append(trial)
-    return list(groups.values())

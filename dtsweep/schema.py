@@ -130,7 +130,6 @@ TRIALS: tuple[Column, ...] = (
     Column("staleness_max", INT, "updates", "by others between a worker's pull and its push, largest"),
     Column("loss_first", FLOAT, "", "loss of the first measured step"),
     Column("loss_last", FLOAT, "", "loss of the last measured step"),
-    Column("cost_usd", FLOAT, "USD", "own devices by wall time, with a share of the session's start"),
     Column(
         "startup_s", FLOAT, "s", "start of the session and of its parameter servers, where this trial waited for them"
     ),

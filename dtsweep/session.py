@@ -16,7 +16,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from dtsweep.launch import NO_LOG, Launch, LaunchError, read_tails
+from dtsweep.launch import NO_LOG, Launch, LaunchError
 from dtsweep.order import Order
 from dtsweep.ranks import Settings
 from dtsweep.record import worst
@@ -57,6 +57,9 @@ class Report:
     shard_nodes: Sequence[int] = ()
     """The rank on whose node each shard of the parameter server lives."""
 
+    lane_is_spent: bool = False
+    """Whether a launch would not end: only the end of the session's process ends it."""
+
     logs: Mapping[str, str] = field(default_factory=dict)
     """Ends of the ranks' logs that became known, by `<launch>/<rank>`."""
 
@@ -71,6 +74,7 @@ class Session:
         self._reports: dict[str, Report] = {}
         self._logs: dict[str, str] = {}
         self._shards: list[Any] = []
+        self._is_spent = False
 
     async def run(self, order: Order) -> dict[str, Any]:
         """Run one attempt in the launch that fits it; its report waits for `take`."""
@@ -96,6 +100,11 @@ class Session:
         except LaunchError as error:
             report = Report(outcomes={}, status=error.status, reason=str(error), startup_s=time.monotonic() - began)
             await self._drop()
+        except Exception as error:  # noqa: BLE001  # whatever it is, it must reach the trial's row
+            reason = f"the session failed: {type(error).__name__}: {error}"
+            report = Report(outcomes={}, status="collateral", reason=reason)
+            await self._drop()
+        report.lane_is_spent = self._is_spent
         report.logs, self._logs = self._logs, {}
         self._reports[order.attempt_id] = report
         return {"attempt_id": order.attempt_id, "status": report.status}
@@ -143,15 +152,12 @@ class Session:
         outcomes = {rank: {"facts": facts, **launch.done.get(rank, {})} for rank, facts in launch.facts.items()}
         reported = {rank: outcome for rank, outcome in outcomes.items() if "status" in outcome}
         status, reason = verdict or tuple(worst(reported).values())
-        report = Report(
-            outcomes=outcomes if verdict is None else reported, status=status, reason=reason, launch=launch.name
-        )
+        report = Report(outcomes=outcomes, status=status, reason=reason, launch=launch.name)
         report.trial_s = time.monotonic() - began
         report.shard_nodes = [rank % len(launch.facts) for rank in range(len(shards))]
         report.failed_rank = next(
             (rank for rank, o in reported.items() if o["status"] == status), launch.dead_rank or 0
         )
-        report.outcomes = outcomes
         if status not in UNBROKEN:
             await self._after_failure(launch, report)
         elif launch.leaves_memory(LEFT_OVER):
@@ -165,12 +171,13 @@ class Session:
         window_known, grace = False, float("inf")
         while len(launch.done) < launch.workers:
             now = time.monotonic()
+            failed = [o["status"] for o in launch.done.values() if o["status"] not in UNBROKEN]
             if launch.has_ended:
-                return await launch.verdict()
+                # A rank that said why explains more than a process that ended after it.
+                return None if set(failed) - {"collateral"} else await launch.verdict()
             if not window_known and len(launch.warm) == launch.workers:
                 window_known = True
                 deadline = now + order.measure.max_seconds + max(60.0, 10 * max(launch.warm.values()))
-            failed = [outcome["status"] for outcome in launch.done.values() if outcome["status"] not in UNBROKEN]
             if failed and grace == float("inf"):
                 # Losing a peer is no fault of this rank's: Ray will say in a moment who died.
                 grace = now + (DEATH_SHOWS_S if set(failed) == {"collateral"} else OTHERS_REPORT_S)
@@ -205,11 +212,12 @@ class Session:
             launch, self._launch = self._launch, None
             self._drop_shards()
             await launch.kill()
-            self._logs |= await read_tails(launch)
+            self._is_spent = not launch.has_ended
+            self._logs |= await launch.tails()
 
     async def _keep_logs(self) -> None:
         if self._launch is not None:
-            self._logs |= await read_tails(self._launch)
+            self._logs |= await self._launch.tails()
 
     async def _shards_for(self, launch: Launch, order: Order) -> tuple[Sequence[Any], bool]:
         """The first shards of the pool, shard i on the node of rank i mod workers; whether some were started."""

@@ -45,9 +45,8 @@ class Measure:
 
     def __post_init__(self) -> None:
         """Refuse numbers that can't be meant."""
-        _fit(
-            self, {"repeats": 1, "warmup_steps": 0, "min_steps": 1, "min_seconds": 0, "max_steps": 1, "max_seconds": 0}
-        )
+        _fit(self, {"repeats": 1, "warmup_steps": 0, "min_steps": 1, "min_seconds": 0, "max_steps": 1})
+        _fit(self, {"max_seconds": 0, "max_warmup_seconds": 0})
         _fit(self, {"gc": 0, "fresh": 0})
 
 

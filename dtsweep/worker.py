@@ -89,7 +89,8 @@ def status_of(error: BaseException) -> str:
         return "oom_device"
     # A peer that is gone shows as an error of the exchange: the fault is not this rank's.
     gone = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting")
-    if isinstance(error, distributed.DistError) or any(words in text for words in gone):
+    gone_server = any(kind.__name__ == "RayActorError" for kind in type(error).__mro__)
+    if gone_server or isinstance(error, distributed.DistError) or any(words in text for words in gone):
         return "collateral"
     return "user_error"
 

@@ -99,3 +99,6 @@ MODES: Mapping[str, ModeInfo] = {
     ),
 }
 """Every mode by the name that an axis uses."""
+
+MODE_FIELDS = tuple(dict.fromkeys(name for mode in MODES.values() for name in mode.reads))
+"""The fields of a point that only some modes read."""

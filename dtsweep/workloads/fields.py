@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
 from pathlib import Path
 
-from dtsweep.errors import SweepError
+from dtsweep.errors import SweepError, nearest
 
 
 def check_counts(workload: object, *names: str) -> None:
@@ -37,15 +36,5 @@ def absolute_data(workload: object, data: object, *, names: Collection[str]) -> 
     allowed = " or ".join(map(repr, names))
     raise SweepError(
         f"{type(workload).__name__}(data={data!r}) is neither {allowed} nor a path that exists in {Path.cwd()}"
-        + did_you_mean(str(data), names)
+        + (f"; did you mean {near!r}?" if (near := nearest(str(data), names)) else "")
     )
-
-
-def did_you_mean(word: str, names: Collection[str]) -> str:
-    """Name the nearest of `names`, to end an error message with; empty where none is near.
-
-    >>> did_you_mean("gpt-2", ["gpt2", "bert-base"])
-    "; did you mean 'gpt2'?"
-    """
-    near = difflib.get_close_matches(word, list(names), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from dtsweep.errors import SweepError
-from dtsweep.workloads.fields import check_counts, did_you_mean
+from dtsweep.errors import SweepError, did_you_mean, nearest
+from dtsweep.workloads.fields import check_counts
 from dtsweep.workloads.samples import POOL_SAMPLES, KeepsSamples, seeded_generator, take
 
 if TYPE_CHECKING:
@@ -103,8 +103,7 @@ class Transformers(KeepsSamples):
     def __post_init__(self) -> None:
         """Check what can be checked without the library."""
         if self.model not in MODELS:
-            hint = did_you_mean(str(self.model), MODELS)
-            raise SweepError(f"Transformers(model={self.model!r}) is none of {', '.join(MODELS)}{hint}")
+            raise SweepError(f"Transformers(model={self.model!r}) is unknown; {did_you_mean(str(self.model), MODELS)}")
         if not isinstance(self.overrides, dict):
             raise SweepError(f"Transformers(overrides={self.overrides!r}): a dict of configuration fields")
         check_counts(self, "sequence", "image_size")
@@ -165,7 +164,8 @@ class Transformers(KeepsSamples):
             if name in image_size:
                 raise SweepError("Transformers(overrides): give image_size as Transformers(image_size=...)")
             if name not in known:
-                hint = did_you_mean(default.attribute_map.get(name, name), known)
+                near = nearest(default.attribute_map.get(name, name), known)
+                hint = f"; did you mean {near!r}?" if near else ""
                 raise SweepError(f"Transformers(overrides): {name!r} is no field of {model.config}{hint}")
         config = config_class(**model.numbers | image_size | self.overrides)
         longest = getattr(config, "max_position_embeddings", self.sequence)
