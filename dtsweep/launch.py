@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -29,8 +30,8 @@ NO_LOG = "this node's log is not to be had"
 COLLECTIVE_TIMEOUT_S = 300
 CLOSE_S = 30.0
 
-NODE_SHOWS_S = 5.0
-"""How long Ray may take to notice that a node is gone."""
+NODE_ANSWERS_S = 30.0
+"""A node that has not said that it lives by then counts as gone."""
 
 IMPORT_S = 600.0
 """Ranks whose processes run have this long for their imports."""
@@ -160,15 +161,11 @@ class Launch:
         )
 
     async def _lost_nodes(self) -> list[str]:
-        """Names of nodes that are gone; Ray may notice a node's end later than that of its processes."""
+        """Names of nodes that are gone: Ray notices a node's end seconds later than that of its processes."""
         here = ray.get_runtime_context().get_node_id()
-        until = time.monotonic() + (NODE_SHOWS_S if any(f["node_id"] != here for f in self.facts.values()) else 0)
-        while True:
-            alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
-            lost = sorted({facts["node"] for facts in self.facts.values() if facts["node_id"] not in alive})
-            if lost or time.monotonic() >= until:
-                return lost
-            await asyncio.sleep(0.25)
+        nodes = {facts["node_id"]: facts["node"] for facts in self.facts.values() if facts["node_id"] != here}
+        answers = await asyncio.gather(*map(_answers, nodes))
+        return sorted({name for name, answered in zip(nodes.values(), answers, strict=True) if not answered})
 
     async def stacks(self, measure: Measure) -> str:
         """Have all ranks write their stacks to their logs; say which ranks did not answer."""
@@ -183,20 +180,20 @@ class Launch:
         return f"no answer from rank {names} after {phase}; all stacks are in the logs"
 
     async def tails(self) -> dict[str, str]:
-        """The ends of the ranks' logs, by `<launch>/<rank>`; a node that is gone took its logs along."""
+        """The ends of the ranks' logs, by `<launch>/<rank>`; after the end the nodes forget them."""
         texts = await asyncio.gather(
-            *(self._on_node(rank, read_tail, facts["log"]) for rank, facts in self.facts.items())
+            *(self._on_node(rank, read_tail, facts["log"], self.has_ended) for rank, facts in self.facts.items())
         )
         return {f"{self.name}/{rank}": text for rank, text in zip(self.facts, texts, strict=True)}
 
-    async def _on_node(self, rank: int, function: Any, argument: Any) -> Any:
+    async def _on_node(self, rank: int, function: Any, *arguments: Any) -> Any:
         """Call a function on a rank's node: here, or by a task without CPUs."""
         node = self.facts[rank]["node_id"]
         if node == ray.get_runtime_context().get_node_id():
-            return function(argument)
+            return function(*arguments)
         placed = NodeAffinitySchedulingStrategy(node, soft=False)
         try:
-            return await ray.remote(num_cpus=0)(function).options(scheduling_strategy=placed).remote(argument)
+            return await ray.remote(num_cpus=0)(function).options(scheduling_strategy=placed).remote(*arguments)
         except ray.exceptions.RayError as error:
             return f"{NO_LOG} ({type(error).__name__})"
 
@@ -260,14 +257,36 @@ def _trainer(launch: Launch) -> Any:
     )
 
 
-def read_tail(path: str) -> str:
-    """The end of a log on this node."""
+async def _answers(node_id: str) -> bool:
+    """Whether a node runs a task; one that is gone fails it once Ray has noticed."""
+    placed = NodeAffinitySchedulingStrategy(node_id, soft=False)
+    answer = ray.remote(num_cpus=0)(node_lives).options(scheduling_strategy=placed)
     try:
-        with Path(path).open("rb") as file:
-            file.seek(max(0, Path(path).stat().st_size - TAIL_BYTES))
-            return file.read().decode(errors="replace")
+        await asyncio.wait_for(answer.remote(), NODE_ANSWERS_S)
+    except (ray.exceptions.RayError, TimeoutError):
+        return False
+    return True
+
+
+def node_lives() -> bool:
+    """Run on a node to see whether it runs anything."""
+    return True
+
+
+def read_tail(path: str, is_last: bool) -> str:
+    """The end of a log on this node; the last reader removes it."""
+    log = Path(path)
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            text = file.read().decode(errors="replace")
     except FileNotFoundError:
         return NO_LOG
+    if is_last:
+        log.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # other ranks' logs are still there
+            log.parent.rmdir()
+    return text
 
 
 def write_stacks(pid: int) -> None:
