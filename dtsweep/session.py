@@ -18,6 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dtsweep.launch import NO_LOG, Launch, LaunchError
 from dtsweep.order import Order
+from dtsweep.point import Point
 from dtsweep.ranks import Settings
 from dtsweep.record import worst
 
@@ -79,7 +80,8 @@ class Session:
     async def run(self, order: Order) -> dict[str, Any]:
         """Run one attempt in the launch that fits it; its report waits for `take`."""
         began = time.monotonic()
-        point = order.to_point(self._settings.workload())
+        # Without its workload: that is the ranks' to unpickle, and what it imports theirs to have.
+        point = Point(**order.point, environment=order.environment)
         key = (order.launch, point.world)
         if self._launch is not None and self._launch.has_ended:
             # It died between two trials: no fault of this one.
