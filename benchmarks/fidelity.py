@@ -1,7 +1,10 @@
 """Does dtsweep's loop train as fast as a plain PyTorch loop, and a session as fast as a fresh launch?
 
-Three comparisons of samples per second, for a compute-heavy and a communication-heavy point:
+Four comparisons of samples per second, for a compute-heavy and a communication-heavy point:
 
+- instrumented against edge-only: one model in one launch; blocks in which steps and phases are timed, the window is
+  looked at and the host is watched take turns, ABBA, with blocks of the same steps that read the clock at their two
+  ends alone. The interval of the geometric mean ratio of pairs is Student's t on their logarithms.
 - same ranks: dtsweep's loop (`dtsweep.worker.attempt`) and the plain loop below take turns, ABBA, in one launch of
   torchrun. A pair of neighbouring blocks gives a ratio; the interval of the median ratio is by order statistics.
 - separate launches: each loop alone in launches of torchrun that take turns.
@@ -16,6 +19,7 @@ leaves Python's garbage collector on, as plain loops do; dtsweep turns it off in
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import json
 import os
@@ -36,9 +40,14 @@ from torch.nn.parallel import DistributedDataParallel
 from benchmarks.log_entry import heading, quartiles, run, table, torchrun
 from dtsweep import Measure, Point, Sweep, workloads
 from dtsweep.axes import candidates
+from dtsweep.measure.clock import CpuClock, CudaClock
+from dtsweep.measure.machine import facts
 from dtsweep.measure.memory import clean
-from dtsweep.order import order_of
-from dtsweep.record import trial_row
+from dtsweep.measure.telemetry import Telemetry
+from dtsweep.order import Order, order_of
+from dtsweep.sync import MODES
+from dtsweep.sync.passes import Job, loss_in_precision, make_optimizer
+from dtsweep.timing import Loop, laid_out
 from dtsweep.worker import Team, attempt
 
 POINTS: Mapping[str, tuple[workloads.Gpt, int]] = {
@@ -53,8 +62,8 @@ WARMUP = 5
 FEW = 10
 """Steps of the block by which the length of the others is found; the least that a block has."""
 
-DTSWEEP, PLAIN = "dp"
-"""How the two loops are called in a row of blocks, such as dppd."""
+DTSWEEP, PLAIN, EDGE = "dpe"
+"""How the loops are called in a row of blocks, such as dppd."""
 
 LEARNING_RATES = (0.008, 0.009, 0.01)
 """The trials of a session; the last one is compared."""
@@ -93,19 +102,77 @@ def plain_block(sweep: Sweep, team: Team) -> float:
     point = candidates(sweep)[0].point
     seconds = plain_loop(point, rank=team.rank, device=team.device, steps=sweep.measure.max_steps)
     clean(team.device)
-    slowest = torch.tensor([seconds], dtype=torch.float64).to(team.device)
-    distributed.all_reduce(slowest, op=distributed.ReduceOp.MAX)
-    return point.global_batch * sweep.measure.max_steps / float(slowest)
+    return point.global_batch * sweep.measure.max_steps / shared_maximum(seconds, team.device)
 
 
 def dtsweep_block(sweep: Sweep, team: Team) -> float:
-    """Samples per second as dtsweep measures and records them."""
-    orders = [order_of(sweep, candidates(sweep)[0].point)]
-    # The attempt's name is drawn: all ranks take rank 0's.
-    distributed.broadcast_object_list(orders, src=0)
+    """Samples per second of the window that dtsweep measures."""
+    order = common_order(sweep)
     outcomes: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(outcomes, attempt(team, orders[0]))
-    return float(trial_row(sweep, orders[0], dict(enumerate(outcomes)))["samples_per_s"])
+    distributed.all_gather_object(outcomes, attempt(team, order))
+    samples = candidates(sweep)[0].point.global_batch * sweep.measure.max_steps
+    return samples / max(float(outcome["window_s"]) for outcome in outcomes)
+
+
+def common_order(sweep: Sweep) -> Order:
+    """The order for the sweep's point, the same on all ranks: the attempt's name is drawn."""
+    orders = [order_of(sweep, candidates(sweep)[0].point)]
+    distributed.broadcast_object_list(orders, src=0)
+    return orders[0]
+
+
+class EdgeClock(CpuClock):
+    """Reads the time at the two ends of a block alone."""
+
+    def mark(self, phase: str) -> None:
+        """Nothing is timed between the ends."""
+
+    def end_step(self) -> None:
+        """No step is either."""
+
+
+def instrumented_blocks(sweep: Sweep, team: Team, blocks: str) -> list[float]:
+    """Seconds of each block, of the slowest rank, on one model in one launch."""
+    point, steps = candidates(sweep)[0].point, sweep.measure.max_steps
+    job = Job(point=point, rank=team.rank, device=team.device, loss=loss_in_precision(point, team.device))
+    mode = MODES[point.sync].load()(job)
+    torch.manual_seed(0)
+    mode.prepare(point.workload.build().to(team.device).train(), functools.partial(make_optimizer, point=point))
+    loop = Loop(job, mode)
+    loop.run("warmup", range(WARMUP))
+    period_s = shared_maximum(float(loop.parts[-1].times["step_s"].mean()), team.device)
+    clocks = {DTSWEEP: loop.clock, EDGE: EdgeClock() if team.device.type == "cpu" else EdgeCudaClock(team.device)}
+    # Looked at until the very end: no window is ever known this well.
+    order = replace(common_order(sweep), measure=replace(sweep.measure, half_width=1e-9, min_steps=1))
+    seconds = []
+    for block in blocks:
+        loop.clock = clocks[block]
+        window = laid_out(loop, order, period_s) if block == DTSWEEP else range(steps)
+        distributed.barrier()
+        if block == DTSWEEP:
+            team.telemetry.start()
+        seconds.append(shared_maximum(loop.run("window", window), team.device))
+        if block == DTSWEEP:
+            team.telemetry.stop()
+    mode.close()
+    return seconds
+
+
+class EdgeCudaClock(CudaClock):
+    """The same on a GPU: it is waited for at the two ends."""
+
+    def mark(self, phase: str) -> None:
+        """Nothing is timed between the ends."""
+
+    def end_step(self) -> None:
+        """No step is either."""
+
+
+def shared_maximum(value: float, device: torch.device) -> float:
+    """The largest value of any rank."""
+    shared = torch.tensor([value], dtype=torch.float64).to(device)
+    distributed.all_reduce(shared, op=distributed.ReduceOp.MAX)
+    return float(shared)
 
 
 BLOCKS: Mapping[str, Callable[[Sweep, Team], float]] = {DTSWEEP: dtsweep_block, PLAIN: plain_block}
@@ -120,9 +187,17 @@ def be_a_rank(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("nccl" if on_gpu else "gloo")
     sweep = sweep_of(options.ranks, workers=distributed.get_world_size(), steps=options.steps)
-    team = Team(rank=distributed.get_rank(), device=device, workload=sweep.workload)
+    team = Team(
+        rank=distributed.get_rank(),
+        device=device,
+        workload=sweep.workload,
+        telemetry=Telemetry(device),
+        device_name=facts(device)["device"],
+    )
     rates = []
-    for loop in options.blocks:
+    if EDGE in options.blocks:
+        rates = instrumented_blocks(sweep, team, options.blocks)
+    for loop in options.blocks if not rates else "":
         rates.append(BLOCKS[loop](sweep, team))
         if len(rates) == 1:
             gc.freeze()  # as a session does
@@ -153,6 +228,19 @@ def same_ranks(name: str, *, pairs: int, steps: int, workers: int) -> dict[str, 
     turns = "".join(DTSWEEP + PLAIN if index % 2 == 0 else PLAIN + DTSWEEP for index in range(pairs))
     rates = np.array(launch(name, DTSWEEP + PLAIN + turns, steps=steps, workers=workers)[2:])
     return {loop: rates[[turn == loop for turn in turns]] for loop in BLOCKS}
+
+
+def instrumented(name: str, *, pairs: int, steps: int, workers: int) -> list[str]:
+    """What the instruments cost: a row; the ratio is edge-only's seconds to the instrumented ones'."""
+    turns = "".join(DTSWEEP + EDGE if index % 2 == 0 else EDGE + DTSWEEP for index in range(pairs))
+    seconds = np.array(launch(name, DTSWEEP + EDGE + turns, steps=steps, workers=workers)[2:])
+    timed, edge = (steps / seconds[[turn == loop for turn in turns]] for loop in (DTSWEEP, EDGE))
+    logs = np.log(timed / edge)
+    half = stats.t.ppf(0.975, pairs - 1) * logs.std(ddof=1) / np.sqrt(pairs)
+    ratio, low, high = np.exp([logs.mean(), logs.mean() - half, logs.mean() + half])
+    spread = [quartiles(values, form=".4g") for values in (timed, edge)]
+    what = "instrumented against edge-only, one model, ABBA; steps/s"
+    return [what, str(pairs), *spread, f"{ratio:.4f}", f"{low:.4f}–{high:.4f}"]
 
 
 def separate(name: str, *, launches: int, steps: int, workers: int) -> dict[str, NDArray[np.float64]]:
@@ -203,9 +291,17 @@ def measured(name: str, options: argparse.Namespace) -> list[list[str]]:
     parameters = sum(tensor.numel() for tensor in workload.build().parameters()) / 1e6
     kind = f"{name}: {parameters:.1f} M parameters, micro_batch {micro_batch}, {size['steps']} steps"
     return [
-        row(f"{kind}; same ranks, ABBA", same_ranks(name, pairs=options.pairs, **size), paired=True),
-        row("separate launches", separate(name, launches=options.launches, **size)),
-        row("session against fresh", sessions(name, launches=options.launches, **size)),
+        [f"{kind}", *[""] * 5],
+        instrumented(name, pairs=options.pairs, **size),
+        row("same ranks, ABBA", same_ranks(name, pairs=options.pairs, **size), paired=True),
+        *(
+            [
+                row("separate launches", separate(name, launches=options.launches, **size)),
+                row("session against fresh", sessions(name, launches=options.launches, **size)),
+            ]
+            if options.launches
+            else []
+        ),
     ]
 
 
@@ -213,7 +309,7 @@ def main() -> None:
     """Measure all points and print an entry for docs/log.md."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fidelity", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--pairs", type=int, default=16, help="pairs of blocks in the same ranks (default 16)")
-    parser.add_argument("--launches", type=int, default=5, help="launches of each kind (default 5)")
+    parser.add_argument("--launches", type=int, default=5, help="launches of each kind, 0 leaves them out (default 5)")
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a block, about (default 2)")
     parser.add_argument("--workers", type=int, default=2, help="(default 2)")
     parser.add_argument("--points", nargs="+", choices=POINTS, default=list(POINTS), help="(default both)")
@@ -225,7 +321,7 @@ def main() -> None:
         be_a_rank(options)
         return
     rows = [cells for name in options.points for cells in measured(name, options)]
-    headers = ["what", "n each", "dtsweep or session, samples/s", "plain or fresh, samples/s", "ratio", "95 % interval"]
+    headers = ["what", "n each", "dtsweep or session, samples/s", "edge-only, plain or fresh", "ratio", "95 % interval"]
     note = f"{options.workers} workers; median (quartiles); how the intervals are made: benchmarks/fidelity.py."
     print(heading("Does dtsweep's loop train as fast as a plain PyTorch loop?"), table(headers, rows), note, sep="\n\n")
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import dtsweep
 from dtsweep import Sweep
-from dtsweep.measure.machine import cpu_name
+from dtsweep.measure.machine import cpu
 from dtsweep.versions import versions
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def heading(question: str) -> str:
             f"## {datetime.now(UTC):%Y-%m-%d}: {question}",
             "",
             f"- **What ran**: `{command}`, {_commit()}",
-            f"- **Where**: {cpu_name()}, {os.cpu_count()} cores, {_devices()}; {software}",
+            f"- **Where**: {cpu()['cpu']}, {os.cpu_count()} cores, {_devices()}; {software}",
             "- **Numbers**:",
         ]
     )

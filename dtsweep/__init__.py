@@ -22,19 +22,32 @@ The reading order; a module imports only modules above it (`tests/test_imports.p
     store                       the three data sets; the trial row is the commit
     versions                    versions of what measures
     digest                      a digest of the workload's source
+    revision                    the revision of the sweep's own files
     plan                        what is done, what is to do, in which order
     measure                     the parts of a measurement:
-    measure.clock               when each step ended
-    measure.window              when a window ends
     measure.statistics          rates and latencies with their intervals
+    measure.steady              where the warm-up ends, and whether the rest is steady
+    measure.stopping            when a window ends: the one place that decides
+    measure.clock               when each phase and step ended
+    measure.window              how ranks stop at the same step without asking each other
+    measure.exchange            what the exchange costs: with and without it in turns
     measure.memory              the peak of a trial, and cleaning up after it
-    measure.machine             what a rank runs on
+    measure.nvml                what NVML says of a device, unknown where it says nothing
+    measure.host                what the host's own counters say
+    measure.telemetry           what devices and hosts did in a window
+    measure.machine             what a rank runs on: the fingerprint behind env_id
+    measure.flops               FLOPs of a sample, counted without computing
+    measure.peaks               what a device can do: a table, and a matrix product
+    measure.timeline            who was at work when: intervals of a trace
+    measure.profile             a trace of some steps, and its kernels by class
     sync.passes                 the passes of a step, which all modes share
     sync.ddp                    the mode ddp
     sync.local_sgd              the mode local_sgd
     sync.parameter_server       the mode parameter_server, both its sides
+    figures                     from the steps of all ranks to the figures of a trial
     record                      from what the ranks sent to rows
-    worker                      one rank: build, warm up, time, drain; knows nothing of Ray
+    timing                      the timed part of a trial on one rank
+    worker                      one rank: builds a trial and has it timed; knows nothing of Ray
     control                     one point under torchrun, without Ray
     ranks                       the loop in which a session's ranks take orders
     launch                      one TorchTrainer run: its ranks, and how it ended
@@ -52,6 +65,7 @@ The reading order; a module imports only modules above it (`tests/test_imports.p
     analysis                    the questions to the table of trials
     report                      the report in the terminal
     planning                    the plan as a person reads it
+    doctor                      looks at every node before money is spent
     cli                         the command line
 """
 

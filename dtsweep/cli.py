@@ -57,29 +57,23 @@ def cli() -> None:
 @_rerun
 @click.option(
     "--node-timeout",
+    "node_timeout_s",
     type=click.FloatRange(min=0, min_open=True),
     default=300.0,
     show_default=True,
     metavar="S",
     help="Seconds to wait for nodes.",
 )
-def run(
-    sweep: str,
-    results: str | None,
-    settings: tuple[str, ...],
-    address: str | None,
-    rerun: str | None,
-    node_timeout: float,
-) -> None:
+@click.option("--profile", is_flag=True, help="Store a trace of some steps of each world's first trial.")
+def run(sweep: str, results: str | None, settings: tuple[str, ...], **options: Any) -> None:
     """Run what is not yet in the results, then print the frontier."""
     question, found = _read(sweep, settings)
 
     from dtsweep.runner import Options, execute
 
     where = results or f"results/{question.name}"
-    options = Options(results=where, address=address, rerun=rerun, node_timeout_s=node_timeout)
     try:
-        summary = execute(question, found, options)
+        summary = execute(question, found, Options(results=where, **options))
     except KeyboardInterrupt:  # while Ray starts or stops, where no trial runs
         click.echo("dtsweep: interrupted; what was done is stored", err=True)
         sys.exit(130)
@@ -129,6 +123,23 @@ def report(results: str, show_all: bool, as_json: bool) -> None:
     _print_report(results, as_json=as_json, show_all=show_all)
 
 
+@cli.command()
+@_address
+@_json
+def doctor(address: str | None, as_json: bool) -> None:
+    """Check every node: what its device reaches, which counters can be read, versions."""
+    from dataclasses import asdict
+
+    from dtsweep.doctor import diagnose, print_diagnosis
+
+    diagnosis = diagnose(address, tell=lambda text: click.echo(text, err=True))
+    if as_json:
+        _print_json(asdict(diagnosis))
+    else:
+        print_diagnosis(diagnosis, console=_console())
+    sys.exit(1 if diagnosis.problems else 0)
+
+
 def main() -> None:
     """Run the command; what a user did wrong is one line on stderr and exit code 2, storage 5."""
     try:
@@ -155,7 +166,7 @@ def _print_report(results: str, *, as_json: bool, show_all: bool) -> None:
     from dtsweep.report import print_report, report_json
     from dtsweep.store import load
 
-    frame = load(results)
+    frame = load(results, canaries=True)
     if as_json:
         _print_json(report_json(frame))
     else:

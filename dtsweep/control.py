@@ -20,8 +20,9 @@ from dtsweep.axes import Candidate, parse_setting
 from dtsweep.errors import SweepError
 from dtsweep.measure.machine import facts
 from dtsweep.measure.memory import clean
+from dtsweep.measure.telemetry import Telemetry
 from dtsweep.order import Order, order_of
-from dtsweep.record import trial_row
+from dtsweep.record import settled, trial_row
 from dtsweep.sweep import Sweep
 from dtsweep.sweepfile import read_sweep
 from dtsweep.sync import MODES
@@ -63,10 +64,17 @@ def _join(sweep: Sweep, order: Order) -> torch.device:
 
 def _run(sweep: Sweep, order: Order, device: torch.device) -> Outcome:
     """Run the order on this rank; one rank prints the row."""
-    team = Team(rank=distributed.get_rank(), device=device, workload=sweep.workload)
+    known = facts(device, own_variables={"OMP_NUM_THREADS", *sweep.resources.environment, *order.environment})
+    team = Team(
+        rank=distributed.get_rank(),
+        device=device,
+        workload=sweep.workload,
+        telemetry=Telemetry(device),
+        device_name=known["device"],
+    )
     clean(device)
     gc.freeze()
-    outcome = {**attempt(team, order), "facts": facts(device)}
+    outcome = {**attempt(team, order), "facts": known}
     if "steps" not in outcome:
         # The others may wait for this rank in an exchange: no collective here. torchrun ends them.
         if distributed.distributed_c10d._get_default_store().add(f"failed/{order.attempt_id}", 1) == 1:
@@ -75,7 +83,7 @@ def _run(sweep: Sweep, order: Order, device: torch.device) -> Outcome:
     outcomes: list[Any] = [None] * distributed.get_world_size()
     distributed.gather_object(outcome, outcomes if team.rank == 0 else None)
     if team.rank == 0:
-        _print_row(trial_row(sweep, order, dict(enumerate(outcomes))))
+        _print_row(trial_row(sweep, order, settled(sweep, order, dict(enumerate(outcomes)))))
     distributed.destroy_process_group()
     return outcome
 

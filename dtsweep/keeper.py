@@ -8,21 +8,26 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.digest import workload_digest
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.order import Order, order_of, point_row
 from dtsweep.plan import Trial
-from dtsweep.point import workload_types
+from dtsweep.point import Point, identity, workload_types
 from dtsweep.progress import Progress
-from dtsweep.record import rank_rows, step_columns, trial_row
+from dtsweep.record import rank_rows, settled, step_columns, trial_row
+from dtsweep.revision import git_commit
 from dtsweep.schema import is_retried
 from dtsweep.store import Results
 from dtsweep.sweep import Sweep
 
 if TYPE_CHECKING:
     from dtsweep.session import Report
+
+CANARY_DRIFT = 0.02
+"""A canary that differs by more from the others of its world, as a share, is flagged."""
 
 FINE = frozenset({"ok", "skipped", "oom_device"})
 """How trials may end without the command saying that something is wrong."""
@@ -66,28 +71,49 @@ class Keeper:
         self._known, self._types = known, workload_types(sweep.workload)
         self.flags: tuple[str, ...] = ()
         self._last: dict[str, str] = {}
-        self._digest = workload_digest(sweep.workload, folder=sweep.file.parent if sweep.file else None)
+        self._measured: dict[str, list[tuple[float, float]]] = {}
+        self._canaries: dict[str, list[float]] = {}
+        folder = sweep.file.parent if sweep.file else None
+        self._same = {
+            "workload_digest": workload_digest(sweep.workload, folder=folder),
+            "git_commit": git_commit(folder),
+        }
 
     def __call__(self, trial: Trial, order: Order, report: Report, times: Mapping[str, Any]) -> str:
         """Store an attempt; return its status."""
         ended = {"status": report.status, "reason": report.reason, **times}
-        row = {**trial_row(self.sweep, order, report.outcomes), **ended}
+        outcomes = settled(self.sweep, order, report.outcomes)
+        row = {**trial_row(self.sweep, order, outcomes), **ended}
         if self._known and row.get("devices") and row["devices"] not in self._known:
             raise SweepError(
                 f"these results were measured on {', '.join(sorted(self._known))}, this run is on {row['devices']}; "
                 "measure all anew with --rerun all, or keep both with another --results"
             )
-        ranks = rank_rows(report.outcomes)
+        ranks = rank_rows(outcomes)
         if report.launch:
             row |= {"session": report.launch, "log": f"logs/{report.launch}/{report.failed_rank}.log"}
             for rank in ranks:
                 rank["log"] = f"logs/{report.launch}/{rank['rank']}.log"
                 rank["shards_hosted"] = list(report.shard_nodes).count(rank["rank"])
-        row["flags"] = [*report.flags, *self.flags]
+        row["flags"] = [*row.get("flags", ()), *report.flags, *self.flags, *self._canary_flags(trial, row)]
         self.keep_logs(report.logs)
-        self._commit(row, ranks=ranks, steps=step_columns(report.outcomes))
+        self._keep_profiles(order, report)
+        self._commit(row, ranks=ranks, steps=step_columns(outcomes))
         self._note(trial, row)
         return report.status
+
+    def rivals(self, point: Point) -> tuple[tuple[float, float], ...]:
+        """Latency and throughput of what this run has measured with a point's semantics."""
+        return tuple(self._measured.get(point.semantics, ()))
+
+    def _canary_flags(self, trial: Trial, row: Mapping[str, Any]) -> list[str]:
+        """Compare a canary with the others of its world in this run, by their median."""
+        if row["role"] != "canary" or row["status"] != "ok":
+            return []
+        others = self._canaries.setdefault(identity(trial.point), [])
+        drifts = bool(others) and abs(row["step_mean_s"] / median(others) - 1) > CANARY_DRIFT
+        others.append(row["step_mean_s"])
+        return ["canary_drift"] * drifts
 
     def skips(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Store the rows of skipped points."""
@@ -110,12 +136,22 @@ class Keeper:
         for name, text in logs.items():
             self.results.write_log(name, text)
 
+    def _keep_profiles(self, order: Order, report: Report) -> None:
+        for rank, outcome in report.outcomes.items():
+            if profile := outcome.get("profile"):
+                where = self.results.write_profile(
+                    f"{report.launch}/{order.trial_id}-{rank}", profile.trace, profile.table
+                )
+                if rank == 0:
+                    self.progress.say(f"profile: {where}")
+
     def _without_run(
         self, trial: Trial, order: Order, status: str, reason: str, started_at: datetime | None = None
     ) -> None:
         row = {
             **point_row(self.sweep, trial.point),
             **{name: getattr(order, name) for name in ("attempt_id", "trial_id", "repeat", "attempt")},
+            "role": trial.role,
             "status": status,
             "reason": reason,
             "started_at": started_at or datetime.now(UTC),
@@ -124,7 +160,7 @@ class Keeper:
         self._note(trial, row)
 
     def _commit(self, row: Mapping[str, Any], **tables: Any) -> None:
-        row = {**row, "workload_digest": self._digest}
+        row = {"role": "trial", **row, **self._same}
         try:
             self.results.commit(row, workload_types=self._types, **tables)
         except StorageError as error:
@@ -136,6 +172,13 @@ class Keeper:
             ) from error
 
     def _note(self, trial: Trial, row: Mapping[str, Any]) -> None:
+        if row.get("role") == "canary":
+            # It is no answer to the question: it counts neither as done nor as failed.
+            self.progress.canary(trial.point, row)
+            return
+        if row["status"] == "ok":
+            latency = row["step_mean_s" if row["semantics"] == "local" else "step_p50_s"]
+            self._measured.setdefault(row["semantics"], []).append((latency, row["samples_per_s"]))
         before = self._last.get(trial.trial_id)
         if before is not None:
             self.summary.statuses -= Counter([before])

@@ -21,7 +21,7 @@ from dtsweep.order import Order
 from dtsweep.point import Point
 from dtsweep.ranks import Settings, serve
 from dtsweep.sweep import Measure
-from dtsweep.versions import versions
+from dtsweep.versions import release, versions
 
 TAIL_BYTES = 2**18
 """The end of a rank's log that is kept."""
@@ -88,10 +88,10 @@ class Launch:
         self._compare_versions()
 
     def _compare_versions(self) -> None:
-        here = {name: _release(version) for name, version in versions().items()}
+        here = {name: release(version) for name, version in versions().items()}
         for rank, facts in sorted(self.facts.items()):
             for name, version in here.items():
-                there = _release(facts["machine"].get(name, version))
+                there = release(facts["machine"].get(name, version))
                 if there != version:
                     what = f"rank {rank} on {facts['node']} has {name} {there}, the driver {version}"
                     raise LaunchError("version_mismatch", f"{what}; install the same on all nodes")
@@ -243,7 +243,12 @@ def _trainer(launch: Launch) -> Any:
     )
     return TorchTrainer(
         serve,
-        train_loop_config={"mailbox": launch.mailbox, "launch": launch.name, "settings": settings},
+        train_loop_config={
+            "mailbox": launch.mailbox,
+            "launch": launch.name,
+            "settings": settings,
+            "variables": frozenset(variables),
+        },
         scaling_config=scaling,
         torch_config=TorchConfig(
             backend="nccl" if settings.gpus_per_worker else "gloo", timeout_s=COLLECTIVE_TIMEOUT_S
@@ -296,12 +301,3 @@ def write_stacks(pid: int) -> None:
     except ProcessLookupError:  # it has just ended; its log says as much
         return
     time.sleep(0.5)
-
-
-def _release(version: str) -> str:
-    """A version without the build's label and the patch level: those may differ between a head and its workers.
-
-    >>> _release("2.13.0+cu126")
-    '2.13'
-    """
-    return ".".join(version.partition("+")[0].split(".")[:2])

@@ -30,14 +30,27 @@ class Order:
     launch: str
     """Trials of one launch may share a session, if they need the same world."""
 
+    role: str = "trial"
+    """`trial`, or `canary`: the fixed point that both ends of a session measure."""
+
+    peak_flops_per_s: float | None = None
+    """What a worker's device can do at this precision, where the sweep says so."""
+
+    rivals: tuple[tuple[float, float], ...] = ()
+    """Latency and throughput of points that were measured, for `Measure(race=True)`."""
+
+    profile: bool = False
+    """Whether steps after the window are to be recorded by torch's profiler."""
+
     def to_point(self, workload: Any) -> Point:
         """Put the point together again around the sweep's workload."""
         return Point(**self.point, environment=self.environment, workload=replace(workload, **self.workload))
 
 
-def order_of(sweep: Sweep, point: Point, *, repeat: int = 1, attempt: int = 1) -> Order:
+def order_of(sweep: Sweep, point: Point, *, repeat: int = 1, attempt: int = 1, role: str = "trial") -> Order:
     """Make the order for an attempt at a trial."""
-    trial_id = trial_name(sweep, point, repeat=repeat)
+    as_canary = {"role": role} if role != "trial" else {}
+    trial_id = trial_name(sweep, point, repeat=repeat, **as_canary)
     fresh = f"/{trial_id}" if sweep.measure.fresh else ""
     return Order(
         attempt_id=uuid.uuid4().hex,
@@ -50,6 +63,8 @@ def order_of(sweep: Sweep, point: Point, *, repeat: int = 1, attempt: int = 1) -
         attempt=attempt,
         measure=sweep.measure,
         launch=f"{repeat}{fresh}",
+        role=role,
+        peak_flops_per_s=sweep.resources.peak(point.precision),
     )
 
 

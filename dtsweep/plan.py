@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dtsweep.axes import Candidate, worlds
 from dtsweep.digest import workload_digest
-from dtsweep.errors import SweepError
+from dtsweep.errors import SweepError, shown
 from dtsweep.order import point_row, trial_name
-from dtsweep.point import Point
+from dtsweep.point import Point, identity
 from dtsweep.schema import FINAL
-from dtsweep.sweep import Sweep
+from dtsweep.sweep import Measure, Sweep
+from dtsweep.sync import MODE_FIELDS
 from dtsweep.versions import versions
 
 Rows = Sequence[Mapping[str, Any]]
@@ -39,6 +41,9 @@ class Trial:
     trial_id: str
     why: str
     """Why it is to be run, or how it ended."""
+
+    role: str = "trial"
+    """`trial` or `canary`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +151,24 @@ def _environment(sweep: Sweep, row: Mapping[str, Any]) -> dict[str, str]:
     return {"environment": json.dumps({**sweep.resources.environment, **points_own}, sort_keys=True)}
 
 
+def canary(group: Sequence[Trial]) -> Trial | None:
+    """The fixed point that a launch measures at both its ends, to show whether the machine has changed.
+
+    Plain `ddp` on the launch's world, with its middle micro-batch: the same for all launches of these trials, and
+    never larger than what they run themselves.
+
+    Returns:
+        None for a single trial: two canaries would cost twice what they watch.
+    """
+    if len(group) < 2:
+        return None
+    first = min((trial.point for trial in group), key=identity)
+    batches = sorted(trial.point.micro_batch for trial in group)
+    plain: dict[str, Any] = {"sync": "ddp", **dict.fromkeys(MODE_FIELDS), "accumulation": 1}
+    point = replace(first, micro_batch=batches[len(batches) // 2], **plain)
+    return replace(group[0], point=point, role="canary", why="canary")
+
+
 def _order(sweep: Sweep, points: Sequence[Point], *, repeat: int) -> list[Point]:
     """World after world, shuffled inside: slow drift of the machine falls on no point in particular."""
     ordered = []
@@ -172,22 +195,28 @@ def _differs(sweep: Sweep, row: Mapping[str, Any] | None) -> str:
         return ""
     then = json.loads(row["measure"])
     now = {name: getattr(sweep.measure, name) for name in then if name != "repeats"}
-    other = [f"{name}={then[name]:g}" for name in now if then[name] != now[name]]
+    other = [f"{name}={shown(then[name])}" for name in now if then[name] != now[name]]
     return f", measured with {', '.join(other)}" if other else ""
 
 
 def _expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Rows) -> float:
-    """Expect what finished trials took; without them the shortest window."""
+    """Expect what finished trials took; without them a window between the shortest and the longest."""
     measured = [row for row in rows if row["status"] == "ok" and row["window_s"]]
     known = [row["startup_s"] for row in measured if row["startup_s"]]
     each = (
         sum(row["window_s"] + (row["overhead_s"] or 0) for row in measured) / len(measured)
         if measured
-        else (min(sweep.measure.min_seconds, sweep.measure.max_seconds) + TRIAL_REST_S)
+        else _window_s(sweep.measure) + TRIAL_REST_S
     )
     start = sum(known) / len(known) if known else SESSION_START_S
-    starts = len(groups_of(trials, fresh=sweep.measure.fresh))
-    return (len(trials) * each + starts * start) / sweep.resources.concurrent
+    groups = groups_of(trials, fresh=sweep.measure.fresh)
+    windows = len(trials) + 2 * sum(canary(group) is not None for group in groups) * sweep.measure.canary
+    return (windows * each + len(groups) * start) / sweep.resources.concurrent
+
+
+def _window_s(measure: Measure) -> float:
+    shortest = min(measure.min_seconds, measure.max_seconds)
+    return shortest if measure.half_width is None else math.sqrt(max(shortest, TRIAL_REST_S) * measure.max_seconds)
 
 
 def counts(plan: Plan) -> dict[str, int]:

@@ -67,6 +67,14 @@ class Progress:
             repeat = f" repeat {row['repeat']}" if row["repeat"] > 1 else ""
             self.say(f"[{sum(self._counts.values())}/{self.total}] {name}{repeat}: {what}")
 
+    def canary(self, point: Point, row: Mapping[str, Any]) -> None:
+        """Name a canary that ended; it is none of the trials that are counted."""
+        is_ok = row["status"] == "ok"
+        ended = f"{row['step_p50_s'] * 1e3:.4g} ms/step" if is_ok else f"{row['status']}: {row['reason']}"
+        self._last = f"canary workers={point.workers}"
+        if self._live is None or not is_ok:
+            self.say(f"{self._last}: {ended}")
+
     def _line(self) -> Text:
         done = sum(self._counts.values())
         seconds = time.monotonic() - self._began

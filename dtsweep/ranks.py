@@ -69,19 +69,27 @@ def serve(config: Mapping[str, Any]) -> None:
 
     from dtsweep.measure.machine import facts
     from dtsweep.measure.memory import clean
+    from dtsweep.measure.telemetry import Telemetry
     from dtsweep.worker import Team, attempt
 
     mailbox, launch, settings = config["mailbox"], config["launch"], config["settings"]
     rank = ray.train.get_context().get_world_rank()
     log = _redirect_output(launch, rank)
     torch.set_num_threads(settings.cpus_per_worker)
-    team = Team(rank=rank, device=ray.train.torch.get_device(), workload=settings.workload())
-    context = ray.get_runtime_context()
-    known = {**facts(team.device), "node_id": context.get_node_id(), "log": str(log)}
+    device = ray.train.torch.get_device()
+    known = facts(device, own_variables=config["variables"])
+    team = Team(
+        rank=rank,
+        device=device,
+        workload=settings.workload(),
+        telemetry=Telemetry(device),
+        device_name=known["device"],
+    )
+    known |= {"node_id": ray.get_runtime_context().get_node_id(), "log": str(log)}
     clean(team.device)
     gc.freeze()
     is_first = True
-    ray.get(mailbox.hello.remote(launch, rank, known, context.current_actor))
+    ray.get(mailbox.hello.remote(launch, rank, known, ray.get_runtime_context().current_actor))
     while (mail := ray.get(mailbox.next.remote(launch, rank))) is not None:
         order, shards = mail
         _cut(log)

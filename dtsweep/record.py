@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.measure.statistics import mean_half_width, quantile_interval, slowest_rank, steps_in
+from dtsweep.figures import PHASE_COLUMNS, figures, late, own_work, timed, with_warmup
 from dtsweep.order import Order, point_row
-from dtsweep.point import Point
 from dtsweep.sweep import Sweep
 
 Row = dict[str, Any]
-PHASE_COLUMNS = ("data_s", "forward_s", "backward_s", "sync_s", "optimizer_s")
-P99_FROM = 100
-"""Steps from which on a 99th percentile is given."""
+
+TELEMETRY_COLUMNS = (
+    "device_utilization",
+    "device_memory_used_bytes",
+    "sm_clock_hz",
+    "sm_clock_share",
+    "temperature_celsius",
+    "throttle_reasons",
+    "power_w",
+    "energy_j",
+    "other_processes",
+    "process_cpus",
+    "host_cpu_share",
+    "host_memory_used_bytes",
+    "host_load",
+    "network_sent_bytes",
+    "network_received_bytes",
+    "cpu_energy_j",
+    "matmul_flops_per_s",
+)
+"""What a rank says of its device and host, stored as it comes."""
 
 
 def trial_row(sweep: Sweep, order: Order, outcomes: Mapping[int, Mapping[str, Any]]) -> Row:
@@ -39,12 +56,23 @@ def trial_row(sweep: Sweep, order: Order, outcomes: Mapping[int, Mapping[str, An
         "trial_id": order.trial_id,
         "repeat": order.repeat,
         "attempt": order.attempt,
+        "role": order.role,
         **worst(outcomes),
         **machine_columns(outcomes),
     }
     if len(outcomes) == point.workers and all(outcome.get("status") == "ok" for outcome in outcomes.values()):
-        row |= _figures(point, [outcomes[rank] for rank in range(point.workers)])
+        ranks = [outcomes[rank] for rank in range(point.workers)]
+        row |= figures(point, ranks, half_width=order.measure.half_width)
     return row
+
+
+def settled(sweep: Sweep, order: Order, outcomes: Mapping[int, Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    """Mark in each rank's steps which are warm-up: those before the window, and those found in it."""
+    measured = [rank for rank, outcome in sorted(outcomes.items()) if "steps" in outcome]
+    point = order.to_point(sweep.workload)
+    marked = with_warmup(point, [outcomes[rank]["steps"] for rank in measured])
+    steps = dict(zip(measured, marked, strict=True))
+    return {rank: {**outcome, "steps": steps[rank]} if rank in steps else outcome for rank, outcome in outcomes.items()}
 
 
 def worst(outcomes: Mapping[int, Mapping[str, Any]]) -> Row:
@@ -95,94 +123,27 @@ def step_columns(outcomes: Mapping[int, Mapping[str, Any]]) -> dict[str, NDArray
         name: np.concatenate([steps.get(name, np.full(len(steps["step"]), np.nan)) for steps in measured.values()])
         for name in names
     }
+    # A loss that is not a number was measured as such; elsewhere such a value means that nothing was measured.
+    unknown = {"loss": ~np.isin(table["part"], ("warmup", "window")), "block": table["block"] < 0}
+    for name, values in table.items():
+        if name in unknown or values.dtype.kind == "f":
+            table[name] = np.ma.masked_array(values, mask=unknown[name] if name in unknown else np.isnan(values))
     table["rank"] = np.repeat(list(measured), [len(steps["step"]) for steps in measured.values()])
     return table
 
 
 def _rank_row(rank: int, outcome: Mapping[str, Any]) -> Row:
-    facts = {name: value for name, value in outcome.get("facts", {}).items() if name != "machine"}
+    facts = dict(outcome.get("facts", {}))
+    if "machine" in facts:
+        facts["machine"] = json.dumps(facts["machine"], sort_keys=True)
     row: Row = {"rank": rank, **facts}
     if "steps" in outcome:
-        seconds = _timed(outcome, "step_s")
-        row |= {name: outcome[name] for name in ("window_s", "memory_peak_bytes")}
+        seconds = timed(outcome, "step_s")
+        row |= {name: outcome.get(name) for name in ("window_s", "memory_peak_bytes", *TELEMETRY_COLUMNS)}
         row |= {"steps": len(seconds), "step_mean_s": float(seconds.mean()), "bytes_sent": outcome.get("bytes_sent")}
-        row |= _staleness(outcome.get("staleness", ()))
+        row |= {name: float(timed(outcome, name).mean()) for name in PHASE_COLUMNS if name in outcome["steps"]}
+        row |= {"work_s": own_work(outcome), **late(outcome.get("staleness", ()))}
     return row
-
-
-def _figures(point: Point, ranks: Sequence[Mapping[str, Any]]) -> Row:
-    """The statistics of a window, from the raw steps of all ranks."""
-    series = [_timed(rank, "step_s") for rank in ranks]
-    if point.is_asynchronous:
-        steps = np.concatenate(series)
-        rate, share = _asynchronous_rate(point, series)
-    else:
-        steps = slowest_rank(series)
-        rate = point.global_batch * len(steps) / max(rank["window_s"] for rank in ranks)
-        half = mean_half_width(steps)
-        share = half / float(steps.mean()) if half is not None else None
-    tokens = getattr(point.workload, "tokens_per_sample", None)
-    median = quantile_interval(steps, 0.5)
-    sent = [rank["bytes_sent"] / len(times) for rank, times in zip(ranks, series, strict=True) if "bytes_sent" in rank]
-    means = [float(times.mean()) for times in series]
-    losses = [rank["steps"]["loss"][~rank["steps"]["warmup"]] for rank in ranks]
-    return {
-        "samples_per_s": rate,
-        "samples_per_s_low": rate / (1 + share) if share is not None else None,
-        "samples_per_s_high": rate / (1 - share) if share is not None and share < 1 else None,
-        "tokens_per_s": rate * tokens if tokens else None,
-        "step_mean_s": float(steps.mean()),
-        "step_p50_s": float(np.quantile(steps, 0.5)),
-        "step_p50_s_low": median[0] if median else None,
-        "step_p50_s_high": median[1] if median else None,
-        "step_p90_s": float(np.quantile(steps, 0.9)),
-        "step_p99_s": float(np.quantile(steps, 0.99)) if len(steps) >= P99_FROM else None,
-        "stop_reason": ranks[0]["stop_reason"],
-        "warmup_steps": ranks[0]["warmup_steps"],
-        "measured_steps": min(len(times) for times in series),
-        "window_s": max(rank["window_s"] for rank in ranks),
-        "memory_peak_bytes": max(rank["memory_peak_bytes"] for rank in ranks),
-        "rank_skew": max(means) / min(means) - 1,
-        "bytes_sent_per_step": float(np.mean(sent)) if sent else None,
-        "loss_first": float(np.mean([loss[0] for loss in losses])),
-        "loss_last": float(np.mean([loss[-1] for loss in losses])),
-        **_staleness([late for rank in ranks for late in rank.get("staleness", ())]),
-        **{name: _phase(ranks, name) for name in PHASE_COLUMNS},
-    }
-
-
-def _asynchronous_rate(point: Point, series: Sequence[NDArray[np.float64]]) -> tuple[float, float | None]:
-    """Samples per second while all workers were at work, and its 95 % half-width as a share of it.
-
-    The window ends with the first worker that stops; the others' step under way then counts by its share.
-    """
-    ends = [np.cumsum(times) for times in series]
-    seconds = min(float(end[-1]) for end in ends)
-    rate = sum(steps_in(end, seconds) for end in ends) * point.micro_batch * point.accumulation / seconds
-    halves = [mean_half_width(times) for times in series]
-    known = [half for half in halves if half is not None]
-    if len(known) < len(halves):
-        return rate, None
-    # Workers vary independently: the squares of their rates' errors add up.
-    means = np.array([times.mean() for times in series])
-    return rate, float(np.sqrt(np.sum(np.square(known / means**2))) / np.sum(1 / means))
-
-
-def _timed(outcome: Mapping[str, Any], name: str) -> NDArray[np.float64]:
-    """A column of the window's steps alone."""
-    steps: NDArray[np.float64] = outcome["steps"][name][~outcome["steps"]["warmup"]]
-    return steps
-
-
-def _phase(ranks: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """Mean per step of the rank that spends most in a phase; None where it was not measured."""
-    known = [float(_timed(rank, name).mean()) for rank in ranks if name in rank["steps"]]
-    return max(known) if len(known) == len(ranks) else None
-
-
-def _staleness(late: Sequence[int]) -> Row:
-    """Mean and largest number of updates by others between a pull and its push."""
-    return {"staleness_mean": float(np.mean(late)), "staleness_max": int(np.max(late))} if len(late) else {}
 
 
 def device_names(ranks: Mapping[int, Mapping[str, Any]]) -> str:

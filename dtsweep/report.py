@@ -1,16 +1,15 @@
-"""The report in the terminal: the frontier, the scaling, and what was not measured."""
+"""The report in the terminal: the frontier and the scaling, with what to know before trusting them."""
 
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-from rich.text import Text
-
-from dtsweep.analysis import frontier, scaling, setting_columns
+from dtsweep.analysis import canaries, difference, frontier, scaling, setting_columns, without_canaries
+from dtsweep.caveats import flag_counts, print_caveats, print_unmeasured, unmeasured
 from dtsweep.point import CHOICES
-from dtsweep.terminal import count_of, interval, print_table, rate, say, significant, whole
+from dtsweep.terminal import count_of, fits, interval, print_table, rate, say, significant, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +30,6 @@ _SCALING = (
     ("node", "strong", "Strong scaling by nodes, same global_batch, fastest micro_batch × accumulation"),
 )
 _GROUPS_SHOWN = 8
-_REASONS_SHOWN = 8
 
 
 def print_report(frame: pd.DataFrame, *, console: Console, show_all: bool = False) -> None:
@@ -42,20 +40,21 @@ def print_report(frame: pd.DataFrame, *, console: Console, show_all: bool = Fals
         console: where to; its width decides how close the columns stand.
         show_all: also dominated points, every scaling group and every reason.
     """
-    if frame.empty:
+    trials = without_canaries(frame)
+    if trials.empty:
         say(console, "No trials in these results.")
         return
     points = frontier(frame)
-    say(console, _headline(frame), style="bold")
+    say(console, _headline(trials), style="bold")
     if points.empty:
         say(console, "No trial ended ok, so there is no frontier.")
     else:
         varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
         say(console, _constants(points, varying=varying))
-        _print_frontiers(points, varying=varying, console=console, show_all=show_all)
-        _print_notes(points, flags=frame["flags"], console=console)
-        _print_scaling(frame, varying=varying, console=console, show_all=show_all)
-    _print_unmeasured(frame, console=console, show_all=show_all)
+        _print_frontiers(trials, points, varying=varying, console=console, show_all=show_all)
+        print_caveats(frame, points, console=console)
+        _print_scaling(trials, varying=varying, console=console, show_all=show_all)
+    print_unmeasured(trials, console=console, show_all=show_all)
 
 
 def report_json(frame: pd.DataFrame) -> dict[str, Any]:
@@ -65,19 +64,23 @@ def report_json(frame: pd.DataFrame) -> dict[str, Any]:
         frame: one row per trial, as `dtsweep.load` gives it.
 
     Returns:
-        `trials` (count), `statuses` (count of each), `frontier`, `scaling` and `scaling_per_node` (rows of the
-        functions of `dtsweep.analysis`), `unmeasured` (count, status, reason, log of trials that are not ok).
+        `trials` (count), `statuses` and `flags` (count of each), `frontier`, `scaling`, `scaling_per_node` and
+        `canaries` (rows of the functions of `dtsweep.analysis`), `differences` (rows of `difference` between the
+        highest throughput and the runner-up of each frontier, `point_a` and `point_b`), `unmeasured` (count,
+        status, reason, log of trials that are not ok). Canaries are in `canaries` alone.
     """
-    if frame.empty:
-        names = ("frontier", "scaling", "scaling_per_node", "unmeasured")
-        return {"trials": 0, "statuses": {}} | {name: [] for name in names}
+    trials = without_canaries(frame)
+    points = frontier(frame)
     return {
-        "trials": len(frame),
-        "statuses": {str(status): int(count) for status, count in frame["status"].value_counts().items()},
-        "frontier": _records(frontier(frame)),
+        "trials": len(trials),
+        "statuses": {str(status): int(count) for status, count in trials["status"].value_counts().items()},
+        "flags": flag_counts(trials),
+        "frontier": _records(points),
+        "differences": _differences(trials, points),
         "scaling": _records(scaling(frame)),
         "scaling_per_node": _records(scaling(frame, per="node")),
-        "unmeasured": _records(_unmeasured(frame)),
+        "canaries": _records(canaries(frame)),
+        "unmeasured": _records(unmeasured(trials)),
     }
 
 
@@ -119,7 +122,40 @@ def _setting(row: pd.Series[Any], varying: list[str]) -> str:
     return " ".join([*own, *(f"{name}{row[c]}" for c, name in named.items())])
 
 
-def _print_frontiers(points: pd.DataFrame, *, varying: list[str], console: Console, show_all: bool) -> None:
+def _differences(trials: pd.DataFrame, points: pd.DataFrame) -> list[dict[str, Any]]:
+    """Of all frontiers, as JSON values."""
+    frontiers = points[points["on_frontier"]].groupby(["semantics", "env_id"], sort=False, dropna=False)
+    return [
+        {"semantics": semantics} | record
+        for (semantics, _), best in frontiers
+        for record in _records(_best_two(trials, best))
+    ]
+
+
+def _best_two(trials: pd.DataFrame, best: pd.DataFrame) -> pd.DataFrame:
+    """Compare the highest throughput of a frontier with the runner-up; empty where there is none."""
+    import pandas as pd
+
+    ranked = best.sort_values("samples_per_s", ascending=False, kind="stable")["point_id"]
+    if len(ranked) < 2:
+        return ranked.head(0).to_frame()
+    env_id, a, b = best["env_id"].iloc[0], ranked.iloc[0], ranked.iloc[1]
+    there = trials["env_id"].isna() if pd.isna(env_id) else trials["env_id"] == env_id
+    return difference(trials[there], a, b).assign(point_a=a, point_b=b)
+
+
+def _verdict(row: pd.Series[Any]) -> str:
+    """Say what the first row of `difference`, the one of throughput, leaves to say."""
+    said = f"Highest throughput against the runner-up: ratio {row['ratio']:.3f}"
+    if row["method"] == "none":
+        which = "one launch each" if row["launches_a"] == row["launches_b"] == 1 else "too few launches"
+        return f"{said}, {which}: {row['verdict']} from launch noise."
+    return f"{said} ({row['ratio_low']:.3f}–{row['ratio_high']:.3f}), {row['verdict']}."
+
+
+def _print_frontiers(
+    trials: pd.DataFrame, points: pd.DataFrame, *, varying: list[str], console: Console, show_all: bool
+) -> None:
     environments = points["env_id"].nunique(dropna=False)
     for (semantics, env_id), rows in points.groupby(["semantics", "env_id"], sort=False, dropna=False):
         settings = rows.apply(_setting, axis=1, varying=varying)
@@ -134,18 +170,25 @@ def _print_frontiers(points: pd.DataFrame, *, varying: list[str], console: Conso
             continue
         shown = {"": best} | ({"dim": dominated} if show_all and len(dominated) else {})
         for style, part in shown.items():
-            cells = {} if alike else {"sync": settings[part.index].to_list()}
+            keys = {} if alike else {"sync": settings[part.index].to_list()}
+            keys |= {header: whole(part[c]) for c, header in _BATCH_SHAPE.items() if c in varying}
             if style:
                 say(console, f"{count_of(len(part), 'dominated point')}:", style=style)
-            print_table(cells | _point_cells(part, varying=varying), console=console, style=style)
+            figures, shares = _figures(part, batch=len(keys) > 1 - alike), _shares(part)
+            one_table = keys | figures | shares
+            tables = [one_table] if fits(one_table, console=console) else [keys | figures, keys | shares]
+            for cells in tables:
+                print_table(cells, console=console, style=style)
         if len(dominated) and not show_all:
             say(console, f"{count_of(len(dominated), 'dominated point')}: --all shows them")
+        for _, row in _best_two(trials, best).head(1).iterrows():
+            say(console, _verdict(row))
 
 
-def _point_cells(rows: pd.DataFrame, *, varying: list[str]) -> dict[str, list[str]]:
-    """Headers with their cells: the axes that vary in the frame, and what these rows know."""
-    cells = {header: whole(rows[c]) for c, header in _BATCH_SHAPE.items() if c in varying}
-    if cells and rows["global_batch"].notna().any():
+def _figures(rows: pd.DataFrame, *, batch: bool) -> dict[str, list[str]]:
+    """Headers with their cells, of what these rows know; `batch`: with the global batch."""
+    cells = {}
+    if batch and rows["global_batch"].notna().any():
         cells["global\nbatch"] = whole(rows["global_batch"])
     half_ms = (rows["latency_s_high"] - rows["latency_s_low"]) / 2 * 1e3
     cells["step\nms"] = [interval(*pair) for pair in zip(rows["latency_s"] * 1e3, half_ms, strict=True)]
@@ -159,21 +202,21 @@ def _point_cells(rows: pd.DataFrame, *, varying: list[str]) -> dict[str, list[st
     return cells
 
 
-def _print_notes(points: pd.DataFrame, *, flags: pd.Series[Any], console: Console) -> None:
-    known = points[points["latency_s_low"].notna()]
-    one = int((known["launches"] == 1).sum())
-    if one:
-        which = "" if one == len(known) else f" for {one} of {len(known)} points, else over launches"
-        say(console, f"\n± is half of the 95 % interval; intervals are within one launch{which}.")
-    elif len(known):
-        say(console, "\n± is half of the 95 % interval over launches.")
-    environments = points["env_id"].nunique(dropna=False)
-    if environments > 1:
-        say(console, f"Measured in {environments} environments (env_id): never compared with each other.")
-    counts = flags.explode().value_counts()
-    if len(counts):
-        named = ", ".join(f"{flag} on {count_of(count, 'trial')}" for flag, count in counts.items())
-        say(console, f"Flags: {named}.")
+def _shares(rows: pd.DataFrame) -> dict[str, list[str]]:
+    """The same of how a step's time is used."""
+    cells = {}
+    if rows["comm_share"].notna().any():
+        half = (rows["comm_share_high"] - rows["comm_share_low"]) / 2
+        cells["exchange\n%"] = [_percent(*pair) for pair in zip(rows["comm_share"], half, strict=True)]
+    if rows["mfu"].notna().any():
+        cells["mfu\n%"] = [_percent(value) for value in rows["mfu"]]
+    return cells
+
+
+def _percent(share: float, half: float = math.nan) -> str:
+    """Write a share in percent, with half of its interval; unknown is empty."""
+    spread = "" if math.isnan(half) else f" ± {half * 100:.1f}"
+    return "" if math.isnan(share) else f"{share * 100:.1f}{spread}"
 
 
 def _print_scaling(frame: pd.DataFrame, *, varying: list[str], console: Console, show_all: bool) -> None:
@@ -211,31 +254,3 @@ def _steps_up(ladder: pd.DataFrame, per: str, varying: list[str]) -> list[dict[s
         }
         for shape, (_, row) in zip(shapes[1:], ladder.iloc[1:].iterrows(), strict=True)
     ]
-
-
-def _unmeasured(frame: pd.DataFrame) -> pd.DataFrame:
-    """Count trials that are not ok by status and reason, the skipped ones last; with the first one's log."""
-    groups = frame[frame["status"] != "ok"].groupby(["status", "reason"], dropna=False)
-    rows = groups["log"].agg(count="size", log="first").reset_index()
-    rows = rows.assign(skipped=rows["status"] == "skipped")
-    rows = rows.sort_values(["skipped", "status", "count"], ascending=[True, True, False])
-    return rows[["count", "status", "reason", "log"]]
-
-
-def _print_unmeasured(frame: pd.DataFrame, *, console: Console, show_all: bool) -> None:
-    import pandas as pd
-
-    rows = _unmeasured(frame)
-    if rows.empty:
-        return
-    say(console, "\nNot measured", style="bold")
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for overflow in ("ignore", "ignore", "fold"):
-        table.add_column(overflow=overflow, no_wrap=overflow == "ignore")
-    shown = rows if show_all else rows.head(_REASONS_SHOWN)
-    for count, status, reason, log in shown.itertuples(index=False):
-        words = [reason if pd.notna(reason) else "no reason stored", f"log: {log}" if pd.notna(log) else ""]
-        table.add_row(str(count), status, Text("\n".join(filter(None, words))))
-    console.print(table)
-    if len(rows) > len(shown):
-        say(console, f"{count_of(len(rows) - len(shown), 'more reason')}: --all shows them")

@@ -32,6 +32,7 @@ class Options:
     address: str | None = None
     rerun: str | None = None
     node_timeout_s: float = 300.0
+    profile: bool = False
 
 
 def run(
@@ -77,6 +78,8 @@ def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> Summa
         _run(sweep, plan, keeper, options)
         if keeper.summary.storage_error is None:
             results.compact()
+    elif options.profile:
+        keeper.progress.say("nothing runs, so nothing is profiled; --rerun all measures again")
     return keeper.summary
 
 
@@ -103,7 +106,7 @@ def _run(sweep: Sweep, plan: Plan, keeper: Keeper, options: Options) -> None:
             keeper.flags = ("adjacent_launches",)
         settings = _settings(sweep, options, cluster, storage=storage)
         lane_settings = [replace(settings, nodes=tuple(n.node_id for n in nodes) if nodes else None) for nodes in lanes]
-        scheduler = Scheduler(sweep, groups, lane_settings, keeper)
+        scheduler = Scheduler(sweep, groups, lane_settings, keeper, profiles=options.profile)
         try:
             with keeper.progress:
                 drive(scheduler, heard)

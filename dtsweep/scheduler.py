@@ -5,20 +5,26 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 import ray
 from ray.tune.search import Searcher
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dtsweep.order import Order, order_of
-from dtsweep.plan import Trial
+from dtsweep.plan import Trial, canary
+from dtsweep.point import Point
 from dtsweep.ranks import Settings
 from dtsweep.schema import is_retried
 from dtsweep.session import Report, Session
+from dtsweep.sweep import Sweep
+from dtsweep.sync import MODES
+
+CANARY_EVERY_S = 600.0
+"""In a launch that goes on for longer, the canary is measured in between as well."""
 
 TRIALS_PER_TUNER = 500
 """A Tuner slows down and grows with its trials; a fresh one over the same sessions does not."""
@@ -32,6 +38,10 @@ class Lane:
     name: str
     group: deque[tuple[Trial, int]] = field(default_factory=deque)
     """Trials of one launch with the number of their attempt; the lane works them off."""
+    canary: Trial | None = None
+    """What both ends of the launch measure."""
+    canary_at: float = 0.0
+    """When it was last handed out, by the monotonic clock."""
     busy: bool = False
 
 
@@ -46,15 +56,27 @@ class Running:
     started_at: datetime
 
 
-Stored = Callable[[Trial, Order, Report, Mapping[str, Any]], str]
-"""Stores an attempt; returns the status under which it was stored."""
+class KeepsResults(Protocol):
+    """What the scheduler needs of who keeps the results."""
+
+    def __call__(self, trial: Trial, order: Order, report: Report, times: Mapping[str, Any]) -> str:
+        """Store an attempt; return the status under which it was stored."""
+
+    def rivals(self, point: Point) -> tuple[tuple[float, float], ...]:
+        """Latency and throughput of what was measured with a point's semantics."""
 
 
 class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
     """Hands out trials lane by lane and takes what came of them; Tune calls it in the driver."""
 
     def __init__(
-        self, sweep: Any, groups: Sequence[Sequence[Trial]], settings: Sequence[Settings], stored: Stored
+        self,
+        sweep: Sweep,
+        groups: Sequence[Sequence[Trial]],
+        settings: Sequence[Settings],
+        keeper: KeepsResults,
+        *,
+        profiles: bool = False,
     ) -> None:
         """Start the lanes.
 
@@ -62,10 +84,12 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             sweep: whose orders are handed out.
             groups: trials that may share a launch, in the order of the plan.
             settings: of the session of each lane.
-            stored: called with each attempt that ended.
+            keeper: called with each attempt that ended.
+            profiles: whether the first trial of each world is to be profiled.
         """
         super().__init__()
-        self._sweep, self._stored, self._settings = sweep, stored, settings
+        self._sweep, self._keeper, self._settings = sweep, keeper, settings
+        self._profiles, self._seen = profiles, set[Any]()
         self._waiting = deque(deque((trial, 1) for trial in group) for group in groups)
         self._lanes = [self._new_lane(index) for index in range(len(settings))]
         self._handed_out = 0
@@ -92,15 +116,44 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         lane = next((lane for lane in self._lanes if not lane.busy and (lane.group or self._waiting)), None)
         if lane is None:
             return None
-        if not lane.group:
-            lane.group = self._waiting.popleft()
-        trial, attempt = lane.group.popleft()
-        order = order_of(self._sweep, trial.point, repeat=trial.repeat, attempt=attempt)
+        trial, attempt = self._next_of(lane)
+        order = self._order(trial, attempt)
         now = datetime.now(UTC)
         self.running[trial_id] = Running(trial=trial, order=order, lane=lane, began=time.monotonic(), started_at=now)
         lane.busy = True
         self._handed_out += 1
         return {"order": order, "lane": lane.name, "namespace": ray.get_runtime_context().namespace}
+
+    def _next_of(self, lane: Lane) -> tuple[Trial, int]:
+        """The next trial of a lane: each launch's are between two canaries, with more of them in a long one."""
+        measure = self._sweep.measure
+        if not lane.group:
+            lane.group = self._waiting.popleft()
+            lane.canary = canary([trial for trial, _ in lane.group]) if measure.canary else None
+            if lane.canary is not None:
+                lane.group.appendleft((lane.canary, 1))
+                lane.group.append((lane.canary, 1))
+        elif lane.canary is not None and time.monotonic() - lane.canary_at > CANARY_EVERY_S:
+            lane.group.appendleft((lane.canary, 1))
+        trial, attempt = lane.group.popleft()
+        if trial.role == "canary":
+            lane.canary_at = time.monotonic()
+        return trial, attempt
+
+    def _order(self, trial: Trial, attempt: int) -> Order:
+        point = trial.point
+        order = order_of(self._sweep, point, repeat=trial.repeat, attempt=attempt, role=trial.role)
+        if self._sweep.measure.race and trial.role == "trial":
+            order = replace(order, rivals=self._keeper.rivals(point))
+        if (
+            self._profiles
+            and trial.role == "trial"
+            and not MODES[point.sync].needs_ray
+            and point.world not in self._seen
+        ):
+            self._seen.add(point.world)
+            order = replace(order, profile=True)
+        return order
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """A trial has one result, its last."""
@@ -124,8 +177,8 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             "startup_s": report.startup_s,
             "overhead_s": max(0.0, wall_s - (report.startup_s or 0.0) - (report.trial_s or 0.0)),
         }
-        status = self._stored(ended.trial, ended.order, report, times)
-        if is_retried(status, attempt=ended.order.attempt):
+        status = self._keeper(ended.trial, ended.order, report, times)
+        if ended.trial.role == "trial" and is_retried(status, attempt=ended.order.attempt):
             lane.group.append((ended.trial, ended.order.attempt + 1))
         if status in ("no_nodes", "version_mismatch"):
             # The others of this world would wait as long, for the same nodes.
@@ -144,8 +197,10 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
     def _give_up(self, lane: Lane, report: Report) -> None:
         for trial, attempt in lane.group:
+            if trial.role == "canary":
+                continue
             order = order_of(self._sweep, trial.point, repeat=trial.repeat, attempt=attempt)
-            self._stored(trial, order, report, {"started_at": datetime.now(UTC)})
+            self._keeper(trial, order, report, {"started_at": datetime.now(UTC)})
         lane.group.clear()
 
     def save(self, checkpoint_path: str) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dtsweep.errors import SweepError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Stored in every file; it rises with each release that adds columns, and no column is ever changed or removed."""
 
 BOOL, INT, FLOAT, TEXT = pa.bool_(), pa.int64(), pa.float64(), pa.string()
@@ -42,6 +42,29 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
 )
 STATUSES = frozenset(STATUS_MEANINGS)
 """How an attempt can end: a closed set."""
+
+FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "imprecise": "the mean step time is known less well than `half_width` asked for",
+        "drift": "the step time still rose or fell when the window ended",
+        "spiky": "more than 1 % of the steps stand out from their neighbours",
+        "bimodal": "step times come in two clusters, so a median says little",
+        "autocorrelated": "neighbouring steps resemble each other over more than five steps",
+        "recompiled": "something was compiled inside the window, which was measured again",
+        "timer_mismatch": "the steps add up to another time than the window, by more than 0.5 %",
+        "input_bound": "waiting for data takes more than 5 % of a step",
+        "host_bound": "the device waits for the host to launch its work",
+        "shared_gpu": "other processes used the device",
+        "throttled": "the device lowered its clock for power or heat",
+        "clock_low": "the device ran at less than 90 % of its highest clock",
+        "window_short": "the window is under 5 s, too short for the energy counter; energy is null",
+        "oom_retry": "the allocator ran full, emptied its cache and tried again",
+        "memory_left": "the trial left memory behind, so the next one got a new session",
+        "canary_drift": "the canary differs by more than 2 % from the others of its world",
+        "adjacent_launches": "the repeats of a world followed each other",
+    }
+)
+"""What a reader should know before trusting a row's numbers: a closed set."""
 
 FINAL = frozenset({"ok", "oom_device", "nan", "user_error", "timeout"})
 """Not measured again when a sweep is resumed."""
@@ -87,10 +110,12 @@ TRIALS: tuple[Column, ...] = (
     Column("point_id", TEXT, "", "name of the point, the same for all its repeats"),
     Column("repeat", INT, "", "which launch of the point, from 1"),
     Column("attempt", INT, "", "which attempt at the trial, from 1"),
+    Column("role", TEXT, "", "`trial`, or `canary`: the fixed point that both ends of a session measure"),
     Column("status", TEXT, "", "how the attempt ended, one of the set below"),
     Column("reason", TEXT, "", "why it did not end `ok`"),
     Column("stop_reason", TEXT, "", "which rule ended the window"),
-    Column("flags", TEXTS, "", "what a reader should know before trusting the numbers"),
+    Column("steady_class", TEXT, "", "how it became steady: flat, warmup, or not: slowdown, none"),
+    Column("flags", TEXTS, "", "what a reader should know before trusting the numbers, of the set below"),
     Column("workload", TEXT, "", "class of the workload; its scalar fields are columns `workload_<field>`"),
     Column("workload_digest", TEXT, "", "digest of the workload's source"),
     Column("seed", INT, "", "seed of the sweep"),
@@ -114,17 +139,52 @@ TRIALS: tuple[Column, ...] = (
     Column("samples_per_s_high", FLOAT, "samples/s", "upper end of its 95 % interval within this launch"),
     Column("tokens_per_s", FLOAT, "tokens/s", "samples_per_s times the tokens of a sample"),
     Column("step_mean_s", FLOAT, "s", "mean step time; of a synchronous step, the slowest worker's"),
+    Column("step_mean_s_low", FLOAT, "s", "lower end of its 95 % interval within this launch"),
+    Column("step_mean_s_high", FLOAT, "s", "upper end of its 95 % interval within this launch"),
     Column("step_p50_s", FLOAT, "s", "median step time"),
     Column("step_p50_s_low", FLOAT, "s", "lower end of its 95 % interval within this launch"),
     Column("step_p50_s_high", FLOAT, "s", "upper end of its 95 % interval within this launch"),
     Column("step_p90_s", FLOAT, "s", "step time that 90 % of the steps stay below"),
+    Column("step_p95_s", FLOAT, "s", "step time that 95 % of the steps stay below"),
+    Column("step_p95_s_low", FLOAT, "s", "lower end of its 95 % interval within this launch"),
+    Column("step_p95_s_high", FLOAT, "s", "upper end of its 95 % interval within this launch"),
     Column("step_p99_s", FLOAT, "s", "step time that 99 % of the steps stay below; from 100 steps on"),
-    Column("warmup_steps", INT, "steps", "before the window"),
-    Column("measured_steps", INT, "steps", "in the window, per worker"),
-    Column("window_s", FLOAT, "s", "from the common start until the last worker's work is done"),
+    Column("step_p99_s_low", FLOAT, "s", "lower end of its 95 % interval within this launch"),
+    Column("step_p99_s_high", FLOAT, "s", "upper end of its 95 % interval within this launch"),
+    Column("step_max_s", FLOAT, "s", "longest step"),
+    Column("insufficient", TEXTS, "", "percentiles for whose interval the steps are too few"),
+    Column("half_width", FLOAT, "", "half of the 95 % interval of the mean step time, as a share of it"),
+    Column("effective_steps", FLOAT, "steps", "independent ones that the window's steps are worth"),
+    Column("step_cv", FLOAT, "", "standard deviation of the step times over their mean"),
+    Column("drift", FLOAT, "", "what the step time rises by over the window, as a share of its median"),
+    Column("spike_share", FLOAT, "", "share of the steps that stand out from their neighbours"),
+    Column("warmup_steps", INT, "steps", "before the measured ones: the skipped and the found"),
+    Column("measured_steps", INT, "steps", "after the warm-up, per worker"),
+    Column("window_s", FLOAT, "s", "from the first measured step until the last worker's work is done"),
     *(Column(name, FLOAT, "s", f"mean per step, slowest worker: {what}") for name, what in _PHASES),
+    Column("comm_share", FLOAT, "", "share of a step that is exposed exchange; null with one worker"),
+    Column("comm_share_low", FLOAT, "", "lower end of its 95 % interval within this launch"),
+    Column("comm_share_high", FLOAT, "", "upper end of its 95 % interval within this launch"),
+    Column("comm_method", TEXT, "", "`difference` to the step without the exchange, or `wait`: time spent waiting"),
+    Column("pass_s", FLOAT, "s", "a forward/backward pass without exchange, slowest worker"),
+    Column("exchange_isolated_s", FLOAT, "s", "a step's exchange alone, with nothing to hide behind"),
+    Column("overlap_share", FLOAT, "", "share of the exchange that hides behind other work"),
     Column("memory_peak_bytes", INT, "bytes", "largest peak of a worker"),
-    Column("rank_skew", FLOAT, "", "slowest worker's mean step time over the fastest's, less 1"),
+    Column("rank_skew", FLOAT, "", "slowest worker's own work per step over the fastest's, less 1"),
+    Column("straggler", TEXT, "", "the slowest worker by its own work, as `rank R on NODE`"),
+    Column("flops_per_sample", FLOAT, "FLOP", "of the model, without recomputation"),
+    Column("flops_per_s_per_worker", FLOAT, "FLOP/s", "model FLOPs that a worker does"),
+    Column("peak_flops_per_s", FLOAT, "FLOP/s", "of one worker's device at this precision"),
+    Column("peak_source", TEXT, "", "where that is from: `table`, `given`, or `measured` by a matrix product"),
+    Column("mfu", FLOAT, "", "model FLOPs over what the device could do"),
+    Column("hfu", FLOAT, "", "the same with recomputation"),
+    Column("device_utilization", FLOAT, "", "share of time in which a device ran a kernel, mean of workers"),
+    Column("power_w", FLOAT, "W", "drawn by all devices together"),
+    Column("energy_j", FLOAT, "J", "used by all devices in the window"),
+    Column("energy_j_per_sample", FLOAT, "J/sample", "energy_j by the samples of the window"),
+    Column("cpu_energy_j", FLOAT, "J", "used by the CPUs of all hosts in the window, where RAPL can be read"),
+    Column("host_cpu_share", FLOAT, "", "share of the hosts' CPU time that was in use, largest host"),
+    Column("network_bytes_per_s", FLOAT, "bytes/s", "sent by all hosts through their interfaces"),
     Column("bytes_sent_per_step", FLOAT, "bytes", "payload that one worker hands over per step, mean of workers"),
     Column("staleness_mean", FLOAT, "updates", "by others between a worker's pull and its push, mean"),
     Column("staleness_max", INT, "updates", "by others between a worker's pull and its push, largest"),
@@ -138,6 +198,7 @@ TRIALS: tuple[Column, ...] = (
     Column("hosts", INT, "machines", "that the workers ran on"),
     Column("devices", TEXT, "", "device models of the workers"),
     Column("env_id", TEXT, "", "digest of hardware and software that the numbers hold for"),
+    Column("git_commit", TEXT, "", "of the sweep file's folder, with `+changes` where files differ from it"),
     Column("cpus_per_worker", FLOAT, "CPUs", "asked for per worker, also its threads"),
     Column("gpus_per_worker", FLOAT, "GPUs", "asked for per worker"),
     Column("fresh", BOOL, "", "whether the trial had a session of its own"),
@@ -165,6 +226,26 @@ RANKS: tuple[Column, ...] = (
     Column("window_s", FLOAT, "s", "from the common start until this worker's work is done"),
     Column("steps", INT, "steps", "in this worker's window"),
     Column("step_mean_s", FLOAT, "s", "mean step time of this worker"),
+    *(Column(name, FLOAT, "s", f"mean per step: {what}") for name, what in _PHASES),
+    Column("work_s", FLOAT, "s", "a step without the exchange, where ranks don't wait for each other"),
+    Column("device_utilization", FLOAT, "", "share of the window in which the device ran a kernel"),
+    Column("device_memory_used_bytes", INT, "bytes", "most that was in use on the device, of all processes"),
+    Column("sm_clock_hz", FLOAT, "Hz", "mean clock of the device's multiprocessors"),
+    Column("sm_clock_share", FLOAT, "", "that clock over the highest"),
+    Column("temperature_celsius", FLOAT, "°C", "highest of the device"),
+    Column("throttle_reasons", TEXTS, "", "why the device lowered its clock, as NVML names it"),
+    Column("power_w", FLOAT, "W", "mean power of the device"),
+    Column("energy_j", FLOAT, "J", "used by the device in the window"),
+    Column("other_processes", INT, "processes", "of others on the device"),
+    Column("process_cpus", FLOAT, "CPUs", "that this worker's process kept busy"),
+    Column("host_cpu_share", FLOAT, "", "share of its host's CPU time that was in use"),
+    Column("host_memory_used_bytes", INT, "bytes", "most that was in use on its host"),
+    Column("host_load", FLOAT, "processes", "its host's load average over the last minute, at the end"),
+    Column("network_sent_bytes", INT, "bytes", "sent by its host in the window, without the loopback"),
+    Column("network_received_bytes", INT, "bytes", "received by its host in the window, without the loopback"),
+    Column("cpu_energy_j", FLOAT, "J", "used by its host's CPUs in the window"),
+    Column("matmul_flops_per_s", FLOAT, "FLOP/s", "of a large matrix product at this precision, all workers at once"),
+    Column("machine", TEXT, "", "JSON of the hardware and software that `env_id` stands for"),
     Column("bytes_sent", INT, "bytes", "payload that it handed over in the window"),
     Column("staleness_mean", FLOAT, "updates", "by others between its pull and its push, mean"),
     Column("staleness_max", INT, "updates", "by others between its pull and its push, largest"),
@@ -176,7 +257,9 @@ STEPS: tuple[Column, ...] = (
     *_IDENTITY,
     Column("rank", INT, "", "index of the worker"),
     Column("step", INT, "", "index of the step, counted through warm-up and window"),
-    Column("warmup", BOOL, "", "whether the step lies before the window"),
+    Column("warmup", BOOL, "", "whether the step lies before the measured ones"),
+    Column("part", TEXT, "", "warmup, window; after it, in turns, exchange and no_exchange"),
+    Column("block", INT, "", "after the window: number of the step's block; 2i and 2i+1 are a pair"),
     Column("start_s", FLOAT, "s", "start of the step on this worker's clock, from the common start"),
     Column("step_s", FLOAT, "s", "its length"),
     *(Column(name, FLOAT, "s", what) for name, what in _PHASES),
@@ -223,6 +306,8 @@ def columns_page() -> str:
     lines += ["", "## `status`", "", "| status | meaning | on resume |", "|---|---|---|"]
     for status, meaning in STATUS_MEANINGS.items():
         lines.append(f"| `{status}` | {meaning} | {'kept' if status in FINAL else 'tried again'} |")
+    lines += ["", "## `flags`", "", "| flag | meaning |", "|---|---|"]
+    lines += [f"| `{flag}` | {meaning} |" for flag, meaning in FLAG_MEANINGS.items()]
     return "\n".join(lines) + "\n"
 
 

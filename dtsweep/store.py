@@ -88,6 +88,25 @@ class Results:
         folder, _, rank = f"logs/{name}".rpartition("/")
         self._folder.write(folder, f"{rank}.log", text.encode())
 
+    def write_profile(self, name: str, trace: bytes, table: Mapping[str, Any]) -> str:
+        """Store a profile as profiles/<name>.json.gz, its classes and kernels as profiles/<name>.json.
+
+        Args:
+            name: `<session>/<trial>-<rank>`.
+            trace: a Chrome trace, packed by gzip.
+            table: seconds by class, and kernels.
+
+        Returns:
+            Where the trace lies.
+
+        Raises:
+            StorageError: It can't be written.
+        """
+        folder, _, file = f"profiles/{name}".rpartition("/")
+        self._folder.write(folder, f"{file}.json.gz", trace)
+        self._folder.write(folder, f"{file}.json", json.dumps(table, indent=2).encode())
+        return f"{self}/{folder}/{file}.json.gz"
+
     def table(self, name: str) -> Any:
         """Read all committed rows of `trials`, `ranks` or `steps` as an Arrow table.
 
@@ -161,8 +180,12 @@ class Results:
             return {name: rows for name, rows in found if rows is not None}
 
 
-def load(results: Results | str | Path) -> pd.DataFrame:
+def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFrame:
     """Read one row per trial: its newest `ok` attempt, else its newest; the oldest first.
+
+    Args:
+        results: the place.
+        canaries: Whether every canary that was measured is a row too (`role` says so).
 
     Whole numbers are Int64 and truth values boolean, with or without nulls; the rest is float64 (null is NaN),
     text, and UTC times. A file that is left out is named in a warning.
@@ -174,9 +197,12 @@ def load(results: Results | str | Path) -> pd.DataFrame:
     stored = _stored(results, "trials")
     rows = stored.take(pa.array(_by_start(stored), pa.int64()))
     chosen: dict[str, int] = {}
-    statuses = rows["status"].to_pylist()
+    statuses, roles = rows["status"].to_pylist(), rows["role"].to_pylist()
     for index, trial_id in enumerate(rows["trial_id"].to_pylist()):
-        if statuses[index] == "ok" or statuses[chosen.get(trial_id, index)] != "ok":
+        if roles[index] == "canary":
+            if canaries:
+                chosen[f"canary {index}"] = index
+        elif statuses[index] == "ok" or statuses[chosen.get(trial_id, index)] != "ok":
             chosen[trial_id] = index
     return _frame(rows.take(pa.array(sorted(chosen.values()), pa.int64())))
 

@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 from dtsweep.checks import check_axis, check_workload, is_drawn
 from dtsweep.errors import SweepError, shown
-from dtsweep.point import Point, fitted
+from dtsweep.point import CHOICES, Point, fitted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +19,14 @@ class Measure:
     repeats: int = 1
     """Launches of every point: each repeat has sessions of its own."""
 
+    half_width: float | None = 0.02
+    """How well the mean step time of a launch should be known: half of its 95 % interval, as a share of it.
+
+    None ends a window as soon as it has `min_steps` and `min_seconds`.
+    """
+
     warmup_steps: int = 3
-    """Steps before the window, at least; rounded up to whole sync periods."""
+    """Steps before the window, rounded up to whole sync periods; what is still warm-up after them is found."""
 
     min_steps: int = 20
     """Steps per window, at least."""
@@ -37,6 +43,12 @@ class Measure:
     max_warmup_seconds: float = 600.0
     """Seconds until all ranks have built and warmed up, at most; then the trial is a `hang`."""
 
+    race: bool = False
+    """Whether a point that is clearly dominated stops early, known to 10 %."""
+
+    canary: bool = True
+    """Whether both ends of a session of several trials measure one fixed point, to see the machine drift."""
+
     gc: bool = False
     """Whether Python's garbage collector stays on inside the window."""
 
@@ -47,7 +59,12 @@ class Measure:
         """Refuse numbers that can't be meant."""
         _fit(self, {"repeats": 1, "warmup_steps": 0, "min_steps": 1, "min_seconds": 0, "max_steps": 1})
         _fit(self, {"max_seconds": 0, "max_warmup_seconds": 0})
-        _fit(self, {"gc": 0, "fresh": 0})
+        _fit(self, {"half_width": 0, "race": 0, "canary": 0, "gc": 0, "fresh": 0})
+        if self.half_width is not None and not 0 < self.half_width < 1:
+            raise SweepError(
+                f"half_width={self.half_width:g} must lie between 0 and 1: a share of the mean, such as 0.02",
+                word="half_width",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +82,9 @@ class Resources:
 
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of the worker processes; stored with the results."""
+
+    peak_flops_per_s: Mapping[str, float] = field(default_factory=dict)
+    """Dense FLOP/s of a worker's device by precision, such as `{"bf16": 989e12}`: goes before dtsweep's own table."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that can't be meant."""
@@ -84,6 +104,17 @@ class Resources:
                 raise SweepError(
                     f"environment {name}={shown(value)} must be a string, such as {str(value)!r}", word=name
                 )
+        for precision, peak in dict(self.peak_flops_per_s).items():
+            if precision not in CHOICES["precision"] or not isinstance(peak, (int, float)) or peak <= 0:
+                raise SweepError(
+                    f"peak_flops_per_s has {precision!r}: {shown(peak)}; it must be FLOP/s by precision, such as "
+                    "{'bf16': 989e12}",
+                    word="peak_flops_per_s",
+                )
+
+    def peak(self, precision: str) -> float | None:
+        """What the sweep says that a device can do at a precision, in FLOP/s."""
+        return self.peak_flops_per_s.get(precision)
 
 
 @dataclass(frozen=True, kw_only=True)

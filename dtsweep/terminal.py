@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from rich import box
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-_WORDS = ("sync", "point", "state")
+_WORDS = ("sync", "point", "state", "node", "device")
 
 
 def say(console: Console, text: str, *, style: str = "") -> None:
@@ -32,6 +33,16 @@ def print_table(cells: Mapping[str, Sequence[str]], *, console: Console, style: 
         console: where to.
         style: of all cells.
     """
+    console.print(_table(cells, console=console, style=style))
+
+
+def fits(cells: Mapping[str, Sequence[str]], *, console: Console) -> bool:
+    """Whether `print_table` breaks lines between words at most."""
+    unbounded = console.options.update(max_width=10_000)
+    return Measurement.get(console, unbounded, _table(cells, console=console)).minimum <= console.width
+
+
+def _table(cells: Mapping[str, Sequence[str]], *, console: Console, style: str = "") -> Table:
     gap = 1 if console.width >= 100 else 0
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap))
     for header in cells:
@@ -39,7 +50,7 @@ def print_table(cells: Mapping[str, Sequence[str]], *, console: Console, style: 
         table.add_column(header, justify="left" if words else "right", no_wrap=not words, overflow="fold")
     for row in zip(*cells.values(), strict=True):
         table.add_row(*map(Text, row), style=style)
-    console.print(table)
+    return table
 
 
 def whole(column: pd.Series[Any]) -> list[str]:

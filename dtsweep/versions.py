@@ -16,3 +16,12 @@ def versions() -> dict[str, str]:
             # Without Ray, `dtsweep.worker` still measures; an unpacked dtsweep has no metadata.
             continue
     return found
+
+
+def release(version: str) -> str:
+    """A version without the build's label and the patch level: those may differ between a head and its workers.
+
+    >>> release("2.13.0+cu126")
+    '2.13'
+    """
+    return ".".join(version.partition("+")[0].split(".")[:2])

@@ -6,32 +6,30 @@ prints its row as JSON: the control measurement of what the harness costs.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import gc
 import hashlib
-import math
 import random
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import distributed, nn
-from torch.distributed import distributed_c10d
 
 from dtsweep.errors import SweepError
-from dtsweep.measure.clock import Clock, Times, clock_for
-from dtsweep.measure.memory import clean, peak_bytes, total_bytes
-from dtsweep.measure.window import Window
+from dtsweep.measure.flops import count_flops
+from dtsweep.measure.memory import clean, total_bytes
+from dtsweep.measure.peaks import matmul_flops, peak_flops
+from dtsweep.measure.telemetry import Telemetry
 from dtsweep.order import Order
+from dtsweep.point import Point
 from dtsweep.sweep import Measure
-from dtsweep.sync import MODES, SyncMode
+from dtsweep.sync import MODES
 from dtsweep.sync.passes import Job, batches_of_steps, loss_in_precision, make_optimizer
+from dtsweep.timing import timed
 
 FEW_STEPS = 3
 """A window that ran out of time with fewer steps is a `timeout`."""
@@ -45,6 +43,12 @@ class Team:
     device: torch.device
     workload: Any
     """The sweep's workload; a trial replaces fields of it."""
+
+    telemetry: Telemetry
+    """Of this rank's device and host."""
+
+    device_name: str
+    """Model of the device."""
 
 
 Outcome = dict[str, Any]
@@ -96,7 +100,7 @@ def status_of(error: BaseException) -> str:
 
 
 def _measure(team: Team, order: Order, servers: Sequence[Any], on_warm: Callable[[float], None]) -> Outcome:
-    """Build, warm up, barrier, time, drain."""
+    """Build the trial and have it timed."""
     point = order.to_point(team.workload)
     _set_precision(point.precision, team.device)
     job = Job(
@@ -107,49 +111,32 @@ def _measure(team: Team, order: Order, servers: Sequence[Any], on_warm: Callable
         ddp_options=getattr(point.workload, "ddp_options", {}),
         servers=servers,
     )
+    known = _device_rates(team, order, point)
     mode = MODES[point.sync].load()(job)
     try:
         # A workload of its own: this one travels to the parameter servers, without what `batch` has cached.
         make = functools.partial(make_optimizer, point=order.to_point(team.workload))
-        mode.prepare(_build(job, order), make)
-        clock, steps = clock_for(team.device), batches_of_steps(job)
-        warmup = math.ceil(order.measure.warmup_steps / point.period) * point.period
-        warm_losses = _run(mode, clock, steps, range(warmup))
-        clock.stop()
-        warm_began, warm = clock.began, clock.times()
-        slowest_s, period_s = _agree(job, warm)
-        on_warm(slowest_s)
-
-        window = _window(job, order, period_s)
-        mode.counters()
-        with _collector(keep=order.measure.gc):
-            _barrier(team.device)
-            losses = _run(mode, clock, steps, window)
-            mode.drain()
-            window_s = clock.stop()
-        _barrier(team.device)
-        window.forget()
-        outcome: Outcome = {
-            "window_s": window_s,
-            "stop_reason": window.reason,
-            "warmup_steps": warmup,
-            "memory_peak_bytes": peak_bytes(team.device),
-            "steps": _columns(warm, clock.times(), offset=warm_began - clock.began, losses=[*warm_losses, *losses]),
-            **mode.counters(),
-        }
+        model = _build(job, order)
+        mode.prepare(model, make)
+        outcome = {**known, **timed(job, mode, order, telemetry=team.telemetry, on_warm=on_warm)}
+        if team.rank == 0:
+            outcome["flops"] = count_flops(point.workload, model=model, precision=point.precision, device=team.device)
         return {**outcome, **_verdict(outcome, order.measure)}
     finally:
         mode.close()
 
 
-def _run(mode: SyncMode, clock: Clock, steps: Iterator[Iterator[Any]], window: Iterable[int]) -> list[torch.Tensor]:
-    """The timed loop: as many steps as the window has; nothing else stands between start and end."""
-    losses = []
-    clock.start()
-    for _ in window:
-        losses.append(mode.step(next(steps), clock))
-        clock.end_step()
-    return losses
+def _device_rates(team: Team, order: Order, point: Point) -> Outcome:
+    """What the device can do: given, known from a table, or on a CPU measured by a matrix product on all ranks."""
+    matmul = matmul_flops(team.device, point.precision)
+    on_cpu = team.device.type == "cpu"
+    known = {"given": order.peak_flops_per_s, "table": peak_flops(team.device_name, point.precision)}
+    source = next((source for source, peak in known.items() if peak), "measured" if on_cpu else None)
+    return {
+        "matmul_flops_per_s": matmul,
+        "peak_flops_per_s": known.get(source or "", matmul if on_cpu else None),
+        "peak_source": source,
+    }
 
 
 def _build(job: Job, order: Order) -> nn.Module:
@@ -164,42 +151,16 @@ def _build(job: Job, order: Order) -> nn.Module:
     return model  # type: ignore[no-any-return]  # the user's class says what it is
 
 
-def _window(job: Job, order: Order, period_s: float) -> Window:
-    alone = job.point.workers == 1 or job.point.is_asynchronous
-    store = None if alone else distributed_c10d.PrefixStore(order.attempt_id, distributed_c10d._get_default_store())
-    return Window(order.measure, rank=job.rank, store=store, period_s=period_s, period=job.point.period)
-
-
-def _agree(job: Job, warm: Times) -> tuple[float, float]:
-    """The slowest warm-up step, and what a sync period takes by its last ones: the same on all ranks."""
-    seconds = warm["step_s"]
-    slowest = seconds.max(initial=0.0)
-    both = torch.tensor([slowest, seconds[-job.point.period :].sum()], dtype=torch.float64).to(job.device)
-    distributed.all_reduce(both, op=distributed.ReduceOp.MAX)
-    return float(both[0]), float(both[1])
-
-
-def _columns(warm: Times, timed: Times, *, offset: float, losses: list[torch.Tensor]) -> dict[str, NDArray[Any]]:
-    """Put warm-up and window into the columns of `steps`; the warm-up's starts are negative."""
-    count, timed_count = len(warm["step_s"]), len(timed["step_s"])
-    columns: dict[str, NDArray[Any]] = {
-        name: np.concatenate([warm.get(name, np.full(count, np.nan)), values]) for name, values in timed.items()
-    }
-    columns["start_s"][:count] += offset
-    columns["step"] = np.arange(count + timed_count)
-    columns["warmup"] = columns["step"] < count
-    columns["loss"] = torch.stack(losses).double().cpu().numpy()
-    return columns
-
-
 def _verdict(outcome: Outcome, measure: Measure) -> Outcome:
     steps = outcome["steps"]
     # A window ends a little after its decision: steps that ended too late don't count here.
-    in_time = int((~steps["warmup"] & (steps["start_s"] + steps["step_s"] <= measure.max_seconds)).sum())
+    timed_steps = steps["part"] == "window"
+    in_time = int((timed_steps & (steps["start_s"] + steps["step_s"] <= measure.max_seconds)).sum())
     if outcome["stop_reason"] == "max_seconds" and in_time < FEW_STEPS:
         return {"status": "timeout", "reason": f"{in_time} steps in max_seconds={measure.max_seconds:g}; raise it"}
-    if not np.isfinite(outcome["steps"]["loss"]).all():
-        step = int(np.argmin(np.isfinite(outcome["steps"]["loss"])))
+    finite = np.isfinite(steps["loss"]) | ~np.isin(steps["part"], ("warmup", "window"))
+    if not finite.all():
+        step = int(np.argmin(finite))
         return {"status": "nan", "reason": f"the loss is not finite from step {step} on; lower learning_rate"}
     return {"status": "ok", "reason": None}
 
@@ -217,28 +178,6 @@ def _set_seed(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)  # user code draws from the global state
     torch.manual_seed(seed)
-
-
-@contextlib.contextmanager
-def _collector(*, keep: bool) -> Iterator[None]:
-    """Collect garbage now, and then not again inside the window, unless it is to be kept on."""
-    was_on = gc.isenabled()
-    gc.collect()
-    if not keep:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-def _barrier(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        distributed.barrier(device_ids=[device.index])
-    else:
-        distributed.barrier()
 
 
 if __name__ == "__main__":

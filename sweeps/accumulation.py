@@ -4,7 +4,7 @@ Accumulation needs less memory and exchanges as rarely; what it costs is small m
 keeps the global batch at 128.
 """
 
-from dtsweep import Sweep, workloads
+from dtsweep import Measure, Sweep, workloads
 
 sweep = Sweep(
     workload=workloads.Gpt(layers=2, width=128, sequence=64, data="pydoc"),
@@ -14,4 +14,5 @@ sweep = Sweep(
         "accumulation": lambda p: 128 // (p.workers * p.micro_batch),
         "sync": ["ddp", "local_sgd"],
     },
+    measure=Measure(half_width=0.05, max_seconds=5),
 )

@@ -6,7 +6,7 @@ from pydoc_data.topics import topics
 import torch
 from torch import Tensor, nn
 
-from dtsweep import Sweep
+from dtsweep import Measure, Sweep
 
 
 @dataclass(frozen=True)
@@ -25,5 +25,5 @@ class NextLetter:  # guesses a letter of Python's documentation from the 16 befo
 
 
 sweep = Sweep(
-    workload=NextLetter(), axes={"workers": [1, 2], "micro_batch": [64, 512], "workload.width": [16, 64, 256]}
+    workload=NextLetter(), axes={"workers": [1, 2], "workload.width": [16, 64, 256]}, measure=Measure(max_seconds=5)
 )

@@ -17,5 +17,5 @@ sweep = Sweep(
         "staleness": [None, 0, 2],
         "shards": [None, 2],  # None: the mode's own, 1
     },
-    measure=Measure(repeats=3),
+    measure=Measure(repeats=3, half_width=0.05, max_seconds=2),
 )

@@ -4,7 +4,7 @@ Strong scaling: a step has `global_batch` samples however many workers share the
 cluster, go on with `--set workers=1,2,4,8`.
 """
 
-from dtsweep import Sweep, workloads
+from dtsweep import Measure, Sweep, workloads
 
 sweep = Sweep(
     workload=workloads.Gpt(layers=2, width=128, sequence=64, data="pydoc"),
@@ -13,4 +13,5 @@ sweep = Sweep(
         "global_batch": [32, 64],
         "micro_batch": [4, 16, 32],
     },
+    measure=Measure(half_width=0.05, max_seconds=5),
 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pandas as pd
@@ -8,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from dtsweep.report import print_report, report_json
+from dtsweep.schema import FLAG_MEANINGS
 from tests.frames import trials
 
 MODES: tuple[dict[str, Any], ...] = (
@@ -162,6 +164,13 @@ def test_intervals_within_one_launch_are_called_so() -> None:
     assert "half of the 95 % interval over launches." in printed(trials(one, again))
 
 
+def test_one_launch_that_borrows_the_spread_of_others_is_called_so() -> None:
+    figures = {"step_p50_s_low": 0.09, "step_p50_s_high": 0.11, "samples_per_s": 1}
+    rows = [{"point_id": point, "step_p50_s": step, **figures} for point in "abcd" for step in (0.1, 0.12)]
+    text = printed(trials(*rows, {"step_p50_s": 0.1, **figures}))
+    assert "interval over launches. 1 point with one launch: widened by the spread between launches" in text
+
+
 def test_results_of_two_environments_are_kept_apart_and_called_so() -> None:
     text = printed(trials({"env_id": "a1"}, {"env_id": "b2", "workers": 2}, step_p50_s=0.1, samples_per_s=1))
     assert "Measured in 2 environments" in text
@@ -176,9 +185,88 @@ def test_a_skipped_point_is_no_environment() -> None:
     assert "env_id" not in text
 
 
-def test_flags_are_counted() -> None:
+def test_flags_are_counted_and_explained() -> None:
     text = printed(trials({"flags": ["drift", "spiky"]}, {"flags": ["drift"]}, {"flags": None}))
     assert "Flags: drift on 2 trials, spiky on 1 trial." in text
+    assert f"  drift: {FLAG_MEANINGS['drift']}\n  spiky: {FLAG_MEANINGS['spiky']}\n" in text
+
+
+def test_what_ended_the_windows_is_counted() -> None:
+    precise, failed = {"stop_reason": "precise"}, {"stop_reason": "max_steps", "status": "nan"}
+    assert "Windows: 2 precise, 1 max_seconds.\n" in printed(
+        trials(precise, precise, {"stop_reason": "max_seconds"}, failed)
+    )
+
+
+def test_exchange_and_mfu_have_columns_where_they_are_known() -> None:
+    share = {"comm_share": 0.123, "comm_share_low": 0.118, "comm_share_high": 0.128, "mfu": 0.4567}
+    shared = printed(
+        trials({"step_p50_s": 0.1, "samples_per_s": 20} | share, {"step_p50_s": 0.05, "samples_per_s": 10})
+    )
+    lines = [line.split() for line in shared.splitlines()]
+    assert ["exchange", "mfu"] in [line[-2:] for line in lines]
+    assert ["10.00"] in [line[-1:] for line in lines]
+    assert ["12.3", "±", "0.5", "45.7"] in [line[-4:] for line in lines]
+    assert "exchange" not in printed(sweep())
+
+
+@pytest.mark.parametrize(("width", "tables"), [(80, 2), (120, 1)])
+def test_exchange_and_mfu_are_a_table_of_their_own_where_one_is_too_wide(width: int, tables: int) -> None:
+    known = {"comm_share": 0.123, "comm_share_low": 0.118, "comm_share_high": 0.128, "mfu": 0.4567}
+    text = printed(sweep(**known), width=width, show_all=True)
+    best = text.split("dominated points")[0]
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    assert best.count("workers") == tables
+    assert len(re.findall("^ddp .*12.3 ± 0.5 +45.7$", best, re.MULTILINE)) == best.count("ddp ") // tables
+    assert "parameter_server" in text.split("Frontier · stale")[0]
+
+
+def test_the_highest_throughput_is_compared_with_the_runner_up() -> None:
+    def launches(point: str, step_s: float, *rates: float) -> list[dict[str, Any]]:
+        return [{"point_id": point, "step_p50_s": step_s, "samples_per_s": rate} for rate in rates]
+
+    low = launches("low", 0.05, 10, 10.1)
+    near = printed(trials(*low, *launches("a", 0.1, 100, 110), *launches("b", 0.2, 104, 112)))
+    assert "Highest throughput against the runner-up: ratio 1.029 (0.781–1.355), not distinguishable." in near
+    far = printed(trials(*low, *launches("a", 0.1, 100, 101), *launches("b", 0.2, 201, 202)))
+    assert re.search(r"runner-up: ratio 2\.005 \(.*\), faster\.", far)
+    once = printed(trials(*launches("a", 0.1, 100), *launches("b", 0.2, 200)))
+    assert "ratio 2.000, one launch each: not distinguishable from launch noise." in once
+    assert "runner-up" not in printed(trials(*low))
+
+
+def canary(session: str, step_mean_s: float, **fields: Any) -> dict[str, Any]:
+    return {"role": "canary", "session": session, "step_mean_s": step_mean_s, "status": "ok", **fields}
+
+
+def test_canaries_are_counted_apart() -> None:
+    row = {"step_p50_s": 0.1, "samples_per_s": 20}
+    steady = [canary("s", 0.1, flags=["spiky"], samples_per_s=999.0), canary("s", 0.101), canary("t", 0.1, workers=2)]
+    text = printed(trials(row, *steady))
+    assert text.splitlines()[0] == "Gpt · Xeon · 1 trial: 1 ok"
+    assert "Canary: 2 sessions of 2 worlds, largest drift inside a session 1.0%.\n" in text
+    assert "999" not in text
+    assert "Flags" not in text
+    assert printed(trials(*steady)) == "No trials in these results.\n"
+
+
+def test_a_session_that_drifted_is_named_with_its_trials() -> None:
+    row = {"step_p50_s": 0.1, "samples_per_s": 20, "session": "s"}
+    text = printed(trials(row, row, canary("s", 0.1), canary("s", 0.11)))
+    assert "largest drift inside a session 10.0%. Drifted more than 2 %: 1 session with 2 trials: s.\n" in text
+
+
+def test_one_canary_is_called_so() -> None:
+    text = printed(trials({"step_p50_s": 0.1, "samples_per_s": 20}, canary("s", 0.1)))
+    assert "Canary: 1 session of 1 world, no second canary.\n" in text
+
+
+def test_what_two_environments_differ_in_is_said_where_it_is_known() -> None:
+    old, new = {"env_id": "a1", "torch_version": "2.11"}, {"env_id": "b2", "torch_version": "2.13"}
+    rows = [old, {"env_id": "b2", "torch_version": "2.13", "hosts": 2}, new]
+    assert "They differ in torch_version (a1: 2.11; b2: 2.13)." in printed(trials(*rows))
+    assert "What differs is in the column machine" in printed(trials({"env_id": "a1"}, {"env_id": "b2"}))
 
 
 @pytest.mark.parametrize(
@@ -204,6 +292,18 @@ def test_json_has_every_point_and_no_value_that_json_lacks() -> None:
     assert report["frontier"][0]["sync_period"] is None
     assert {row["kind"] for row in report["scaling"]} == {"weak", "strong"}
     assert report["unmeasured"][0]["log"] == "results/logs/s1/0.log"
+    assert {row["semantics"] for row in report["differences"]} == {"exact", "stale", "local"}
+    assert {row["verdict"] for row in report["differences"]} == {"not distinguishable"}
+    assert report["canaries"] == []
+    assert report["flags"] == {}
+
+
+def test_json_has_canaries_apart_and_flags_counted() -> None:
+    report = report_json(trials({"flags": ["drift"]}, canary("s", 0.1), canary("s", 0.102)))
+    assert report["trials"] == 1
+    assert report["flags"] == {"drift": 1}
+    assert report["canaries"][0]["drift"] == pytest.approx(0.02)
+    assert len(report["frontier"]) == 1
 
 
 def test_json_of_nothing_has_the_same_keys() -> None:

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from dtsweep.analysis.canaries import canaries
+from dtsweep.analysis.difference import difference
 from dtsweep.analysis.frontier import frontier, on_frontier
-from dtsweep.analysis.launches import over_launches, setting_columns
+from dtsweep.analysis.launches import launch_sigma, over_launches, setting_columns, without_canaries
 from dtsweep.analysis.scaling import scaling
 
-__all__ = ["frontier", "on_frontier", "over_launches", "scaling", "setting_columns"]
+__all__ = [
+    "canaries",
+    "difference",
+    "frontier",
+    "launch_sigma",
+    "on_frontier",
+    "over_launches",
+    "scaling",
+    "setting_columns",
+    "without_canaries",
+]

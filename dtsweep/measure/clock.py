@@ -1,11 +1,11 @@
-"""Clocks: when each step ended. On a CPU the monotonic clock, on a GPU events on its stream, read late."""
+"""Clocks: when each phase and step ended. On a CPU the monotonic clock, on a GPU events on its stream, read late."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -31,10 +31,16 @@ class Clock(Protocol):
         """Say that what ran since the last mark was this phase."""
 
     def end_step(self) -> None:
-        """End a step, without waiting for the device."""
+        """End a step at its last mark, of which it has one at least; without waiting for the device."""
+
+    def so_far(self) -> NDArray[np.float64]:
+        """The lengths of the steps that are known to have ended: (steps,) seconds; waits for nothing."""
 
     def stop(self) -> float:
         """Wait for the device; return the seconds since the start."""
+
+    def waited_for_host(self) -> float | None:
+        """Share of the steps in which the device had run out of work; None where that can't be told."""
 
     def times(self) -> Times:
         """The steps' times; call it after `stop`."""
@@ -70,54 +76,82 @@ class CpuClock:
         self._ends.append(self._last)
         self._phases.append({})
 
+    def so_far(self) -> NDArray[np.float64]:
+        """All steps that ended."""
+        return np.diff(np.array([self.began, *self._ends]))
+
     def stop(self) -> float:
         """Return the seconds since the start."""
         return self._now() - self.began
 
+    def waited_for_host(self) -> None:
+        """Host and device are one."""
+
     def times(self) -> Times:
         """The steps' times, and each phase that some step had."""
         ends = np.array([self.began, *self._ends])
-        seen = {phase for step in self._phases for phase in step}
-        phases = {
-            f"{phase}_s": np.array([step.get(phase, 0.0) for step in self._phases[:-1]])
-            for phase in PHASES
-            if phase in seen
-        }
-        return {"start_s": ends[:-1] - self.began, "step_s": np.diff(ends), **phases}
+        return {"start_s": ends[:-1] - self.began, "step_s": np.diff(ends), **_phase_columns(self._phases[:-1])}
+
+
+class Event(Protocol):
+    """The part of `torch.cuda.Event` that is used here."""
+
+    def record(self, stream: Any) -> None:
+        """Note when the stream gets here."""
+
+    def query(self) -> bool:
+        """Whether the stream has been here."""
+
+    def synchronize(self) -> None:
+        """Wait for the stream to get here."""
+
+    def elapsed_time(self, end_event: Any) -> float:
+        """Milliseconds from this event to another."""
 
 
 class CudaClock:
-    """One event per step on the compute stream, read when it has long passed.
+    """An event on the compute stream at the end of each phase, read when it has long passed.
 
-    The host never waits inside the window, unless it runs a whole ring of steps ahead of the device.
+    The host never waits inside the window, unless it runs a whole ring of events ahead of the device.
     """
 
-    RING = 256
+    RING = 1024
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, make_event: Callable[[], Event] | None = None) -> None:
         """Allocate the ring before the window, not in it."""
         self._device = device
-        self._free = [torch.cuda.Event(enable_timing=True) for _ in range(self.RING)]
-        self._pending: deque[torch.cuda.Event] = deque()
-        self._steps: list[float] = []
+        make = make_event or (lambda: torch.cuda.Event(enable_timing=True))
+        self._free = [make() for _ in range(self.RING)]
+        self._pending: deque[tuple[str, Event]] = deque()
+        self._is_last: deque[bool] = deque()
 
     def start(self) -> None:
         """Begin the first step on an idle device."""
-        self._free += self._pending
+        self._free += [event for _, event in self._pending]
         self._pending.clear()
-        self._steps = []
+        self._is_last.clear()
+        self._steps: list[float] = []
+        self._phases: list[dict[str, float]] = [{}]
+        self._idle_steps = 0
         torch.cuda.synchronize(self._device)
         self.began = time.perf_counter()
-        self._record()
+        self._record("")
 
     def mark(self, phase: str) -> None:
-        """Phases on a GPU are not measured: the host's time says nothing about the device's."""
+        """Record that what the stream was given since the last mark was this phase."""
+        self._record(phase)
 
     def end_step(self) -> None:
-        """Record the step's end and read those that have passed."""
-        self._record()
-        while len(self._pending) > 2 and self._pending[1].query():
+        """End a step at the last mark and read what has passed, without waiting."""
+        self._is_last[-1] = True
+        # The device is here already: it was given too little to do.
+        self._idle_steps += self._pending[-1][1].query()
+        while len(self._pending) > 2 and self._pending[1][1].query():
             self._read()
+
+    def so_far(self) -> NDArray[np.float64]:
+        """The steps whose events were read."""
+        return np.array(self._steps)
 
     def stop(self) -> float:
         """Wait for the device; return the seconds since the start."""
@@ -127,20 +161,37 @@ class CudaClock:
             self._read()
         return seconds
 
-    def times(self) -> Times:
-        """The steps' times, as the device saw them."""
-        steps = np.array(self._steps)
-        return {"start_s": np.cumsum(steps) - steps, "step_s": steps}
+    def waited_for_host(self) -> float:
+        """Share of the steps that the device had done as soon as the host had launched them."""
+        return self._idle_steps / max(1, len(self._steps))
 
-    def _record(self) -> None:
+    def times(self) -> Times:
+        """The steps' times and phases, as the device saw them."""
+        steps = np.array(self._steps)
+        return {"start_s": np.cumsum(steps) - steps, "step_s": steps, **_phase_columns(self._phases[: len(steps)])}
+
+    def _record(self, phase: str) -> None:
         if not self._free:
-            self._pending[1].synchronize()
+            self._pending[1][1].synchronize()
             self._read()
         event = self._free.pop()
         event.record(torch.cuda.current_stream(self._device))
-        self._pending.append(event)
+        self._pending.append((phase, event))
+        self._is_last.append(False)
 
     def _read(self) -> None:
-        first = self._pending.popleft()
-        self._steps.append(first.elapsed_time(self._pending[0]) / 1e3)
+        _, first = self._pending.popleft()
+        self._is_last.popleft()
+        phase, second = self._pending[0]
+        phases = self._phases[-1]
+        phases[phase] = phases.get(phase, 0.0) + first.elapsed_time(second) / 1e3
+        if self._is_last[0]:
+            self._steps.append(sum(phases.values()))
+            self._phases.append({})
         self._free.append(first)
+
+
+def _phase_columns(steps: Sequence[Mapping[str, float]]) -> Times:
+    """Each phase that some step had, as a column."""
+    seen = {phase for step in steps for phase in step}
+    return {f"{name}_s": np.array([step.get(name, 0.0) for step in steps]) for name in PHASES if name in seen}

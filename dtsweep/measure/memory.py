@@ -33,6 +33,11 @@ def peak_bytes(device: torch.device) -> int:
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _status_bytes("VmHWM")
 
 
+def retries(device: torch.device) -> int:
+    """How often the device's allocator ran full, emptied its cache and tried again."""
+    return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0)) if device.type == "cuda" else 0
+
+
 def total_bytes(device: torch.device) -> int:
     """What the device has; for a CPU the machine's memory."""
     if device.type == "cuda":

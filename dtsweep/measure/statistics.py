@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,31 +10,73 @@ from numpy.typing import NDArray
 
 Series = NDArray[np.float64]
 
+LEAST_HALF_WIDTH = 0.005
+"""An interval is never given narrower than this share of the mean: what is rare may not have come yet."""
 
-def effective_count(series: Series) -> float:
-    """How many independent values a correlated series is worth, at least 3 and at most its length.
+BATCH_STEPS = 3
+"""Fewer steps make no batch."""
 
-    By the lag-1 autocorrelation, corrected for its bias in short series.
+
+def autocorrelation(series: Series) -> float:
+    """Lag-1 autocorrelation, corrected for its bias in short series; from 0 to 0.97.
 
     Args:
-        series: (steps,) seconds, three or more.
+        series: (steps,) seconds.
     """
     n = len(series)
     centred = series - series.mean()
     power = float(centred @ centred)
     r1 = float(centred[1:] @ centred[:-1]) / power if power > 0 else 0.0
-    rho = min(0.97, max(0.0, r1 + (1 + 3 * r1) / n))
-    return max(3.0, n * (1 - rho) / (1 + rho))
+    return min(0.97, max(0.0, r1 + (1 + 3 * r1) / n))
+
+
+def effective_count(series: Series) -> float:
+    """How many independent values a correlated series is worth, at least 3 and at most its length.
+
+    Args:
+        series: (steps,) seconds, three or more.
+    """
+    rho = autocorrelation(series)
+    return max(3.0, len(series) * (1 - rho) / (1 + rho))
 
 
 def mean_half_width(series: Series) -> float | None:
-    """Half of the 95 % interval of the mean within this launch, in seconds; None under 3 steps."""
-    from scipy import stats
+    """Half of the 95 % interval of the mean within this launch, in seconds; None under 3 steps.
 
+    The widest of three: by the effective count, by 8 batch means, and by 16 batch means that may resemble each
+    other. Each is too narrow in some regime (`benchmarks/stopping.py`).
+
+    Args:
+        series: (steps,) seconds; where a pattern repeats, (periods,) means of a period.
+    """
     if len(series) < 3:
         return None
     count = effective_count(series)
-    return float(stats.t.ppf(0.975, count - 1) * series.std(ddof=1) / np.sqrt(count))
+    widths = [_t(count - 1) * float(series.std(ddof=1)) / math.sqrt(count)]
+    if len(series) >= 8 * BATCH_STEPS:
+        widths.append(_t(7) * _deviation_of_means(series, 8) / math.sqrt(8))
+    if len(series) >= 16 * BATCH_STEPS:
+        rho = autocorrelation(_batches(series, 16).mean(axis=1))
+        alike = min(3.0, (1 + rho) / (1 - rho))
+        widths.append(_t(15) * _deviation_of_means(series, 16) / 4 * math.sqrt(alike))
+    return max(widths)
+
+
+def reported_half_width(series: Series) -> float | None:
+    """`mean_half_width`, but at least `LEAST_HALF_WIDTH` of the mean."""
+    half = mean_half_width(series)
+    return None if half is None else max(half, LEAST_HALF_WIDTH * float(series.mean()))
+
+
+def over_periods(series: Series, period: int) -> Series:
+    """Means of whole periods: where every `period`-th step has an exchange, steps vary by pattern, not by chance.
+
+    >>> over_periods(np.array([1.0, 3.0, 2.0, 4.0]), 2)
+    array([2., 3.])
+    """
+    whole = len(series) // period * period
+    means: Series = series[:whole].reshape(-1, period).mean(axis=1)
+    return means
 
 
 def quantile_interval(series: Series, p: float) -> tuple[float, float] | None:
@@ -59,6 +102,30 @@ def quantile_interval(series: Series, p: float) -> tuple[float, float] | None:
     )
 
 
+def is_bimodal(series: Series) -> bool:
+    """Whether step times come in two clusters: each of a tenth of the steps or more, and a gap between them.
+
+    After the best split in two, the means are further apart than 4 / √2 times the root of the summed variances
+    (Ashman's D above 4; a split Gaussian has 2.6, a split uniform distribution 3.5).
+
+    Args:
+        series: (steps,) seconds.
+    """
+    n = len(series)
+    if n < 20:
+        return False
+    # From the median, so that equal steps make exact zeros.
+    ordered = np.sort(series) - np.median(series)
+    cuts = np.arange(math.ceil(n / 10), n - math.ceil(n / 10) + 1)
+    sums, squares = np.cumsum(ordered), np.cumsum(ordered**2)
+    below, above = sums[cuts - 1] / cuts, (sums[-1] - sums[cuts - 1]) / (n - cuts)
+    variance_below = squares[cuts - 1] / cuts - below**2
+    variance_above = (squares[-1] - squares[cuts - 1]) / (n - cuts) - above**2
+    best = int(np.argmin(variance_below * cuts + variance_above * (n - cuts)))
+    spread = math.sqrt(max(0.0, float(variance_below[best] + variance_above[best])))
+    return float(above[best] - below[best]) * math.sqrt(2) > 4 * spread
+
+
 def slowest_rank(ranks: Sequence[Series]) -> Series:
     """Per step, the slowest rank: the step time of a synchronous trial.
 
@@ -76,3 +143,22 @@ def steps_in(ends: Series, seconds: float) -> float:
     2.5
     """
     return float(np.interp(seconds, np.concatenate([[0.0], ends]), np.arange(len(ends) + 1)))
+
+
+def _t(freedom: float) -> float:
+    """Student's t that 97.5 % stay below."""
+    # scipy.stats.t takes a tenth of a millisecond for this: too long inside a window.
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 0.975))
+
+
+def _batches(series: Series, count: int) -> Series:
+    """The latest steps in `count` batches of equal length."""
+    size = len(series) // count
+    batches: Series = series[len(series) - count * size :].reshape(count, size)
+    return batches
+
+
+def _deviation_of_means(series: Series, count: int) -> float:
+    return float(_batches(series, count).mean(axis=1).std(ddof=1))

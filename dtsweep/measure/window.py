@@ -1,15 +1,18 @@
-"""When a window ends: the one place that decides, and how ranks come to the same decision."""
+"""The steps of a window: how ranks that may not ask each other stop at the same one."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
+from dtsweep.measure.statistics import Series
+from dtsweep.measure.stopping import Rule
 from dtsweep.sweep import Measure
 
 LOOK_S = 0.2
-"""Seconds between two looks, about: rare enough to cost nothing, often enough for `max_seconds`."""
+"""Seconds between two looks at the clock, about: rare enough to cost nothing, often enough for `max_seconds`."""
 
 
 class Store(Protocol):
@@ -21,23 +24,15 @@ class Store(Protocol):
     def get(self, key: str) -> bytes:
         """Read a key, waiting until it is there."""
 
+    def check(self, keys: list[str]) -> bool:
+        """Whether all keys are there."""
+
     def delete_key(self, key: str) -> bool:
         """Forget a key."""
 
 
-def stop_reason(measure: Measure, *, steps: int, seconds: float) -> str | None:
-    """Say why a window ends now, or None. A maximum beats a minimum."""
-    if steps >= measure.max_steps:
-        return "max_steps"
-    if seconds >= measure.max_seconds:
-        return "max_seconds"
-    if steps >= measure.min_steps and seconds >= measure.min_seconds:
-        return "enough"
-    return None
-
-
 def _stride(measure: Measure, period_s: float, period: int) -> int:
-    """Sync periods from one look to the next: `LOOK_S`, but at least two looks in the shortest window."""
+    """Sync periods from one look at the clock to the next: `LOOK_S`, but at least two looks in the shortest window."""
     if period_s <= 0:
         # Without a warm-up nothing is known: a long stride could outlast every limit.
         return 1
@@ -45,67 +40,103 @@ def _stride(measure: Measure, period_s: float, period: int) -> int:
     return max(1, int(min(LOOK_S / period_s, shortest / 2)))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Peers:
+    """A rank among those that measure the same window."""
+
+    rank: int = 0
+    """Rank 0 decides."""
+
+    store: Store | None = None
+    """Shared by the ranks, with keys of this window alone; None for one rank."""
+
+    together: bool = True
+    """Whether a step is one of all ranks."""
+
+
 class Window:
     """Counts the steps of one rank and says when to stop.
 
-    Ranks stop at the same step without a collective: all know beforehand at which steps they look; rank 0
-    writes what it decides at a look, every rank reads it at the next look and stops there. Where steps are
-    a worker's own (asynchronous modes) each rank stops by its own clock instead.
+    Where ranks step together they stop at the same step without a collective: all know beforehand at which steps
+    they look; rank 0 writes what it decides at a look, every rank reads it at the next look and stops there. Where
+    steps are a worker's own (asynchronous modes) the others stop when they see that rank 0 has.
     """
 
     def __init__(
         self,
         measure: Measure,
+        rule: Rule,
+        series: Callable[[], Series],
         *,
-        rank: int,
-        store: Store | None,
-        period_s: float,
-        period: int = 1,
+        peers: Peers = Peers(),  # frozen
+        period_s: float = 0.0,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Lay out the looks.
 
         Args:
             measure: the limits.
-            rank: this rank; 0 decides.
-            store: shared by the ranks, with keys of this window alone; None where each rank decides for itself.
+            rule: decides, on rank 0; the window is a multiple of its period, and at least one.
+            series: the window's step times so far, in seconds.
+            peers: this rank and the others.
             period_s: how long a sync period of steps took in the warm-up: the same number on all ranks; 0 is unknown.
-            period: the window is a multiple of this many steps; one full period is always measured.
             now: seconds, monotonic.
         """
-        self._measure, self._rank, self._store, self._now = measure, rank, store, now
-        self._last_step = max(1, measure.max_steps // period) * period
-        self._stride = period if store is None else _stride(measure, period_s, period) * period
+        self._rule, self._series, self._peers, self._now = rule, series, peers, now
+        self._last_step = max(1, measure.max_steps // rule.period) * rule.period
+        self._stride = _stride(measure, period_s, rule.period) * rule.period
         self._decided: str | None = None
+        self._looks = 0
         self.steps = 0
         self.reason = ""
 
     def __iter__(self) -> Iterator[int]:
         """Yield step after step; between two, decide whether there is another."""
         self._began = self._now()
+        interval_at, clock_at = self._rule.next_look(0), self._stride
         while not self.reason:
             yield self.steps
             self.steps += 1
             if self.steps >= self._last_step:
                 self.reason = self._decided or "max_steps"
-            elif self.steps % self._stride == 0:
-                self.reason = self._look(self.steps // self._stride)
+            elif self.steps in (interval_at, clock_at):
+                self._looks += 1
+                self.reason = self._look(sees_interval=self.steps == interval_at)
+                interval_at = self._rule.next_look(self.steps)
+                clock_at = (self.steps // self._stride + 1) * self._stride
+        if self._peers.store is not None and self._peers.rank == 0 and not self._peers.together:
+            self._peers.store.set("stop", self.reason)
 
-    def _look(self, number: int) -> str:
-        previous = self._decided or ""
-        if self._store is None or self._rank == 0:
-            reason = stop_reason(self._measure, steps=self.steps, seconds=self._now() - self._began)
-            if self._store is None:
-                return reason or ""
-            self._decided = self._decided or reason
+    def _look(self, *, sees_interval: bool) -> str:
+        """Why to stop here, or nothing."""
+        store = self._peers.store
+        if store is None:
+            return self._decide(sees_interval=sees_interval) or ""
+        if not self._peers.together:
+            return self._look_apart(store, sees_interval=sees_interval)
+        if self._peers.rank == 0:
+            previous = self._decided or ""
+            self._decided = self._decided or self._decide(sees_interval=sees_interval)
             # Never an empty value: torch's store does not give it back.
-            self._store.set(f"look/{number}", self._decided or "go on")
+            store.set(f"look/{self._looks}", self._decided or "go on")
             return previous
-        decided = self._store.get(f"look/{number - 1}").decode() if number > 1 else "go on"
+        decided = store.get(f"look/{self._looks - 1}").decode() if self._looks > 1 else "go on"
         return "" if decided == "go on" else decided
+
+    def _look_apart(self, store: Store, *, sees_interval: bool) -> str:
+        """The others stop when they see that rank 0 has, or at their own limit."""
+        if self._peers.rank > 0 and store.check(["stop"]):
+            return store.get("stop").decode()
+        return self._decide(sees_interval=sees_interval and self._peers.rank == 0) or ""
+
+    def _decide(self, *, sees_interval: bool) -> str | None:
+        seconds = self._now() - self._began
+        reason = self._rule.limit(steps=self.steps, seconds=seconds)
+        return reason or (self._rule.look(self._series(), seconds=seconds) if sees_interval else None)
 
     def forget(self) -> None:
         """Delete this window's keys; rank 0 calls it when all ranks have left the window."""
-        if self._store is not None and self._rank == 0:
-            for number in range(1, self.steps // self._stride + 1):
-                self._store.delete_key(f"look/{number}")
+        if self._peers.store is not None and self._peers.rank == 0:
+            looks = [f"look/{number}" for number in range(1, self._looks + 1)]
+            for key in looks if self._peers.together else ["stop"]:
+                self._peers.store.delete_key(key)

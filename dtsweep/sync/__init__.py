@@ -45,6 +45,13 @@ class SyncMode(Protocol):
     def drain(self) -> None:
         """End what is still under way; called inside the window, after its last step."""
 
+    def exchange_alone(self) -> int:
+        """Do the exchange of a step by itself, with nothing to hide behind, where `can_skip_exchange`.
+
+        Returns:
+            How many steps share one such exchange.
+        """
+
     def counters(self) -> Mapping[str, Any]:
         """What the mode counted since the last call: any of `bytes_sent`, `staleness` (one per step)."""
 
@@ -69,7 +76,7 @@ class ModeInfo:
     """Whether it works in a Ray session alone."""
 
     can_skip_exchange: bool = False
-    """Whether `step(exchange=False)` works, which measures the exchange by difference."""
+    """Whether `step(exchange=False)` and `exchange_alone` work, which measure the exchange."""
 
     def load(self) -> type[SyncMode]:
         """Import the mode (and with it torch)."""

@@ -19,6 +19,7 @@ class Ddp:
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it."""
         self._job = job
+        self._buckets: list[torch.Tensor] = []
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Wrap the model, which also gives all ranks rank 0's weights."""
@@ -36,6 +37,18 @@ class Ddp:
 
     def drain(self) -> None:
         """Nothing is under way after a step."""
+
+    def exchange_alone(self) -> int:
+        """All-reduce tensors of the sizes of its buckets, all at once."""
+        if not self._buckets:
+            known = self._model._get_ddp_logging_data()
+            # DDP orders its buckets anew after the first exchange, unless some parameters are unused.
+            sizes = known.get("rebuilt_bucket_sizes") or known["bucket_sizes"]
+            like = next(self._model.parameters())
+            self._buckets = [like.new_zeros(int(size) // like.element_size()) for size in sizes.split(",")]
+        for work in [torch.distributed.all_reduce(bucket, async_op=True) for bucket in self._buckets]:
+            work.wait()
+        return 1
 
     def counters(self) -> Mapping[str, Any]:
         """What the exchange sends is the backend's affair; it is not counted here."""

@@ -35,12 +35,17 @@ class LocalSgd:
         clock.mark("optimizer")
         self._steps += 1
         if exchange and self._steps % self._job.point.period == 0:
-            average_parameters(self._model.parameters(), torch.distributed.distributed_c10d._get_default_group())
+            self.exchange_alone()
             clock.mark("sync")
         return loss
 
     def drain(self) -> None:
         """Nothing is under way after a step."""
+
+    def exchange_alone(self) -> int:
+        """Average the parameters; a whole period shares it."""
+        average_parameters(self._model.parameters(), torch.distributed.distributed_c10d._get_default_group())
+        return self._job.point.period
 
     def counters(self) -> Mapping[str, Any]:
         """What the exchange sends is the backend's affair; it is not counted here."""

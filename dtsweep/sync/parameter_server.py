@@ -168,6 +168,10 @@ class ParameterServer:
         """Leave, so that nobody waits for a worker that has ended its window."""
         ray.get([shard.leave.remote(self._job.rank) for shard in self._job.servers])
 
+    def exchange_alone(self) -> int:
+        """Not possible, as `step` says."""
+        raise NotImplementedError("an exchange is an update, which needs a gradient")
+
     def counters(self) -> Mapping[str, Any]:
         """Bytes of gradients pushed, and how late each step's gradient came, in updates of others."""
         counted = {"bytes_sent": self._bytes_sent, "staleness": self._late}

@@ -26,6 +26,7 @@ class Workload(Protocol):
 
     - `optimizer(parameters, learning_rate) -> torch.optim.Optimizer`: used instead of the point's `optimizer`.
     - `tokens_per_sample: int`: tokens that one sample trains on; the results then have `tokens_per_s`.
+    - `flops_per_sample: float`: FLOPs of a forward and backward pass on one sample; else they are counted.
     - `ddp_options: dict[str, Any]`: more arguments for `DistributedDataParallel`, for example
       `{"find_unused_parameters": True}`.
     """

@@ -1,0 +1,74 @@
+"""What the exchange between workers costs: steps with and without it in turns, and the exchange by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import distributed
+
+PAIRS, FEW_PAIRS = 8, 4
+"""Pairs of blocks, one with and one without the exchange; fewer where the window has few steps."""
+
+SHARE, MOST_S = 0.5, 5.0
+"""All blocks together: as a share of the window, and in seconds, at most."""
+
+ALONE, ALONE_S = 20, 1.0
+"""How often the exchange is done by itself, and for how long at most."""
+
+
+def turns(window_steps: int, *, window_s: float, period: int) -> Iterator[tuple[bool, int]]:
+    """Lay out blocks of steps with and without the exchange: A B B A A B B A …, so that drift falls on both alike.
+
+    Args:
+        window_steps: steps that the window had.
+        window_s: how long it took, in seconds: the same number on all ranks.
+        period: a block is a multiple of it.
+
+    Yields:
+        Whether the block exchanges, and its steps. Nothing where the window is too short: four pairs of single
+        periods would take longer than itself.
+    """
+    periods = window_steps // period
+    wanted = periods * min(SHARE, MOST_S / window_s)
+    pairs = PAIRS if wanted >= 2 * PAIRS else FEW_PAIRS
+    if periods < 2 * pairs:
+        return
+    steps = max(1, int(wanted / (2 * pairs))) * period
+    for pair in range(pairs):
+        yield from ((pair % 2 == 0, steps), (pair % 2 == 1, steps))
+
+
+def alone(exchange: Callable[[], int], device: torch.device) -> float:
+    """Time the exchange of a step by itself: the slowest rank's mean of up to 20, in seconds per step.
+
+    Args:
+        exchange: does it; returns how many steps share one.
+        device: where its work runs.
+    """
+
+    def timed(count: int) -> float:
+        _wait(device)
+        began = time.perf_counter()
+        for _ in range(count):
+            exchange()
+        _wait(device)
+        return (time.perf_counter() - began) / count
+
+    steps = exchange()
+    # All ranks must agree how often: an exchange has as many parts as there are ranks.
+    about = _slowest(timed(2), device)
+    count = max(2, min(ALONE, int(ALONE_S / max(about, 1e-9))))
+    return _slowest(timed(count), device) / steps
+
+
+def _slowest(seconds: float, device: torch.device) -> float:
+    shared = torch.tensor(seconds, dtype=torch.float64).to(device)
+    distributed.all_reduce(shared, op=distributed.ReduceOp.MAX)
+    return float(shared)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,219 @@
+"""How much arithmetic a sample takes: counted on tensors without numbers, or given by the workload."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import math
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_map_only
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
+
+from dtsweep.errors import SweepError, shown
+from dtsweep.point import workload_fields
+
+SAMPLES = (2, 4)
+"""Micro-batches that are counted, to see that twice the samples take twice the work. Not 1: batch normalization
+refuses a single sample."""
+
+TOLERANCE = 0.01
+"""By which share of itself the count may differ from linear."""
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""Precisions in which the loss is computed under autocast."""
+
+
+@dataclass(frozen=True)
+class Flops:
+    """Floating-point operations of a forward and backward pass, per sample."""
+
+    model_per_sample: float
+    """What the mathematics needs: each operation once."""
+
+    hardware_per_sample: float | None
+    """With what is computed again to save memory; None where only the model's are known."""
+
+
+_counted: dict[tuple[type, str, str], Flops | None] = {}
+
+
+def count_flops(workload: Any, *, model: nn.Module, precision: str, device: torch.device) -> Flops | None:
+    """Count what a sample of a workload takes, once per process for each of its settings.
+
+    A copy of the model runs on tensors that have shapes but no numbers (`FakeTensorMode`), which takes no memory and
+    little time; the batches are real. Call it when the trial has trained, so that what the workload keeps between
+    calls has been made with numbers. The model, random states and torch's flags stay as they are.
+
+    `FlopCounterMode` counts matrix products, convolutions and attention, two operations for a multiplication with
+    its addition. It leaves out norms, activations, the optimizer, and kernels that it does not know. Attention counts
+    whole, as if it were not causal, and as its two matrix products: what a flash kernel computes again in backward
+    is in neither figure.
+
+    What is computed again (`torch.utils.checkpoint`, `use_reentrant` or not) is told from the rest of backward by
+    autograd, which is on while it runs; it is in the hardware's figure alone.
+
+    Args:
+        workload: the one that trained, with the fields of the point. Its `flops_per_sample`, where it has one, is
+            the model's figure; the hardware's is then larger by the share that was counted.
+        model: what the workload built, as a mode trains it: whole, on `device`.
+        precision: of the point.
+        device: where the trial computes.
+
+    Returns:
+        None where it can't be counted, because the model can't be copied or its loss needs numbers, or the count is
+        not linear in the samples; a line on stderr says why.
+
+    Raises:
+        SweepError: `flops_per_sample` is no positive number.
+    """
+    key = (type(workload), json.dumps(workload_fields(workload), sort_keys=True), precision)
+    if key not in _counted:
+        try:
+            with _random_states_kept(device):
+                _counted[key] = _per_sample(_counts(workload, model, precision, device))
+        except Exception as error:  # noqa: BLE001  # users' code, on tensors that it was not written for
+            said = " ".join(str(error).split())[:300]
+            what = f"FLOPs of {type(workload).__name__} are not counted: {type(error).__name__}: {said}"
+            print(f"{what}; a workload can give flops_per_sample", file=sys.stderr)  # noqa: T201  # the rank's log
+            _counted[key] = None
+    return _with_given(_counted[key], workload)
+
+
+def _with_given(counted: Flops | None, workload: Any) -> Flops | None:
+    given = getattr(workload, "flops_per_sample", None)
+    if given is None:
+        return counted
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
+        name = type(workload).__name__
+        raise SweepError(f"{name}.flops_per_sample is {shown(given)}; it must be a positive number, or None")
+    if counted is None or counted.hardware_per_sample is None:
+        return Flops(float(given), None)
+    return Flops(given, given * counted.hardware_per_sample / counted.model_per_sample)
+
+
+def _per_sample(counts: Sequence[_Tally]) -> Flops:
+    """Divide by the samples.
+
+    Raises:
+        ValueError: nothing was counted, or the quotients differ.
+    """
+    model, hardware = (
+        [getattr(count, figure) / samples for count, samples in zip(counts, SAMPLES, strict=True)]
+        for figure in ("model", "hardware")
+    )
+    if not model[-1]:
+        raise ValueError("it does no matrix product, convolution or attention that is known")
+    for few, many in (model, hardware):
+        if abs(few - many) > TOLERANCE * many:
+            counted = " and ".join(f"{count.hardware:,} for {n}" for count, n in zip(counts, SAMPLES, strict=True))
+            raise ValueError(f"they don't grow with the samples ({counted})")
+    return Flops(model[-1], hardware[-1])
+
+
+def _counts(workload: Any, model: nn.Module, precision: str, device: torch.device) -> list[_Tally]:
+    """Count a forward and a backward pass on each number of `SAMPLES`."""
+    batches = [workload.batch(range(samples), device) for samples in SAMPLES]
+    # What loss keeps in its workload has no numbers and must not reach the trial.
+    own = copy.copy(workload)
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    batches = [tree_map_only(torch.Tensor, fake.from_tensor, batch) for batch in batches]
+    with FakeCopyMode(fake):
+        shapes = copy.deepcopy(model)
+    with fake, _plain_kernels():
+        return [_count(functools.partial(own.loss, shapes, batch), precision, device) for batch in batches]
+
+
+@dataclass
+class _Tally:
+    """Operations of one forward and backward pass."""
+
+    model: int = 0
+    again: int = 0
+    in_backward: bool = False
+
+    @property
+    def hardware(self) -> int:
+        return self.model + self.again
+
+    def counting(self, formula: Callable[..., int]) -> Callable[..., int]:
+        """Let a formula of `FlopCounterMode` add to this tally what it gives."""
+
+        @functools.wraps(formula)
+        def count(*args: Any, **kwargs: Any) -> int:
+            flops = formula(*args, **kwargs)
+            if self.in_backward and torch.is_grad_enabled():
+                self.again += flops
+            else:
+                self.model += flops
+            return flops
+
+        count._get_raw = True  # type: ignore[attr-defined]  # takes the operation's arguments, not their shapes
+        return count
+
+
+def _count(loss: Callable[[], torch.Tensor], precision: str, device: torch.device) -> _Tally:
+    tally = _Tally()
+    formulas = flop_registry | {torch.ops.aten.convolution_backward: _convolution_backward}
+    counting = {operation: tally.counting(formula) for operation, formula in formulas.items()}
+    with FlopCounterMode(display=False, custom_mapping=counting):
+        with torch.autocast(device.type, dtype=AUTOCAST.get(precision), enabled=precision in AUTOCAST):
+            result = loss()
+        tally.in_backward = True
+        result.backward()
+    return tally
+
+
+def _convolution_backward(grad: torch.Tensor, images: torch.Tensor, weight: torch.Tensor, *rest: Any, **_: Any) -> int:
+    """Each gradient takes what forward took; torch's own formula forgets the groups.
+
+    Args:
+        grad: of the output, (samples, channels, ...).
+        images: the input, (samples, channels, ...).
+        weight: (channels, channels of a group, ...).
+        rest: the bias' sizes, stride, padding, dilation, whether it is transposed, output padding, groups, and of
+            which of input, weight and bias a gradient is wanted.
+        _: not needed.
+    """
+    transposed, wanted = rest[4], rest[7]
+    positions = (images if transposed else grad).shape
+    forward = 2 * positions[0] * math.prod(positions[2:]) * weight.numel()
+    return int(forward * sum(wanted[:2]))
+
+
+@contextmanager
+def _plain_kernels() -> Iterator[None]:
+    """Have attention and recurrent layers run as matrix products, which are counted, not as kernels, which are not."""
+    libraries: tuple[Any, ...] = (torch.backends.cudnn, torch.backends.mkldnn)
+    before = [library.enabled for library in libraries]
+    try:
+        for library in libraries:
+            library.enabled = False
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        for library, enabled in zip(libraries, before, strict=True):
+            library.enabled = enabled
+
+
+@contextmanager
+def _random_states_kept(device: torch.device) -> Iterator[None]:
+    """Give Python's, NumPy's and torch's random states back as they were."""
+    own, numpy_own = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            yield
+    finally:
+        random.setstate(own)
+        np.random.set_state(numpy_own)

@@ -1,0 +1,54 @@
+"""Counters of a rank's host: bytes through its network devices, energy of its CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]  # its types are a package of their own
+
+NETWORK = Path("/sys/class/net")
+POWERCAP = Path("/sys/class/powercap")
+
+
+def network_bytes() -> dict[str, tuple[int, int]]:
+    """Count bytes sent and received by the host, by interface, without the loopback; RDMA passes it by.
+
+    Bridges, bonds and tunnels hand on what a device sends: they count only where no device is seen, in a container.
+    """
+    counted = {name: (io.bytes_sent, io.bytes_recv) for name, io in psutil.net_io_counters(pernic=True).items()}
+    counted.pop("lo", None)
+    return {name: both for name, both in counted.items() if (NETWORK / name / "device").exists()} or counted
+
+
+def cpu_energy_counters(powercap: Path = POWERCAP) -> dict[str, tuple[int, int]] | None:
+    """Read the energy of each CPU package (RAPL) and where its counter wraps around, in microjoules.
+
+    Returns:
+        None where there is no such counter, or only root may read it.
+    """
+    try:
+        packages = [
+            zone for zone in powercap.glob("intel-rapl:*") if (zone / "name").read_text("ascii").startswith("package")
+        ]
+        found = {zone.name: (_number(zone / "energy_uj"), _number(zone / "max_energy_range_uj")) for zone in packages}
+    except OSError:
+        return None
+    return found or None
+
+
+def cpu_energy_j(
+    first: Mapping[str, tuple[int, int]] | None, last: Mapping[str, tuple[int, int]] | None
+) -> float | None:
+    """Energy that all CPU packages used between two readings; a counter may have wrapped around once.
+
+    >>> cpu_energy_j({"intel-rapl:0": (9_000_000, 10_000_000)}, {"intel-rapl:0": (2_000_000, 10_000_000)})
+    3.0
+    """
+    if first is None or last is None or first.keys() != last.keys():
+        return None
+    return sum((now - first[name][0]) % wraps_at for name, (now, wraps_at) in last.items()) / 1e6
+
+
+def _number(file: Path) -> int:
+    return int(file.read_text("ascii"))

@@ -1,0 +1,186 @@
+"""A GPU as its driver sees it, through NVML: what it does, how it is set, how it is linked to its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import pynvml
+
+CLOCK_LIMITS: Mapping[int, str] = MappingProxyType(
+    {
+        0x2: "ApplicationsClocksSetting",
+        0x4: "SwPowerCap",
+        0x8: "HwSlowdown",
+        0x10: "SyncBoost",
+        0x20: "SwThermalSlowdown",
+        0x40: "HwThermalSlowdown",
+        0x80: "HwPowerBrakeSlowdown",
+        0x100: "DisplayClockSetting",
+        0x200: "BoardLimit",
+        0x400: "Reliability",
+    }
+)
+"""`nvmlClocksEventReasons` by their bits, without 0x1, which is idleness."""
+
+CHOSEN_LIMITS = frozenset({"ApplicationsClocksSetting", "SyncBoost", "DisplayClockSetting"})
+"""Those that someone set; all others are power or heat."""
+
+TOPOLOGY: Mapping[int, str] = MappingProxyType(
+    {0: "internal", 10: "single", 20: "multiple", 30: "hostbridge", 40: "node", 50: "system"}
+)
+"""`nvmlGpuTopologyLevel_t`: what two GPUs share on the way to each other, nearest first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What a GPU did at one moment; None is what it can't tell."""
+
+    utilization: float | None
+    """Share of the last second or less in which a kernel ran."""
+    memory_bytes: int | None
+    """In use by all processes."""
+    clock_hz: float | None
+    """Of the multiprocessors."""
+    temperature_celsius: float | None
+    limits: int | None
+    """Bits of `CLOCK_LIMITS`."""
+    power_w: float | None
+    """Mean of the last second or less."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU and the library that knows it."""
+
+    handle: Any
+    nvml: Any
+
+    def ask(self, function: str, *arguments: Any) -> Any:
+        """Call a function of NVML for this GPU; None where GPU, driver or permission don't allow it."""
+        try:
+            return getattr(self.nvml, function)(self.handle, *arguments)
+        except pynvml.NVMLError:
+            return None
+
+    def read(self) -> Reading:
+        """Read what changes within a window."""
+        utilization = self.ask("nvmlDeviceGetUtilizationRates")
+        # The second version: in the first, memory that the driver keeps for itself counts as used.
+        memory = self.ask("nvmlDeviceGetMemoryInfo", self.nvml.nvmlMemory_v2)
+        return Reading(
+            utilization=None if utilization is None else utilization.gpu / 100,
+            memory_bytes=None if memory is None else memory.used,
+            clock_hz=_scaled(self.ask("nvmlDeviceGetClockInfo", self.nvml.NVML_CLOCK_SM), 1e6),
+            temperature_celsius=self.ask("nvmlDeviceGetTemperature", self.nvml.NVML_TEMPERATURE_GPU),
+            limits=self.ask("nvmlDeviceGetCurrentClocksEventReasons"),
+            power_w=_scaled(self.ask("nvmlDeviceGetPowerUsage"), 1e-3),
+        )
+
+    def energy_j(self) -> float | None:
+        """Energy used since the driver was loaded; the counter moves about every 0.1 s."""
+        return _scaled(self.ask("nvmlDeviceGetTotalEnergyConsumption"), 1e-3)
+
+    def highest_clock_hz(self) -> float | None:
+        """The highest clock of the multiprocessors."""
+        return _scaled(self.ask("nvmlDeviceGetMaxClockInfo", self.nvml.NVML_CLOCK_SM), 1e6)
+
+    def other_processes(self, own_pids: Collection[int]) -> int | None:
+        """Count the processes on the GPU that are not ours.
+
+        In a container NVML may give other numbers to our processes or hide all: then one of those that it shows
+        counts as ours for each of `own_pids`, and where it shows none, nothing is known.
+
+        Args:
+            own_pids: of our processes that use this GPU.
+        """
+        shown = {process.pid for process in self.ask("nvmlDeviceGetComputeRunningProcesses_v3") or ()}
+        if shown & set(own_pids):
+            return len(shown - set(own_pids))
+        return max(0, len(shown) - len(own_pids)) if shown else None
+
+    def settings(self) -> dict[str, Any]:
+        """Read how the GPU is set, and by which driver: the same for equal GPUs, None where unknown."""
+        ecc = self.ask("nvmlDeviceGetEccMode")
+        mig = self.ask("nvmlDeviceGetMigMode")
+        persistence = self.ask("nvmlDeviceGetPersistenceMode")
+        kinds = {"sm": self.nvml.NVML_CLOCK_SM, "memory": self.nvml.NVML_CLOCK_MEM}
+        return {
+            "ecc": None if ecc is None else bool(ecc[0]),
+            "mig": None if mig is None else bool(mig[0]),
+            "persistence": None if persistence is None else bool(persistence),
+            "power_limit_w": _scaled(self.ask("nvmlDeviceGetPowerManagementLimit"), 1e-3),
+            **{
+                f"{name}_application_clock_hz": _scaled(self.ask("nvmlDeviceGetApplicationsClock", kind), 1e6)
+                for name, kind in kinds.items()
+            },
+        }
+
+    def link(self, other: Gpu) -> str:
+        """Name the way to another GPU of this machine: what they share, then which peer access works.
+
+        For example `system`, `hostbridge p2p` or `node p2p nvlink`.
+        """
+        level = self.ask("nvmlDeviceGetTopologyCommonAncestor", other.handle)
+        # Literal indices of nvmlGpuP2PCapsIndex_t: pynvml's NVML_P2P_CAPS_INDEX_READ is a tuple by mistake.
+        works = {
+            name: self.ask("nvmlDeviceGetP2PStatus", other.handle, index) == self.nvml.NVML_P2P_STATUS_OK
+            for name, index in (("p2p", 0), ("nvlink", 2))
+        }
+        return " ".join([TOPOLOGY.get(level, "unknown"), *(name for name, does in works.items() if does)])
+
+
+def find_gpu(uuid: object, *, nvml: Any = pynvml) -> Gpu | None:
+    """Find a GPU by its UUID, however CUDA_VISIBLE_DEVICES hides and numbers them.
+
+    Args:
+        uuid: as `torch.cuda.get_device_properties` gives it, without NVML's `GPU-`.
+        nvml: the library.
+
+    Returns:
+        None where there is no NVML, and for a slice of a GPU (MIG): NVML's counters are those of the whole.
+    """
+    try:
+        nvml.nvmlInit()
+        gpu = Gpu(nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"), nvml)
+    except pynvml.NVMLError:
+        return None
+    return None if (gpu.ask("nvmlDeviceGetMigMode") or [0])[0] else gpu
+
+
+def driver(*, nvml: Any = pynvml) -> str | None:
+    """Version of the driver."""
+    try:
+        nvml.nvmlInit()
+        return str(nvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return None
+
+
+def topology(*, nvml: Any = pynvml) -> list[list[str]] | None:
+    """Name the links between all GPUs of this machine, in NVML's order.
+
+    Returns:
+        For each GPU its links to those after it (the matrix is symmetric); None where there are not two.
+    """
+    try:
+        nvml.nvmlInit()
+        gpus = [Gpu(nvml.nvmlDeviceGetHandleByIndex(index), nvml) for index in range(nvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:
+        return None
+    return [[gpu.link(other) for other in gpus[i + 1 :]] for i, gpu in enumerate(gpus[:-1])] or None
+
+
+def limit_names(bits: int) -> list[str]:
+    """Name the reasons for which a clock was below its highest.
+
+    >>> limit_names(0x1 | 0x4 | 0x40)
+    ['SwPowerCap', 'HwThermalSlowdown']
+    """
+    return [name for bit, name in CLOCK_LIMITS.items() if bits & bit]
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor

@@ -1,0 +1,75 @@
+"""A trace of some steps by torch's profiler, and what they spent their time on. Never inside a timed window."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from dtsweep.measure.timeline import WINDOW, breakdown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """What one rank's profiled steps left."""
+
+    trace: bytes
+    """Chrome trace, JSON in gzip; Perfetto opens it."""
+
+    table: dict[str, Any]
+    """Seconds per step by class, and the largest kernels: see `timeline.breakdown`."""
+
+
+def profiled(step: Callable[[], None], *, steps: int, device: torch.device, collective: bool = True) -> Profile:
+    """Run some steps under torch's profiler; all ranks together.
+
+    A step under the profiler is slower, by some microseconds an operator: small models by half, so the table is
+    for shares and not for step times. On a CPU the start takes a millisecond, and what follows the steps half a
+    second where the trace has 6 MB (5 steps of a four-layer `Gpt`; 0.4 MB in gzip). On a GPU the first start loads
+    CUPTI, which can take seconds; and CUPTI stays attached and slows all later steps, unless `TEARDOWN_CUPTI=1` is
+    in the environment (pytorch issue 144455). So a profile comes after everything that is timed in its process.
+
+    Args:
+        step: runs one step; called once more than `steps`, since the first step under the profiler pays for it.
+        steps: how many are recorded; where an exchange falls on one step in a period, a multiple of that period.
+        device: where this rank computes.
+        collective: False where ranks exchange outside `torch.distributed`: the trace does not show that exchange.
+    """
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
+    # Shapes, stacks and memory would slow the steps down and make the trace many times larger.
+    with profile(activities=activities) as profiler:
+        step()
+        _meet(device)
+        with record_function(WINDOW):
+            for number in range(steps):
+                with record_function(f"dtsweep: step {number}"):
+                    step()
+            _finish(device)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "trace.json")
+        profiler.export_chrome_trace(str(file))
+        trace = file.read_bytes()
+    events = json.loads(trace)["traceEvents"]
+    table = breakdown(events, steps=steps, device=device.type, collective=collective)
+    return Profile(trace=gzip.compress(trace, mtime=0), table=table)
+
+
+def _meet(device: torch.device) -> None:
+    """Wait for the device and for all ranks: a profiler that started late elsewhere is no exchange."""
+    _finish(device)
+    if distributed.is_initialized():
+        distributed.barrier(device_ids=[device.index] if device.type == "cuda" else None)
+    _finish(device)
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

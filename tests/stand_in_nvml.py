@@ -1,0 +1,90 @@
+"""A stand-in of NVIDIA's library, for machines without a GPU. It raises the library's own errors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+import torch
+
+GPU = torch.device("cuda", 0)
+UUID = "0b1c"
+
+
+@dataclass
+class StandInNvml:
+    """One device, or `devices` alike; its functions answer with the fields, a function in `unsupported` refuses."""
+
+    utilization: int = 90
+    memory_bytes: int = 10
+    clock_mhz: int = 1900
+    temperature: int = 60
+    limits: int = 0x1
+    power_mw: int = 300_000
+    energy_mj: int = 1_000_000
+    pids: Collection[int] = ()
+    mig: int = 0
+    devices: int = 1
+    unsupported: Collection[str] = ()
+
+    nvmlMemory_v2 = pynvml.nvmlMemory_v2  # noqa: N815  # the library's names
+    NVML_CLOCK_SM = pynvml.NVML_CLOCK_SM
+    NVML_CLOCK_MEM = pynvml.NVML_CLOCK_MEM
+    NVML_TEMPERATURE_GPU = pynvml.NVML_TEMPERATURE_GPU
+    NVML_P2P_STATUS_OK = pynvml.NVML_P2P_STATUS_OK
+
+    def __getattr__(self, function: str) -> Any:
+        def call(*arguments: Any) -> Any:
+            if function in self.unsupported:
+                raise pynvml.NVMLError_NotSupported
+            return self.answer(function, *arguments)
+
+        return call
+
+    def answer(self, function: str, *arguments: Any) -> Any:
+        if function == "nvmlDeviceGetHandleByUUID" and arguments != (f"GPU-{UUID}",):
+            raise pynvml.NVMLError_NotFound
+        return {
+            "nvmlInit": None,
+            "nvmlSystemGetDriverVersion": "570.1",
+            "nvmlDeviceGetHandleByUUID": "handle",
+            "nvmlDeviceGetHandleByIndex": "handle",
+            "nvmlDeviceGetCount": self.devices,
+            "nvmlDeviceGetMigMode": [self.mig, self.mig],
+            "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=self.utilization),
+            "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=self.memory_bytes),
+            "nvmlDeviceGetClockInfo": self.clock_mhz,
+            "nvmlDeviceGetMaxClockInfo": 2000,
+            "nvmlDeviceGetTemperature": self.temperature,
+            "nvmlDeviceGetCurrentClocksEventReasons": self.limits,
+            "nvmlDeviceGetPowerUsage": self.power_mw,
+            "nvmlDeviceGetTotalEnergyConsumption": self.energy_mj,
+            "nvmlDeviceGetComputeRunningProcesses_v3": [SimpleNamespace(pid=pid) for pid in self.pids],
+            "nvmlDeviceGetEccMode": [1, 1],
+            "nvmlDeviceGetPersistenceMode": 1,
+            "nvmlDeviceGetPowerManagementLimit": 700_000,
+            "nvmlDeviceGetApplicationsClock": 1500,
+            "nvmlDeviceGetTopologyCommonAncestor": 40,
+            "nvmlDeviceGetP2PStatus": pynvml.NVML_P2P_STATUS_OK,
+        }[function]
+
+
+class MissingNvml:
+    """A machine without NVIDIA's driver."""
+
+    def nvmlInit(self) -> None:  # noqa: N802  # the library's name
+        raise pynvml.NVMLError_LibraryNotFound
+
+
+@pytest.fixture
+def torch_sees_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch and its libraries would say of the stand-in's device."""
+    properties = SimpleNamespace(name="A GPU", uuid=UUID)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91000)
+    monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 27, 3))
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)

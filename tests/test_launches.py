@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dtsweep.analysis import launch_sigma, over_launches, scaling, without_canaries
+from tests.frames import trials
+
+TRUE_RATE = 1000.0
+
+
+def rate(value: float, half: float | None = 0.0, **fields: Any) -> dict[str, Any]:
+    """A trial with so many samples/s, known to ± half within its launch."""
+    if half is None:
+        return {"samples_per_s": value, **fields}
+    return {"samples_per_s": value, "samples_per_s_low": value - half, "samples_per_s_high": value + half, **fields}
+
+
+def two_launches(point_id: str, *values: float, half: float | None = 0.0, **fields: Any) -> list[dict[str, Any]]:
+    return [rate(value, half, point_id=point_id, repeat=n, **fields) for n, value in enumerate(values, 1)]
+
+
+def sweeps(*, points: int, launches: int, together: bool, single: int = 0) -> pd.DataFrame:
+    """400 sweeps, each an environment, of points with one true rate and `single` more with one launch each.
+
+    Launches differ by 3 %, steps leave 2 %; `together`: a launch measures all points, which its particularity shifts
+    alike.
+    """
+    rng = np.random.default_rng(1)
+    shape = (400, points + single, launches)
+    particular = rng.normal(0, 0.03, (400, 1, launches)) if together else rng.normal(0, 0.03, shape)
+    rates = TRUE_RATE * (1 + particular + rng.normal(0, 0.02, shape))
+    sweep, point, launch = (axis.ravel() for axis in np.indices(shape))
+    frame = trials({}).loc[[0] * rates.size].reset_index(drop=True)
+    frame = frame.assign(
+        env_id=sweep.astype(str),
+        point_id=point.astype(str),
+        session=[f"{a}.{c}" if together else f"{a}.{b}.{c}" for a, b, c in zip(sweep, point, launch, strict=True)],
+        samples_per_s=rates.ravel(),
+        samples_per_s_low=rates.ravel() - 1.96 * 20,
+        samples_per_s_high=rates.ravel() + 1.96 * 20,
+    )
+    return frame[(point < points) | (launch == 0)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "launches", "size"),
+    [
+        ("launches", 3, {"points": 1, "launches": 3, "together": False}),
+        ("launches", 3, {"points": 6, "launches": 3, "together": True}),
+        ("launches", 8, {"points": 3, "launches": 8, "together": False}),
+        ("pooled", 2, {"points": 6, "launches": 2, "together": False}),
+        ("pooled", 3, {"points": 4, "launches": 3, "together": False}),
+        ("pooled", 1, {"points": 6, "launches": 3, "together": False, "single": 2}),
+    ],
+)
+def test_95_percent_intervals_hold_the_truth_in_92_to_98_percent(kind: str, launches: int, size: Any) -> None:
+    points = over_launches(sweeps(**size))
+    points = points[points["launches"] == launches]
+    assert points["interval"].unique().tolist() == [kind]
+    holds = (points["samples_per_s_low"] <= TRUE_RATE) & (points["samples_per_s_high"] >= TRUE_RATE)
+    assert 0.92 <= holds.mean() <= 0.98
+
+
+def test_pooling_makes_the_interval_of_few_launches_narrower() -> None:
+    pooled, alone = (over_launches(sweeps(points=points, launches=2, together=False)) for points in (6, 1))
+    width = [(points["samples_per_s_high"] - points["samples_per_s_low"]).median() for points in (pooled, alone)]
+    assert width[0] < width[1] / 3
+
+
+def test_launch_sigma_is_what_launches_differ_by_beyond_their_steps() -> None:
+    # 99 and 101 are 1 % off their mean: a variance of 2 · 0.01² with 1 degree of freedom, 0.01² of it from the steps.
+    frame = trials(*two_launches("a", 99, 101, half=1.96), *two_launches("b", 198, 202, half=3.92))
+    ((_, found),) = launch_sigma(frame).iterrows()
+    assert found["spread"] == pytest.approx(0.01 * 2**0.5)
+    assert found["launch_sigma"] == pytest.approx(0.01, rel=1e-3)
+    assert found["degrees"] == 2
+
+
+def test_launch_sigma_is_not_below_zero() -> None:
+    assert launch_sigma(trials(*two_launches("a", 99, 101, half=50)))["launch_sigma"].tolist() == [0]
+
+
+def test_launch_sigma_is_unknown_where_no_launch_has_an_interval() -> None:
+    found = launch_sigma(trials(*two_launches("a", 99, 101, half=None)))
+    assert found["launch_sigma"].isna().all()
+    assert found["spread"].notna().all()
+
+
+def test_launch_sigma_needs_a_point_with_two_launches() -> None:
+    assert launch_sigma(trials(rate(99), rate(101))).empty
+
+
+def test_environments_have_their_own_launch_sigma() -> None:
+    quiet, loud = two_launches("a", 99, 101, env_id="quiet"), two_launches("a", 90, 110, env_id="loud")
+    found = launch_sigma(trials(*quiet, *loud))["launch_sigma"]
+    assert found["loud"] == pytest.approx(10 * found["quiet"])
+
+
+def test_points_of_the_same_launches_say_once_what_the_launches_differ_by() -> None:
+    rows = [
+        rate(value, point_id=point, session=session)
+        for point in "abcd"
+        for session, value in [("first", 99), ("second", 101)]
+    ]
+    assert launch_sigma(trials(*rows))["degrees"].tolist() == [1]
+    apart = [row | {"session": f"{row['session']} of {row['point_id']}"} for row in rows]
+    assert launch_sigma(trials(*apart))["degrees"].tolist() == [4]
+
+
+def test_one_launch_is_widened_by_what_launches_differ_by() -> None:
+    several = [row for point in "abcd" for row in two_launches(point, 99, 101)]
+    points = over_launches(trials(*several, rate(200, 3, point_id="one"))).set_index("point_id")
+    # The launches' spread is 1.414 %, Student's t 2.776 with 4 degrees of freedom: ±7.85 of 200, beside ±3.
+    assert points.loc["one", "samples_per_s_high"] == pytest.approx(200 + (7.851**2 + 3**2) ** 0.5, abs=1e-2)
+    assert points.loc["one", "samples_per_s_low"] == pytest.approx(200 - (7.851**2 + 3**2) ** 0.5, abs=1e-2)
+    assert points["interval"].tolist() == ["pooled"] * 5
+
+
+def test_one_launch_keeps_its_interval_where_the_sweep_hardly_knows_more() -> None:
+    points = over_launches(trials(*two_launches("a", 99, 101), rate(200, 3, point_id="one"))).set_index("point_id")
+    assert points.loc["one", ["samples_per_s_low", "samples_per_s_high", "interval"]].tolist() == [197, 203, "launch"]
+
+
+def test_an_unknown_interval_has_no_kind() -> None:
+    assert over_launches(trials(rate(100, None)))["interval"].isna().all()
+
+
+def test_a_point_with_many_launches_is_judged_by_its_own_spread() -> None:
+    many = two_launches("a", *[99, 101] * 4)
+    others = [row for point in "bcdefghijklmnopqrst" for row in two_launches(point, 50, 150)]
+    points = over_launches(trials(*many, *others)).set_index("point_id")
+    assert points.loc["a", "interval"] == "launches"
+    assert points.loc["a", "samples_per_s_high"] < 102
+
+
+def test_the_exchange_share_is_averaged_over_launches_with_its_interval() -> None:
+    shares = [{"point_id": "a", "comm_share": share, "mfu": 0.5} for share in (0.1, 0.2)]
+    point = over_launches(trials(*shares)).iloc[0]
+    assert point["comm_share"] == pytest.approx(0.15)
+    # Half of 0.1 is 0.05; Student's t is 12.706 with 1 degree of freedom.
+    assert point["comm_share_high"] == pytest.approx(0.15 + 12.706 * 0.05, abs=1e-3)
+    assert point["mfu"] == 0.5
+
+
+def test_latency_of_local_updates_has_the_interval_of_the_mean_step() -> None:
+    row = {"semantics": "local", "step_mean_s": 0.2, "step_mean_s_low": 0.18, "step_mean_s_high": 0.22}
+    point = over_launches(trials(row | {"step_p50_s": 0.1, "step_p50_s_low": 0.09, "step_p50_s_high": 0.11})).iloc[0]
+    assert point[["latency_s_low", "latency_s", "latency_s_high"]].tolist() == [0.18, 0.2, 0.22]
+
+
+def test_canaries_are_no_launches_of_a_point() -> None:
+    frame = trials(rate(100, point_id="a"), rate(200, point_id="a", role="trial"), rate(9, point_id="a", role="canary"))
+    assert over_launches(frame)["launches"].tolist() == [2]
+    assert over_launches(frame)["samples_per_s"].tolist() == [150]
+    assert len(without_canaries(frame)) == 2
+
+
+def test_canaries_do_not_scale() -> None:
+    assert scaling(trials(rate(10), rate(20, workers=2, role="canary"))).empty
