@@ -13,10 +13,10 @@ export DTSWEEP_TEST_DATA ?= $(DATA)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test check format bench clean
+.PHONY: help setup sweep test test-gpu check format bench clean
 
 help: ## List the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 setup: .venv/stamp ## Make .venv with everything in it, at the tested versions
 
@@ -32,6 +32,9 @@ sweep: setup ## Run the first sweep (sweeps/batchsize.py) and print its frontier
 test: setup ## Run all tests, the ones with Ray too
 	.venv/bin/python -m pytest
 
+test-gpu: setup ## Run the tests that need an NVIDIA GPU and a torch built for CUDA; without them all are skipped
+	.venv/bin/python -m pytest -m gpu
+
 check: setup ## Format, lint, types and the fast tests
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
@@ -42,9 +45,11 @@ format: setup ## Format the code and mend what the linter can
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-bench: setup ## Measure the overhead per trial and the fidelity of the timed loop (benchmarks/)
+bench: setup ## Measure overhead, fidelity of the timed loop, the stopping rule, and the A/A test (benchmarks/)
 	.venv/bin/python -m benchmarks.overhead
 	.venv/bin/python -m benchmarks.fidelity
+	.venv/bin/python -m benchmarks.stopping
+	.venv/bin/python -m benchmarks.same_point
 
 clean: ## Remove .venv and caches; results/ stays
 	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -50,6 +50,7 @@ The reading order; a module imports only modules above it (`tests/test_imports.p
     worker                      one rank: builds a trial and has it timed; knows nothing of Ray
     control                     one point under torchrun, without Ray
     ranks                       the loop in which a session's ranks take orders
+    nodes                       what is asked of the nodes on which ranks live
     launch                      one TorchTrainer run: its ranks, and how it ended
     session                     a launch at a time, handed trial after trial
     cluster                     which Ray is used, and what fits on it
@@ -59,10 +60,15 @@ The reading order; a module imports only modules above it (`tests/test_imports.p
     progress                    the live line of a run
     keeper                      stores what a run brings
     runner                      plan, connect, drive, store
+    analysis.spread             how much launches of one job differ, over a whole sweep
     analysis.launches           from trials to points
     analysis.frontier           which points no other one beats
     analysis.scaling            what more workers bring
+    analysis.canaries           whether the machine changed while it was measured
+    analysis.difference         whether two points can be told apart
     analysis                    the questions to the table of trials
+    caveats                     what the report says of its own numbers
+    cells                       tables of points and of scaling
     report                      the report in the terminal
     planning                    the plan as a person reads it
     doctor                      looks at every node before money is spent

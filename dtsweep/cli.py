@@ -65,6 +65,7 @@ def cli() -> None:
     help="Seconds to wait for nodes.",
 )
 @click.option("--profile", is_flag=True, help="Store a trace of some steps of each world's first trial.")
+@click.option("--nsight", is_flag=True, help="Run the workers under nsys, where it is installed on the nodes.")
 def run(sweep: str, results: str | None, settings: tuple[str, ...], **options: Any) -> None:
     """Run what is not yet in the results, then print the frontier."""
     question, found = _read(sweep, settings)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from dtsweep.measure.statistics import (
     Series,
@@ -18,6 +17,7 @@ from dtsweep.measure.statistics import (
     reported_half_width,
     slowest_rank,
     steps_in,
+    students_t,
 )
 from dtsweep.measure.steady import drift, spikes, steady_class, steady_from
 from dtsweep.point import Point
@@ -25,7 +25,8 @@ from dtsweep.point import Point
 Row = dict[str, Any]
 Outcome = Mapping[str, Any]
 
-PHASE_COLUMNS = ("data_s", "forward_s", "backward_s", "sync_s", "optimizer_s")
+PASS_COLUMNS = ("data_s", "forward_s", "backward_s")
+PHASE_COLUMNS = (*PASS_COLUMNS, "sync_s", "optimizer_s")
 
 P99_FROM = 100
 """Steps from which on a 99th percentile is given."""
@@ -43,17 +44,20 @@ def with_warmup(point: Point, ranks: Sequence[Mapping[str, Any]]) -> list[dict[s
 
     Returns:
         The same with `warmup`. Where ranks step together the slowest rank's steps say where the steady part
-        begins; where they don't, each rank's own. If no part is steady, nothing of the window is left out.
+        begins; where they don't, each rank's own. If no part is steady, nothing of the window is left out; nor
+        if ranks that step apart were steady at different times.
     """
     windows = [steps["part"] == "window" for steps in ranks]
     series = [steps["step_s"][window] for steps, window in zip(ranks, windows, strict=True)]
     together = not point.is_asynchronous and len({len(times) for times in series}) == 1
     if together and series:
         series = [slowest_rank(series)] * len(series)
+    found = [(steady_from(over_periods(times, point.period)) or 0) * point.period for times in series]
+    if point.is_asynchronous and not _steady_together(ranks, found):
+        found = [0] * len(found)
     marked = []
-    for steps, window, times in zip(ranks, windows, series, strict=True):
-        found = (steady_from(over_periods(times, point.period)) or 0) * point.period
-        part = np.where(window & (np.cumsum(window) <= found), "warmup", steps["part"])
+    for steps, window, count in zip(ranks, windows, found, strict=True):
+        part = np.where(window & (np.cumsum(window) <= count), "warmup", steps["part"])
         marked.append({**steps, "part": part, "warmup": part == "warmup"})
     return marked
 
@@ -80,7 +84,9 @@ def figures(point: Point, ranks: Sequence[Outcome], *, half_width: float | None)
         share = half / float(steps.mean()) if half is not None else None
     row = {
         **_rates(point, rate, share),
-        **_step_times(steps, share),
+        **_step_times(steps, share, worth=_worth(series if point.is_asynchronous else [steps])),
+        # An exchange in every period is a pattern: it is no oddity.
+        "spike_share": float(spikes(over_periods(steps, point.period)).mean()),
         "stop_reason": ranks[0]["stop_reason"],
         "warmup_steps": int(min(rank["steps"]["warmup"].sum() for rank in ranks)),
         "measured_steps": min(len(times) for times in series),
@@ -89,14 +95,14 @@ def figures(point: Point, ranks: Sequence[Outcome], *, half_width: float | None)
         **_exchange(point, ranks),
         **_work(ranks),
         **_flops(point, ranks, rate),
-        **_device(ranks, rate),
+        **_device(point, ranks),
         "memory_peak_bytes": max(rank["memory_peak_bytes"] for rank in ranks),
         **late([steps for rank in ranks for steps in rank.get("staleness", ())]),
         **_losses(ranks),
     }
     within = max(half_width or 0.0, share or 0.0)
     row |= _steadiness(point, ranks, within=within)
-    return {**row, "flags": _flags(row, steps, ranks, half_width=half_width)}
+    return {**row, "flags": _flags(point, row, steps, ranks, half_width=half_width)}
 
 
 def timed(rank: Outcome, name: str, part: str = "window") -> NDArray[np.float64]:
@@ -105,16 +111,18 @@ def timed(rank: Outcome, name: str, part: str = "window") -> NDArray[np.float64]
     return steps
 
 
-def own_work(rank: Outcome) -> float:
-    """What a rank's step takes without waiting for the others, in seconds: the mean.
+def own_work(rank: Outcome, *, is_alone: bool = False) -> float | None:
+    """What a rank's step takes without waiting for others, in seconds: the mean.
 
-    From the steps without exchange; else without the time that it waited in the exchange, where that is known.
+    From the steps without exchange; else without the time that it waited in the exchange; None where that is unknown
+    and there are others.
     """
     free = timed(rank, "step_s", "no_exchange")
     if len(free):
         return float(free.mean())
-    waited = timed(rank, "sync_s").mean() if "sync_s" in rank["steps"] else 0.0
-    return float(timed(rank, "step_s").mean() - waited)
+    if "sync_s" in rank["steps"]:
+        return float((timed(rank, "step_s") - timed(rank, "sync_s")).mean())
+    return float(timed(rank, "step_s").mean()) if is_alone else None
 
 
 def late(staleness: Sequence[int]) -> Row:
@@ -122,6 +130,15 @@ def late(staleness: Sequence[int]) -> Row:
     if not len(staleness):
         return {}
     return {"staleness_mean": float(np.mean(staleness)), "staleness_max": int(np.max(staleness))}
+
+
+def _steady_together(ranks: Sequence[Mapping[str, Any]], found: Sequence[int]) -> bool:
+    """Whether all ranks are steady for at least half of the time in which all are in their windows."""
+    windows = [steps["start_s"][steps["part"] == "window"] for steps in ranks]
+    last = [steps["step_s"][steps["part"] == "window"][-1] for steps in ranks]
+    ended = min(starts[-1] + seconds for starts, seconds in zip(windows, last, strict=True))
+    began = max(starts[count] for starts, count in zip(windows, found, strict=True))
+    return bool(ended - began >= 0.5 * (ended - max(starts[0] for starts in windows)))
 
 
 def _window_s(ranks: Sequence[Outcome]) -> float:
@@ -142,12 +159,13 @@ def _asynchronous_rate(point: Point, ranks: Sequence[Outcome]) -> tuple[float, f
     before = [steps_in(end - start[0], began - start[0]) for start, end in zip(starts, ends, strict=True)]
     samples = (sum(counts) - sum(before)) * point.micro_batch * point.accumulation
     rate = samples / (ended - began)
-    halves = [reported_half_width(times) for times in series]
+    counted = [times[(end - times >= began) & (end <= ended)] for times, end in zip(series, ends, strict=True)]
+    halves = [reported_half_width(times) for times in counted]
     known = [half for half in halves if half is not None]
     if len(known) < len(halves):
         return rate, None
     # Workers vary independently: the squares of their rates' errors add up.
-    means = np.array([times.mean() for times in series])
+    means = np.array([times.mean() for times in counted])
     return rate, float(np.sqrt(np.sum(np.square(known / means**2))) / np.sum(1 / means))
 
 
@@ -162,7 +180,12 @@ def _rates(point: Point, rate: float, share: float | None) -> Row:
     }
 
 
-def _step_times(steps: Series, share: float | None) -> Row:
+def _worth(series: Sequence[Series]) -> float | None:
+    """How many independent steps those of one or several workers are worth; None where one has too few."""
+    return sum(map(effective_count, series)) if min(map(len, series)) > 2 else None
+
+
+def _step_times(steps: Series, share: float | None, *, worth: float | None) -> Row:
     mean = float(steps.mean())
     row: Row = {
         "step_mean_s": mean,
@@ -171,12 +194,11 @@ def _step_times(steps: Series, share: float | None) -> Row:
         "step_p90_s": float(np.quantile(steps, 0.9)),
         "step_max_s": float(steps.max()),
         "step_cv": float(steps.std(ddof=1)) / mean if len(steps) > 1 else None,
-        "effective_steps": effective_count(steps) if len(steps) > 2 else None,
-        "spike_share": float(spikes(steps).mean()),
+        "effective_steps": worth,
         "insufficient": [],
     }
     for name, p in {"p50": 0.5, "p95": 0.95, "p99": 0.99}.items():
-        interval = quantile_interval(steps, p)
+        interval = quantile_interval(steps, p, count=worth) if worth else None
         if interval is None:
             row["insufficient"].append(name)
         row[f"step_{name}_s"] = float(np.quantile(steps, p)) if name != "p99" or len(steps) >= P99_FROM else None
@@ -192,7 +214,7 @@ def _phase(ranks: Sequence[Outcome], name: str) -> float | None:
 
 def _exchange(point: Point, ranks: Sequence[Outcome]) -> Row:
     """Exposed exchange, by the difference to steps without it, else by the time that steps waited for it."""
-    if any("forward_s" not in rank["steps"] for rank in ranks):
+    if any(name not in rank["steps"] for rank in ranks for name in PASS_COLUMNS):
         return {}
     if point.workers == 1:
         return {"pass_s": _pass_s(point, ranks[0], "window")}
@@ -201,7 +223,7 @@ def _exchange(point: Point, ranks: Sequence[Outcome]) -> Row:
     row: Row = {"exchange_isolated_s": isolated}
     if len(with_it):
         exposed, mean = with_it - without, float(with_it.mean())
-        half = stdtrit(len(exposed) - 1, 0.975) * exposed.std(ddof=1) / np.sqrt(len(exposed))
+        half = students_t(len(exposed) - 1) * exposed.std(ddof=1) / np.sqrt(len(exposed))
         share = float(exposed.mean()) / mean
         row |= {"comm_method": "difference", "comm_share": share}
         row |= {"comm_share_low": share - float(half) / mean, "comm_share_high": share + float(half) / mean}
@@ -230,7 +252,7 @@ def _blocks(ranks: Sequence[Outcome], part: str) -> NDArray[np.float64]:
 
 def _pass_s(point: Point, rank: Outcome, part: str) -> float:
     """A forward/backward pass with its data, mean of a rank."""
-    phases = [timed(rank, name, part) for name in ("data_s", "forward_s", "backward_s")]
+    phases = [timed(rank, name, part) for name in PASS_COLUMNS]
     return float(np.sum(phases, axis=0).mean()) / point.accumulation
 
 
@@ -238,7 +260,9 @@ def _work(ranks: Sequence[Outcome]) -> Row:
     """How much longer the slowest rank works than the fastest, and which one that is."""
     if len(ranks) == 1:
         return {"rank_skew": 0.0}
-    works = [own_work(rank) for rank in ranks]
+    works = [work for rank in ranks if (work := own_work(rank)) is not None]
+    if len(works) < len(ranks):
+        return {}
     slowest = int(np.argmax(works))
     node = ranks[slowest].get("facts", {}).get("node", "an unknown node")
     return {"rank_skew": max(works) / min(works) - 1, "straggler": f"rank {slowest} on {node}"}
@@ -259,15 +283,15 @@ def _flops(point: Point, ranks: Sequence[Outcome], rate: float) -> Row:
     return row
 
 
-def _device(ranks: Sequence[Outcome], rate: float) -> Row:
+def _device(point: Point, ranks: Sequence[Outcome]) -> Row:
     """What devices and hosts did in the window; null unless all ranks know it."""
     hosts = {rank.get("facts", {}).get("node"): rank for rank in ranks}.values()
     energy, power = _all(ranks, "energy_j"), _all(ranks, "power_w")
     utilization, shares = _all(ranks, "device_utilization"), _all(hosts, "host_cpu_share")
     cpu_energy, sent = _all(hosts, "cpu_energy_j"), _all(hosts, "network_sent_bytes")
     longest = max(rank["window_s"] for rank in ranks)
-    # The whole window's, as its energy is.
-    samples = rate * longest
+    # Of the whole window, as its energy is.
+    samples = sum(rank["window_steps"] for rank in ranks) * point.micro_batch * point.accumulation
     return {
         "device_utilization": float(np.mean(utilization)) if utilization else None,
         "power_w": sum(power) if power else None,
@@ -307,16 +331,16 @@ def _steadiness(point: Point, ranks: Sequence[Outcome], *, within: float) -> Row
     }
 
 
-def _flags(row: Row, steps: Series, ranks: Sequence[Outcome], *, half_width: float | None) -> list[str]:
+def _flags(point: Point, row: Row, steps: Series, ranks: Sequence[Outcome], *, half_width: float | None) -> list[str]:
     """What a reader should know of these figures, each flag once."""
     wide = half_width is not None and (row["half_width"] is None or row["half_width"] > half_width)
     data_share = (row["data_s"] or 0.0) / row["step_mean_s"]
     correlated = row["effective_steps"] and len(steps) / row["effective_steps"] > CORRELATED_STEPS
     found = {
-        "imprecise": wide,
+        "imprecise": wide and row["stop_reason"] != "dominated",
         "drift": row["steady_class"] in ("slowdown", "none"),
         "spiky": row["spike_share"] > SPIKY,
-        "bimodal": is_bimodal(steps),
+        "bimodal": is_bimodal(over_periods(steps, point.period)),
         "autocorrelated": bool(correlated),
         "input_bound": data_share > INPUT_BOUND,
     }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shutil
-import signal
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -15,23 +15,16 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayActorError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from dtsweep.nodes import answers, on_node, read_tail, write_stacks
 from dtsweep.order import Order
 from dtsweep.point import Point
 from dtsweep.ranks import Settings, serve
 from dtsweep.sweep import Measure
 from dtsweep.versions import release, versions
 
-TAIL_BYTES = 2**18
-"""The end of a rank's log that is kept."""
-
-NO_LOG = "this node's log is not to be had"
 COLLECTIVE_TIMEOUT_S = 300
 CLOSE_S = 30.0
-
-NODE_ANSWERS_S = 30.0
-"""A node that has not said that it lives by then counts as gone."""
 
 IMPORT_S = 600.0
 """Ranks whose processes run have this long for their imports."""
@@ -164,13 +157,13 @@ class Launch:
         """Names of nodes that are gone: Ray notices a node's end seconds later than that of its processes."""
         here = ray.get_runtime_context().get_node_id()
         nodes = {facts["node_id"]: facts["node"] for facts in self.facts.values() if facts["node_id"] != here}
-        answers = await asyncio.gather(*map(_answers, nodes))
-        return sorted({name for name, answered in zip(nodes.values(), answers, strict=True) if not answered})
+        lives = await asyncio.gather(*map(answers, nodes))
+        return sorted({name for name, answered in zip(nodes.values(), lives, strict=True) if not answered})
 
     async def stacks(self, measure: Measure) -> str:
         """Have all ranks write their stacks to their logs; say which ranks did not answer."""
         silent = sorted(set(range(self.workers)) - set(self.done))
-        await asyncio.gather(*(self._on_node(rank, write_stacks, facts["pid"]) for rank, facts in self.facts.items()))
+        await asyncio.gather(*(on_node(facts["node_id"], write_stacks, facts["pid"]) for facts in self.facts.values()))
         names = ", ".join(f"{rank} on {self.facts[rank]['node']}" for rank in silent)
         phase = (
             f"max_seconds={measure.max_seconds:g} and a minute"
@@ -182,20 +175,9 @@ class Launch:
     async def tails(self) -> dict[str, str]:
         """The ends of the ranks' logs, by `<launch>/<rank>`; after the end the nodes forget them."""
         texts = await asyncio.gather(
-            *(self._on_node(rank, read_tail, facts["log"], self.has_ended) for rank, facts in self.facts.items())
+            *(on_node(facts["node_id"], read_tail, facts["log"], self.has_ended) for facts in self.facts.values())
         )
         return {f"{self.name}/{rank}": text for rank, text in zip(self.facts, texts, strict=True)}
-
-    async def _on_node(self, rank: int, function: Any, *arguments: Any) -> Any:
-        """Call a function on a rank's node: here, or by a task without CPUs."""
-        node = self.facts[rank]["node_id"]
-        if node == ray.get_runtime_context().get_node_id():
-            return function(*arguments)
-        placed = NodeAffinitySchedulingStrategy(node, soft=False)
-        try:
-            return await ray.remote(num_cpus=0)(function).options(scheduling_strategy=placed).remote(*arguments)
-        except ray.exceptions.RayError as error:
-            return f"{NO_LOG} ({type(error).__name__})"
 
     def _fit(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
@@ -216,6 +198,8 @@ class Launch:
 
     def _why_not_up(self) -> tuple[str, str]:
         cause = getattr(self._error, "controller_failure", None) or self._error
+        if "nsight profile failed" in str(cause):
+            return "infeasible", "nsys does not run on the nodes; install Nsight Systems there, or leave --nsight out"
         if type(cause).__name__ in ("WorkerGroupStartupTimeoutError", "InsufficientClusterResourcesError"):
             seconds = f"{self.settings.node_timeout_s:g}"
             return "no_nodes", f"nodes for {self.workers} workers did not come in {seconds} s; see --node-timeout"
@@ -257,47 +241,20 @@ def _trainer(launch: Launch) -> Any:
             name=launch.name,
             storage_path=settings.storage,
             failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
-            worker_runtime_env={"env_vars": variables},
+            worker_runtime_env=_runtime(launch, variables),
         ),
     )
 
 
-async def _answers(node_id: str) -> bool:
-    """Whether a node runs a task; one that is gone fails it once Ray has noticed."""
-    placed = NodeAffinitySchedulingStrategy(node_id, soft=False)
-    answer = ray.remote(num_cpus=0)(node_lives).options(scheduling_strategy=placed)
-    try:
-        await asyncio.wait_for(answer.remote(), NODE_ANSWERS_S)
-    except (ray.exceptions.RayError, TimeoutError):
-        return False
-    return True
-
-
-def node_lives() -> bool:
-    """Run on a node to see whether it runs anything."""
-    return True
-
-
-def read_tail(path: str, is_last: bool) -> str:
-    """The end of a log on this node; the last reader removes it."""
-    log = Path(path)
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
-            text = file.read().decode(errors="replace")
-    except FileNotFoundError:
-        return NO_LOG
-    if is_last:
-        log.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # other ranks' logs are still there
-            log.parent.rmdir()
-    return text
-
-
-def write_stacks(pid: int) -> None:
-    """Have a process on this node write all its stacks to its log."""
-    try:
-        os.kill(pid, signal.SIGUSR1)
-    except ProcessLookupError:  # it has just ended; its log says as much
-        return
-    time.sleep(0.5)
+def _runtime(launch: Launch, variables: Mapping[str, str]) -> dict[str, Any]:
+    """What Ray sets up for the ranks' processes."""
+    if not launch.settings.nsight:
+        return {"env_vars": dict(variables)}
+    # Not in Ray's own folder, which ends with a private Ray.
+    report = f"{tempfile.gettempdir()}/dtsweep-{launch.name}_%p"
+    options = {"t": "cuda,nvtx,osrt", "s": "none", "o": report, "stop-on-exit": "true"}
+    if launch.settings.gpus_per_worker:
+        options |= {"capture-range": "cudaProfilerApi", "capture-range-end": "stop"}
+    # Ray has nsys start a bare `python`: let that be this one.
+    path = f"{Path(sys.executable).parent}:${{PATH}}"
+    return {"env_vars": {**variables, "PATH": path}, "nsight": options}

@@ -39,8 +39,8 @@ class Order:
     rivals: tuple[tuple[float, float], ...] = ()
     """Latency and throughput of points that were measured, for `Measure(race=True)`."""
 
-    profile: bool = False
-    """Whether steps after the window are to be recorded by torch's profiler."""
+    profile: str | None = None
+    """What records some steps after the window: `torch`'s profiler or `nsight`."""
 
     def to_point(self, workload: Any) -> Point:
         """Put the point together again around the sweep's workload."""

@@ -52,6 +52,9 @@ class Settings:
     is_private: bool
     """Whether Ray was started for this run, on this machine."""
 
+    nsight: bool = False
+    """Whether ranks run under NVIDIA's `nsys`."""
+
     nodes: tuple[str, ...] | None = None
     """The nodes of this lane; None is all."""
 

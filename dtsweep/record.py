@@ -110,7 +110,8 @@ def machine_columns(outcomes: Mapping[int, Mapping[str, Any]]) -> Row:
 
 def rank_rows(outcomes: Mapping[int, Mapping[str, Any]]) -> list[Row]:
     """The rows of `ranks`: what each rank ran on and measured."""
-    return [_rank_row(rank, outcome) for rank, outcome in sorted(outcomes.items())]
+    is_alone = len(outcomes) == 1
+    return [_rank_row(rank, outcome, is_alone=is_alone) for rank, outcome in sorted(outcomes.items())]
 
 
 def step_columns(outcomes: Mapping[int, Mapping[str, Any]]) -> dict[str, NDArray[Any]] | None:
@@ -132,7 +133,7 @@ def step_columns(outcomes: Mapping[int, Mapping[str, Any]]) -> dict[str, NDArray
     return table
 
 
-def _rank_row(rank: int, outcome: Mapping[str, Any]) -> Row:
+def _rank_row(rank: int, outcome: Mapping[str, Any], *, is_alone: bool) -> Row:
     facts = dict(outcome.get("facts", {}))
     if "machine" in facts:
         facts["machine"] = json.dumps(facts["machine"], sort_keys=True)
@@ -142,7 +143,7 @@ def _rank_row(rank: int, outcome: Mapping[str, Any]) -> Row:
         row |= {name: outcome.get(name) for name in ("window_s", "memory_peak_bytes", *TELEMETRY_COLUMNS)}
         row |= {"steps": len(seconds), "step_mean_s": float(seconds.mean()), "bytes_sent": outcome.get("bytes_sent")}
         row |= {name: float(timed(outcome, name).mean()) for name in PHASE_COLUMNS if name in outcome["steps"]}
-        row |= {"work_s": own_work(outcome), **late(outcome.get("staleness", ()))}
+        row |= {"work_s": own_work(outcome, is_alone=is_alone), **late(outcome.get("staleness", ()))}
     return row
 
 

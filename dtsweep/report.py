@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import canaries, difference, frontier, scaling, setting_columns, without_canaries
 from dtsweep.caveats import flag_counts, print_caveats, print_unmeasured, unmeasured
-from dtsweep.point import CHOICES
-from dtsweep.terminal import count_of, fits, interval, print_table, rate, say, significant, whole
+from dtsweep.cells import axis, batch_cells, figure_cells, setting, share_cells
+from dtsweep.terminal import count_of, fits, print_table, rate, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,8 +20,6 @@ _UPDATES = {
     "stale": "stale updates, a step is one worker's push",
     "local": "local updates, latency is the mean step",
 }
-_SYNC_SETTINGS = {"sync_period": "H", "staleness": "s", "shards": "shards"}
-_BATCH_SHAPE = {"workers": "workers", "micro_batch": "micro\nbatch", "accumulation": "accumu-\nlation"}
 _SCALING = (
     ("worker", "weak", "Weak scaling by workers, same micro_batch and accumulation"),
     ("worker", "strong", "Strong scaling by workers, same global_batch, fastest micro_batch × accumulation"),
@@ -100,26 +97,7 @@ def _headline(frame: pd.DataFrame) -> str:
 def _constants(points: pd.DataFrame, *, varying: list[str]) -> str:
     names = [c for c in setting_columns(points) if c not in ("workload", *varying)]
     known = {c: points[c].iloc[0] for c in names if points[c].notna().all() and points[c].iloc[0] != "{}"}
-    return "In all points: " + ", ".join(f"{_axis(c)}={value}" for c, value in known.items())
-
-
-def _axis(column: str) -> str:
-    return column.replace("workload_", "workload.", 1)
-
-
-def _setting(row: pd.Series[Any], varying: list[str]) -> str:
-    """Say a row's sync with its settings, then the other axes that vary: "local_sgd H=8 bf16"."""
-    import pandas as pd
-
-    own = [str(row["sync"])]
-    for name, short in _SYNC_SETTINGS.items():
-        if pd.notna(row[name]):
-            own.append(f"{short}={row[name]}")
-        elif name == "staleness" and row["sync"] == "parameter_server":
-            own.append("s=∞")
-    others = [c for c in varying if c not in ("sync", *_SYNC_SETTINGS, *_BATCH_SHAPE)]
-    named = {c: "" if c in CHOICES else f"{_axis(c)}=" for c in others if pd.notna(row[c])}
-    return " ".join([*own, *(f"{name}{row[c]}" for c, name in named.items())])
+    return "In all points: " + ", ".join(f"{axis(c)}={value}" for c, value in known.items())
 
 
 def _differences(trials: pd.DataFrame, points: pd.DataFrame) -> list[dict[str, Any]]:
@@ -146,10 +124,10 @@ def _best_two(trials: pd.DataFrame, best: pd.DataFrame) -> pd.DataFrame:
 
 def _verdict(row: pd.Series[Any]) -> str:
     """Say what the first row of `difference`, the one of throughput, leaves to say."""
-    said = f"Highest throughput against the runner-up: ratio {row['ratio']:.3f}"
+    said = f"Highest throughput: {row['ratio']:.3f} times the runner-up's"
     if row["method"] == "none":
         which = "one launch each" if row["launches_a"] == row["launches_b"] == 1 else "too few launches"
-        return f"{said}, {which}: {row['verdict']} from launch noise."
+        return f"{said}, by {which}: whether launches differ by as much, repeats tell."
     return f"{said} ({row['ratio_low']:.3f}–{row['ratio_high']:.3f}), {row['verdict']}."
 
 
@@ -158,7 +136,7 @@ def _print_frontiers(
 ) -> None:
     environments = points["env_id"].nunique(dropna=False)
     for (semantics, env_id), rows in points.groupby(["semantics", "env_id"], sort=False, dropna=False):
-        settings = rows.apply(_setting, axis=1, varying=varying)
+        settings = rows.apply(setting, axis=1, varying=varying)
         alike = settings.nunique() == 1
         title = ["Frontier", _UPDATES[str(semantics)], *([settings.iloc[0]] if alike else [])]
         if environments > 1:
@@ -171,10 +149,10 @@ def _print_frontiers(
         shown = {"": best} | ({"dim": dominated} if show_all and len(dominated) else {})
         for style, part in shown.items():
             keys = {} if alike else {"sync": settings[part.index].to_list()}
-            keys |= {header: whole(part[c]) for c, header in _BATCH_SHAPE.items() if c in varying}
+            keys |= batch_cells(part, varying=varying)
             if style:
                 say(console, f"{count_of(len(part), 'dominated point')}:", style=style)
-            figures, shares = _figures(part, batch=len(keys) > 1 - alike), _shares(part)
+            figures, shares = figure_cells(part, varying=varying), share_cells(part)
             one_table = keys | figures | shares
             tables = [one_table] if fits(one_table, console=console) else [keys | figures, keys | shares]
             for cells in tables:
@@ -183,40 +161,6 @@ def _print_frontiers(
             say(console, f"{count_of(len(dominated), 'dominated point')}: --all shows them")
         for _, row in _best_two(trials, best).head(1).iterrows():
             say(console, _verdict(row))
-
-
-def _figures(rows: pd.DataFrame, *, batch: bool) -> dict[str, list[str]]:
-    """Headers with their cells, of what these rows know; `batch`: with the global batch."""
-    cells = {}
-    if batch and rows["global_batch"].notna().any():
-        cells["global\nbatch"] = whole(rows["global_batch"])
-    half_ms = (rows["latency_s_high"] - rows["latency_s_low"]) / 2 * 1e3
-    cells["step\nms"] = [interval(*pair) for pair in zip(rows["latency_s"] * 1e3, half_ms, strict=True)]
-    cells["samples\n/s"] = [rate(value) for value in rows["samples_per_s"]]
-    if rows["tokens_per_s"].notna().any():
-        cells["tokens\n/s"] = [rate(value) for value in rows["tokens_per_s"]]
-    if rows["memory_peak_bytes"].notna().any():
-        memory = rows["memory_peak_bytes"].astype("float64")
-        unit, size = ("GiB", 2**30) if memory.max() >= 2**30 else ("MiB", 2**20)
-        cells[f"memory\n{unit}"] = [significant(value, digits=3) for value in memory / size]
-    return cells
-
-
-def _shares(rows: pd.DataFrame) -> dict[str, list[str]]:
-    """The same of how a step's time is used."""
-    cells = {}
-    if rows["comm_share"].notna().any():
-        half = (rows["comm_share_high"] - rows["comm_share_low"]) / 2
-        cells["exchange\n%"] = [_percent(*pair) for pair in zip(rows["comm_share"], half, strict=True)]
-    if rows["mfu"].notna().any():
-        cells["mfu\n%"] = [_percent(value) for value in rows["mfu"]]
-    return cells
-
-
-def _percent(share: float, half: float = math.nan) -> str:
-    """Write a share in percent, with half of its interval; unknown is empty."""
-    spread = "" if math.isnan(half) else f" ± {half * 100:.1f}"
-    return "" if math.isnan(share) else f"{share * 100:.1f}{spread}"
 
 
 def _print_scaling(frame: pd.DataFrame, *, varying: list[str], console: Console, show_all: bool) -> None:
@@ -245,7 +189,7 @@ def _steps_up(ladder: pd.DataFrame, per: str, varying: list[str]) -> list[dict[s
     ]
     return [
         {
-            "sync": _setting(row, varying),
+            "sync": setting(row, varying),
             f"{per}s": f"{base[size]} → {row[size]}",
             "micro_batch ×\naccumulation": shape if shape == shapes[0] else f"{shapes[0]} → {shape}",
             "samples\n/s": rate(row["samples_per_s"]),

@@ -33,6 +33,12 @@ class Options:
     rerun: str | None = None
     node_timeout_s: float = 300.0
     profile: bool = False
+    nsight: bool = False
+
+    @property
+    def profiler(self) -> str | None:
+        """What records steps after the window, if anything does: one process has room for one of them."""
+        return "nsight" if self.nsight else "torch" if self.profile else None
 
 
 def run(
@@ -78,7 +84,7 @@ def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> Summa
         _run(sweep, plan, keeper, options)
         if keeper.summary.storage_error is None:
             results.compact()
-    elif options.profile:
+    elif options.profiler:
         keeper.progress.say("nothing runs, so nothing is profiled; --rerun all measures again")
     return keeper.summary
 
@@ -103,10 +109,12 @@ def _run(sweep: Sweep, plan: Plan, keeper: Keeper, options: Options) -> None:
         if cluster.node_types and sweep.measure.repeats > 1:
             # The repeats of a world follow each other, so that its nodes are asked for once.
             groups.sort(key=lambda group: -group[0].point.workers)
-            keeper.flags = ("adjacent_launches",)
+            keeper.flags += ("adjacent_launches",)
+        if options.nsight:
+            keeper.flags += ("profiled",)
         settings = _settings(sweep, options, cluster, storage=storage)
         lane_settings = [replace(settings, nodes=tuple(n.node_id for n in nodes) if nodes else None) for nodes in lanes]
-        scheduler = Scheduler(sweep, groups, lane_settings, keeper, profiles=options.profile)
+        scheduler = Scheduler(sweep, groups, lane_settings, keeper, profiler=options.profiler)
         try:
             with keeper.progress:
                 drive(scheduler, heard)
@@ -179,6 +187,7 @@ def _settings(sweep: Sweep, options: Options, cluster: Cluster, *, storage: str)
         node_timeout_s=options.node_timeout_s,
         storage=storage,
         is_private=cluster.is_private,
+        nsight=options.nsight,
     )
 
 

@@ -76,7 +76,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         settings: Sequence[Settings],
         keeper: KeepsResults,
         *,
-        profiles: bool = False,
+        profiler: str | None = None,
     ) -> None:
         """Start the lanes.
 
@@ -85,11 +85,11 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             groups: trials that may share a launch, in the order of the plan.
             settings: of the session of each lane.
             keeper: called with each attempt that ended.
-            profiles: whether the first trial of each world is to be profiled.
+            profiler: what the first trial of each world is to be profiled by.
         """
         super().__init__()
         self._sweep, self._keeper, self._settings = sweep, keeper, settings
-        self._profiles, self._seen = profiles, set[Any]()
+        self._profiler, self._seen = profiler, set[Any]()
         self._waiting = deque(deque((trial, 1) for trial in group) for group in groups)
         self._lanes = [self._new_lane(index) for index in range(len(settings))]
         self._handed_out = 0
@@ -145,14 +145,10 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         order = order_of(self._sweep, point, repeat=trial.repeat, attempt=attempt, role=trial.role)
         if self._sweep.measure.race and trial.role == "trial":
             order = replace(order, rivals=self._keeper.rivals(point))
-        if (
-            self._profiles
-            and trial.role == "trial"
-            and not MODES[point.sync].needs_ray
-            and point.world not in self._seen
-        ):
+        is_profiled = self._profiler and trial.role == "trial" and not MODES[point.sync].needs_ray
+        if is_profiled and point.world not in self._seen:
             self._seen.add(point.world)
-            order = replace(order, profile=True)
+            order = replace(order, profile=self._profiler)
         return order
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
@@ -180,7 +176,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         status = self._keeper(ended.trial, ended.order, report, times)
         if ended.trial.role == "trial" and is_retried(status, attempt=ended.order.attempt):
             lane.group.append((ended.trial, ended.order.attempt + 1))
-        if status in ("no_nodes", "version_mismatch"):
+        if status in ("no_nodes", "version_mismatch", "infeasible"):
             # The others of this world would wait as long, for the same nodes.
             self._give_up(lane, report)
 

@@ -61,6 +61,7 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "oom_retry": "the allocator ran full, emptied its cache and tried again",
         "memory_left": "the trial left memory behind, so the next one got a new session",
         "canary_drift": "the canary differs by more than 2 % from the others of its world",
+        "profiled": "the workers ran under nsys, which slows them down",
         "adjacent_launches": "the repeats of a world followed each other",
     }
 )

@@ -16,7 +16,8 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from dtsweep.launch import NO_LOG, Launch, LaunchError
+from dtsweep.launch import Launch, LaunchError
+from dtsweep.nodes import NO_LOG
 from dtsweep.order import Order
 from dtsweep.point import Point
 from dtsweep.ranks import Settings

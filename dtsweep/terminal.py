@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -33,24 +32,27 @@ def print_table(cells: Mapping[str, Sequence[str]], *, console: Console, style: 
         console: where to.
         style: of all cells.
     """
-    console.print(_table(cells, console=console, style=style))
-
-
-def fits(cells: Mapping[str, Sequence[str]], *, console: Console) -> bool:
-    """Whether `print_table` breaks lines between words at most."""
-    unbounded = console.options.update(max_width=10_000)
-    return Measurement.get(console, unbounded, _table(cells, console=console)).minimum <= console.width
-
-
-def _table(cells: Mapping[str, Sequence[str]], *, console: Console, style: str = "") -> Table:
-    gap = 1 if console.width >= 100 else 0
+    gap = _gap(console)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap))
     for header in cells:
         words = header in _WORDS
         table.add_column(header, justify="left" if words else "right", no_wrap=not words, overflow="fold")
     for row in zip(*cells.values(), strict=True):
         table.add_row(*map(Text, row), style=style)
-    return table
+    console.print(table)
+
+
+def fits(cells: Mapping[str, Sequence[str]], *, console: Console) -> bool:
+    """Whether `print_table` breaks these columns between words at most."""
+    parts = {header: str.split if header in _WORDS else str.splitlines for header in cells}
+    widths = [
+        max(len(part) for text in (header, *column) for part in parts[header](text)) for header, column in cells.items()
+    ]
+    return sum(widths) + (len(widths) - 1) * (2 * _gap(console) + 1) <= console.width
+
+
+def _gap(console: Console) -> int:
+    return 1 if console.width >= 100 else 0
 
 
 def whole(column: pd.Series[Any]) -> list[str]:

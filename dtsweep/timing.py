@@ -20,7 +20,7 @@ from torch.distributed import distributed_c10d
 from dtsweep.measure.clock import Times, clock_for
 from dtsweep.measure.exchange import alone, turns
 from dtsweep.measure.memory import peak_bytes, retries
-from dtsweep.measure.profile import profiled
+from dtsweep.measure.profile import Profile, profiled
 from dtsweep.measure.stopping import Rule
 from dtsweep.measure.telemetry import Telemetry
 from dtsweep.measure.window import Peers, Window
@@ -135,9 +135,8 @@ def timed(
     outcome["flags"] += ["recompiled"] * had_compiled
     if MODES[job.point.sync].can_skip_exchange and job.point.workers > 1:
         outcome |= _exchange(loop, outcome["window_steps"], spent_s)
-    if order.profile:
-        steps = math.ceil(PROFILED_STEPS / job.point.period) * job.point.period
-        outcome["profile"] = profiled(lambda: _profiled_step(loop), steps=steps, device=job.device)
+    if order.profile and not job.servers:
+        outcome["profile"] = _profile(loop, order.profile)
     return {**outcome, "steps": loop.columns()}
 
 
@@ -204,9 +203,23 @@ def _exchange(loop: Loop, window_steps: int, window_s: float) -> dict[str, Any]:
     return {"exchange_isolated_s": alone(loop.mode.exchange_alone, job.device)}
 
 
-def _profiled_step(loop: Loop) -> None:
-    loop.step()
-    loop.clock.end_step()
+def _profile(loop: Loop, profiler: str) -> Profile | None:
+    """Record some more steps; nsys writes its own report."""
+    device, period = loop.job.device, loop.job.point.period
+    steps = math.ceil(PROFILED_STEPS / period) * period
+
+    def step() -> None:
+        loop.step()
+        loop.clock.end_step()
+
+    if profiler == "torch":
+        return profiled(step, steps=steps, device=device)
+    _barrier(device)
+    with torch.cuda.profiler.profile() if device.type == "cuda" else contextlib.nullcontext():
+        for _ in range(steps):
+            step()
+        _barrier(device)
+    return None
 
 
 def _flags(loop: Loop, window_s: float) -> list[str]:

@@ -115,13 +115,13 @@ def marked(outcomes: Sequence[dict[str, Any]], **fields: Any) -> Outcomes:
     return dict(settled(sweep, order_of(sweep, point), dict(enumerate(outcomes))))  # type: ignore[arg-type]  # dicts
 
 
-def row_of(outcomes: Sequence[dict[str, Any]], *, measure: Measure = Measure(), **fields: Any) -> dict[str, Any]:
+def row_of(outcomes: Sequence[dict[str, Any]], *, measure: Measure | None = None, **fields: Any) -> dict[str, Any]:
     """The row of `trials` of a point with these fields, 4 samples a pass where nothing is said."""
     sweep, point = _trial(len(outcomes), fields, measure)
     order = order_of(sweep, point)
     return trial_row(sweep, order, settled(sweep, order, dict(enumerate(outcomes))))
 
 
-def _trial(workers: int, fields: dict[str, Any], measure: Measure = Measure()) -> tuple[Sweep, Point]:
-    sweep = Sweep(workload=Tokens(), axes={"workers": [workers]}, measure=measure)
+def _trial(workers: int, fields: dict[str, Any], measure: Measure | None = None) -> tuple[Sweep, Point]:
+    sweep = Sweep(workload=Tokens(), axes={"workers": [workers]}, measure=measure or Measure())
     return sweep, Point(workers=workers, workload=Tokens(), **{"micro_batch": 4, **fields})

@@ -9,10 +9,11 @@ import re
 from dataclasses import MISSING, fields
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dtsweep import Measure, Point, Resources
-from dtsweep.measure.window import stop_reason
+from dtsweep.measure.stopping import Rule
 from dtsweep.point import CHOICES, FIELD_TYPES
 from dtsweep.schema import FINAL, RETRIED
 from dtsweep.sync import MODES, SEMANTICS, SyncMode
@@ -91,6 +92,8 @@ def test_what_is_kept_and_what_is_tried_again_is_what_the_code_says() -> None:
 def test_every_rule_that_ends_a_window_is_listed() -> None:
     rows = tables("measuring.md", first="`stop_reason`")
     named = {word for row in rows for word in re.findall(r"\w+", row["`stop_reason`"])}
-    limits = Measure(min_steps=1, min_seconds=0, max_steps=3, max_seconds=9)
-    ends = {stop_reason(limits, steps=steps, seconds=seconds) for steps, seconds in [(3, 0.0), (1, 9.0), (1, 0.0)]}
-    assert named == ends
+    fixed = Rule(Measure(half_width=None, min_steps=1, min_seconds=0, max_steps=3, max_seconds=9))
+    limits = {fixed.limit(steps=steps, seconds=seconds) for steps, seconds in [(3, 0.0), (1, 9.0), (1, 0.0)]}
+    sure, raced = Rule(Measure()), Rule(Measure(race=True), samples_per_step=1, rivals=[(0.5, 2.0)])
+    shown = {[rule.look(np.ones(30), seconds=30) for _ in range(2)][-1] for rule in (sure, raced)}
+    assert named == limits | shown == {"precise", "dominated", "enough", "max_steps", "max_seconds"}

@@ -25,6 +25,7 @@ ONE_TRIAL = "--set workers=1 --set micro_batch=4 --set accumulation=1 --set sync
 
 RUNS = [line for line in commands() if re.match(r"(ray job submit .* -- python -m )?dtsweep sweeps/", line)]
 READS = [line for line in commands() if line.startswith(("dtsweep plan ", "dtsweep report "))]
+DOCTOR = "dtsweep doctor"
 CONTROLS = [line for line in commands() if line.startswith("torchrun ")]
 PYTHON = blocks("python")
 SWEEPS = [block for block in PYTHON if "sweep = Sweep(" in block.text]
@@ -40,7 +41,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_command_is_run_or_named_as_not_run() -> None:
-    assert sorted([*RUNS, *READS, *CONTROLS, *NOT_RUN, "make sweep"]) == sorted(commands())
+    assert sorted([*RUNS, *READS, DOCTOR, *CONTROLS, *NOT_RUN, "make sweep"]) == sorted(commands())
 
 
 @pytest.mark.parametrize("line", READS)
@@ -57,6 +58,15 @@ def test_the_runs_of_the_readme_end_with_a_frontier(study: Path, dtsweep_command
         done = dtsweep_command(*shlex.split(f"{arguments} {ONE_TRIAL}"), folder=study)
         assert done.returncode == 0, done.stderr
         assert "Frontier" in done.stdout
+
+
+@pytest.mark.ray
+def test_the_doctor_looks_at_this_machine(study: Path, dtsweep_command: Command) -> None:
+    done = dtsweep_command(*DOCTOR.split()[1:], "--address", "local", folder=study)
+    # A busy machine has problems; that it has a word for each is what counts.
+    assert done.returncode in (0, 1), done.stderr
+    assert "Matrix products" in done.stdout
+    assert ("No problems found." in done.stdout) == (done.returncode == 0)
 
 
 @pytest.mark.parametrize("line", CONTROLS)

@@ -2,188 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from dtsweep import Sweep
 from dtsweep.order import order_of
 from dtsweep.point import Point
-from dtsweep.record import machine_columns, rank_rows, step_columns, trial_row, worst
+from dtsweep.record import TELEMETRY_COLUMNS, machine_columns, rank_rows, settled, step_columns, trial_row, worst
 from dtsweep.schema import RANKS, STEPS, TRIALS
+from dtsweep.store import Results
+from dtsweep.sweep import Sweep
+from tests.outcomes import PASS, SKIPPED, Tokens, facts, marked, outcome, row_of
 
-WARMUP = 2
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """A workload by its fields alone: nothing here trains."""
-
-    width: int = 8
-    words: tuple[str, ...] = ("a", "b")
-
-    tokens_per_sample = 10
-
-    def build(self) -> Any:
-        raise AssertionError
-
-    def batch(self, samples: range, device: Any) -> Any:
-        raise AssertionError
-
-    def loss(self, model: Any, batch: Any) -> Any:
-        raise AssertionError
-
-
-def facts(**other: Any) -> dict[str, Any]:
-    machine = {"torch_version": "2.13.0", "cpu": "EPYC", "system": "Linux 6.1"}
-    return {
-        "node": "one",
-        "pid": 7,
-        "device": "EPYC",
-        "device_uuid": None,
-        "threads": 1,
-        "niceness": 0,
-        "machine": machine,
-        **other,
-    }
-
-
-def outcome(step_s: list[float], *, window_s: float | None = None, **other: Any) -> dict[str, Any]:
-    """What a rank sends that took these times in its window, and a second for each of two steps before it."""
-    seconds = np.array([1.0] * WARMUP + step_s)
-    count = len(seconds)
-    steps = {
-        "step_s": seconds,
-        "start_s": np.cumsum(seconds) - seconds - WARMUP,
-        "forward_s": seconds / 2,
-        "step": np.arange(count),
-        "warmup": np.arange(count) < WARMUP,
-        "loss": np.linspace(2.0, 1.0, count),
-    }
-    return {
-        "status": "ok",
-        "reason": None,
-        "stop_reason": "enough",
-        "warmup_steps": WARMUP,
-        "window_s": sum(step_s) if window_s is None else window_s,
-        "memory_peak_bytes": 100,
-        "memory_left_bytes": 1,
-        "device_bytes": 1000,
-        "facts": facts(),
-        "steps": steps,
-        **other,
-    }
-
-
-def row_of(outcomes: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
-    sweep = Sweep(workload=Tokens(), axes={"workers": [len(outcomes)]})
-    point = Point(workers=len(outcomes), workload=Tokens(), **{"micro_batch": 4, **fields})
-    return trial_row(sweep, order_of(sweep, point), dict(enumerate(outcomes)))
-
-
-def test_throughput_counts_every_worker_and_waits_for_the_slowest() -> None:
-    # Two workers of 4 samples, 2 passes: 16 samples a step. The slower rank is done after 5 s.
-    row = row_of([outcome([1, 1, 2], window_s=4), outcome([2, 1, 1], window_s=5)], accumulation=2)
-    assert row["samples_per_s"] == 16 * 3 / 5
-    assert row["tokens_per_s"] == 10 * row["samples_per_s"]
-    assert row["window_s"] == 5
-    assert row["measured_steps"] == 3
-    # Per step the slower of the two: 2, 1, 2.
-    assert row["step_mean_s"] == pytest.approx(5 / 3)
-    assert row["step_p50_s"] == 2
-    assert row["forward_s"] == pytest.approx(4 / 3 / 2)
-
-
-@settings(deadline=None)
-@given(workers=st.integers(1, 4), repetitions=st.integers(1, 30), sync=st.sampled_from(["ddp", "parameter_server"]))
-def test_throughput_does_not_depend_on_how_many_steps_were_timed(workers: int, repetitions: int, sync: str) -> None:
-    pattern = [0.25, 0.5, 0.25, 1.0]
-    few = row_of([outcome(pattern)] * workers, sync=sync)
-    many = row_of([outcome(pattern * repetitions)] * workers, sync=sync)
-    assert many["samples_per_s"] == pytest.approx(few["samples_per_s"])
-    assert few["samples_per_s"] == pytest.approx(workers * 4 * 2)
-
-
-def test_an_asynchronous_rate_counts_what_all_finished_while_all_were_at_work() -> None:
-    # The fast one stops after 2 s with 8 steps; the slow one has then done 2 of its 4, whatever it did later.
-    fast, slow = outcome([0.25] * 8), outcome([1.0] * 4)
-    row = row_of([fast, slow], sync="parameter_server")
-    assert row["samples_per_s"] == 4 * (8 + 2) / 2
-    assert row["global_batch"] is None
-    assert row["samples_per_update"] == 4
-    assert row["semantics"] == "stale"
-    # A step is one worker's push: all twelve count.
-    assert row["step_mean_s"] == 6 / 12
-    assert row["measured_steps"] == 4
-    assert row["rank_skew"] == 3
-
-
-def test_a_step_under_way_when_the_first_worker_stops_counts_by_its_share() -> None:
-    row = row_of([outcome([0.5] * 3), outcome([1.0] * 3)], sync="parameter_server")
-    assert row["samples_per_s"] == pytest.approx(4 * (3 + 1.5) / 1.5)
-
-
-def test_an_update_of_a_bulk_synchronous_server_is_the_whole_batch() -> None:
-    row = row_of([outcome([1.0] * 3)] * 2, sync="parameter_server", staleness=0)
-    assert (row["semantics"], row["global_batch"], row["samples_per_update"]) == ("exact", 8, 8)
-    assert row["samples_per_s"] == 8
-
-
-@pytest.mark.parametrize("sync", ["ddp", "parameter_server"])
-def test_the_interval_of_the_rate_covers_it_as_often_as_it_says(sync: str) -> None:
-    random = np.random.default_rng(0)
-    # Of workers apart the fourth is four times as slow; in step all wait for the same step.
-    means = np.array([1.0, 1.0, 1.0, 4.0]) if sync == "parameter_server" else np.ones(4)
-    truth = 4 * np.sum(1 / means)
-    hits = []
-    for _ in range(300):
-        common = random.gamma(100, 1 / 100, size=80)
-        times = [m * (random.gamma(100, 1 / 100, size=80) if sync == "parameter_server" else common) for m in means]
-        row = row_of([outcome(list(series)) for series in times], sync=sync)
-        hits.append(row["samples_per_s_low"] <= truth <= row["samples_per_s_high"])
-    assert 0.90 <= np.mean(hits) <= 0.995
-
-
-def test_what_is_unknown_is_null_and_not_zero() -> None:
-    row = row_of([outcome([1.0, 1.0])] * 2)
-    intervals = ["samples_per_s_low", "samples_per_s_high", "step_p50_s_low", "step_p50_s_high", "step_p99_s"]
-    phases = ["data_s", "backward_s", "sync_s", "optimizer_s"]
-    for name in [*intervals, *phases, "bytes_sent_per_step"]:
-        assert row[name] is None, name
-    assert "staleness_mean" not in row
-    assert row["reason"] is None
-    ranks = rank_rows({0: outcome([1.0, 1.0])})
-    assert ranks[0]["bytes_sent"] is None
-
-
-def test_a_phase_counts_where_every_rank_measured_it() -> None:
-    with_sync, without = outcome([1.0, 1.0]), outcome([1.0, 1.0])
-    with_sync["steps"]["sync_s"] = np.full(4, 0.25)
-    assert row_of([with_sync, with_sync])["sync_s"] == 0.25
-    assert row_of([with_sync, without])["sync_s"] is None
-
-
-def test_a_99th_percentile_is_given_from_100_steps_on() -> None:
-    assert row_of([outcome([0.5] * 99)])["step_p99_s"] is None
-    assert row_of([outcome([0.5] * 100)])["step_p99_s"] == 0.5
-
-
-def test_bytes_and_staleness_are_means_and_extremes_over_the_ranks() -> None:
-    row = row_of(
-        [
-            outcome([1.0, 1.0], bytes_sent=200, staleness=[0, 2]),
-            outcome([1.0] * 4, bytes_sent=1200, staleness=[1, 1, 3, 5]),
-        ],
-        sync="parameter_server",
-    )
-    # 100 bytes a step of one, 300 of the other.
-    assert row["bytes_sent_per_step"] == 200
-    assert (row["staleness_mean"], row["staleness_max"]) == (2.0, 5)
+SWEEP = Sweep(workload=Tokens(), axes={"workers": [1]})
 
 
 @pytest.mark.parametrize("status", ["nan", "timeout", "user_error"])
@@ -237,23 +72,102 @@ def test_hosts_are_counted_by_node_and_devices_named_once() -> None:
     assert machine_columns({0: {"status": "hang"}}) == {}
 
 
+def test_the_row_says_what_the_order_was() -> None:
+    point = Point(workload=Tokens())
+    order = order_of(SWEEP, point, repeat=2, attempt=3, role="canary")
+    row = trial_row(SWEEP, order, settled(SWEEP, order, {0: outcome([1.0] * 9)}))
+    assert (row["attempt_id"], row["trial_id"]) == (order.attempt_id, order.trial_id)
+    assert (row["repeat"], row["attempt"], row["role"], row["status"]) == (2, 3, "canary", "ok")
+    assert row["torch_version"] == "2.13.0"
+
+
 def test_steps_of_all_ranks_follow_each_other_and_a_phase_of_some_is_unknown_for_the_others() -> None:
-    marked = outcome([1.0])
-    marked["steps"]["sync_s"] = np.full(3, 0.25)
-    columns = step_columns({1: outcome([1.0, 2.0]), 0: marked, 2: {"status": "collateral"}})
+    outcomes = marked([outcome([1.0], phases={**PASS, "sync_s": 0.25}), outcome([1.0, 2.0])], sync="parameter_server")
+    columns = step_columns({1: outcomes[1], 0: outcomes[0], 2: {"status": "collateral"}})
     assert columns is not None
     assert list(columns["rank"]) == [0] * 3 + [1] * 4
     assert list(columns["step"]) == [0, 1, 2, 0, 1, 2, 3]
     assert list(columns["sync_s"][:3]) == [0.25] * 3
-    assert np.isnan(columns["sync_s"][3:]).all()
+    assert columns["sync_s"].mask.tolist() == [False] * 3 + [True] * 4
     assert step_columns({0: {"status": "user_error"}}) is None
 
 
+def test_a_loss_that_is_no_number_is_stored_as_such_and_what_was_not_measured_as_null(tmp_path: Path) -> None:
+    sent = outcome([1.0, 1.0], turns=[(True, [1.0]), (False, [0.5])])
+    sent["steps"]["loss"][3] = math.nan
+    sent["steps"]["sync_s"] = np.array([0.0, 0.0, 0.25, 0.25, 0.25, math.nan])
+    columns = step_columns(marked([sent]))
+    row = {"attempt_id": "a", "trial_id": "t", "status": "nan"}
+    Results(tmp_path).commit(row, ranks=rank_rows(marked([sent])), steps=columns)
+    stored = Results(tmp_path).table("steps").to_pydict()
+    assert stored["part"] == ["warmup", "warmup", "window", "window", "exchange", "no_exchange"]
+    assert stored["warmup"] == [True, True, False, False, False, False]
+    assert stored["block"] == [None, None, None, None, 0, 1]
+    # In the window a loss is always measured; afterwards the model is lost, and so is what its loss would say.
+    assert [loss is None for loss in stored["loss"]] == [False] * 4 + [True] * 2
+    assert math.isnan(stored["loss"][3])
+    assert stored["sync_s"] == [0.0, 0.0, 0.25, 0.25, 0.25, None]
+    assert stored["optimizer_s"] == [None] * 6
+
+
+def test_the_warm_up_that_was_found_is_stored_with_the_steps(tmp_path: Path) -> None:
+    outcomes = marked([outcome([3.0] * 10 + [1.0] * 40)])
+    Results(tmp_path).commit(
+        {"attempt_id": "a", "trial_id": "t", "status": "ok"}, steps=step_columns(outcomes), ranks=rank_rows(outcomes)
+    )
+    stored = Results(tmp_path).table("steps").to_pydict()
+    assert stored["warmup"] == [True] * (SKIPPED + 10) + [False] * 40
+    assert stored["start_s"][:4] == [-2, -1, 0, 3]
+    (rank,) = Results(tmp_path).table("ranks").to_pylist()
+    # The whole window took 70 s; its 40 measured steps a second each.
+    assert (rank["window_s"], rank["steps"], rank["step_mean_s"]) == (70, 40, 1)
+
+
+def test_a_rank_that_failed_has_its_steps_marked_beside_those_that_never_measured() -> None:
+    order = order_of(SWEEP, Point(workers=3, workload=Tokens()))
+    outcomes = settled(
+        SWEEP, order, {0: outcome([1.0] * 3), 1: {"facts": facts()}, 2: outcome([1.0] * 4, status="nan")}
+    )
+    assert [int(outcomes[rank]["steps"]["warmup"].sum()) for rank in (0, 2)] == [SKIPPED, SKIPPED]
+    assert "steps" not in outcomes[1]
+
+
+def test_a_rank_has_its_own_phases_work_and_telemetry() -> None:
+    own = {name: number for number, name in enumerate(TELEMETRY_COLUMNS)}
+    turns = [(True, [1.0]), (False, [0.5]), (False, [0.7]), (True, [1.0])]
+    ranks = rank_rows(marked([outcome([1.0, 1.0], turns=turns, bytes_sent=8, **own), outcome([1.0, 1.0])]))
+    assert {name: ranks[0][name] for name in own} == own
+    assert (ranks[0]["data_s"], ranks[0]["forward_s"], ranks[0]["backward_s"]) == (0, 0.5, 0.25)
+    assert ranks[0]["work_s"] == pytest.approx(0.6)
+    assert ranks[0]["bytes_sent"] == 8
+    # Nothing tells how long the other would work alone.
+    assert [ranks[1][name] for name in ("work_s", "bytes_sent", *TELEMETRY_COLUMNS)] == [None] * (2 + len(own))
+    assert "sync_s" not in ranks[1]
+    assert [rank["machine"] for rank in ranks] == [
+        '{"cpu": "EPYC", "system": "Linux 6.1", "torch_version": "2.13.0"}'
+    ] * 2
+
+
+def test_a_rank_without_others_works_all_the_time() -> None:
+    (rank,) = rank_rows(marked([outcome([1.0, 2.0])]))
+    assert rank["work_s"] == 1.5
+
+
 def test_every_name_is_a_declared_column() -> None:
-    outcomes = {0: outcome([1.0] * 3, bytes_sent=1, staleness=[0, 0, 0])}
+    sent = outcome(
+        [1.0] * 9,
+        turns=[(True, [1.0]), (False, [0.5])] * 4,
+        phases={**PASS, "sync_s": 0.1, "optimizer_s": 0.1},
+        bytes_sent=1,
+        staleness=[0] * 9,
+        exchange_isolated_s=0.1,
+        **dict.fromkeys(TELEMETRY_COLUMNS, 1),
+    )
     trials, ranks, steps = ({column.name for column in table} for table in (TRIALS, RANKS, STEPS))
-    row = row_of([outcomes[0]], sync="parameter_server")
-    assert {name for name in row if not name.startswith("workload_")} <= trials
-    assert row["workload_width"] == 8
+    for sync in ("ddp", "local_sgd", "parameter_server"):
+        row = row_of([sent, sent], sync=sync, **({"sync_period": 3} if sync == "local_sgd" else {}))
+        assert row["workload_width"] == 8
+        assert {name for name in row if not name.startswith("workload_")} <= trials
+    outcomes = marked([sent, sent])
     assert set(rank_rows(outcomes)[0]) <= ranks
     assert set(step_columns(outcomes) or {}) <= steps

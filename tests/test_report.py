@@ -228,11 +228,11 @@ def test_the_highest_throughput_is_compared_with_the_runner_up() -> None:
 
     low = launches("low", 0.05, 10, 10.1)
     near = printed(trials(*low, *launches("a", 0.1, 100, 110), *launches("b", 0.2, 104, 112)))
-    assert "Highest throughput against the runner-up: ratio 1.029 (0.781–1.355), not distinguishable." in near
+    assert "Highest throughput: 1.029 times the runner-up's (0.781–1.355), not distinguishable." in near
     far = printed(trials(*low, *launches("a", 0.1, 100, 101), *launches("b", 0.2, 201, 202)))
-    assert re.search(r"runner-up: ratio 2\.005 \(.*\), faster\.", far)
+    assert re.search(r"2\.005 times the runner-up's \(.*\), faster\.", far)
     once = printed(trials(*launches("a", 0.1, 100), *launches("b", 0.2, 200)))
-    assert "ratio 2.000, one launch each: not distinguishable from launch noise." in once
+    assert "2.000 times the runner-up's, by one launch each: whether launches differ by as much, repeats tell." in once
     assert "runner-up" not in printed(trials(*low))
 
 

@@ -35,6 +35,7 @@ LONGEST = timedelta(seconds=120)
 """A mode whose ranks wait for each other in vain fails instead of hanging."""
 CASES = ("plain", "accumulation", "between", "no_exchange")
 WITHOUT_RAY = [name for name, mode in MODES.items() if not mode.needs_ray]
+SKIPPING = [name for name in WITHOUT_RAY if MODES[name].can_skip_exchange]
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,13 @@ def train(mode: str, case: str, *, workers: int, rank: int) -> dict[str, Any]:
     clock.stop()
     exchanges = collectives() - before
     counted = dict(sync.counters())
+    trained, before = weights(model), collectives()
+    shared_by = [sync.exchange_alone() for _ in range(2)] if MODES[mode].can_skip_exchange else []
+    alone = {"shared_by": shared_by, "exchanges": collectives() - before, "weights": weights(model)}
     sync.close()
     return {
-        "weights": weights(model),
+        "weights": trained,
+        "alone": alone,
         "losses": [float(loss) for loss in losses],
         "loss_shapes": {(tuple(loss.shape), loss.requires_grad) for loss in losses},
         "times": clock.times(),
@@ -239,11 +244,33 @@ def test_local_sgd_is_the_mean_of_replicas_trained_alone(trained_by: TrainedBy, 
 
 
 @pytest.mark.parametrize("workers", WORLDS)
-@pytest.mark.parametrize("mode", [name for name in WITHOUT_RAY if MODES[name].can_skip_exchange])
+@pytest.mark.parametrize("mode", SKIPPING)
 def test_without_the_exchange_every_worker_trains_alone(trained_by: TrainedBy, mode: str, workers: int) -> None:
     expected = replicas(point_of(mode, workers=workers), STEPS, period=None)
     for rank, alone in zip(trained_by(workers), expected, strict=True):
         assert same(rank[mode, "no_exchange"]["weights"], alone)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "accumulation"])
+@pytest.mark.parametrize("mode", SKIPPING)
+def test_an_exchange_by_itself_is_one_that_a_step_or_a_period_has(trained_by: TrainedBy, mode: str, case: str) -> None:
+    point = point_of(mode, workers=2)
+    for results in trained_by(2):
+        alone = results[mode, case]["alone"]
+        assert alone["shared_by"] == [point.period] * 2
+        # As many collectives as two exchanges of the training have.
+        each = results[mode, "plain"]["exchanges"] / (STEPS / point.period)
+        assert alone["exchanges"] == 2 * each
+
+
+def test_an_exchange_by_itself_leaves_ddp_as_it_was_and_averages_what_local_sgd_has(trained_by: TrainedBy) -> None:
+    ranks = trained_by(2)
+    for rank in ranks:
+        assert same(rank["ddp", "plain"]["alone"]["weights"], rank["ddp", "plain"]["weights"])
+    mean = np.mean([rank["local_sgd", "between"]["weights"] for rank in ranks], axis=0)
+    assert not same(ranks[0]["local_sgd", "between"]["weights"], mean)
+    for rank in ranks:
+        assert same(rank["local_sgd", "between"]["alone"]["weights"], mean)
 
 
 @pytest.mark.parametrize("mode", WITHOUT_RAY)
@@ -298,6 +325,8 @@ def test_a_mode_that_can_not_skip_its_exchange_refuses_to(mode: str) -> None:
     job = job_of(point_of(mode, workers=1), 0)
     with pytest.raises(NotImplementedError, match="exchange"):
         MODES[mode].load()(job).step(next(batches_of_steps(job)), CpuClock(), exchange=False)
+    with pytest.raises(NotImplementedError, match="exchange"):
+        MODES[mode].load()(job).exchange_alone()
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import json
 import os
+import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +19,21 @@ import pytest
 import torch
 from torch import Tensor, distributed, nn
 
-from dtsweep import Measure, Sweep
+from dtsweep import Measure, Resources, Sweep
 from dtsweep.control import main
+from dtsweep.measure.flops import Flops
+from dtsweep.measure.telemetry import Telemetry
 from dtsweep.order import order_of
 from dtsweep.point import Point
 from dtsweep.schema import TRIALS
 from dtsweep.worker import Outcome, Team, attempt, status_of
 
 CPU = torch.device("cpu")
-SHORT = Measure(warmup_steps=2, min_steps=4, min_seconds=0, max_steps=8)
+SHORT = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=8)
 ROOT = Path(__file__).parents[1]
+
+SEEN: dict[str, list[Any]] = {"batches": [], "weights": [], "types": []}
+"""What the last trial's workload was asked for; after its steps come those that count FLOPs, once per workload."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,22 +54,21 @@ class Line:
 
     fault: str = ""
     sound_steps: int = 0
-    seen: dict[str, list[Any]] = field(default_factory=lambda: {"batches": [], "weights": [], "types": []})
 
     def build(self) -> nn.Module:
         model = nn.Linear(4, 4)
-        self.seen["weights"].append(model.weight.detach().clone())
+        SEEN["weights"].append(model.weight.detach().clone())
         return model
 
     def batch(self, samples: range, device: torch.device) -> Tensor:
-        self.seen["batches"].append(samples)
+        SEEN["batches"].append(samples)
         return torch.ones(len(samples), 4, device=device)
 
     def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
         answer: Tensor = model(batch)
-        self.seen["types"].append(answer.dtype)
+        SEEN["types"].append(answer.dtype)
         # One batch more than steps: the first is drawn once before training.
-        if len(self.seen["batches"]) > self.sound_steps + 1:
+        if len(SEEN["batches"]) > self.sound_steps + 1:
             self._fail()
             if self.fault == "nan":
                 return answer.mean() * float("nan")
@@ -83,10 +89,20 @@ class Line:
             raise KeyboardInterrupt
 
 
+TELEMETRY = Telemetry(CPU)
+
+
 def tried(workload: Line, measure: Measure = SHORT, **fields: Any) -> Outcome:
     sweep = Sweep(workload=workload, axes={"workers": [1]}, measure=measure)
-    order = order_of(sweep, Point(micro_batch=3, workload=workload, **fields))
-    return attempt(Team(rank=0, device=CPU, workload=workload), order)
+    return tried_in(sweep, Point(**{"micro_batch": 3, "workload": workload, **fields}))
+
+
+def tried_in(sweep: Sweep, point: Point, **more: Any) -> Outcome:
+    for seen in SEEN.values():
+        seen.clear()
+    team = Team(rank=0, device=CPU, workload=point.workload, telemetry=TELEMETRY, device_name="Some CPU")
+    on_warm = more.pop("on_warm", lambda _: None)
+    return attempt(team, order_of(sweep, point, **more), on_warm=on_warm)
 
 
 @pytest.mark.parametrize(
@@ -125,6 +141,19 @@ def test_the_trial_after_a_failed_one_is_measured() -> None:
     assert tried(Line())["status"] == "ok"
 
 
+def test_a_failed_window_leaves_no_thread_that_reads_on() -> None:
+    tried(Line(fault="raise", sound_steps=4))
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("dtsweep")] == []
+
+
+def test_what_a_rank_sends_is_read_without_torch() -> None:
+    # The driver, which never needs it, would stand still for seconds while it imports it.
+    code = "import pickle, sys; pickle.load(sys.stdin.buffer); print({'torch', 'scipy'} & set(sys.modules))"
+    outcome = pickle.dumps(tried(Line()))
+    done = subprocess.run([sys.executable, "-c", code], input=outcome, capture_output=True, check=True, cwd=ROOT)
+    assert done.stdout == b"set()\n"
+
+
 def test_an_interrupt_is_no_result() -> None:
     with pytest.raises(KeyboardInterrupt):
         tried(Line(fault="interrupt"))
@@ -151,52 +180,93 @@ def test_a_window_has_what_was_ordered_and_its_steps_make_it_up() -> None:
     warm: list[float] = []
     workload = Line()
     sweep = Sweep(workload=workload, axes={"workers": [1]}, measure=SHORT)
-    order = order_of(sweep, Point(micro_batch=3, accumulation=2, workload=workload))
-    outcome = attempt(Team(rank=0, device=CPU, workload=workload), order, on_warm=warm.append)
+    outcome = tried_in(sweep, Point(micro_batch=3, accumulation=2, workload=workload), on_warm=warm.append)
     assert (outcome["status"], outcome["reason"], outcome["stop_reason"]) == ("ok", None, "enough")
     steps = outcome["steps"]
     assert list(steps["step"]) == [0, 1, 2, 3, 4, 5]
-    assert list(steps["warmup"]) == [True, True, False, False, False, False]
-    assert outcome["warmup_steps"] == 2
+    assert list(steps["part"]) == ["warmup"] * 2 + ["window"] * 4
+    assert list(steps["block"]) == [-1] * 6
+    assert (outcome["hard_skip"], outcome["window_steps"]) == (2, 4)
     assert warm == [steps["step_s"][:2].max()]
-    timed = ~steps["warmup"]
     phases = sum(steps[f"{name}_s"] for name in ("data", "forward", "backward", "optimizer"))
     assert np.allclose(phases, steps["step_s"], rtol=0, atol=1e-9)
     assert (steps["start_s"][:2] < 0).all()
     assert steps["start_s"][2] == 0
-    assert 0 <= outcome["window_s"] - steps["step_s"][timed].sum() < 0.5 * outcome["window_s"]
+    assert 0 <= outcome["window_s"] - steps["step_s"][2:].sum() < 0.5 * outcome["window_s"]
     # The first batch is drawn once more, before training; then every sample has its turn.
-    assert workload.seen["batches"] == [range(0, 3), *(range(first, first + 3) for first in range(0, 36, 3))]
+    assert SEEN["batches"][:13] == [range(0, 3), *(range(first, first + 3) for first in range(0, 36, 3))]
     assert np.isfinite(steps["loss"]).all()
     assert outcome["memory_peak_bytes"] > 0
 
 
+def test_a_rank_says_what_its_host_did_in_the_window() -> None:
+    outcome = tried(Line(), replace(SHORT, min_seconds=0.2, max_steps=100_000))
+    assert outcome["process_cpus"] > 0
+    assert 0 <= outcome["host_cpu_share"] <= 1
+    assert outcome["host_memory_used_bytes"] > 0
+    assert "energy_j" not in outcome
+
+
 @pytest.mark.parametrize(("max_steps", "timed"), [(100, 8), (5, 4)])
 def test_warm_up_and_window_are_whole_sync_periods(max_steps: int, timed: int) -> None:
-    measure = Measure(warmup_steps=3, min_steps=6, min_seconds=0, max_steps=max_steps)
+    measure = Measure(half_width=None, warmup_steps=3, min_steps=6, min_seconds=0, max_steps=max_steps)
     outcome = tried(Line(), measure, sync="local_sgd", sync_period=4)
-    assert outcome["warmup_steps"] == 4
-    assert (~outcome["steps"]["warmup"]).sum() == timed
+    assert (outcome["hard_skip"], outcome["window_steps"]) == (4, timed)
+    assert list(outcome["steps"]["part"]) == ["warmup"] * 4 + ["window"] * timed
     assert (outcome["steps"]["sync_s"] > 0).tolist() == [False, False, False, True] * (1 + timed // 4)
 
 
 def test_no_warm_up_is_possible() -> None:
     outcome = tried(Line(), replace(SHORT, warmup_steps=0))
     assert outcome["status"] == "ok"
-    assert not outcome["steps"]["warmup"].any()
+    assert set(outcome["steps"]["part"]) == {"window"}
+
+
+def test_one_worker_has_no_steps_without_an_exchange() -> None:
+    for sync in ("ddp", "local_sgd"):
+        outcome = tried(Line(), replace(SHORT, min_steps=64, max_steps=64), sync=sync)
+        assert set(outcome["steps"]["part"]) == {"warmup", "window"}
+        assert "exchange_isolated_s" not in outcome
+
+
+# What the device could do
+
+
+def test_rank_0_counts_the_flops_of_a_sample() -> None:
+    # 16 weights: 2 FLOPs each for forward, and as much for each of two gradients; the input needs none.
+    assert tried(Line())["flops"] == Flops(64, 64)
+
+
+def test_the_peak_of_a_cpu_is_a_matrix_product_measured_by_the_rank_unless_the_sweep_gives_one() -> None:
+    outcome = tried(Line())
+    assert outcome["peak_source"] == "measured"
+    assert outcome["peak_flops_per_s"] == outcome["matmul_flops_per_s"] > 1e8
+    given = Sweep(
+        workload=Line(),
+        axes={"workers": [1]},
+        measure=SHORT,
+        resources=Resources(peak_flops_per_s={"fp32": 1e12, "bf16": 2e12}),
+    )
+    outcome = tried_in(given, Point(workload=Line(), precision="bf16"))
+    assert (outcome["peak_source"], outcome["peak_flops_per_s"]) == ("given", 2e12)
+
+
+def test_a_cpu_is_no_gpu_of_a_similar_name() -> None:
+    sweep = Sweep(workload=Line(), axes={"workers": [1]}, measure=SHORT)
+    team = Team(rank=0, device=CPU, workload=Line(), telemetry=TELEMETRY, device_name="AMD A10-7850K APU")
+    assert attempt(team, order_of(sweep, Point(workload=Line())))["peak_source"] == "measured"
 
 
 def test_the_collector_is_off_in_the_window_alone_unless_it_is_wanted() -> None:
     @dataclass(frozen=True)
     class Watch(Line):
         def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
-            self.seen["types"].append(gc.isenabled())
+            SEEN["types"].append(gc.isenabled())
             return super().loss(model, batch)
 
     for wanted in (False, True):
-        workload = Watch()
-        tried(workload, replace(SHORT, gc=wanted))
-        assert workload.seen["types"][::2] == [True] * 2 + [wanted] * 4
+        tried(Watch(), replace(SHORT, gc=wanted))
+        assert SEEN["types"][:12:2] == [True] * 2 + [wanted] * 4
         assert gc.isenabled()
 
 
@@ -221,9 +291,8 @@ def test_weights_come_from_seed_and_repeat_whatever_the_mode_and_what_ran_before
         workload = Line()
         torch.rand(7)
         sweep = Sweep(workload=workload, axes={"workers": [1]}, measure=SHORT, seed=seed)
-        order = order_of(sweep, Point(workload=workload, **fields), repeat=repeat)
-        attempt(Team(rank=0, device=CPU, workload=workload), order)
-        weights: Tensor = workload.seen["weights"][0]
+        tried_in(sweep, Point(workload=workload, **fields), repeat=repeat)
+        weights: Tensor = SEEN["weights"][0]
         return weights
 
     base = first_weights(seed=0, repeat=1)
@@ -233,11 +302,10 @@ def test_weights_come_from_seed_and_repeat_whatever_the_mode_and_what_ran_before
 
 
 def test_bf16_is_autocast_and_the_next_trial_is_fp32_again() -> None:
-    half, full = Line(), Line()
-    assert tried(half, precision="bf16")["status"] == "ok"
-    assert tried(full)["status"] == "ok"
-    assert set(half.seen["types"]) == {torch.bfloat16}
-    assert set(full.seen["types"]) == {torch.float32}
+    assert tried(Line(), precision="bf16")["status"] == "ok"
+    assert set(SEEN["types"]) == {torch.bfloat16}
+    assert tried(Line())["status"] == "ok"
+    assert set(SEEN["types"]) == {torch.float32}
 
 
 def test_tf32_without_a_gpu_is_refused_with_the_reason() -> None:
@@ -293,7 +361,7 @@ class Line:
 sweep = Sweep(
     workload=Line(),
     axes={"workers": [1, 2], "sync": ["ddp", "local_sgd", "parameter_server"], "workload.fails_on": [-1]},
-    measure=Measure(min_steps=10, min_seconds=0.1),
+    measure=Measure(half_width=None, min_steps=40, min_seconds=0.1),
 )
 '''
 
@@ -327,6 +395,11 @@ def test_a_point_under_torchrun_prints_the_row_of_a_trial(sweep_file: Path) -> N
     assert {name for name in row if name not in columns} == {"workload_width", "workload_kind", "workload_fails_on"}
     assert (row["status"], row["reason"], row["workers"], row["sync_period"]) == ("ok", None, 2, 8)
     assert row["measured_steps"] % 8 == 0
+    assert row["comm_method"] in ("difference", "wait")
+    assert row["pass_s"] > 0
+    assert row["exchange_isolated_s"] > 0
+    assert row["straggler"].startswith("rank ")
+    assert row["mfu"] > 0
     assert row["samples_per_s"] > 0
     assert row["backend"] == "gloo"
 

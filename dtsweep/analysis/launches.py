@@ -50,7 +50,8 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
     trials = without_canaries(frame[frame["status"] == "ok"])
     names = ["samples_per_s", "step_mean_s", "step_p50_s", "comm_share"]
     bounds = [f"{name}_{end}" for name in names for end in ("low", "high")]
-    trials = trials.astype(dict.fromkeys([*names, *bounds, "tokens_per_s", "mfu"], "float64"))
+    # astype leaves every column in memory of its own, which pandas warns of; a copy is in one piece.
+    trials = trials.astype(dict.fromkeys([*names, *bounds, "tokens_per_s", "mfu"], "float64")).copy()
     local = trials["semantics"] == "local"
     # The window has a fixed number of samples and steps, so the rate's relative interval is the mean step's;
     # results before there was `step_mean_s_low` have only that.

@@ -52,13 +52,13 @@ def mean_half_width(series: Series) -> float | None:
     if len(series) < 3:
         return None
     count = effective_count(series)
-    widths = [_t(count - 1) * float(series.std(ddof=1)) / math.sqrt(count)]
+    widths = [students_t(count - 1) * float(series.std(ddof=1)) / math.sqrt(count)]
     if len(series) >= 8 * BATCH_STEPS:
-        widths.append(_t(7) * _deviation_of_means(series, 8) / math.sqrt(8))
+        widths.append(students_t(7) * _deviation_of_means(series, 8) / math.sqrt(8))
     if len(series) >= 16 * BATCH_STEPS:
         rho = autocorrelation(_batches(series, 16).mean(axis=1))
         alike = min(3.0, (1 + rho) / (1 - rho))
-        widths.append(_t(15) * _deviation_of_means(series, 16) / 4 * math.sqrt(alike))
+        widths.append(students_t(15) * _deviation_of_means(series, 16) / 4 * math.sqrt(alike))
     return max(widths)
 
 
@@ -79,26 +79,27 @@ def over_periods(series: Series, period: int) -> Series:
     return means
 
 
-def quantile_interval(series: Series, p: float) -> tuple[float, float] | None:
+def quantile_interval(series: Series, p: float, *, count: float | None = None) -> tuple[float, float] | None:
     """95 % interval of a quantile by order statistics; None where the steps are too few for it.
 
     Args:
         series: (steps,) seconds.
         p: the quantile, 0 to 1.
+        count: independent values that the series is worth; its own `effective_count` where nothing is said.
     """
     from scipy import stats
 
     n = len(series)
     if n < 3:
         return None
-    count = round(effective_count(series))
-    low, high = int(stats.binom.ppf(0.025, count, p)), int(stats.binom.ppf(0.975, count, p)) + 1
-    if low < 1 or high > count:
+    values = round(count or effective_count(series))
+    low, high = int(stats.binom.ppf(0.025, values, p)), int(stats.binom.ppf(0.975, values, p)) + 1
+    if low < 1 or high > values:
         return None
     ordered = np.sort(series)
-    # The ranks hold among `count` independent values; the series has n, spread alike.
-    return float(ordered[int(np.floor((low - 1) / count * n))]), float(
-        ordered[min(n - 1, int(np.ceil(high / count * n)) - 1)]
+    # The ranks hold among so many independent values; the series has n, spread alike.
+    return float(ordered[int(np.floor((low - 1) / values * n))]), float(
+        ordered[min(n - 1, int(np.ceil(high / values * n)) - 1)]
     )
 
 
@@ -145,7 +146,7 @@ def steps_in(ends: Series, seconds: float) -> float:
     return float(np.interp(seconds, np.concatenate([[0.0], ends]), np.arange(len(ends) + 1)))
 
 
-def _t(freedom: float) -> float:
+def students_t(freedom: float) -> float:
     """Student's t that 97.5 % stay below."""
     # scipy.stats.t takes a tenth of a millisecond for this: too long inside a window.
     from scipy.special import stdtrit

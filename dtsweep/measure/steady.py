@@ -84,12 +84,12 @@ def steady_class(series: Series, *, within: float) -> str:
         end, or no part is steady.
     """
     start = steady_from(series)
-    if start is None:
-        return "none"
     rest = series[start:]
     rise = drift(rest) if len(rest) >= 3 else 0.0
-    if abs(rise) > within:
-        return "slowdown" if rise > 0 else "none"
+    if rise > within:
+        return "slowdown"
+    if start is None or rise < -within:
+        return "none"
     return "warmup" if start else "flat"
 
 

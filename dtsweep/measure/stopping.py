@@ -83,8 +83,9 @@ class Rule:
         if start is None or half is None:
             return None
         share, rise = half / float(steady.mean()), drift(steady)
+        races = measure.race and len(series) >= FIRST_RACE_LOOK and share <= RACE_HALF_WIDTH
         # While steps still get faster, the best is yet to come.
-        if measure.race and share <= RACE_HALF_WIDTH and rise > -RACE_MARGIN and self._is_dominated(steady, half):
+        if races and rise > -RACE_MARGIN and self._is_dominated(steady, half):
             return "dominated"
         is_long = len(series) >= max(measure.min_steps, FIRST_LOOK) and seconds >= measure.min_seconds
         enough = FEWEST_STEPS if self.period == 1 else FEWEST_PERIODS

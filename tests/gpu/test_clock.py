@@ -20,11 +20,12 @@ CYCLES = 2_000_000
 
 
 def run_steps(clock: CudaClock, cycles: list[int]) -> float:
-    """Queue steps of this many ticks; return the seconds until all were queued."""
+    """Queue steps of this many ticks, one mark each; return the seconds until all were queued."""
     clock.start()
     began = time.perf_counter()
     for ticks in cycles:
         torch.cuda._sleep(ticks)
+        clock.mark("forward")
         clock.end_step()
     return time.perf_counter() - began
 
@@ -74,10 +75,47 @@ def test_a_host_that_is_a_whole_ring_ahead_waits_for_one_step_and_loses_none() -
     assert len(clock.times()["step_s"]) == steps
 
 
-def test_phases_are_not_measured() -> None:
+def test_phases_have_the_time_that_the_device_needed_for_them_and_add_up_to_the_step() -> None:
     clock = cuda_clock()
     clock.start()
+    for _ in range(20):
+        for phase, times in {"forward": 1, "backward": 3, "optimizer": 2}.items():
+            torch.cuda._sleep(times * CYCLES)
+            clock.mark(phase)
+        clock.end_step()
+    clock.stop()
+    times = clock.times()
+    phases = [times[f"{name}_s"] for name in ("forward", "backward", "optimizer")]
+    assert set(times) == {"start_s", "step_s", "forward_s", "backward_s", "optimizer_s"}
+    assert np.allclose(np.sum(phases, axis=0), times["step_s"])
+    forward, backward, optimizer = (float(np.median(seconds)) for seconds in phases)
+    assert backward / forward == pytest.approx(3, rel=0.1)
+    assert optimizer / forward == pytest.approx(2, rel=0.1)
+
+
+def test_steps_are_known_in_the_window_when_the_device_has_passed_them() -> None:
+    clock = cuda_clock()
+    run_steps(clock, [10 * CYCLES] * 20)
+    assert len(clock.so_far()) < 20
+    torch.cuda.synchronize()
+    torch.cuda._sleep(CYCLES)
     clock.mark("forward")
     clock.end_step()
+    assert 19 <= len(clock.so_far()) <= 21
     clock.stop()
-    assert set(clock.times()) == {"start_s", "step_s"}
+    assert list(clock.so_far()) == list(clock.times()["step_s"])
+    assert len(clock.so_far()) == 21
+
+
+def test_a_device_that_is_done_before_the_next_step_is_launched_waits_for_its_host() -> None:
+    clock = cuda_clock()
+    run_steps(clock, [10 * CYCLES] * 50)
+    clock.stop()
+    assert clock.waited_for_host() < 0.1
+    clock.start()
+    for _ in range(50):
+        clock.mark("forward")
+        torch.cuda.synchronize()
+        clock.end_step()
+    clock.stop()
+    assert clock.waited_for_host() == 1

@@ -1,0 +1,74 @@
+"""What is asked of the nodes on which ranks live: their logs, their stacks, and whether they are still there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+TAIL_BYTES = 2**18
+"""The end of a rank's log that is kept."""
+
+NO_LOG = "this node's log is not to be had"
+
+NODE_ANSWERS_S = 30.0
+"""A node that has not said that it lives by then counts as gone."""
+
+
+async def on_node(node_id: str, function: Any, *arguments: Any) -> Any:
+    """Call a function on a node: here, or by a task without CPUs; where that fails, say so."""
+    if node_id == ray.get_runtime_context().get_node_id():
+        return function(*arguments)
+    placed = NodeAffinitySchedulingStrategy(node_id, soft=False)
+    try:
+        return await ray.remote(num_cpus=0)(function).options(scheduling_strategy=placed).remote(*arguments)
+    except ray.exceptions.RayError as error:
+        return f"{NO_LOG} ({type(error).__name__})"
+
+
+async def answers(node_id: str) -> bool:
+    """Whether a node runs a task; one that is gone fails it once Ray has noticed."""
+    placed = NodeAffinitySchedulingStrategy(node_id, soft=False)
+    answer = ray.remote(num_cpus=0)(node_lives).options(scheduling_strategy=placed)
+    try:
+        await asyncio.wait_for(answer.remote(), NODE_ANSWERS_S)
+    except (ray.exceptions.RayError, TimeoutError):
+        return False
+    return True
+
+
+def node_lives() -> bool:
+    """Run on a node to see whether it runs anything."""
+    return True
+
+
+def read_tail(path: str, is_last: bool) -> str:
+    """The end of a log on this node; the last reader removes it."""
+    log = Path(path)
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return NO_LOG
+    if is_last:
+        log.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # other ranks' logs are still there
+            log.parent.rmdir()
+    return text
+
+
+def write_stacks(pid: int) -> None:
+    """Have a process on this node write all its stacks to its log."""
+    try:
+        os.kill(pid, signal.SIGUSR1)
+    except ProcessLookupError:  # it has just ended; its log says as much
+        return
+    time.sleep(0.5)

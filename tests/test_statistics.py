@@ -1,0 +1,161 @@
+"""Intervals hold what they say, and what the steps are too few for is unknown."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from dtsweep.measure.statistics import (
+    autocorrelation,
+    effective_count,
+    is_bimodal,
+    mean_half_width,
+    over_periods,
+    quantile_interval,
+    reported_half_width,
+    slowest_rank,
+    steps_in,
+)
+from tests.series import drawn, series_folder
+
+
+@pytest.mark.parametrize(("rho", "least"), [(0.0, 0.95), (0.5, 0.92), (0.8, 0.88)])
+def test_the_interval_of_the_mean_covers_it_as_often_as_it_says(rho: float, least: float) -> None:
+    launches = drawn(400, 200, cv=0.05, rho=rho)
+    halves = np.array([mean_half_width(series) for series in launches])
+    assert least <= np.mean(np.abs(launches.mean(axis=1) - 1) <= halves) <= 0.995
+
+
+@pytest.mark.parametrize("p", [0.5, 0.9])
+@pytest.mark.parametrize(("rho", "least"), [(0.0, 0.93), (0.5, 0.85)])
+def test_the_interval_of_a_quantile_covers_it_as_often_as_it_says(rho: float, least: float, p: float) -> None:
+    truth = 1 + 0.05 * stats.norm.ppf(p)
+    intervals = [quantile_interval(series, p) for series in drawn(400, 300, cv=0.05, rho=rho, seed=1)]
+    assert None not in intervals
+    low, high = np.array(intervals, dtype=float).T
+    assert least <= np.mean((low <= truth) & (truth <= high)) <= 0.995
+
+
+def test_the_half_width_of_three_steps_is_students() -> None:
+    # Standard deviation 1, and 2 degrees of freedom: 4.303 ÷ √3.
+    assert mean_half_width(np.array([1.0, 2.0, 3.0])) == pytest.approx(4.303 / np.sqrt(3), rel=1e-4)
+
+
+def test_an_interval_that_the_steps_are_too_few_for_is_unknown() -> None:
+    assert mean_half_width(np.array([1.0, 2.0])) is None
+    assert reported_half_width(np.array([1.0, 2.0])) is None
+    assert quantile_interval(np.array([1.0, 2.0]), 0.5) is None
+    # For the median of independent steps 6 are the least: 2 × 0.5^5 > 5 % > 2 × 0.5^6.
+    assert quantile_interval(np.array([1.0, 3.0, 2.0, 3.0, 1.0]), 0.5) is None
+    assert quantile_interval(np.linspace(1, 2, 50), 0.99) is None
+
+
+def test_an_interval_is_never_given_narrower_than_half_a_percent_of_the_mean() -> None:
+    assert mean_half_width(np.full(20, 0.5)) == 0
+    assert reported_half_width(np.full(20, 0.5)) == 0.0025
+    wide = drawn(1, 20, cv=0.1)[0]
+    assert reported_half_width(wide) == mean_half_width(wide)
+
+
+def test_correlated_steps_are_worth_fewer() -> None:
+    independent, correlated = (drawn(1, 4000, cv=0.05, rho=rho)[0] for rho in (0.0, 0.8))
+    assert autocorrelation(independent) == pytest.approx(0, abs=0.05)
+    assert autocorrelation(correlated) == pytest.approx(0.8, abs=0.03)
+    assert effective_count(independent) > 3500
+    # (1 − 0.8) ÷ (1 + 0.8) of 4000 is 444.
+    assert effective_count(correlated) == pytest.approx(444, rel=0.15)
+
+
+def test_steps_that_alternate_are_worth_no_more_than_their_number() -> None:
+    alternating = np.array([1.0, 3.0] * 50)
+    assert effective_count(alternating) == 100
+
+
+def test_a_slow_wave_makes_the_interval_as_wide_as_batches_differ() -> None:
+    # Noise hides from neighbouring steps that the mean of 25 steps moves by 5 % up and down.
+    wave = 1 + 0.05 * np.sign(np.sin(np.arange(200) / 25 * np.pi + 0.01))
+    hidden = drawn(1, 200, cv=0.1)[0] + wave - 1
+    independent = 1.97 * hidden.std(ddof=1) / np.sqrt(200)
+    half = mean_half_width(hidden)
+    assert half is not None
+    # The means of 8 batches of 25 are ±0.05, or 0.053 apart from their mean: 2.365 × 0.053 ÷ √8 is 0.045.
+    assert half == pytest.approx(0.045, rel=0.25)
+    assert half > 2 * independent
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0.001, 10), min_size=3, max_size=100))
+def test_the_mean_is_never_known_better_than_by_independent_steps(times: list[float]) -> None:
+    series = np.array(times)
+    half = mean_half_width(series)
+    assert half is not None
+    students = stats.t.ppf(0.975, len(series) - 1) * series.std(ddof=1) / np.sqrt(len(series))
+    assert half >= students * (1 - 1e-9)
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0.001, 10), min_size=3, max_size=60), st.sampled_from([0.1, 0.5, 0.9]))
+def test_a_quantile_lies_in_its_interval(times: list[float], p: float) -> None:
+    series = np.array(times)
+    interval = quantile_interval(series, p)
+    if interval is not None:
+        low, high = interval
+        assert low <= np.quantile(series, p, method="higher")
+        assert np.quantile(series, p, method="lower") <= high
+        assert {low, high} <= set(times)
+
+
+def test_periods_are_averaged_whole_and_an_unfinished_one_is_left_out() -> None:
+    assert list(over_periods(np.array([1.0, 1.0, 4.0, 1.0, 1.0, 7.0, 9.0]), 3)) == [2.0, 3.0]
+    assert list(over_periods(np.array([1.0, 2.0]), 1)) == [1.0, 2.0]
+    assert len(over_periods(np.array([1.0, 2.0]), 3)) == 0
+
+
+def test_two_clusters_with_a_gap_are_bimodal() -> None:
+    assert is_bimodal(np.array([1.0] * 10 + [2.0] * 10))
+    clusters = drawn(1, 100, cv=0.01)[0] + np.tile([0.0, 0.0, 0.0, 0.5], 25)
+    assert is_bimodal(clusters)
+
+
+def test_one_cluster_or_a_few_odd_steps_are_not_bimodal() -> None:
+    assert not is_bimodal(np.full(40, 0.1))
+    assert not is_bimodal(np.linspace(1, 2, 100))
+    assert not any(is_bimodal(series) for series in drawn(50, 100, cv=0.05))
+    few = drawn(1, 100, cv=0.01)[0]
+    few[:5] += 0.5
+    assert not is_bimodal(few)
+    # Nineteen steps are too few to say.
+    assert not is_bimodal(np.array([1.0] * 9 + [2.0] * 10))
+
+
+def test_the_step_time_of_a_synchronous_trial_is_that_of_its_slowest_rank() -> None:
+    assert list(slowest_rank([np.array([1.0, 5.0]), np.array([2.0, 3.0])])) == [2.0, 5.0]
+
+
+def test_a_step_under_way_counts_by_its_share() -> None:
+    ends = np.array([1.0, 2.0, 4.0])
+    assert [steps_in(ends, seconds) for seconds in (0.0, 0.5, 2.0, 3.5, 4.0)] == [0.0, 0.5, 2.0, 2.75, 3.0]
+
+
+@pytest.mark.parametrize("name", ["launch_mlp384_b128_sync_1", "mlp512_b128_sync_r1", "mlp256_b64_nosync_r1"])
+def test_intervals_of_real_steps_hold_what_they_are_of_and_are_neither_idle_nor_hopeless(name: str) -> None:
+    series = np.load(series_folder() / f"{name}.npy")
+    half = mean_half_width(series)
+    assert half is not None
+    # Wider than if steps were independent, at most a fifth of the mean.
+    assert 1.9 * series.std(ddof=1) / np.sqrt(len(series)) <= half <= 0.2 * series.mean()
+    interval = quantile_interval(series, 0.5)
+    assert interval is not None
+    assert interval[0] <= np.median(series) <= interval[1] <= 1.3 * interval[0]
+
+
+def test_launches_of_one_job_differ_by_more_than_their_own_intervals_say() -> None:
+    launches = [np.load(path) for path in sorted(series_folder().glob("launch_*.npy"))]
+    means = np.array([series.mean() for series in launches])
+    halves = [mean_half_width(series) for series in launches]
+    inside = [half is not None and abs(m - means.mean()) <= half for m, half in zip(means, halves, strict=True)]
+    # Why repeats are launches: within one, a long window can't see this.
+    assert np.mean(inside) < 0.95
