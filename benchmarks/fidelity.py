@@ -212,7 +212,9 @@ def sweep_of(name: str, *, workers: int, steps: int) -> Sweep:
     return Sweep(
         workload=workload,
         axes={"workers": [workers], "micro_batch": [micro_batch]},
-        measure=Measure(warmup_steps=WARMUP, min_steps=steps, max_steps=steps, min_seconds=0, max_seconds=600),
+        measure=Measure(
+            warmup_steps=WARMUP, min_steps=steps, max_steps=steps, min_seconds=0, max_seconds=600, canary=False
+        ),
     )
 
 

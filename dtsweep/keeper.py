@@ -15,7 +15,7 @@ from dtsweep.digest import workload_digest
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.order import Order, order_of, point_row
 from dtsweep.plan import Trial
-from dtsweep.point import Point, identity, workload_types
+from dtsweep.point import Point, column_types, identity
 from dtsweep.progress import Progress
 from dtsweep.record import rank_rows, settled, step_columns, trial_row
 from dtsweep.revision import git_commit
@@ -68,10 +68,10 @@ class Keeper:
         """
         self.sweep, self.results, self.summary = sweep, results, Summary()
         self.progress = Progress(axes=sweep.axes)
-        self._known, self._types = known, workload_types(sweep.workload)
+        self._known, self._types = known, column_types(sweep.workload)
         self.flags: tuple[str, ...] = ()
         self._last: dict[str, str] = {}
-        self._measured: dict[str, list[tuple[float, float]]] = {}
+        self._measured: dict[str, list[tuple[str, float, float]]] = {}
         self._canaries: dict[str, list[float]] = {}
         folder = sweep.file.parent if sweep.file else None
         self._same = {
@@ -103,8 +103,9 @@ class Keeper:
         return report.status
 
     def rivals(self, point: Point) -> tuple[tuple[float, float], ...]:
-        """Latency and throughput of what this run has measured with a point's semantics."""
-        return tuple(self._measured.get(point.semantics, ()))
+        """Latency and throughput of what this run has measured with a point's semantics; not of its own launches."""
+        measured, own = self._measured.get(point.semantics, ()), identity(point)
+        return tuple((latency, rate) for name, latency, rate in measured if name != own)
 
     def _canary_flags(self, trial: Trial, row: Mapping[str, Any]) -> list[str]:
         """Compare a canary with the others of its world in this run, by their median."""
@@ -178,7 +179,7 @@ class Keeper:
             return
         if row["status"] == "ok":
             latency = row["step_mean_s" if row["semantics"] == "local" else "step_p50_s"]
-            self._measured.setdefault(row["semantics"], []).append((latency, row["samples_per_s"]))
+            self._measured.setdefault(row["semantics"], []).append((row["point_id"], latency, row["samples_per_s"]))
         before = self._last.get(trial.trial_id)
         if before is not None:
             self.summary.statuses -= Counter([before])

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from dtsweep.point import Point, identity, workload_fields
+from dtsweep.point import Point, column_types, identity, workload_fields
 from dtsweep.sweep import Measure, Sweep
 
 
@@ -76,11 +76,10 @@ def trial_name(sweep: Sweep, point: Point, *, repeat: int, **overrides: Any) -> 
 def point_row(sweep: Sweep, point: Point) -> dict[str, Any]:
     """The columns of a trial that are known before it runs."""
     rate = None if point.is_asynchronous else point.global_batch
-    fields = workload_fields(point.workload).items()
-    scalars = {name: value for name, value in fields if value is None or isinstance(value, (bool, int, float, str))}
+    fields, columns = workload_fields(point.workload), column_types(point.workload)
     return {
         **point.scalars(),
-        **{f"workload_{name}": value for name, value in scalars.items()},
+        **{f"workload_{name}": fields[name] for name in columns},
         "point_id": identity(point),
         "workload": type(point.workload).__name__,
         "seed": sweep.seed,

@@ -154,18 +154,17 @@ def _environment(sweep: Sweep, row: Mapping[str, Any]) -> dict[str, str]:
 def canary(group: Sequence[Trial]) -> Trial | None:
     """The fixed point that a launch measures at both its ends, to show whether the machine has changed.
 
-    Plain `ddp` on the launch's world, with its middle micro-batch: the same for all launches of these trials, and
-    never larger than what they run themselves.
+    The trial with the middle micro-batch as plain `ddp`: the same for all launches of these trials, and never larger
+    than what they run themselves.
 
     Returns:
         None for a single trial: two canaries would cost twice what they watch.
     """
     if len(group) < 2:
         return None
-    first = min((trial.point for trial in group), key=identity)
-    batches = sorted(trial.point.micro_batch for trial in group)
+    points = sorted((trial.point for trial in group), key=lambda point: (point.micro_batch, identity(point)))
     plain: dict[str, Any] = {"sync": "ddp", **dict.fromkeys(MODE_FIELDS), "accumulation": 1}
-    point = replace(first, micro_batch=batches[len(batches) // 2], **plain)
+    point = replace(points[len(points) // 2], **plain)
     return replace(group[0], point=point, role="canary", why="canary")
 
 
@@ -194,7 +193,7 @@ def _differs(sweep: Sweep, row: Mapping[str, Any] | None) -> str:
     if row is None or row["status"] != "ok" or not row["measure"]:
         return ""
     then = json.loads(row["measure"])
-    now = {name: getattr(sweep.measure, name) for name in then if name != "repeats"}
+    now = {name: getattr(sweep.measure, name) for name in then if name not in ("repeats", "canary")}
     other = [f"{name}={shown(then[name])}" for name in now if then[name] != now[name]]
     return f", measured with {', '.join(other)}" if other else ""
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dtsweep.errors import SweepError, did_you_mean, shown
 from dtsweep.sync import MODE_FIELDS, MODES
@@ -158,6 +158,21 @@ def workload_types(workload: Any) -> dict[str, Any]:
     return {item.name: hints[item.name] for item in fields(workload)}
 
 
+def column_types(workload: Any) -> dict[str, type]:
+    """The types of a workload's scalar fields by name, None left out: those that are columns of `trials`.
+
+    A field of several such types, a list or a dict is in the trial's name alone.
+    """
+    found = {}
+    for name, hint in workload_types(workload).items():
+        kinds = {type(value) for value in get_args(hint)} if get_origin(hint) is Literal else _kinds(hint)
+        kinds -= {type(None)}
+        kinds = {float} if kinds == {int, float} else kinds
+        if len(kinds) == 1 and kinds <= set(_KINDS):
+            found[name] = kinds.pop()
+    return found
+
+
 def workload_fields(workload: Any) -> dict[str, Any]:
     """All fields of a workload by name, in their types: what tells two workloads of one class apart.
 
@@ -186,7 +201,7 @@ def fitted(name: str, value: Any, hint: Any) -> Any:
     Raises:
         SweepError: the value has no such type.
     """
-    kinds = set(get_args(hint)) if get_origin(hint) in (Union, UnionType) else {hint}
+    kinds = _kinds(hint)
     if not kinds <= set(_KINDS):
         return value
     if type(value) is int and float in kinds and int not in kinds:
@@ -197,6 +212,10 @@ def fitted(name: str, value: Any, hint: Any) -> Any:
         wanted = " or ".join(words for kind, words in _KINDS.items() if kind in kinds)
         raise SweepError(f"{name}={shown(value)} must be {wanted}", word=name)
     return value
+
+
+def _kinds(hint: Any) -> set[Any]:
+    return set(get_args(hint)) if get_origin(hint) in (Union, UnionType) else {hint}
 
 
 _KINDS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,13 +105,12 @@ class Resources:
                 raise SweepError(
                     f"environment {name}={shown(value)} must be a string, such as {str(value)!r}", word=name
                 )
-        for precision, peak in dict(self.peak_flops_per_s).items():
-            if precision not in CHOICES["precision"] or not isinstance(peak, (int, float)) or peak <= 0:
-                raise SweepError(
-                    f"peak_flops_per_s has {precision!r}: {shown(peak)}; it must be FLOP/s by precision, such as "
-                    "{'bf16': 989e12}",
-                    word="peak_flops_per_s",
-                )
+        wanted, word = "must be FLOP/s by precision, such as {'bf16': 989e12}", "peak_flops_per_s"
+        if not isinstance(self.peak_flops_per_s, Mapping):
+            raise SweepError(f"peak_flops_per_s={shown(self.peak_flops_per_s)} {wanted}", word=word)
+        for precision, peak in self.peak_flops_per_s.items():
+            if precision not in CHOICES["precision"] or type(peak) not in (int, float) or not 0 < peak < math.inf:
+                raise SweepError(f"peak_flops_per_s has {precision!r}: {shown(peak)}; it {wanted}", word=word)
 
     def peak(self, precision: str) -> float | None:
         """What the sweep says that a device can do at a precision, in FLOP/s."""

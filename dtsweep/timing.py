@@ -196,9 +196,12 @@ def laid_out(loop: Loop, order: Order, period_s: float) -> Window:
 def _exchange(loop: Loop, window_steps: int, window_s: float) -> dict[str, Any]:
     """Steps with and without the exchange in turns, then the exchange alone; the model is lost by that."""
     job = loop.job
-    for block, (exchanges, steps) in enumerate(turns(window_steps, window_s=window_s, period=job.point.period)):
+    blocks = list(turns(window_steps, window_s=window_s, period=job.point.period))
+    for block, (exchanges, steps) in enumerate(blocks):
         _barrier(job.device)
         loop.run("exchange" if exchanges else "no_exchange", range(steps), block=block)
+    if not blocks:
+        return {}
     _barrier(job.device)
     return {"exchange_isolated_s": alone(loop.mode.exchange_alone, job.device)}
 

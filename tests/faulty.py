@@ -51,5 +51,6 @@ sweep = Sweep(
         "micro_batch": [1, 2],
     },
     skip=lambda p: "faults once" if p.micro_batch == 2 and p.workload.fault != "none" else None,
-    measure=Measure(min_seconds=0, min_steps=5, warmup_steps=8, max_warmup_seconds=8),
+    # A canary would be one of these, at fault like it.
+    measure=Measure(half_width=None, min_seconds=0, min_steps=5, warmup_steps=8, max_warmup_seconds=8, canary=False),
 )

@@ -250,6 +250,20 @@ def test_a_setting_without_values_says_how_to_write_it(text: str) -> None:
         (lambda: Measure(repeats=0), "repeats=0 must be at least 1"),
         (lambda: Measure(max_seconds=float("inf")), "max_seconds=inf must be a finite number"),
         (lambda: Measure(gc=1), "gc=1 must be True or False"),  # type: ignore[arg-type]
+        (lambda: Measure(canary=1), "canary=1 must be True or False"),  # type: ignore[arg-type]
+        (lambda: Measure(race=None), "race=None must be True or False"),  # type: ignore[arg-type]
+        (lambda: Measure(half_width=2), "half_width=2 must lie between 0 and 1: a share of the mean, such as 0.02"),
+        (lambda: Measure(half_width=0), "half_width=0 must lie between 0 and 1"),
+        (lambda: Measure(half_width=1), "half_width=1 must lie between 0 and 1"),
+        (lambda: Measure(half_width=-0.02), "half_width=-0.02 must"),
+        (lambda: Measure(half_width="2 %"), "half_width='2 %' must be a finite number or None"),  # type: ignore[arg-type]
+        (lambda: Resources(peak_flops_per_s=989e12), "peak_flops_per_s=989000000000000.0 must be FLOP/s by precision"),  # type: ignore[arg-type]
+        (lambda: Resources(peak_flops_per_s={"bf17": 1e12}), "such as {'bf16': 989e12}"),
+        (lambda: Resources(peak_flops_per_s={"bf16": 0}), "peak_flops_per_s has 'bf16': 0; it must be"),
+        (lambda: Resources(peak_flops_per_s={"bf16": float("nan")}), "peak_flops_per_s has 'bf16': nan; it must be"),
+        (lambda: Resources(peak_flops_per_s={"bf16": float("inf")}), "peak_flops_per_s has 'bf16': inf; it must be"),
+        (lambda: Resources(peak_flops_per_s={"bf16": True}), "peak_flops_per_s has 'bf16': True; it must be"),
+        (lambda: Resources(peak_flops_per_s={"bf16": "989e12"}), "peak_flops_per_s has 'bf16': '989e12'; it must be"),  # type: ignore[dict-item]
         (lambda: Resources(gpus_per_worker=0.5), "is a fraction, which NCCL refuses; use a whole number"),  # type: ignore[arg-type]
         (lambda: Resources(environment={"A": 1}), "environment A=1 must be a string, such as '1'"),  # type: ignore[dict-item]
         (lambda: Resources(environment="A=1"), "must be names and values: {'NAME': 'value'}"),  # type: ignore[arg-type]
@@ -259,3 +273,10 @@ def test_what_can_not_be_meant_is_refused_with_the_next_step(make: Any, message:
     with pytest.raises(SweepError) as caught:
         make()
     assert message in str(caught.value)
+
+
+def test_what_can_be_meant_is_taken() -> None:
+    assert Measure(half_width=None).half_width is None
+    assert Measure(half_width=0.005, race=True, canary=False).half_width == 0.005
+    resources = Resources(peak_flops_per_s={"bf16": 989e12, "fp32": 67_000_000_000_000})
+    assert (resources.peak("bf16"), resources.peak("fp32"), resources.peak("tf32")) == (989e12, 67e12, None)

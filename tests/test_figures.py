@@ -436,6 +436,7 @@ def test_a_mean_that_is_known_less_well_than_wanted_is_flagged_imprecise() -> No
     assert "imprecise" in flags_of(noisy)
     assert "imprecise" not in flags_of(noisy, measure=Measure(half_width=0.05))
     assert "imprecise" not in flags_of(noisy, measure=Measure(half_width=None))
+    assert "imprecise" not in flags_of({**noisy, "stop_reason": "dominated"}), "that was never to be known well"
     assert "imprecise" in flags_of(outcome([1.0, 1.0]))
 
 

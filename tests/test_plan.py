@@ -12,8 +12,9 @@ import pytest
 from dtsweep import Measure, Sweep, SweepError, workloads
 from dtsweep.axes import candidates
 from dtsweep.digest import workload_digest
-from dtsweep.order import point_row
-from dtsweep.plan import make_plan, new_skips
+from dtsweep.order import order_of, point_row
+from dtsweep.plan import SESSION_START_S, TRIAL_REST_S, Trial, canary, groups_of, make_plan, new_skips
+from dtsweep.point import identity
 from dtsweep.schema import TRIALS
 from dtsweep.sweepfile import read_sweep
 from dtsweep.versions import versions
@@ -76,6 +77,110 @@ def test_repeats_run_one_after_the_other_in_sessions_of_their_own() -> None:
     assert [trial.repeat for trial in made.to_run] == [1, 1, 1, 1, 2, 2, 2, 2]
     assert made.session_starts == 4
     assert make_plan(replace(SWEEP, measure=Measure(fresh=True)), candidates(SWEEP), []).session_starts == 4
+
+
+# Canaries
+
+
+def group_of(axes: dict[str, Any], *, workload: Any = None) -> list[Trial]:
+    """The trials of a sweep of one world."""
+    sweep = Sweep(workload=workload or workloads.Gpt(), axes=axes)
+    (group,) = groups_of(make_plan(sweep, candidates(sweep), []).to_run, fresh=False)
+    return group
+
+
+def test_a_canary_is_plain_ddp_with_the_middle_micro_batch_of_its_launch() -> None:
+    group = group_of(
+        {
+            "workers": [2],
+            "micro_batch": [1, 4, 64],
+            "accumulation": [2],
+            "sync": ["local_sgd", "parameter_server"],
+            "precision": ["bf16"],
+            "placement": ["spread"],
+            "env.NCCL_ALGO": ["Ring"],
+        }
+    )
+    watch = canary(group)
+    assert watch is not None
+    point = watch.point
+    assert (point.sync, point.micro_batch, point.accumulation, point.precision) == ("ddp", 4, 1, "bf16")
+    assert (point.sync_period, point.staleness, point.shards, point.unread()) == (None, None, None, None)
+    assert point.world == group[0].point.world
+    assert (watch.role, watch.repeat) == ("canary", 1)
+
+
+def test_a_canary_is_the_same_point_in_whatever_order_its_launch_runs() -> None:
+    group = group_of({"workers": [2], "micro_batch": [1, 2, 3, 4], "workload.width": [64, 128]})
+    points = {identity(watch.point) for some in (group, group[::-1], group[3:] + group[:3]) if (watch := canary(some))}
+    assert len(points) == 1
+
+
+@pytest.mark.parametrize("wide", [512, 1024, 2048, 4096])
+def test_a_canary_is_no_larger_than_a_trial_of_its_launch(wide: int) -> None:
+    # The wide model runs with few samples alone, and most trials have many.
+    group = [
+        trial
+        for trial in group_of({"workers": [2], "micro_batch": [1, 62, 63, 64], "workload.width": [64, wide]})
+        if (trial.point.workload.width == 64) == (trial.point.micro_batch > 1)
+    ]
+    assert len(group) == 4
+    watch = canary(group)
+    assert watch is not None
+    assert (watch.point.micro_batch, watch.point.workload.width) == (63, 64)
+
+
+def test_a_single_trial_has_no_canary_which_would_cost_twice_what_it_watches() -> None:
+    (only,) = group_of({"workers": [2]})
+    assert canary([only]) is None
+
+
+def test_a_canary_is_named_apart_from_the_trial_with_its_point() -> None:
+    watch = canary(group_of({"workers": [2], "micro_batch": [1, 2, 3]}))
+    assert watch is not None
+    trial, watched = (order_of(SWEEP, watch.point, role=role) for role in ("trial", "canary"))
+    assert (trial.role, watched.role) == ("trial", "canary")
+    assert trial.trial_id == order_of(SWEEP, watch.point).trial_id != watched.trial_id
+    # It runs in the session of the trials around it.
+    assert trial.launch == watched.launch
+    assert point_row(SWEEP, watch.point)["point_id"] == identity(watch.point)
+
+
+def test_canaries_leave_open_what_is_to_run() -> None:
+    # The canary of workers=2 has the point of a trial that has not run.
+    group = group_of({"workers": [2], "micro_batch": [1, 2]})
+    watch = canary(group)
+    assert watch is not None
+    sweep = replace(SWEEP, axes={"workers": [2], "micro_batch": [1, 2]}, skip=None)
+    ran = {**rows()[0], **point_row(sweep, watch.point), "role": "canary"}
+    ran["trial_id"] = order_of(sweep, watch.point, role="canary").trial_id
+    assert plan(sweep, [ran]) == (2, 0)
+
+
+def test_a_plan_counts_two_canaries_for_each_launch_that_has_some() -> None:
+    seconds = Measure(half_width=None, min_seconds=10)
+
+    def expected_s(measure: Measure, axes: dict[str, Any]) -> float:
+        sweep = Sweep(workload=workloads.Gpt(), axes=axes, measure=measure)
+        return make_plan(sweep, candidates(sweep), []).seconds
+
+    several, single = {"workers": [1, 2], "micro_batch": [1, 2, 3]}, {"workers": [1, 2]}
+    each = 10 + TRIAL_REST_S
+    assert expected_s(replace(seconds, canary=False), several) == pytest.approx(6 * each + 2 * SESSION_START_S)
+    assert expected_s(seconds, several) == pytest.approx(10 * each + 2 * SESSION_START_S)
+    assert expected_s(seconds, single) == pytest.approx(2 * each + 2 * SESSION_START_S)
+
+
+def test_a_done_trial_says_how_else_it_was_measured_but_not_what_watched_it() -> None:
+    def why(**measure: Any) -> set[str]:
+        sweep = replace(SWEEP, measure=Measure(**measure))
+        return {trial.why for trial in make_plan(sweep, candidates(sweep), rows()).done}
+
+    assert why() == why(canary=False) == why(repeats=1) == {"ok"}
+    assert why(half_width=0.05, race=True) == {"ok, measured with half_width=0.02, race=False"}
+
+
+# What can't be compared
 
 
 def test_results_of_another_version_are_refused_until_all_is_measured_anew() -> None:

@@ -5,18 +5,27 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import dtsweep
 from dtsweep.errors import SweepError
+from dtsweep.figures import PHASE_COLUMNS
 from dtsweep.point import FIELD_TYPES
+from dtsweep.record import TELEMETRY_COLUMNS
 from dtsweep.schema import (
     FINAL,
+    FLAG_MEANINGS,
+    RANKS,
     RETRIED,
     SCHEMA_VERSION,
     STATUSES,
+    STEPS,
     TABLES,
     TRIALS,
     columns_page,
     table_schema,
 )
+
+FLAGS_READ = ("schema.py", "caveats.py", "report.py")
+"""Where flags are declared or shown, not raised."""
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -32,7 +41,7 @@ def test_the_key_stands_in_every_table(table: str) -> None:
 
 
 def test_a_suffix_and_the_unit_agree() -> None:
-    units = {"_per_s": "/s", "_bytes": "bytes", "_usd": "USD"}
+    units = {"_per_s": "/s", "_bytes": "bytes", "_usd": "USD", "_j": "J", "_w": "W", "_hz": "Hz", "_celsius": "°C"}
     for column in (column for columns in TABLES.values() for column in columns):
         suffix = next((suffix for suffix in units if column.name.endswith(suffix)), None)
         if suffix:
@@ -70,6 +79,20 @@ def test_what_is_final_is_not_retried() -> None:
     assert STATUSES >= FINAL | RETRIED
     assert not FINAL & RETRIED
     assert len(STATUSES) == 18
+
+
+def test_every_flag_says_what_it_means_and_some_module_raises_it() -> None:
+    package = Path(dtsweep.__file__).parent
+    source = "".join(file.read_text("utf-8") for file in package.rglob("*.py") if file.name not in FLAGS_READ)
+    assert all(FLAG_MEANINGS.values())
+    assert [flag for flag in FLAG_MEANINGS if f'"{flag}"' not in source] == []
+
+
+def test_a_rank_has_a_column_for_each_phase_and_all_its_telemetry() -> None:
+    ranks = {column.name for column in RANKS}
+    assert {*PHASE_COLUMNS, *TELEMETRY_COLUMNS} <= ranks
+    for table in (TRIALS, STEPS):
+        assert set(PHASE_COLUMNS) <= {column.name for column in table}
 
 
 def test_the_page_of_columns_is_current() -> None:

@@ -26,9 +26,10 @@ def test_equal_steps_have_no_warm_up_whatever_their_length(seconds: float) -> No
     assert steady_class(ONES * seconds, within=0.02) == "flat"
 
 
-def test_a_single_odd_step_is_no_warm_up() -> None:
+@pytest.mark.parametrize("odd", [1, 3])
+def test_a_few_odd_steps_in_a_row_are_no_warm_up(odd: int) -> None:
     series = ONES.copy()
-    series[7] = 9.0
+    series[5 : 5 + odd] = 9.0
     assert steady_from(series) == 0
 
 
@@ -91,6 +92,8 @@ def test_a_few_odd_steps_do_not_move_the_drift() -> None:
     rising = np.linspace(1, 1.1, 100)
     rising[[3, 50, 51, 97, 99]] = 50.0
     assert drift(rising) == pytest.approx(0.0914, abs=0.005)
+    # Nor do two odd batches of twenty.
+    assert drift(np.append(np.ones(90), np.full(10, 9.0))) == 0
 
 
 def test_spikes_are_steps_that_stand_out_from_their_neighbours() -> None:

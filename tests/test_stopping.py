@@ -107,7 +107,8 @@ def test_the_warm_up_is_left_out_of_what_must_be_precise() -> None:
 
 
 def test_a_window_goes_on_while_no_part_is_steady() -> None:
-    falling = np.linspace(1.1, 1, 100)
+    # By less than the half-width, and with an interval of 1 %.
+    falling = np.linspace(1.015, 1, 100)
     assert steady_from(falling) is None
     assert looked(Rule(ADAPTIVE), falling, falling) == [None, None]
 
@@ -230,9 +231,11 @@ def test_a_point_that_is_not_known_to_10_percent_is_not_dominated() -> None:
 
 
 def test_where_the_work_repeats_with_a_period_it_is_the_mean_step_that_races() -> None:
-    # Median 1 s, mean 1.5 s.
-    series = np.array([1.0, 1.0, 1.0, 3.0] * 10)
-    assert looked(racing((1.2, 9.0), period=4), series, series) == [None, "dominated"]
+    # Two of 20 periods have steps of 1.6 s, the others of 1 s: mean 1.06 s, median 1 s, half-width 0.09 s.
+    steps = np.ones(20)
+    steps[[7, 13]] = 1.6
+    assert looked(racing((0.85, 20.0), period=4), np.repeat(steps, 4), np.repeat(steps, 4)) == [None, "dominated"]
+    assert looked(racing((0.85, 20.0)), steps, steps) == [None, None]
 
 
 def test_noise_loses_no_race_against_an_equal_point() -> None:

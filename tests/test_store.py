@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import random
@@ -152,6 +153,41 @@ def test_load_takes_the_newest_ok_attempt_else_the_newest(tmp_path: Path) -> Non
     ]:
         commit(results, number, trial_id=trial_id, status=status)
     assert store.load(results)["attempt_id"].tolist() == ["attempt2", "attempt5", "attempt7"]
+
+
+def test_load_has_every_canary_that_was_measured_or_none(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    for number, trial_id, role, status in [
+        (1, "watch", "canary", "ok"),
+        (2, "a", "trial", "hang"),
+        (3, "watch", "canary", "ok"),
+        (4, "a", "trial", "ok"),
+        (5, "watch", "canary", "rank_died"),
+        # As an older dtsweep stored it, without a role.
+        (6, "b", None, "ok"),
+    ]:
+        commit(results, number, trial_id=trial_id, role=role, status=status)
+    assert store.load(results)["attempt_id"].tolist() == ["attempt4", "attempt6"]
+    both = store.load(results, canaries=True)
+    assert both["attempt_id"].tolist() == [f"attempt{number}" for number in (1, 3, 4, 5, 6)]
+    assert (both["role"] == "canary").tolist() == [True, True, False, True, False]
+
+
+def test_results_of_canaries_alone_have_no_trials(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1, role="canary")
+    assert len(store.load(tmp_path)) == 0
+    assert len(store.load(tmp_path, canaries=True)) == 1
+
+
+def test_a_profile_is_stored_beside_the_tables_and_is_in_nobodys_way(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    commit(results, 1)
+    where = results.write_profile("launch/trial1-0", b"trace", {"compute_s": 0.5})
+    assert Path(where) == tmp_path / "profiles" / "launch" / "trial1-0.json.gz"
+    assert Path(where).read_bytes() == b"trace"
+    assert json.loads((tmp_path / "profiles" / "launch" / "trial1-0.json").read_text()) == {"compute_s": 0.5}
+    results.compact()
+    assert contents(tmp_path) == stored(1)
 
 
 @pytest.mark.parametrize("read", [store.load, store.steps])
@@ -582,6 +618,7 @@ def test_an_object_store_keeps_results_as_a_folder_does(bucket: str) -> None:
     by_environment = Results("s3://bucket/some/results")
     assert [row["attempt_id"] for row in by_environment.attempts()] == ["attempt1", "attempt2", "attempt3"]
     assert store.steps(bucket)["step_s"].sum() == 24018.0
+    assert results.write_profile("launch/trial1-0", b"trace", {}).endswith("/profiles/launch/trial1-0.json.gz")
     assert results.quarantined == []
 
 

@@ -97,7 +97,9 @@ TYPOS = {
     axis("'placement': ['strict_spred']"): "strict_spread",
     rest("measure=Measure(repeat=3)"): "repeats",
     rest("measure=Measure(warm_up_steps=3)"): "warmup_steps",
+    rest("measure=Measure(halfwidth=0.05)"): "half_width",
     rest("resources=Resources(cpu_per_worker=1)"): "cpus_per_worker",
+    rest("resources=Resources(peak_flops={'bf16': 1e15})"): "peak_flops_per_s",
     HEAD + "sweep = Sweep(workload=Net(), axis={'workers': [1]})  # <-\n": "axes",
     HEAD + "sweep = Sweep(workload=Net(widht=3), axes={})  # <-\n": "width",
     HEAD + "sweep = Sweep(workload=Nett(), axes={})  # <-\n": "Net",
@@ -142,6 +144,14 @@ def test_a_typo_is_answered_with_the_right_name(tmp_path: Path, text: str, right
         (axis("'micro_batch': lambda p: p.wrokers"), "AttributeError: 'Point' object has no attribute 'wrokers'"),
         (rest("skip=lambda p: True"), "skip returned True; return a reason (a string) or None"),
         (rest("skip=lambda p: p.workload.wdth > 1"), "skip failed for workers=1: AttributeError: 'Net' object has no"),
+        (
+            rest("measure=Measure(half_width=2)"),
+            "half_width=2 must lie between 0 and 1: a share of the mean, such as 0.02",
+        ),
+        (
+            rest("resources=Resources(peak_flops_per_s={'int4': 1e15})"),
+            "peak_flops_per_s has 'int4': 1000000000000000.0; it must be FLOP/s by precision, such as {'bf16': 989e12}",
+        ),
         (rest("measure=Measure(min_steps='many')"), "min_steps='many' must be a whole number"),
         (rest("samples=3"), "samples is set, but no axis is a search space such as tune.uniform(…); leave it out"),
         (
