@@ -276,8 +276,8 @@ def _flops(point: Point, ranks: Sequence[Outcome], rate: float) -> Row:
     if counted is None:
         return row
     each = rate / point.workers
-    model, hardware = counted.model_per_sample * each, counted.hardware_per_sample
-    row |= {"flops_per_sample": counted.model_per_sample, "flops_per_s_per_worker": model}
+    model, hardware = counted["model_per_sample"] * each, counted["hardware_per_sample"]
+    row |= {"flops_per_sample": counted["model_per_sample"], "flops_per_s_per_worker": model}
     if peak:
         row |= {"mfu": model / peak, "hfu": None if hardware is None else hardware * each / peak}
     return row

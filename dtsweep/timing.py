@@ -8,7 +8,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch.distributed import distributed_c10d
 from dtsweep.measure.clock import Times, clock_for
 from dtsweep.measure.exchange import alone, turns
 from dtsweep.measure.memory import peak_bytes, retries
-from dtsweep.measure.profile import Profile, profiled
+from dtsweep.measure.profile import profiled
 from dtsweep.measure.stopping import Rule
 from dtsweep.measure.telemetry import Telemetry
 from dtsweep.measure.window import Peers, Window
@@ -136,7 +136,7 @@ def timed(
     if MODES[job.point.sync].can_skip_exchange and job.point.workers > 1:
         outcome |= _exchange(loop, outcome["window_steps"], spent_s)
     if order.profile and not job.servers:
-        outcome["profile"] = _profile(loop, order.profile)
+        outcome |= _profile(loop, order.profile)
     return {**outcome, "steps": loop.columns()}
 
 
@@ -152,10 +152,12 @@ def _window(
     loop.mode.counters()
     compiled, retried = _compiled(), retries(job.device)
     telemetry.start()
-    with _collector(keep=order.measure.gc):
-        _barrier(job.device)
-        window_s = loop.run("window", window, drain=True)
-    seen = telemetry.stop()
+    try:
+        with _collector(keep=order.measure.gc):
+            _barrier(job.device)
+            window_s = loop.run("window", window, drain=True)
+    finally:
+        seen = telemetry.stop()
     _barrier(job.device)
     window.forget()
     outcome = {
@@ -206,7 +208,7 @@ def _exchange(loop: Loop, window_steps: int, window_s: float) -> dict[str, Any]:
     return {"exchange_isolated_s": alone(loop.mode.exchange_alone, job.device)}
 
 
-def _profile(loop: Loop, profiler: str) -> Profile | None:
+def _profile(loop: Loop, profiler: str) -> dict[str, Any]:
     """Record some more steps; nsys writes its own report."""
     device, period = loop.job.device, loop.job.point.period
     steps = math.ceil(PROFILED_STEPS / period) * period
@@ -216,13 +218,13 @@ def _profile(loop: Loop, profiler: str) -> Profile | None:
         loop.clock.end_step()
 
     if profiler == "torch":
-        return profiled(step, steps=steps, device=device)
+        return {"profile": asdict(profiled(step, steps=steps, device=device))}
     _barrier(device)
     with torch.cuda.profiler.profile() if device.type == "cuda" else contextlib.nullcontext():
         for _ in range(steps):
             step()
         _barrier(device)
-    return None
+    return {}
 
 
 def _flags(loop: Loop, window_s: float) -> list[str]:

@@ -12,7 +12,7 @@ import random
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -120,7 +120,9 @@ def _measure(team: Team, order: Order, servers: Sequence[Any], on_warm: Callable
         mode.prepare(model, make)
         outcome = {**known, **timed(job, mode, order, telemetry=team.telemetry, on_warm=on_warm)}
         if team.rank == 0:
-            outcome["flops"] = count_flops(point.workload, model=model, precision=point.precision, device=team.device)
+            flops = count_flops(point.workload, model=model, precision=point.precision, device=team.device)
+            # As plain values: whoever reads them need not import torch.
+            outcome["flops"] = flops and asdict(flops)
         return {**outcome, **_verdict(outcome, order.measure)}
     finally:
         mode.close()
@@ -130,7 +132,8 @@ def _device_rates(team: Team, order: Order, point: Point) -> Outcome:
     """What the device can do: given, known from a table, or on a CPU measured by a matrix product on all ranks."""
     matmul = matmul_flops(team.device, point.precision)
     on_cpu = team.device.type == "cpu"
-    known = {"given": order.peak_flops_per_s, "table": peak_flops(team.device_name, point.precision)}
+    table = None if on_cpu else peak_flops(team.device_name, point.precision)
+    known = {"given": order.peak_flops_per_s, "table": table}
     source = next((source for source, peak in known.items() if peak), "measured" if on_cpu else None)
     return {
         "matmul_flops_per_s": matmul,

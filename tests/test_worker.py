@@ -21,7 +21,6 @@ from torch import Tensor, distributed, nn
 
 from dtsweep import Measure, Resources, Sweep
 from dtsweep.control import main
-from dtsweep.measure.flops import Flops
 from dtsweep.measure.telemetry import Telemetry
 from dtsweep.order import order_of
 from dtsweep.point import Point
@@ -234,7 +233,7 @@ def test_one_worker_has_no_steps_without_an_exchange() -> None:
 
 def test_rank_0_counts_the_flops_of_a_sample() -> None:
     # 16 weights: 2 FLOPs each for forward, and as much for each of two gradients; the input needs none.
-    assert tried(Line())["flops"] == Flops(64, 64)
+    assert tried(Line())["flops"] == {"model_per_sample": 64, "hardware_per_sample": 64}
 
 
 def test_the_peak_of_a_cpu_is_a_matrix_product_measured_by_the_rank_unless_the_sweep_gives_one() -> None:
