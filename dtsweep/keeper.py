@@ -140,9 +140,8 @@ class Keeper:
     def _keep_profiles(self, order: Order, report: Report) -> None:
         for rank, outcome in report.outcomes.items():
             if profile := outcome.get("profile"):
-                where = self.results.write_profile(
-                    f"{report.launch}/{order.trial_id}-{rank}", profile.trace, profile.table
-                )
+                name = f"{report.launch}/{order.trial_id}-{rank}"
+                where = self.results.write_profile(name, **profile)
                 if rank == 0:
                     self.progress.say(f"profile: {where}")
 

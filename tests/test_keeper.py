@@ -17,7 +17,6 @@ import pytest
 from dtsweep import Measure, StorageError, Sweep, SweepError, load, workloads
 from dtsweep.axes import candidates
 from dtsweep.keeper import Keeper, Summary
-from dtsweep.measure.profile import Profile
 from dtsweep.order import order_of
 from dtsweep.plan import Trial, canary, make_plan
 from dtsweep.session import Report
@@ -227,7 +226,7 @@ def test_a_profile_is_stored_by_launch_trial_and_rank_and_its_place_is_said(
     kept: Kept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (trial, *_) = trials_of(workers=2, sync="ddp")
-    profiles = [Profile(trace=gzip.compress(bytes([rank])), table={"compute_s": rank}) for rank in range(2)]
+    profiles = [{"trace": gzip.compress(bytes([rank])), "table": {"compute_s": rank}} for rank in range(2)]
     kept.end(trial, ranks=[outcome([1.0] * 20, profile=profile) for profile in profiles])
     folder = Path(str(kept.keeper.results)) / "profiles" / "launch"
     for rank in range(2):
