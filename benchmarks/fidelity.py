@@ -40,14 +40,16 @@ from torch.nn.parallel import DistributedDataParallel
 from benchmarks.log_entry import heading, quartiles, run, table, torchrun
 from dtsweep import Measure, Point, Sweep, workloads
 from dtsweep.axes import candidates
+from dtsweep.loop import Loop
 from dtsweep.measure.clock import CpuClock, CudaClock
+from dtsweep.measure.exchange import slowest
 from dtsweep.measure.machine import facts
 from dtsweep.measure.memory import clean
 from dtsweep.measure.telemetry import Telemetry
 from dtsweep.order import Order, order_of
 from dtsweep.sync import MODES
 from dtsweep.sync.passes import Job, loss_in_precision, make_optimizer
-from dtsweep.timing import Loop, laid_out
+from dtsweep.timing import laid_out
 from dtsweep.worker import Team, attempt
 
 POINTS: Mapping[str, tuple[workloads.Gpt, int]] = {
@@ -102,7 +104,7 @@ def plain_block(sweep: Sweep, team: Team) -> float:
     point = candidates(sweep)[0].point
     seconds = plain_loop(point, rank=team.rank, device=team.device, steps=sweep.measure.max_steps)
     clean(team.device)
-    return point.global_batch * sweep.measure.max_steps / shared_maximum(seconds, team.device)
+    return point.global_batch * sweep.measure.max_steps / slowest(team.device, seconds)[0]
 
 
 def dtsweep_block(sweep: Sweep, team: Team) -> float:
@@ -140,7 +142,7 @@ def instrumented_blocks(sweep: Sweep, team: Team, blocks: str) -> list[float]:
     mode.prepare(point.workload.build().to(team.device).train(), functools.partial(make_optimizer, point=point))
     loop = Loop(job, mode)
     loop.run("warmup", range(WARMUP))
-    period_s = shared_maximum(float(loop.parts[-1].times["step_s"].mean()), team.device)
+    (period_s,) = slowest(team.device, float(loop.parts[-1].times["step_s"].mean()))
     clocks = {DTSWEEP: loop.clock, EDGE: EdgeClock() if team.device.type == "cpu" else EdgeCudaClock(team.device)}
     # Looked at until the very end: no window is ever known this well.
     order = replace(common_order(sweep), measure=replace(sweep.measure, half_width=1e-9, min_steps=1))
@@ -151,7 +153,7 @@ def instrumented_blocks(sweep: Sweep, team: Team, blocks: str) -> list[float]:
         distributed.barrier()
         if block == DTSWEEP:
             team.telemetry.start()
-        seconds.append(shared_maximum(loop.run("window", window), team.device))
+        seconds.append(slowest(team.device, loop.run("window", window))[0])
         if block == DTSWEEP:
             team.telemetry.stop()
     mode.close()
@@ -166,13 +168,6 @@ class EdgeCudaClock(CudaClock):
 
     def end_step(self) -> None:
         """No step is either."""
-
-
-def shared_maximum(value: float, device: torch.device) -> float:
-    """The largest value of any rank."""
-    shared = torch.tensor([value], dtype=torch.float64).to(device)
-    distributed.all_reduce(shared, op=distributed.ReduceOp.MAX)
-    return float(shared)
 
 
 BLOCKS: Mapping[str, Callable[[Sweep, Team], float]] = {DTSWEEP: dtsweep_block, PLAIN: plain_block}

@@ -44,8 +44,12 @@ The reading order; a module imports only modules above it (`tests/test_imports.p
     sync.ddp                    the mode ddp
     sync.local_sgd              the mode local_sgd
     sync.parameter_server       the mode parameter_server, both its sides
+    shares                      where a step's time and a device's power go
+    flags                       what to know before trusting a trial's figures
     figures                     from the steps of all ranks to the figures of a trial
     record                      from what the ranks sent to rows
+    loop                        the timed loop of a rank, and its steps by part
+    aftermath                   what is measured after the window
     timing                      the timed part of a trial on one rank
     worker                      one rank: builds a trial and has it timed; knows nothing of Ray
     control                     one point under torchrun, without Ray

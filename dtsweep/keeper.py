@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.digest import workload_digest
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.order import Order, order_of, point_row
-from dtsweep.plan import Trial
+from dtsweep.plan import CANARY_DRIFT, Trial
 from dtsweep.point import Point, column_types, identity
 from dtsweep.progress import Progress
 from dtsweep.record import rank_rows, settled, step_columns, trial_row
@@ -25,9 +25,6 @@ from dtsweep.sweep import Sweep
 
 if TYPE_CHECKING:
     from dtsweep.session import Report
-
-CANARY_DRIFT = 0.02
-"""A canary that differs by more from the others of its world, as a share, is flagged."""
 
 FINE = frozenset({"ok", "skipped", "oom_device"})
 """How trials may end without the command saying that something is wrong."""

@@ -25,6 +25,12 @@ Rows = Sequence[Mapping[str, Any]]
 SESSION_START_S = 15.0
 """What the start of a session takes, until results say better."""
 
+CANARY_TRIALS = 2
+"""Trials of a launch from which on it has canaries: around a single one they would cost twice what they watch."""
+
+CANARY_DRIFT = 0.02
+"""A canary that differs by more from the others of its world, as a share, says that the machine has changed."""
+
 WORDS = {"workload_digest": "source of the workload"}
 """What a column is called when it differs."""
 
@@ -151,21 +157,22 @@ def _environment(sweep: Sweep, row: Mapping[str, Any]) -> dict[str, str]:
     return {"environment": json.dumps({**sweep.resources.environment, **points_own}, sort_keys=True)}
 
 
-def canary(group: Sequence[Trial]) -> Trial | None:
-    """The fixed point that a launch measures at both its ends, to show whether the machine has changed.
+def canaries(trials: Sequence[Trial]) -> dict[Any, Trial]:
+    """For each world the fixed point that its launches measure at both ends, to show whether the machine has changed.
 
-    The trial with the middle micro-batch as plain `ddp`: the same for all launches of these trials, and never larger
-    than what they run themselves.
+    The trial with the middle micro-batch as plain `ddp`: never larger than what the world runs itself.
 
-    Returns:
-        None for a single trial: two canaries would cost twice what they watch.
+    Args:
+        trials: all of the plan, done ones too, so that a resumed run has the same canaries.
     """
-    if len(group) < 2:
-        return None
-    points = sorted((trial.point for trial in group), key=lambda point: (point.micro_batch, identity(point)))
+    found = {}
     plain: dict[str, Any] = {"sync": "ddp", **dict.fromkeys(MODE_FIELDS), "accumulation": 1}
-    point = replace(points[len(points) // 2], **plain)
-    return replace(group[0], point=point, role="canary", why="canary")
+    for world in worlds([trial.point for trial in trials]):
+        inside = [trial for trial in trials if trial.point.world == world]
+        inside.sort(key=lambda trial: (trial.point.micro_batch, identity(trial.point)))
+        middle = inside[len(inside) // 2]
+        found[world] = replace(middle, point=replace(middle.point, **plain), role="canary", why="canary")
+    return found
 
 
 def _order(sweep: Sweep, points: Sequence[Point], *, repeat: int) -> list[Point]:
@@ -203,13 +210,13 @@ def _expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Rows) -> float:
     measured = [row for row in rows if row["status"] == "ok" and row["window_s"]]
     known = [row["startup_s"] for row in measured if row["startup_s"]]
     each = (
-        sum(row["window_s"] + (row["overhead_s"] or 0) for row in measured) / len(measured)
+        sum((row["trial_s"] or row["window_s"]) + (row["overhead_s"] or 0) for row in measured) / len(measured)
         if measured
         else _window_s(sweep.measure) + TRIAL_REST_S
     )
     start = sum(known) / len(known) if known else SESSION_START_S
     groups = groups_of(trials, fresh=sweep.measure.fresh)
-    windows = len(trials) + 2 * sum(canary(group) is not None for group in groups) * sweep.measure.canary
+    windows = len(trials) + 2 * sum(len(group) >= CANARY_TRIALS for group in groups) * sweep.measure.canary
     return (windows * each + len(groups) * start) / sweep.resources.concurrent
 
 

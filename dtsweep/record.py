@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.figures import PHASE_COLUMNS, figures, late, own_work, timed, with_warmup
+from dtsweep.figures import figures, late, with_warmup
 from dtsweep.order import Order, point_row
+from dtsweep.shares import PHASE_COLUMNS, of_part, own_work
 from dtsweep.sweep import Sweep
 
 Row = dict[str, Any]
@@ -139,10 +140,10 @@ def _rank_row(rank: int, outcome: Mapping[str, Any], *, is_alone: bool) -> Row:
         facts["machine"] = json.dumps(facts["machine"], sort_keys=True)
     row: Row = {"rank": rank, **facts}
     if "steps" in outcome:
-        seconds = timed(outcome, "step_s")
+        seconds = of_part(outcome, "step_s")
         row |= {name: outcome.get(name) for name in ("window_s", "memory_peak_bytes", *TELEMETRY_COLUMNS)}
         row |= {"steps": len(seconds), "step_mean_s": float(seconds.mean()), "bytes_sent": outcome.get("bytes_sent")}
-        row |= {name: float(timed(outcome, name).mean()) for name in PHASE_COLUMNS if name in outcome["steps"]}
+        row |= {name: float(of_part(outcome, name).mean()) for name in PHASE_COLUMNS if name in outcome["steps"]}
         row |= {"work_s": own_work(outcome, is_alone=is_alone), **late(outcome.get("staleness", ()))}
     return row
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dtsweep.axes import Candidate, candidates
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.keeper import Keeper, Summary
-from dtsweep.plan import Plan, Trial, groups_of, make_plan, new_skips
+from dtsweep.plan import Plan, Trial, canaries, groups_of, make_plan, new_skips
 from dtsweep.store import Results, load
 from dtsweep.sweep import Sweep
 from dtsweep.sweepfile import module_name
@@ -114,7 +114,8 @@ def _run(sweep: Sweep, plan: Plan, keeper: Keeper, options: Options) -> None:
             keeper.flags += ("profiled",)
         settings = _settings(sweep, options, cluster, storage=storage)
         lane_settings = [replace(settings, nodes=tuple(n.node_id for n in nodes) if nodes else None) for nodes in lanes]
-        scheduler = Scheduler(sweep, groups, lane_settings, keeper, profiler=options.profiler)
+        watches = canaries([*plan.to_run, *plan.done])
+        scheduler = Scheduler(sweep, groups, lane_settings, keeper, canaries=watches, profiler=options.profiler)
         try:
             with keeper.progress:
                 drive(scheduler, heard)

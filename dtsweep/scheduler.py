@@ -15,7 +15,7 @@ from ray.tune.search import Searcher
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dtsweep.order import Order, order_of
-from dtsweep.plan import Trial, canary
+from dtsweep.plan import CANARY_TRIALS, Trial
 from dtsweep.point import Point
 from dtsweep.ranks import Settings
 from dtsweep.schema import is_retried
@@ -76,6 +76,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         settings: Sequence[Settings],
         keeper: KeepsResults,
         *,
+        canaries: Mapping[Any, Trial],
         profiler: str | None = None,
     ) -> None:
         """Start the lanes.
@@ -85,11 +86,12 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             groups: trials that may share a launch, in the order of the plan.
             settings: of the session of each lane.
             keeper: called with each attempt that ended.
+            canaries: what the launches of each world measure at both ends.
             profiler: what the first trial of each world is to be profiled by.
         """
         super().__init__()
         self._sweep, self._keeper, self._settings = sweep, keeper, settings
-        self._profiler, self._seen = profiler, set[Any]()
+        self._canaries, self._profiler, self._profiled = canaries, profiler, set[Any]()
         self._waiting = deque(deque((trial, 1) for trial in group) for group in groups)
         self._lanes = [self._new_lane(index) for index in range(len(settings))]
         self._handed_out = 0
@@ -129,8 +131,10 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         measure = self._sweep.measure
         if not lane.group:
             lane.group = self._waiting.popleft()
-            lane.canary = canary([trial for trial, _ in lane.group]) if measure.canary else None
+            watched = measure.canary and len(lane.group) >= CANARY_TRIALS
+            lane.canary = self._canaries.get(lane.group[0][0].point.world) if watched else None
             if lane.canary is not None:
+                lane.canary = replace(lane.canary, repeat=lane.group[0][0].repeat)
                 lane.group.appendleft((lane.canary, 1))
                 lane.group.append((lane.canary, 1))
         elif lane.canary is not None and time.monotonic() - lane.canary_at > CANARY_EVERY_S:
@@ -146,8 +150,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         if self._sweep.measure.race and trial.role == "trial":
             order = replace(order, rivals=self._keeper.rivals(point))
         is_profiled = self._profiler and trial.role == "trial" and not MODES[point.sync].needs_ray
-        if is_profiled and point.world not in self._seen:
-            self._seen.add(point.world)
+        if is_profiled and point.world not in self._profiled:
             order = replace(order, profile=self._profiler)
         return order
 
@@ -171,11 +174,15 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         times = {
             "started_at": ended.started_at,
             "startup_s": report.startup_s,
+            "trial_s": report.trial_s,
             "overhead_s": max(0.0, wall_s - (report.startup_s or 0.0) - (report.trial_s or 0.0)),
         }
         status = self._keeper(ended.trial, ended.order, report, times)
+        if ended.order.profile and status == "ok":
+            self._profiled.add(ended.trial.point.world)
         if ended.trial.role == "trial" and is_retried(status, attempt=ended.order.attempt):
-            lane.group.append((ended.trial, ended.order.attempt + 1))
+            closing = bool(lane.group) and lane.group[-1][0].role == "canary"
+            lane.group.insert(len(lane.group) - closing, (ended.trial, ended.order.attempt + 1))
         if status in ("no_nodes", "version_mismatch", "infeasible"):
             # The others of this world would wait as long, for the same nodes.
             self._give_up(lane, report)

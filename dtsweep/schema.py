@@ -50,7 +50,7 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "spiky": "more than 1 % of the steps stand out from their neighbours",
         "bimodal": "step times come in two clusters, so a median says little",
         "autocorrelated": "neighbouring steps resemble each other over more than five steps",
-        "recompiled": "something was compiled inside the window, which was measured again",
+        "recompiled": "something was compiled inside the window, or inside one that was measured again for that",
         "timer_mismatch": "the steps add up to another time than the window, by more than 0.5 %",
         "input_bound": "waiting for data takes more than 5 % of a step",
         "host_bound": "the device waits for the host to launch its work",
@@ -194,7 +194,8 @@ TRIALS: tuple[Column, ...] = (
     Column(
         "startup_s", FLOAT, "s", "start of the session and of its parameter servers, where this trial waited for them"
     ),
-    Column("overhead_s", FLOAT, "s", "the harness's own time for this trial"),
+    Column("trial_s", FLOAT, "s", "from handing out the trial to its last worker's answer: build, window and all else"),
+    Column("overhead_s", FLOAT, "s", "the harness's own time for this trial beside trial_s"),
     Column("started_at", TIME, "UTC", "when the attempt began"),
     Column("hosts", INT, "machines", "that the workers ran on"),
     Column("devices", TEXT, "", "device models of the workers"),

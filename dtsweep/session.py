@@ -17,6 +17,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dtsweep.launch import Launch, LaunchError
+from dtsweep.measure.stopping import AFTER
 from dtsweep.nodes import NO_LOG
 from dtsweep.order import Order
 from dtsweep.point import Point
@@ -165,6 +166,9 @@ class Session:
             await self._after_failure(launch, report)
         elif launch.leaves_memory(LEFT_OVER):
             report.flags.append("memory_left")
+        if order.profile == "torch" and self._settings.gpus_per_worker:
+            # What records a GPU stays attached to the process and slows all that follows.
+            launch.is_stale = True
         return report
 
     async def _collect(self, launch: Launch, order: Order, shards: Sequence[Any]) -> tuple[str, str] | None:
@@ -180,7 +184,8 @@ class Session:
                 return None if set(failed) - {"collateral"} else await launch.verdict()
             if not window_known and len(launch.warm) == launch.workers:
                 window_known = True
-                deadline = now + order.measure.max_seconds + max(60.0, 10 * max(launch.warm.values()))
+                window_s = (1 + AFTER) * order.measure.max_seconds
+                deadline = now + window_s + max(60.0, 10 * max(launch.warm.values()))
             if failed and grace == float("inf"):
                 # Losing a peer is no fault of this rank's: Ray will say in a moment who died.
                 grace = now + (DEATH_SHOWS_S if set(failed) == {"collateral"} else OTHERS_REPORT_S)

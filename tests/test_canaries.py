@@ -11,7 +11,14 @@ from tests.frames import trials
 
 def canary(session: str, minute: int, step_mean_s: float | None, **fields: Any) -> dict[str, Any]:
     at = pd.Timestamp("2026-01-01T00:00Z") + pd.Timedelta(minutes=minute)
-    return {"role": "canary", "session": session, "started_at": at, "step_mean_s": step_mean_s, **fields}
+    return {
+        "role": "canary",
+        "point_id": "watch",
+        "session": session,
+        "started_at": at,
+        "step_mean_s": step_mean_s,
+        **fields,
+    }
 
 
 def test_drift_is_that_of_the_last_canary_against_the_first() -> None:
@@ -38,7 +45,7 @@ def test_a_drift_inside_a_session_is_flagged_though_both_ends_are_near_the_media
 
 
 @pytest.mark.parametrize(
-    "field", ["workers", "placement", "environment", "env_id", "cpus_per_worker", "gpus_per_worker"]
+    "field", ["point_id", "workers", "placement", "environment", "env_id", "cpus_per_worker", "gpus_per_worker"]
 )
 def test_worlds_are_never_compared(field: str) -> None:
     values = [1, 2] if field in ("workers", "cpus_per_worker", "gpus_per_worker") else ["a", "b"]

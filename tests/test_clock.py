@@ -236,8 +236,8 @@ def test_steps_are_known_when_the_device_has_passed_them_and_not_before(stream: 
     assert stream.waits == 0
 
 
-@pytest.mark.parametrize(("behind", "share"), [(0, 1.0), (4, 0.0)])
-def test_a_device_that_has_done_each_step_at_once_waits_for_its_host(stream: Stream, behind: int, share: float) -> None:
+@pytest.mark.parametrize(("behind", "share"), [(0, 1.0), (5, 1.0), (6, 0.0)])
+def test_a_device_that_is_less_than_a_step_behind_waits_for_its_host(stream: Stream, behind: int, share: float) -> None:
     clock = cuda_clock(stream)
     clock.start()
     for _ in range(8):

@@ -145,6 +145,13 @@ def test_a_step_under_way_when_the_first_worker_stops_counts_by_its_share() -> N
     assert row["samples_per_s"] == pytest.approx(4 * (3 + 1.5) / 1.5)
 
 
+def test_what_a_worker_did_after_the_first_has_stopped_widens_no_interval() -> None:
+    # Until 40 s one does a step a second and the other one in two, all alike: 0.5 % of each rate is not known.
+    row = row_of([outcome(STEADY), outcome([2.0] * 20 + [9.0] * 10)], sync="parameter_server")
+    assert row["samples_per_s"] == pytest.approx(1.5 * 4)
+    assert row["half_width"] == pytest.approx(0.005 * np.hypot(1, 0.5) / 1.5)
+
+
 def test_an_update_of_a_bulk_synchronous_server_is_the_whole_batch() -> None:
     row = row_of([outcome([1.0] * 3)] * 2, sync="parameter_server", staleness=0)
     assert (row["semantics"], row["global_batch"], row["samples_per_update"]) == ("exact", 8, 8)
@@ -198,6 +205,29 @@ def test_throughput_depends_neither_on_the_warm_up_that_was_timed_nor_on_the_ste
     assert row["measured_steps"] == steps
 
 
+@settings(deadline=None)
+@given(st.data())
+def test_where_ranks_wait_for_each_other_throughput_is_the_global_batch_by_the_step(data: st.DataObject) -> None:
+    sync = data.draw(st.sampled_from(["ddp", "local_sgd", "parameter_server"]))
+    mode: dict[str, Any] = {"local_sgd": {"sync_period": 4}, "parameter_server": {"staleness": 0}}.get(sync, {})
+    period = mode.get("sync_period", 1)
+    own = data.draw(st.lists(st.lists(st.floats(0.1, 9.0), min_size=period, max_size=period), min_size=2, max_size=4))
+    # In a period a rank takes its steps as it can; at its end all wait for the slowest.
+    last = max(map(sum, own))
+    ranks = [[*steps[:-1], steps[-1] + last - sum(steps)] * 12 for steps in own]
+    row = row_of([outcome(steps) for steps in ranks], sync=sync, **mode)
+    assert row["global_batch"] == len(own) * 4
+    assert row["step_mean_s"] * row["samples_per_s"] == pytest.approx(row["global_batch"] or 0)
+
+
+def test_within_a_sync_period_a_rank_makes_up_for_a_slow_step() -> None:
+    # Each is slow in another step; a period takes both 5 s, though the slower ones of its steps add up to 8 s.
+    row = row_of([outcome([2, 1, 1, 1] * 10), outcome([1, 2, 1, 1] * 10)], sync="local_sgd", sync_period=4)
+    assert (row["step_mean_s"], row["samples_per_s"]) == (1.25, 8 / 1.25)
+    assert row["half_width"] == pytest.approx(0.005)
+    assert (row["steady_class"], row["flags"]) == ("flat", [])
+
+
 def test_work_that_ends_after_the_last_step_is_part_of_the_window() -> None:
     # Two seconds more until the slower rank's work is done: 40 steps of 8 samples in 42 s.
     row = row_of([outcome([3.0] * 10 + STEADY), outcome([3.0] * 10 + STEADY, window_s=72)])
@@ -233,6 +263,9 @@ def test_a_warm_up_is_whole_sync_periods() -> None:
     row = row_of([outcome([2.0, 6.0] * 5 + [1.0, 3.0] * 40)] * 2, sync="local_sgd", sync_period=2)
     assert (row["warmup_steps"], row["measured_steps"]) == (SKIPPED + 10, 80)
     assert (row["step_mean_s"], row["samples_per_s"]) == (2, 4)
+    # Five steps are a group in the search, here five periods.
+    uneven = row_of([outcome([2.0, 2.0, 6.0] * 7 + [1.0, 1.0, 3.0] * 40)] * 2, sync="local_sgd", sync_period=3)
+    assert uneven["warmup_steps"] == SKIPPED + 15
 
 
 def test_where_no_part_is_steady_nothing_is_left_out_and_the_row_says_so() -> None:

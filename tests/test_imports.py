@@ -21,7 +21,7 @@ ORDER = re.findall(r"^    ([a-z_][\w.]*)  +\S", dtsweep.__doc__ or "", re.MULTIL
 
 OWNERS = {
     "ray": "cluster doctor drive launch nodes ranks runner scheduler session sync.parameter_server",
-    "torch": "control doctor measure.clock measure.exchange measure.flops measure.machine measure.memory"
+    "torch": "aftermath control doctor loop measure.clock measure.exchange measure.flops measure.machine measure.memory"
     " measure.peaks measure.profile measure.telemetry ranks sync.ddp sync.local_sgd"
     " sync.parameter_server sync.passes timing worker"
     " workloads.cifar10 workloads.gpt workloads.samples workloads.transformers",

@@ -18,7 +18,7 @@ from dtsweep import Measure, StorageError, Sweep, SweepError, load, workloads
 from dtsweep.axes import candidates
 from dtsweep.keeper import Keeper, Summary
 from dtsweep.order import order_of
-from dtsweep.plan import Trial, canary, make_plan
+from dtsweep.plan import Trial, canaries, make_plan
 from dtsweep.session import Report
 from dtsweep.store import Results
 from tests.outcomes import Tokens, facts, outcome
@@ -44,8 +44,7 @@ def trials_of(**fields: Any) -> list[Trial]:
 
 
 def canary_of(workers: int) -> Trial:
-    watch = canary(trials_of(workers=workers))
-    assert watch is not None
+    (watch,) = canaries(trials_of(workers=workers)).values()
     return watch
 
 

@@ -13,7 +13,7 @@ from dtsweep import Measure, Sweep, SweepError, workloads
 from dtsweep.axes import candidates
 from dtsweep.digest import workload_digest
 from dtsweep.order import order_of, point_row
-from dtsweep.plan import SESSION_START_S, TRIAL_REST_S, Trial, canary, groups_of, make_plan, new_skips
+from dtsweep.plan import SESSION_START_S, TRIAL_REST_S, Trial, canaries, groups_of, make_plan, new_skips
 from dtsweep.point import identity
 from dtsweep.schema import TRIALS
 from dtsweep.sweepfile import read_sweep
@@ -82,14 +82,19 @@ def test_repeats_run_one_after_the_other_in_sessions_of_their_own() -> None:
 # Canaries
 
 
-def group_of(axes: dict[str, Any], *, workload: Any = None) -> list[Trial]:
+def group_of(axes: dict[str, Any]) -> list[Trial]:
     """The trials of a sweep of one world."""
-    sweep = Sweep(workload=workload or workloads.Gpt(), axes=axes)
+    sweep = Sweep(workload=workloads.Gpt(), axes=axes)
     (group,) = groups_of(make_plan(sweep, candidates(sweep), []).to_run, fresh=False)
     return group
 
 
-def test_a_canary_is_plain_ddp_with_the_middle_micro_batch_of_its_launch() -> None:
+def canary_of(trials: list[Trial]) -> Trial:
+    (watch,) = canaries(trials).values()
+    return watch
+
+
+def test_a_canary_is_plain_ddp_with_the_middle_micro_batch_of_its_world() -> None:
     group = group_of(
         {
             "workers": [2],
@@ -101,8 +106,7 @@ def test_a_canary_is_plain_ddp_with_the_middle_micro_batch_of_its_launch() -> No
             "env.NCCL_ALGO": ["Ring"],
         }
     )
-    watch = canary(group)
-    assert watch is not None
+    watch = canary_of(group)
     point = watch.point
     assert (point.sync, point.micro_batch, point.accumulation, point.precision) == ("ddp", 4, 1, "bf16")
     assert (point.sync_period, point.staleness, point.shards, point.unread()) == (None, None, None, None)
@@ -110,14 +114,23 @@ def test_a_canary_is_plain_ddp_with_the_middle_micro_batch_of_its_launch() -> No
     assert (watch.role, watch.repeat) == ("canary", 1)
 
 
-def test_a_canary_is_the_same_point_in_whatever_order_its_launch_runs() -> None:
+def test_a_canary_is_the_same_point_in_whatever_order_its_launches_run() -> None:
     group = group_of({"workers": [2], "micro_batch": [1, 2, 3, 4], "workload.width": [64, 128]})
-    points = {identity(watch.point) for some in (group, group[::-1], group[3:] + group[:3]) if (watch := canary(some))}
+    points = {identity(canary_of(some).point) for some in (group, group[::-1], group[3:] + group[:3])}
     assert len(points) == 1
 
 
+def test_each_world_has_its_canary() -> None:
+    sweep = Sweep(workload=workloads.Gpt(), axes={"workers": [1, 2], "micro_batch": [1, 2, 3]})
+    watches = canaries(make_plan(sweep, candidates(sweep), []).to_run)
+    assert {world: (watch.point.world, watch.point.micro_batch) for world, watch in watches.items()} == {
+        world: (world, 2) for world in watches
+    }
+    assert [watch.point.workers for watch in watches.values()] == [2, 1]
+
+
 @pytest.mark.parametrize("wide", [512, 1024, 2048, 4096])
-def test_a_canary_is_no_larger_than_a_trial_of_its_launch(wide: int) -> None:
+def test_a_canary_is_no_larger_than_a_trial_of_its_world(wide: int) -> None:
     # The wide model runs with few samples alone, and most trials have many.
     group = [
         trial
@@ -125,22 +138,17 @@ def test_a_canary_is_no_larger_than_a_trial_of_its_launch(wide: int) -> None:
         if (trial.point.workload.width == 64) == (trial.point.micro_batch > 1)
     ]
     assert len(group) == 4
-    watch = canary(group)
-    assert watch is not None
+    watch = canary_of(group)
     assert (watch.point.micro_batch, watch.point.workload.width) == (63, 64)
 
 
-def test_a_single_trial_has_no_canary_which_would_cost_twice_what_it_watches() -> None:
-    (only,) = group_of({"workers": [2]})
-    assert canary([only]) is None
-
-
 def test_a_canary_is_named_apart_from_the_trial_with_its_point() -> None:
-    watch = canary(group_of({"workers": [2], "micro_batch": [1, 2, 3]}))
-    assert watch is not None
+    watch = canary_of(group_of({"workers": [2], "micro_batch": [1, 2, 3]}))
     trial, watched = (order_of(SWEEP, watch.point, role=role) for role in ("trial", "canary"))
     assert (trial.role, watched.role) == ("trial", "canary")
     assert trial.trial_id == order_of(SWEEP, watch.point).trial_id != watched.trial_id
+    # As it was named before there were canaries.
+    assert trial.trial_id == identity(watch.point, seed=0, repeat=1, fresh=False)
     # It runs in the session of the trials around it.
     assert trial.launch == watched.launch
     assert point_row(SWEEP, watch.point)["point_id"] == identity(watch.point)
@@ -149,15 +157,14 @@ def test_a_canary_is_named_apart_from_the_trial_with_its_point() -> None:
 def test_canaries_leave_open_what_is_to_run() -> None:
     # The canary of workers=2 has the point of a trial that has not run.
     group = group_of({"workers": [2], "micro_batch": [1, 2]})
-    watch = canary(group)
-    assert watch is not None
+    watch = canary_of(group)
     sweep = replace(SWEEP, axes={"workers": [2], "micro_batch": [1, 2]}, skip=None)
     ran = {**rows()[0], **point_row(sweep, watch.point), "role": "canary"}
     ran["trial_id"] = order_of(sweep, watch.point, role="canary").trial_id
     assert plan(sweep, [ran]) == (2, 0)
 
 
-def test_a_plan_counts_two_canaries_for_each_launch_that_has_some() -> None:
+def test_a_plan_counts_two_canaries_for_each_launch_of_several_trials() -> None:
     seconds = Measure(half_width=None, min_seconds=10)
 
     def expected_s(measure: Measure, axes: dict[str, Any]) -> float:

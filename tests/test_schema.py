@@ -7,7 +7,6 @@ import pytest
 
 import dtsweep
 from dtsweep.errors import SweepError
-from dtsweep.figures import PHASE_COLUMNS
 from dtsweep.point import FIELD_TYPES
 from dtsweep.record import TELEMETRY_COLUMNS
 from dtsweep.schema import (
@@ -23,6 +22,7 @@ from dtsweep.schema import (
     columns_page,
     table_schema,
 )
+from dtsweep.shares import PHASE_COLUMNS
 
 FLAGS_READ = ("schema.py", "caveats.py", "report.py")
 """Where flags are declared or shown, not raised."""

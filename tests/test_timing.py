@@ -53,7 +53,7 @@ def steps(count: int, **more: Any) -> Measure:
 
 
 CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
-    "ddp": (steps(64), {}),
+    "ddp": (steps(96), {}),
     "local_sgd": (steps(64), {"sync": "local_sgd", "sync_period": 4}),
     "short": (steps(7), {}),
     "sure": (Measure(half_width=0.9, warmup_steps=2, min_steps=30, min_seconds=0, max_seconds=30), {}),

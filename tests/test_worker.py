@@ -360,7 +360,7 @@ class Line:
 sweep = Sweep(
     workload=Line(),
     axes={"workers": [1, 2], "sync": ["ddp", "local_sgd", "parameter_server"], "workload.fails_on": [-1]},
-    measure=Measure(half_width=None, min_steps=40, min_seconds=0.1),
+    measure=Measure(half_width=None, min_steps=128, min_seconds=0.1),
 )
 '''
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dtsweep.analysis.launches import without_canaries
+from dtsweep.plan import CANARY_DRIFT
 
 if TYPE_CHECKING:
     import pandas as pd
 
-WORLD = ("workers", "placement", "environment", "env_id", "cpus_per_worker", "gpus_per_worker")
+WORLD = ("point_id", "workers", "placement", "environment", "env_id", "cpus_per_worker", "gpus_per_worker")
 """What makes canaries comparable: they are the same point of the same world."""
-
-LARGEST_DRIFT = 0.02
-"""Share of a step time by which a canary may differ before it is flagged."""
 
 
 def canaries(frame: pd.DataFrame) -> pd.DataFrame:
@@ -48,7 +46,7 @@ def canaries(frame: pd.DataFrame) -> pd.DataFrame:
     several = found["canaries"] > 1
     found[["last_s", "last_ratio"]] = found[["last_s", "last_ratio"]].where(several)
     found["drift"] = found["last_s"] / found["first_s"] - 1
-    flagged = (found["off"] > LARGEST_DRIFT) | (found["drift"].abs() > LARGEST_DRIFT)
+    flagged = (found["off"] > CANARY_DRIFT) | (found["drift"].abs() > CANARY_DRIFT)
     found["flagged"] = flagged.astype("boolean").mask(found["all"] == 1)
     trials = without_canaries(frame[frame["status"] == "ok"])["session"].value_counts()
     found["trials"] = found["session"].map(trials).fillna(0).astype("int64")

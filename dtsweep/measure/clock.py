@@ -132,7 +132,8 @@ class CudaClock:
         self._is_last.clear()
         self._steps: list[float] = []
         self._phases: list[dict[str, float]] = [{}]
-        self._idle_steps = 0
+        self._idle_steps, self._ended = 0, 1
+        self._end: Event | None = None
         torch.cuda.synchronize(self._device)
         self.began = time.perf_counter()
         self._record("")
@@ -144,8 +145,11 @@ class CudaClock:
     def end_step(self) -> None:
         """End a step at the last mark and read what has passed, without waiting."""
         self._is_last[-1] = True
-        # The device is here already: it was given too little to do.
-        self._idle_steps += self._pending[-1][1].query()
+        # The step before has ended on the device while the host launched this one: the device is not a step behind.
+        if self._end is not None:
+            self._idle_steps += len(self._steps) == self._ended or self._end.query()
+            self._ended += 1
+        self._end = self._pending[-1][1]
         while len(self._pending) > 2 and self._pending[1][1].query():
             self._read()
 
@@ -162,8 +166,8 @@ class CudaClock:
         return seconds
 
     def waited_for_host(self) -> float:
-        """Share of the steps that the device had done as soon as the host had launched them."""
-        return self._idle_steps / max(1, len(self._steps))
+        """Share of the steps that the device had done before the host had launched the next."""
+        return self._idle_steps / max(1, len(self._steps) - 1)
 
     def times(self) -> Times:
         """The steps' times and phases, as the device saw them."""

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import distributed
 
+from dtsweep.measure.stopping import AFTER
+
 PAIRS, FEW_PAIRS = 8, 4
 """Pairs of blocks, one with and one without the exchange; fewer where the window has few steps."""
 
-SHARE, MOST_S = 0.5, 5.0
-"""All blocks together: as a share of the window, and in seconds, at most."""
+MOST_S = 5.0
+"""All blocks together take no longer, unless so few steps would be in them."""
 
 ALONE, ALONE_S = 20, 1.0
 """How often the exchange is done by itself, and for how long at most."""
@@ -27,17 +29,27 @@ def turns(window_steps: int, *, window_s: float, period: int) -> Iterator[tuple[
         period: a block is a multiple of it.
 
     Yields:
-        Whether the block exchanges, and its steps. Nothing where the window is too short: four pairs of single
-        periods would take longer than itself.
+        Whether the block exchanges, and its timed steps. Nothing where four pairs, each block with the step before
+        it, would take more than their share of the window.
     """
-    periods = window_steps // period
-    wanted = periods * min(SHARE, MOST_S / window_s)
-    pairs = PAIRS if wanted >= 2 * PAIRS else FEW_PAIRS
-    if periods < 2 * pairs:
+    lead = leads(period)
+    most = window_steps * AFTER
+    wanted = min(most, window_steps * MOST_S / window_s)
+    pairs = PAIRS if wanted >= 2 * PAIRS * (lead + period) else FEW_PAIRS
+    if most < 2 * pairs * (lead + period):
         return
-    steps = max(1, int(wanted / (2 * pairs))) * period
+    steps = max(1, int((wanted / (2 * pairs) - lead) / period)) * period
     for pair in range(pairs):
         yield from ((pair % 2 == 0, steps), (pair % 2 == 1, steps))
+
+
+def leads(period: int) -> int:
+    """Steps at the start of a block that are not timed.
+
+    A step's forward begins with what the step before decided (DDP shares buffers after one with an exchange), so the
+    first one belongs to the block before. With a sync period nothing is shared between two exchanges.
+    """
+    return int(period == 1)
 
 
 def alone(exchange: Callable[[], int], device: torch.device) -> float:
@@ -58,15 +70,16 @@ def alone(exchange: Callable[[], int], device: torch.device) -> float:
 
     steps = exchange()
     # All ranks must agree how often: an exchange has as many parts as there are ranks.
-    about = _slowest(timed(2), device)
+    (about,) = slowest(device, timed(2))
     count = max(2, min(ALONE, int(ALONE_S / max(about, 1e-9))))
-    return _slowest(timed(count), device) / steps
+    return slowest(device, timed(count))[0] / steps
 
 
-def _slowest(seconds: float, device: torch.device) -> float:
-    shared = torch.tensor(seconds, dtype=torch.float64).to(device)
+def slowest(device: torch.device, *values: float) -> list[float]:
+    """The largest of each value over all ranks."""
+    shared = torch.tensor(values, dtype=torch.float64).to(device)
     distributed.all_reduce(shared, op=distributed.ReduceOp.MAX)
-    return float(shared)
+    return [float(value) for value in shared]
 
 
 def _wait(device: torch.device) -> None:

@@ -21,6 +21,9 @@ FEWEST_STEPS, FEWEST_PERIODS = 20, 8
 RACE_MARGIN, RACE_HALF_WIDTH = 0.02, 0.10
 """How clearly a point must be dominated to be stopped early, and how well its mean must be known by then."""
 
+AFTER = 0.5
+"""What the steps after a window, which tell what the exchange costs, may take: a share of the window's time."""
+
 Rivals = Sequence[tuple[float, float]]
 """Measured points: latency in seconds, samples per second."""
 

@@ -107,7 +107,7 @@ def test_steps_are_known_in_the_window_when_the_device_has_passed_them() -> None
     assert len(clock.so_far()) == 21
 
 
-def test_a_device_that_is_done_before_the_next_step_is_launched_waits_for_its_host() -> None:
+def test_a_device_that_is_less_than_a_step_behind_waits_for_its_host() -> None:
     clock = cuda_clock()
     run_steps(clock, [10 * CYCLES] * 50)
     clock.stop()

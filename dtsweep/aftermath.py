@@ -1,0 +1,50 @@
+"""What is measured when the window is over: what the exchange costs, and where a step's time goes."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from dtsweep.loop import Loop, barrier
+from dtsweep.measure.exchange import alone, leads, turns
+from dtsweep.measure.profile import profiled
+
+PROFILED_STEPS = 5
+
+
+def exchange(loop: Loop, window_steps: int, window_s: float) -> dict[str, Any]:
+    """Steps with and without the exchange in turns, then the exchange alone; the model is lost by that."""
+    job = loop.job
+    blocks = list(turns(window_steps, window_s=window_s, period=job.point.period))
+    for block, (exchanges, steps) in enumerate(blocks):
+        for _ in range(leads(job.point.period)):
+            loop.step(exchange=exchanges)
+        barrier(job.device)
+        loop.run("exchange" if exchanges else "no_exchange", range(steps), block=block)
+    if not blocks:
+        return {}
+    barrier(job.device)
+    return {"exchange_isolated_s": alone(loop.mode.exchange_alone, job.device)}
+
+
+def recorded(loop: Loop, profiler: str) -> dict[str, Any]:
+    """Record some more steps; nsys writes its own report."""
+    device, period = loop.job.device, loop.job.point.period
+    steps = math.ceil(PROFILED_STEPS / period) * period
+
+    def step() -> None:
+        loop.step()
+        loop.clock.end_step()
+
+    if profiler == "torch":
+        return {"profile": asdict(profiled(step, steps=steps, device=device))}
+    barrier(device)
+    with torch.cuda.profiler.profile() if device.type == "cuda" else contextlib.nullcontext():
+        for _ in range(steps):
+            step()
+        barrier(device)
+    return {}
