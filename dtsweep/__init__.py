@@ -16,6 +16,7 @@ The reading order; a module imports only modules above it (`tests/test_imports.p
     workloads.transformers      well-known models from their configurations
     workloads                   what is trained: the three methods, and the list of ours
     order                       one attempt at a trial, as it travels to the ranks
+    statuses                    how an attempt can end, and what flags warn of
     schema                      every stored column, with unit and meaning
     folder                      where results lie: a disk or an object store
     parts                       one Parquet file, believed only if its digest agrees

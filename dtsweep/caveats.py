@@ -9,7 +9,7 @@ from rich.text import Text
 
 from dtsweep.analysis import canaries, without_canaries
 from dtsweep.analysis.canaries import WORLD
-from dtsweep.schema import FLAG_MEANINGS
+from dtsweep.statuses import FLAG_MEANINGS
 from dtsweep.terminal import count_of, say
 
 if TYPE_CHECKING:

@@ -128,7 +128,7 @@ def report(results: str, show_all: bool, as_json: bool) -> None:
 @_address
 @_json
 def doctor(address: str | None, as_json: bool) -> None:
-    """Check every node: what its device reaches, which counters can be read, versions."""
+    """Check every node: what one of its devices reaches, which counters can be read, versions."""
     from dataclasses import asdict
 
     from dtsweep.doctor import diagnose, print_diagnosis

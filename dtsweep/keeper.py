@@ -19,7 +19,7 @@ from dtsweep.point import Point, column_types, identity
 from dtsweep.progress import Progress
 from dtsweep.record import rank_rows, settled, step_columns, trial_row
 from dtsweep.revision import git_commit
-from dtsweep.schema import is_retried
+from dtsweep.statuses import is_retried
 from dtsweep.store import Results
 from dtsweep.sweep import Sweep
 

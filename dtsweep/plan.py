@@ -15,7 +15,7 @@ from dtsweep.digest import workload_digest
 from dtsweep.errors import SweepError, shown
 from dtsweep.order import point_row, trial_name
 from dtsweep.point import Point, identity
-from dtsweep.schema import FINAL
+from dtsweep.statuses import FINAL
 from dtsweep.sweep import Measure, Sweep
 from dtsweep.sync import MODE_FIELDS
 from dtsweep.versions import versions

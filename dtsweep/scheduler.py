@@ -18,8 +18,8 @@ from dtsweep.order import Order, order_of
 from dtsweep.plan import CANARY_TRIALS, Trial
 from dtsweep.point import Point
 from dtsweep.ranks import Settings
-from dtsweep.schema import is_retried
 from dtsweep.session import Report, Session
+from dtsweep.statuses import is_retried
 from dtsweep.sweep import Sweep
 from dtsweep.sync import MODES
 

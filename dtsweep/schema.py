@@ -11,75 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from dtsweep.errors import SweepError
+from dtsweep.statuses import FINAL, FLAG_MEANINGS, STATUS_MEANINGS
 
 SCHEMA_VERSION = 2
 """Stored in every file; it rises with each release that adds columns, and no column is ever changed or removed."""
 
 BOOL, INT, FLOAT, TEXT = pa.bool_(), pa.int64(), pa.float64(), pa.string()
 TEXTS, TIME = pa.list_(TEXT), pa.timestamp("us", tz="UTC")
-
-STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
-    {
-        "ok": "measured",
-        "skipped": "not measured, for the stored reason",
-        "oom_device": "a worker ran out of device memory",
-        "oom_host": "a worker's machine ran out of memory",
-        "hang": "the workers did not finish by the deadline",
-        "rank_died": "a worker process ended",
-        "node_lost": "a machine went away",
-        "preempted": "a machine was taken back by its owner",
-        "collateral": "ended by the failure of another trial",
-        "nan": "the loss was not finite",
-        "user_error": "the workload raised an exception",
-        "infeasible": "the cluster can't hold the workers",
-        "no_nodes": "the machines did not come in time",
-        "timeout": "too few steps within the allowed time",
-        "budget": "the budget of time or money was reached",
-        "cancelled": "interrupted by the user",
-        "storage": "the results could not be stored",
-        "version_mismatch": "the workers' versions differ from the driver's",
-    }
-)
-STATUSES = frozenset(STATUS_MEANINGS)
-"""How an attempt can end: a closed set."""
-
-FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
-    {
-        "imprecise": "the mean step time is known less well than `half_width` asked for",
-        "drift": "the step time still rose or fell when the window ended",
-        "spiky": "more than 1 % of the steps stand out from their neighbours",
-        "bimodal": "step times come in two clusters, so a median says little",
-        "autocorrelated": "neighbouring steps resemble each other over more than five steps",
-        "recompiled": "something was compiled inside the window, or inside one that was measured again for that",
-        "timer_mismatch": "the steps add up to another time than the window, by more than 0.5 %",
-        "input_bound": "waiting for data takes more than 5 % of a step",
-        "host_bound": "the device waits for the host to launch its work",
-        "shared_gpu": "other processes used the device",
-        "throttled": "the device lowered its clock for power or heat",
-        "clock_low": "the device ran at less than 90 % of its highest clock",
-        "window_short": "the window is under 5 s, too short for the energy counter; energy is null",
-        "oom_retry": "the allocator ran full, emptied its cache and tried again",
-        "memory_left": "the trial left memory behind, so the next one got a new session",
-        "canary_drift": "the canary differs by more than 2 % from the others of its world",
-        "profiled": "the workers ran under nsys, which slows them down",
-        "adjacent_launches": "the repeats of a world followed each other",
-    }
-)
-"""What a reader should know before trusting a row's numbers: a closed set."""
-
-FINAL = frozenset({"ok", "oom_device", "nan", "user_error", "timeout"})
-"""Not measured again when a sweep is resumed."""
-
-RETRIED = frozenset({"rank_died", "node_lost", "preempted", "collateral"})
-"""Measured up to two more times within one run."""
-
-ATTEMPTS = 3
-"""Attempts at a trial within one run, where the fault was not its own."""
-
-
-def is_retried(status: str, *, attempt: int) -> bool:
-    """Whether a trial is measured again within the run."""
-    return status in RETRIED and attempt < ATTEMPTS
 
 
 @dataclass(frozen=True)

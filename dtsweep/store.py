@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.folder import Folder
 from dtsweep.parts import MAX_BYTES, REPLACES, CorruptPartError, arrow_table, columns_of, decode, encode, replaced_by
-from dtsweep.schema import STATUSES
+from dtsweep.statuses import STATUSES
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,7 +20,7 @@ import torch
 from torch import distributed, nn
 
 from dtsweep.errors import SweepError
-from dtsweep.measure.flops import count_flops
+from dtsweep.measure.flops import count_flops, given_flops
 from dtsweep.measure.memory import clean, total_bytes
 from dtsweep.measure.peaks import matmul_flops, peak_flops
 from dtsweep.measure.telemetry import Telemetry
@@ -102,6 +102,8 @@ def status_of(error: BaseException) -> str:
 def _measure(team: Team, order: Order, servers: Sequence[Any], on_warm: Callable[[float], None]) -> Outcome:
     """Build the trial and have it timed."""
     point = order.to_point(team.workload)
+    # Refused before anything is measured.
+    given_flops(point.workload)
     _set_precision(point.precision, team.device)
     job = Job(
         point=point,

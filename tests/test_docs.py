@@ -15,7 +15,7 @@ import pytest
 from dtsweep import Measure, Point, Resources
 from dtsweep.measure.stopping import Rule
 from dtsweep.point import CHOICES, FIELD_TYPES
-from dtsweep.schema import FINAL, RETRIED
+from dtsweep.statuses import FINAL, RETRIED
 from dtsweep.sync import MODES, SEMANTICS, SyncMode
 from tests.pages import ROOT, tables
 

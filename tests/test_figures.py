@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtsweep import Measure
-from dtsweep.schema import FLAG_MEANINGS
+from dtsweep.statuses import FLAG_MEANINGS
 from tests.outcomes import PASS, SKIPPED, facts, marked, outcome, row_of
 
 STEADY = [1.0] * 40

@@ -149,13 +149,6 @@ def test_a_device_that_was_not_seen_is_unknown_and_not_idle() -> None:
     assert [table[name] for name in PARTS] == [None] * len(PARTS)
 
 
-def test_an_exchange_that_a_trace_does_not_show_is_unknown_and_not_zero() -> None:
-    table = breakdown([window(0, 10), event("aten::mm", 0, 5)], steps=1, device="cpu", collective=False)
-    assert table["compute_s"] == pytest.approx(5e-6)
-    assert [table[name] for name in PARTS if name != "compute_s"] == [None] * 4
-    assert table["overlap_share"] is None
-
-
 def small_model() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 1))

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from dtsweep.report import print_report, report_json
-from dtsweep.schema import FLAG_MEANINGS
+from dtsweep.statuses import FLAG_MEANINGS
 from tests.frames import trials
 
 MODES: tuple[dict[str, Any], ...] = (

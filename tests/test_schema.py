@@ -10,12 +10,8 @@ from dtsweep.errors import SweepError
 from dtsweep.point import FIELD_TYPES
 from dtsweep.record import TELEMETRY_COLUMNS
 from dtsweep.schema import (
-    FINAL,
-    FLAG_MEANINGS,
     RANKS,
-    RETRIED,
     SCHEMA_VERSION,
-    STATUSES,
     STEPS,
     TABLES,
     TRIALS,
@@ -23,8 +19,9 @@ from dtsweep.schema import (
     table_schema,
 )
 from dtsweep.shares import PHASE_COLUMNS
+from dtsweep.statuses import FINAL, FLAG_MEANINGS, RETRIED, STATUSES
 
-FLAGS_READ = ("schema.py", "caveats.py", "report.py")
+FLAGS_READ = ("statuses.py", "caveats.py", "report.py")
 """Where flags are declared or shown, not raised."""
 
 

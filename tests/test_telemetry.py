@@ -11,7 +11,8 @@ import torch
 
 from dtsweep.measure.host import cpu_energy_counters, cpu_energy_j
 from dtsweep.measure.telemetry import Telemetry
-from dtsweep.schema import FLAG_MEANINGS, RANKS
+from dtsweep.schema import RANKS
+from dtsweep.statuses import FLAG_MEANINGS
 from tests.stand_in_nvml import GPU, MissingNvml, StandInNvml, torch_sees_a_gpu
 
 __all__ = ["torch_sees_a_gpu"]

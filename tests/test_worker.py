@@ -236,6 +236,13 @@ def test_rank_0_counts_the_flops_of_a_sample() -> None:
     assert tried(Line())["flops"] == {"model_per_sample": 64, "hardware_per_sample": 64}
 
 
+def test_flops_that_can_not_be_meant_are_refused_before_anything_is_measured() -> None:
+    outcome = tried(type("Given", (Line,), {"flops_per_sample": -1})())
+    assert outcome["status"] == "user_error"
+    assert "Given.flops_per_sample is -1; it must be a positive number, or None" in outcome["reason"]
+    assert SEEN["weights"] == []
+
+
 def test_the_peak_of_a_cpu_is_a_matrix_product_measured_by_the_rank_unless_the_sweep_gives_one() -> None:
     outcome = tried(Line())
     assert outcome["peak_source"] == "measured"

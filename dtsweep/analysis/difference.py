@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dtsweep.analysis.launches import measured
-from dtsweep.analysis.spread import pooled_is_better, spread_of, student_t
+from dtsweep.analysis.spread import pooled_is_better, spread_of
 from dtsweep.errors import SweepError
+from dtsweep.measure.statistics import students_t
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +75,7 @@ def _compared(trials: pd.DataFrame, a: str, b: str, *, of: str) -> dict[str, obj
     ours, theirs = (_by_launch(logs, point) for point in (a, b))
     shared = ours.index.intersection(theirs.index)
     contrast = _paired(logs, a, b, launches=shared) if len(shared) > 1 else _separate(trials, ours, theirs, of=of)
-    reach = contrast.error * float(student_t(contrast.degrees))
+    reach = contrast.error * float(students_t(contrast.degrees))
     low, high = contrast.estimate - reach, contrast.estimate + reach
     faster, slower = (low > 0, high < 0) if _BETTER[of] == "greater" else (high < 0, low > 0)
     return {

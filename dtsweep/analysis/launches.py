@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dtsweep.analysis.spread import pooled_is_better, spread_of, student_t
+from dtsweep.analysis.spread import pooled_is_better, spread_of
+from dtsweep.measure.statistics import students_t
 from dtsweep.point import FIELD_TYPES
 
 if TYPE_CHECKING:
@@ -126,8 +127,8 @@ def _intervals(trials: pd.DataFrame, name: str, *, relative: bool) -> pd.DataFra
     pooled = pooled_is_better(launches - 1, pooled=pool["degrees"], launches=launches)
     pooled &= several | pool["launch_sigma"].notna()
     spread = groups[name].std().mask(pooled, pool["spread"] * unit)
-    half = student_t((launches - 1).mask(pooled, pool["degrees"])) * spread / launches**0.5
-    beyond = (student_t(pool["degrees"]) * pool["launch_sigma"] * unit).where(pooled, 0.0)
+    half = students_t((launches - 1).mask(pooled, pool["degrees"])) * spread / launches**0.5
+    beyond = (students_t(pool["degrees"]) * pool["launch_sigma"] * unit).where(pooled, 0.0)
     low = (rows["mean"] - np.hypot(rows["mean"] - rows["low"], beyond)).mask(several, rows["mean"] - half)
     high = (rows["mean"] + np.hypot(rows["high"] - rows["mean"], beyond)).mask(several, rows["mean"] + half)
     kinds = several.map({True: "launches", False: "launch"}).mask(pooled, "pooled").where(low.notna(), None)

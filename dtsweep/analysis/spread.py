@@ -67,18 +67,6 @@ def pooled_is_better(degrees: Any, *, pooled: Any, launches: Any) -> Any:
     return (np.asarray(launches) < OWN_FROM) & (np.asarray(pooled) >= needed)
 
 
-def student_t(degrees: Any) -> Any:
-    """Give the factor from a standard error to half of a 95 % interval; nan without degrees of freedom.
-
-    >>> round(float(student_t(2)), 3)
-    4.303
-    """
-    from scipy.special import stdtrit
-
-    degrees = np.asarray(degrees, dtype=np.float64)
-    return stdtrit(np.where(degrees > 0, degrees, np.nan), 0.975)
-
-
 def _components(trials: pd.DataFrame) -> NDArray[np.int32]:
     """Number the sets of points that share launches, directly or by way of others; one number per row."""
     from scipy.sparse import coo_array

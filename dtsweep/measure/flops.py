@@ -88,19 +88,27 @@ def count_flops(workload: Any, *, model: nn.Module, precision: str, device: torc
             what = f"FLOPs of {type(workload).__name__} are not counted: {type(error).__name__}: {said}"
             print(f"{what}; a workload can give flops_per_sample", file=sys.stderr)  # noqa: T201  # the rank's log
             _counted[key] = None
-    return _with_given(_counted[key], workload)
-
-
-def _with_given(counted: Flops | None, workload: Any) -> Flops | None:
-    given = getattr(workload, "flops_per_sample", None)
+    counted, given = _counted[key], given_flops(workload)
     if given is None:
         return counted
+    if counted is None or counted.hardware_per_sample is None:
+        return Flops(given, None)
+    return Flops(given, given * counted.hardware_per_sample / counted.model_per_sample)
+
+
+def given_flops(workload: Any) -> float | None:
+    """Return the FLOPs of a sample that a workload gives itself as `flops_per_sample`, if it does.
+
+    Raises:
+        SweepError: it is no positive number.
+    """
+    given = getattr(workload, "flops_per_sample", None)
+    if given is None:
+        return None
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
         name = type(workload).__name__
         raise SweepError(f"{name}.flops_per_sample is {shown(given)}; it must be a positive number, or None")
-    if counted is None or counted.hardware_per_sample is None:
-        return Flops(float(given), None)
-    return Flops(given, given * counted.hardware_per_sample / counted.model_per_sample)
+    return float(given)
 
 
 def _per_sample(counts: Sequence[_Tally]) -> Flops:

@@ -28,7 +28,7 @@ class Profile:
     """Seconds per step by class, and the largest kernels: see `timeline.breakdown`."""
 
 
-def profiled(step: Callable[[], None], *, steps: int, device: torch.device, collective: bool = True) -> Profile:
+def profiled(step: Callable[[], None], *, steps: int, device: torch.device) -> Profile:
     """Run some steps under torch's profiler; all ranks together.
 
     A step under the profiler is slower, by some microseconds an operator: small models by half, so the table is
@@ -41,7 +41,6 @@ def profiled(step: Callable[[], None], *, steps: int, device: torch.device, coll
         step: runs one step; called once more than `steps`, since the first step under the profiler pays for it.
         steps: how many are recorded; where an exchange falls on one step in a period, a multiple of that period.
         device: where this rank computes.
-        collective: False where ranks exchange outside `torch.distributed`: the trace does not show that exchange.
     """
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
     # Shapes, stacks and memory would slow the steps down and make the trace many times larger.
@@ -58,7 +57,7 @@ def profiled(step: Callable[[], None], *, steps: int, device: torch.device, coll
         profiler.export_chrome_trace(str(file))
         trace = file.read_bytes()
     events = json.loads(trace)["traceEvents"]
-    table = breakdown(events, steps=steps, device=device.type, collective=collective)
+    table = breakdown(events, steps=steps, device=device.type)
     return Profile(trace=gzip.compress(trace, mtime=0), table=table)
 
 

@@ -77,14 +77,13 @@ def split(compute: Intervals, exchange: Intervals, *, window: tuple[int, int]) -
     return {name: part / 1e9 for name, part in zip(PARTS, parts, strict=True)}
 
 
-def breakdown(events: Iterable[Event], *, steps: int, device: str, collective: bool = True) -> dict[str, Any]:
+def breakdown(events: Iterable[Event], *, steps: int, device: str) -> dict[str, Any]:
     """Say what the profiled steps of one rank spent their time on.
 
     Args:
         events: the `traceEvents` of a Chrome trace in which the annotation `WINDOW` spans the steps.
         steps: how many these are.
         device: `cuda`: what ran on the device counts; `cpu`: the operators of the training threads and gloo's work.
-        collective: False where ranks exchange outside `torch.distributed`, which a trace does not show.
 
     Returns:
         All per step: `step_s`, the `PARTS`, `overlap_share` (of the exchange), and `kernels`, the largest first,
@@ -98,8 +97,7 @@ def breakdown(events: Iterable[Event], *, steps: int, device: str, collective: b
 
     parts: dict[str, float | None] = dict(split(_of(pieces, "compute"), _of(pieces, "exchange"), window=window))
     # Steps that left no trace at all were not seen: another profiler may hold the device.
-    unseen = PARTS if not pieces else () if collective else tuple(name for name in PARTS if name != "compute_s")
-    parts |= dict.fromkeys(unseen)
+    parts |= dict.fromkeys(() if pieces else PARTS)
     overlap, exchange = parts["overlap_s"], parts["exchange_s"]
     return {
         "step_s": (window[1] - window[0]) / 1e9 / steps,
