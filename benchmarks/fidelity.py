@@ -144,8 +144,8 @@ def instrumented_blocks(sweep: Sweep, team: Team, blocks: str) -> list[float]:
     loop.run("warmup", range(WARMUP))
     (period_s,) = slowest(team.device, float(loop.parts[-1].times["step_s"].mean()))
     clocks = {DTSWEEP: loop.clock, EDGE: EdgeClock() if team.device.type == "cpu" else EdgeCudaClock(team.device)}
-    # Looked at until the very end: no window is ever known this well.
-    order = replace(common_order(sweep), measure=replace(sweep.measure, half_width=1e-9, min_steps=1))
+    # Looked at until the very end, and never sure before it.
+    order = replace(common_order(sweep), measure=replace(sweep.measure, half_width=0.02, min_steps=steps))
     seconds = []
     for block in blocks:
         loop.clock = clocks[block]

@@ -1,4 +1,4 @@
-"""What is measured when the window is over: what the exchange costs, and where a step's time goes."""
+"""What is done when the window is over: the exchange is timed, and some steps are recorded."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import torch
 
 from dtsweep.loop import Loop, barrier
 from dtsweep.measure.exchange import alone, leads, turns
-from dtsweep.measure.profile import profiled
+from dtsweep.measure.profile import ProfileError, profiled
 
 PROFILED_STEPS = 5
 
 
-def exchange(loop: Loop, window_steps: int, window_s: float) -> dict[str, Any]:
+def time_exchange(loop: Loop, window_steps: int, window_s: float) -> dict[str, Any]:
     """Steps with and without the exchange in turns, then the exchange alone; the model is lost by that."""
     job = loop.job
     blocks = list(turns(window_steps, window_s=window_s, period=job.point.period))
@@ -31,7 +31,7 @@ def exchange(loop: Loop, window_steps: int, window_s: float) -> dict[str, Any]:
     return {"exchange_isolated_s": alone(loop.mode.exchange_alone, job.device)}
 
 
-def recorded(loop: Loop, profiler: str) -> dict[str, Any]:
+def record(loop: Loop, profiler: str) -> dict[str, Any]:
     """Record some more steps; nsys writes its own report."""
     device, period = loop.job.device, loop.job.point.period
     steps = math.ceil(PROFILED_STEPS / period) * period
@@ -41,7 +41,11 @@ def recorded(loop: Loop, profiler: str) -> dict[str, Any]:
         loop.clock.end_step()
 
     if profiler == "torch":
-        return {"profile": asdict(profiled(step, steps=steps, device=device))}
+        try:
+            return {"profile": asdict(profiled(step, steps=steps, device=device))}
+        except ProfileError as error:
+            # The trial is measured: what can't be told of these steps must not cost it.
+            return {"no_profile": str(error)}
     barrier(device)
     with torch.cuda.profiler.profile() if device.type == "cuda" else contextlib.nullcontext():
         for _ in range(steps):

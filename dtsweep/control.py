@@ -23,10 +23,11 @@ from dtsweep.measure.memory import clean
 from dtsweep.measure.telemetry import Telemetry
 from dtsweep.order import Order, order_of
 from dtsweep.record import settled, trial_row
+from dtsweep.shares import Outcome
 from dtsweep.sweep import Sweep
 from dtsweep.sweepfile import read_sweep
 from dtsweep.sync import MODES
-from dtsweep.worker import Outcome, Team, attempt
+from dtsweep.worker import Team, attempt
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ from dtsweep.flags import flags
 from dtsweep.measure.statistics import (
     Series,
     effective_count,
+    mean_half_width,
     over_periods,
     quantile_interval,
     reported_half_width,
@@ -20,6 +21,7 @@ from dtsweep.measure.statistics import (
 from dtsweep.measure.steady import drift, spikes, steady_class, steady_from
 from dtsweep.point import Point
 from dtsweep.shares import PHASE_COLUMNS, Outcome, Row, device, exchange, flops, of_part, phase, work
+from dtsweep.sweep import LEAST_HALF_WIDTH
 
 P99_FROM = 100
 """Steps from which on a 99th percentile is given."""
@@ -37,10 +39,12 @@ def with_warmup(point: Point, ranks: Sequence[Mapping[str, Any]]) -> list[dict[s
         begins; where they don't, each rank's own. If no part is steady, nothing of the window is left out; nor
         if ranks that step apart were steady at different times.
     """
+    if not ranks:
+        return []
     windows = [steps["part"] == "window" for steps in ranks]
     series = [steps["step_s"][window] for steps, window in zip(ranks, windows, strict=True)]
     together = not point.is_asynchronous and len({len(times) for times in series}) == 1
-    if together and series:
+    if together:
         found = [(steady_from(_together(point, series)) or 0) * point.period] * len(series)
     else:
         found = [(steady_from(over_periods(times, point.period)) or 0) * point.period for times in series]
@@ -140,13 +144,14 @@ def _asynchronous_rate(point: Point, ranks: Sequence[Outcome]) -> tuple[float, f
     samples = (sum(counts) - sum(before)) * point.micro_batch * point.accumulation
     rate = samples / (ended - began)
     counted = [times[(end - times >= began) & (end <= ended)] for times, end in zip(series, ends, strict=True)]
-    halves = [reported_half_width(times) for times in counted]
+    halves = [mean_half_width(times) for times in counted]
     known = [half for half in halves if half is not None]
     if len(known) < len(halves):
         return rate, None
     # Workers vary independently: the squares of their rates' errors add up.
     means = np.array([times.mean() for times in counted])
-    return rate, float(np.sqrt(np.sum(np.square(known / means**2))) / np.sum(1 / means))
+    share = float(np.sqrt(np.sum(np.square(known / means**2))) / np.sum(1 / means))
+    return rate, max(share, LEAST_HALF_WIDTH)
 
 
 def _rates(point: Point, rate: float, share: float | None) -> Row:
@@ -168,7 +173,7 @@ def _worth(series: Sequence[Series]) -> float | None:
 def _mean(mean: float, share: float | None) -> Row:
     return {
         "step_mean_s": mean,
-        "step_mean_s_low": mean * (1 - share) if share is not None else None,
+        "step_mean_s_low": mean * (1 - share) if share is not None and share < 1 else None,
         "step_mean_s_high": mean * (1 + share) if share is not None else None,
     }
 

@@ -93,10 +93,11 @@ class Keeper:
                 rank["log"] = f"logs/{report.launch}/{rank['rank']}.log"
                 rank["shards_hosted"] = list(report.shard_nodes).count(rank["rank"])
         row["flags"] = [*row.get("flags", ()), *report.flags, *self.flags, *self._canary_flags(trial, row)]
-        self.keep_logs(report.logs)
-        self._keep_profiles(order, report)
+        # First what was measured: where storage fails, it is kept elsewhere.
         self._commit(row, ranks=ranks, steps=step_columns(outcomes))
         self._note(trial, row)
+        self.keep_logs(report.logs)
+        self._keep_profiles(order, report)
         return report.status
 
     def rivals(self, point: Point) -> tuple[tuple[float, float], ...]:
@@ -105,7 +106,7 @@ class Keeper:
         return tuple((latency, rate) for name, latency, rate in measured if name != own)
 
     def _canary_flags(self, trial: Trial, row: Mapping[str, Any]) -> list[str]:
-        """Compare a canary with the others of its world in this run, by their median."""
+        """Compare a canary with the earlier ones of its world in this run, by their median."""
         if row["role"] != "canary" or row["status"] != "ok":
             return []
         others = self._canaries.setdefault(identity(trial.point), [])
@@ -136,6 +137,8 @@ class Keeper:
 
     def _keep_profiles(self, order: Order, report: Report) -> None:
         for rank, outcome in report.outcomes.items():
+            if why := outcome.get("no_profile"):
+                self.progress.say(f"no profile of rank {rank}: {why}")
             if profile := outcome.get("profile"):
                 name = f"{report.launch}/{order.trial_id}-{rank}"
                 where = self.results.write_profile(name, **profile)

@@ -166,7 +166,7 @@ class Launch:
         await asyncio.gather(*(on_node(facts["node_id"], write_stacks, facts["pid"]) for facts in self.facts.values()))
         names = ", ".join(f"{rank} on {self.facts[rank]['node']}" for rank in silent)
         phase = (
-            f"max_seconds={measure.max_seconds:g}, half of it more, and a minute"
+            f"a window of max_seconds={measure.max_seconds:g}, what follows it, and a minute"
             if self.warm
             else f"{measure.max_warmup_seconds:g} s of warm-up"
         )

@@ -105,8 +105,8 @@ def serve(config: Mapping[str, Any]) -> None:
             gc.freeze()
             is_first = False
         group = distributed.distributed_c10d._get_default_group()
-        outcome["position"] = group._get_sequence_number_for_group()  # type: ignore[attr-defined]  # missing in torch's stub
-        ray.get(mailbox.done.remote(launch, rank, outcome))
+        position = group._get_sequence_number_for_group()  # type: ignore[attr-defined]  # missing in torch's stub
+        ray.get(mailbox.done.remote(launch, rank, {**outcome, "position": position}))
 
 
 def _redirect_output(launch: str, rank: int) -> Path:

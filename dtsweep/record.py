@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 
 from dtsweep.figures import figures, late, with_warmup
 from dtsweep.order import Order, point_row
-from dtsweep.shares import PHASE_COLUMNS, of_part, own_work
+from dtsweep.shares import PHASE_COLUMNS, Row, of_part, own_work
 from dtsweep.sweep import Sweep
-
-Row = dict[str, Any]
 
 TELEMETRY_COLUMNS = (
     "device_utilization",

@@ -114,7 +114,7 @@ def _run(sweep: Sweep, plan: Plan, keeper: Keeper, options: Options) -> None:
             keeper.flags += ("profiled",)
         settings = _settings(sweep, options, cluster, storage=storage)
         lane_settings = [replace(settings, nodes=tuple(n.node_id for n in nodes) if nodes else None) for nodes in lanes]
-        watches = canaries([*plan.to_run, *plan.done])
+        watches = canaries([*to_run, *plan.done])
         scheduler = Scheduler(sweep, groups, lane_settings, keeper, canaries=watches, profiler=options.profiler)
         try:
             with keeper.progress:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -28,6 +28,9 @@ CANARY_EVERY_S = 600.0
 
 TRIALS_PER_TUNER = 500
 """A Tuner slows down and grows with its trials; a fresh one over the same sessions does not."""
+
+PROFILE_TRIES = 3
+"""Trials of a world that are profiled until one ends well: more of them the profiler itself may break."""
 
 
 @dataclass(kw_only=True)
@@ -91,7 +94,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         """
         super().__init__()
         self._sweep, self._keeper, self._settings = sweep, keeper, settings
-        self._canaries, self._profiler, self._profiled = canaries, profiler, set[Any]()
+        self._canaries, self._profiler, self._profiles = canaries, profiler, Counter[Any]()
         self._waiting = deque(deque((trial, 1) for trial in group) for group in groups)
         self._lanes = [self._new_lane(index) for index in range(len(settings))]
         self._handed_out = 0
@@ -150,7 +153,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         if self._sweep.measure.race and trial.role == "trial":
             order = replace(order, rivals=self._keeper.rivals(point))
         is_profiled = self._profiler and trial.role == "trial" and not MODES[point.sync].needs_ray
-        if is_profiled and point.world not in self._profiled:
+        if is_profiled and self._profiles[point.world] < PROFILE_TRIES:
             order = replace(order, profile=self._profiler)
         return order
 
@@ -162,7 +165,8 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         try:
             self._complete(self.running.pop(trial_id), result or {"lane_died": True})
         except Exception as failure:  # noqa: BLE001  # Tune would wrap it; the driver raises it as it is
-            self.failure = failure
+            # The first says what is wrong, and with a full disk where its trial was kept.
+            self.failure = self.failure or failure
 
     def _complete(self, ended: Running, result: Mapping[str, Any]) -> None:
         lane = ended.lane
@@ -178,11 +182,14 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             "overhead_s": max(0.0, wall_s - (report.startup_s or 0.0) - (report.trial_s or 0.0)),
         }
         status = self._keeper(ended.trial, ended.order, report, times)
-        if ended.order.profile and status == "ok":
-            self._profiled.add(ended.trial.point.world)
+        if ended.order.profile:
+            self._profiles[ended.trial.point.world] += PROFILE_TRIES if status == "ok" else 1
         if ended.trial.role == "trial" and is_retried(status, attempt=ended.order.attempt):
             closing = bool(lane.group) and lane.group[-1][0].role == "canary"
             lane.group.insert(len(lane.group) - closing, (ended.trial, ended.order.attempt + 1))
+        if report.launch_has_ended and all(trial.role == "canary" for trial, _ in lane.group):
+            # Another launch would say nothing about the one that it was to watch.
+            lane.group.clear()
         if status in ("no_nodes", "version_mismatch", "infeasible"):
             # The others of this world would wait as long, for the same nodes.
             self._give_up(lane, report)

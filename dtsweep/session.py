@@ -60,6 +60,9 @@ class Report:
     shard_nodes: Sequence[int] = ()
     """The rank on whose node each shard of the parameter server lives."""
 
+    launch_has_ended: bool = False
+    """Whether the next attempt gets another launch."""
+
     lane_is_spent: bool = False
     """Whether a launch would not end: only the end of the session's process ends it."""
 
@@ -109,6 +112,7 @@ class Session:
             report = Report(outcomes={}, status="collateral", reason=reason)
             await self._drop()
         report.lane_is_spent = self._is_spent
+        report.launch_has_ended = self._launch is None or self._launch.is_stale
         report.logs, self._logs = self._logs, {}
         self._reports[order.attempt_id] = report
         return {"attempt_id": order.attempt_id, "status": report.status}
@@ -184,8 +188,11 @@ class Session:
                 return None if set(failed) - {"collateral"} else await launch.verdict()
             if not window_known and len(launch.warm) == launch.workers:
                 window_known = True
+                slowest_s = max(launch.warm.values())
+                # A window has a whole period, and another until all have seen that it ends; a profile has one too.
+                periods_s = (2 + bool(order.profile)) * (order.point["sync_period"] or 1) * slowest_s
                 window_s = (1 + AFTER) * order.measure.max_seconds
-                deadline = now + window_s + max(60.0, 10 * max(launch.warm.values()))
+                deadline = now + window_s + max(60.0, 10 * slowest_s) + periods_s
             if failed and grace == float("inf"):
                 # Losing a peer is no fault of this rank's: Ray will say in a moment who died.
                 grace = now + (DEATH_SHOWS_S if set(failed) == {"collateral"} else OTHERS_REPORT_S)

@@ -14,7 +14,7 @@ from dtsweep.point import Point
 Row = dict[str, Any]
 
 Outcome = Mapping[str, Any]
-"""What a rank sent, its steps with `warmup`."""
+"""What a rank sends: `status`, `reason`, and if it measured `steps` (arrays by column) and single figures."""
 
 PASS_COLUMNS = ("data_s", "forward_s", "backward_s")
 PHASE_COLUMNS = (*PASS_COLUMNS, "sync_s", "optimizer_s")

@@ -47,7 +47,7 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "window_short": "the window is under 5 s, too short for the energy counter; energy is null",
         "oom_retry": "the allocator ran full, emptied its cache and tried again",
         "memory_left": "the trial left memory behind, so the next one got a new session",
-        "canary_drift": "the canary differs by more than 2 % from the others of its world",
+        "canary_drift": "the canary differs by more than 2 % from the earlier ones of its world in this run",
         "profiled": "the workers ran under nsys, which slows them down",
         "adjacent_launches": "the repeats of a world followed each other",
     }

@@ -12,6 +12,9 @@ from dtsweep.checks import check_axis, check_workload, is_drawn
 from dtsweep.errors import SweepError, shown
 from dtsweep.point import CHOICES, Point, fitted
 
+LEAST_HALF_WIDTH = 0.005
+"""An interval is never given narrower than this share of the mean: what is rare may not have come yet."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
@@ -23,7 +26,7 @@ class Measure:
     half_width: float | None = 0.02
     """How well the mean step time of a launch should be known: half of its 95 % interval, as a share of it.
 
-    None ends a window as soon as it has `min_steps` and `min_seconds`.
+    At least 0.005: no interval is given narrower. None ends a window as soon as it has `min_steps` and `min_seconds`.
     """
 
     warmup_steps: int = 3
@@ -61,9 +64,10 @@ class Measure:
         _fit(self, {"repeats": 1, "warmup_steps": 0, "min_steps": 1, "min_seconds": 0, "max_steps": 1})
         _fit(self, {"max_seconds": 0, "max_warmup_seconds": 0})
         _fit(self, {"half_width": 0, "race": 0, "canary": 0, "gc": 0, "fresh": 0})
-        if self.half_width is not None and not 0 < self.half_width < 1:
+        if self.half_width is not None and not LEAST_HALF_WIDTH <= self.half_width < 1:
             raise SweepError(
-                f"half_width={self.half_width:g} must lie between 0 and 1: a share of the mean, such as 0.02",
+                f"half_width={self.half_width:g} must be at least {LEAST_HALF_WIDTH:g} and below 1: "
+                "a share of the mean, such as 0.02",
                 word="half_width",
             )
 

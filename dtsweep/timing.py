@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.distributed import distributed_c10d
 
-from dtsweep.aftermath import exchange, recorded
+from dtsweep.aftermath import record, time_exchange
 from dtsweep.loop import Loop, barrier
 from dtsweep.measure.clock import Times
 from dtsweep.measure.exchange import slowest
@@ -33,7 +33,7 @@ MISMATCH, SLACK_S = 0.005, 0.002
 """By how much steps and window may differ, as a share and for the last look; beyond that a timer is wrong."""
 
 HOST_BOUND = 0.5
-"""Share of steps in which the device ran out of work, from which on the host is what is measured."""
+"""Share of steps that had ended before the next was launched, from which on the host is what is measured."""
 
 
 def timed(
@@ -63,9 +63,9 @@ def timed(
         loop.demote()
     outcome["flags"] += ["recompiled"] * had_compiled
     if MODES[job.point.sync].can_skip_exchange and job.point.workers > 1:
-        outcome |= exchange(loop, outcome["window_steps"], spent_s)
+        outcome |= time_exchange(loop, outcome["window_steps"], spent_s)
     if order.profile and not job.servers:
-        outcome |= recorded(loop, order.profile)
+        outcome |= record(loop, order.profile)
     return {**outcome, "steps": loop.columns()}
 
 
@@ -87,6 +87,7 @@ def _window(
             window_s = loop.run("window", window, drain=True)
     finally:
         seen = telemetry.stop()
+    noticed = seen.pop("telemetry_flags")
     barrier(job.device)
     window.forget()
     outcome = {
@@ -97,7 +98,7 @@ def _window(
         "window_steps": window.steps,
         "stop_reason": window.reason,
         "memory_peak_bytes": peak_bytes(job.device),
-        "flags": [*seen.pop("telemetry_flags"), *_flags(loop, window_s)],
+        "flags": [*noticed, *_flags(loop, window_s)],
     }
     outcome["flags"] += ["oom_retry"] * (retries(job.device) > retried)
     return outcome, _compiled() - compiled

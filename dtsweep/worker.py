@@ -26,6 +26,7 @@ from dtsweep.measure.peaks import matmul_flops, peak_flops
 from dtsweep.measure.telemetry import Telemetry
 from dtsweep.order import Order
 from dtsweep.point import Point
+from dtsweep.shares import Outcome
 from dtsweep.sweep import Measure
 from dtsweep.sync import MODES
 from dtsweep.sync.passes import Job, batches_of_steps, loss_in_precision, make_optimizer
@@ -49,10 +50,6 @@ class Team:
 
     device_name: str
     """Model of the device."""
-
-
-Outcome = dict[str, Any]
-"""What a rank sends: `status`, `reason`, and if it measured `steps` (arrays by column) and single figures."""
 
 
 def attempt(

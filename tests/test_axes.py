@@ -252,9 +252,12 @@ def test_a_setting_without_values_says_how_to_write_it(text: str) -> None:
         (lambda: Measure(gc=1), "gc=1 must be True or False"),  # type: ignore[arg-type]
         (lambda: Measure(canary=1), "canary=1 must be True or False"),  # type: ignore[arg-type]
         (lambda: Measure(race=None), "race=None must be True or False"),  # type: ignore[arg-type]
-        (lambda: Measure(half_width=2), "half_width=2 must lie between 0 and 1: a share of the mean, such as 0.02"),
-        (lambda: Measure(half_width=0), "half_width=0 must lie between 0 and 1"),
-        (lambda: Measure(half_width=1), "half_width=1 must lie between 0 and 1"),
+        (
+            lambda: Measure(half_width=2),
+            "half_width=2 must be at least 0.005 and below 1: a share of the mean, such as 0.02",
+        ),
+        (lambda: Measure(half_width=0.004), "half_width=0.004 must be at least 0.005 and below 1"),
+        (lambda: Measure(half_width=1), "half_width=1 must be at least 0.005 and below 1"),
         (lambda: Measure(half_width=-0.02), "half_width=-0.02 must"),
         (lambda: Measure(half_width="2 %"), "half_width='2 %' must be a finite number or None"),  # type: ignore[arg-type]
         (lambda: Resources(peak_flops_per_s=989e12), "peak_flops_per_s=989000000000000.0 must be FLOP/s by precision"),  # type: ignore[arg-type]

@@ -146,10 +146,24 @@ def test_a_step_under_way_when_the_first_worker_stops_counts_by_its_share() -> N
 
 
 def test_what_a_worker_did_after_the_first_has_stopped_widens_no_interval() -> None:
-    # Until 40 s one does a step a second and the other one in two, all alike: 0.5 % of each rate is not known.
+    # Until 40 s one does a step a second and the other one in two, all alike.
     row = row_of([outcome(STEADY), outcome([2.0] * 20 + [9.0] * 10)], sync="parameter_server")
     assert row["samples_per_s"] == pytest.approx(1.5 * 4)
-    assert row["half_width"] == pytest.approx(0.005 * np.hypot(1, 0.5) / 1.5)
+    assert row["half_width"] == 0.005
+
+
+def test_errors_of_workers_apart_add_up_by_their_squares_but_never_to_less_than_half_a_percent() -> None:
+    noisy = [1.0, 1.2] * 20
+    alone, four = (row_of([outcome(noisy)] * workers, sync="parameter_server") for workers in (1, 4))
+    assert four["half_width"] == pytest.approx(alone["half_width"] / 2)
+    assert row_of([outcome([0.999, 1.001] * 20)] * 16, sync="parameter_server")["half_width"] == 0.005
+
+
+def test_a_mean_that_is_hardly_known_has_no_lower_end_below_zero() -> None:
+    row = row_of([outcome([1.0, 1.0, 10.0])] * 2)
+    assert row["half_width"] > 1
+    assert (row["step_mean_s_low"], row["samples_per_s_high"]) == (None, None)
+    assert row["step_mean_s_high"] > row["step_mean_s"]
 
 
 def test_an_update_of_a_bulk_synchronous_server_is_the_whole_batch() -> None:

@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -118,6 +118,13 @@ def test_of_a_workload_the_scalar_fields_are_columns_whatever_else_it_has(tmp_pa
             assert own == {"width": 8, "kind": "plain", "depth": (None, 3)[number], "rate": (1.0, 0.5)[number]}
         else:
             assert (own["model"], "overrides" in own) == ("gpt2", False)
+
+
+@pytest.mark.parametrize("sync", ["ddp", "local_sgd", "parameter_server"])
+def test_a_failure_before_any_step_is_a_row_in_every_mode(kept: Kept, sync: str) -> None:
+    (trial, *_) = trials_of(workers=2, sync="ddp")
+    row = kept.end(replace(trial, point=replace(trial.point, sync=sync)), status="rank_died")
+    assert (row["status"], row["reason"], row["sync"]) == ("rank_died", "why", sync)
 
 
 def test_another_device_than_the_results_have_is_refused(kept: Kept) -> None:
@@ -234,6 +241,14 @@ def test_a_profile_is_stored_by_launch_trial_and_rank_and_its_place_is_said(
     assert f"profile: {folder}/{trial.trial_id}-0.json.gz" in capsys.readouterr().err.replace("\n", "")
 
 
+def test_a_rank_of_which_no_profile_could_be_made_says_why_and_is_measured(
+    kept: Kept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (trial, *_) = trials_of(workers=1, sync="ddp")
+    assert kept.end(trial, ranks=[outcome([1.0] * 20, no_profile="OSError: full")])["samples_per_s"] > 0
+    assert "no profile of rank 0: OSError: full" in capsys.readouterr().err
+
+
 def test_a_trial_without_a_profile_has_no_folder_of_them(kept: Kept) -> None:
     kept.end(trials_of(workers=1)[0])
     assert not (Path(str(kept.keeper.results)) / "profiles").exists()
@@ -252,6 +267,14 @@ def test_a_row_that_cannot_be_stored_is_safe_where_the_message_says(tmp_path: Pa
     found = re.search(r"safe in (\S+):", str(error.value))
     assert found is not None
     assert load(found[1])["attempt_id"].tolist() == [order.attempt_id]
+
+
+def test_a_trial_whose_log_cannot_be_stored_is(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    (tmp_path / "logs").write_text("in the way of a folder")
+    with pytest.raises(StorageError):
+        kept.end(trials_of(workers=1)[0], logs={"launch/0": "words"})
+    assert load(tmp_path)["status"].tolist() == ["ok"]
 
 
 @pytest.mark.parametrize(

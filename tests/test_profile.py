@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from torch import distributed, nn
 from torch.multiprocessing.spawn import spawn
 
-from dtsweep.measure.profile import Profile, profiled
+from dtsweep.measure.profile import Profile, ProfileError, profiled
 from dtsweep.measure.timeline import PARTS, WINDOW, breakdown, covered, innermost, split
 
 CPU = torch.device("cpu")
@@ -199,6 +200,12 @@ def test_one_step_pays_for_the_profiler_and_is_not_recorded() -> None:
     table = profiled(lambda: rounds.append(torch.ones(8).cumsum(0)), steps=3, device=CPU).table
     assert len(rounds) == 4
     assert {kernel["name"]: kernel["calls"] for kernel in table["kernels"]}["aten::cumsum"] == 1
+
+
+def test_steps_of_which_nothing_can_be_told_say_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(ProfileError, match=r"FileNotFoundError: .*gone"):
+        profile_of(small_model(), steps=1)
 
 
 def profile_ddp(rank: int, folder: Path) -> None:

@@ -79,7 +79,7 @@ def run(
     (folder / "sweep.py").write_text(SWEEP)
     (folder / "my_model.py").write_text(MODEL)
     done = dtsweep_command(
-        "run", folder / "sweep.py", "--address", "local", "--results", folder / "r", folder=elsewhere
+        "run", folder / "sweep.py", "--profile", "--address", "local", "--results", folder / "r", folder=elsewhere
     )
     return done, folder
 
@@ -145,12 +145,33 @@ def test_a_world_is_one_launch_for_all_its_trials(frame: pd.DataFrame) -> None:
     assert frame[frame["status"] == "ok"].groupby("workers")["session"].nunique().to_dict() == {1: 1, 2: 1}
 
 
+def test_a_launch_measures_its_worlds_canary_at_both_ends(frame: pd.DataFrame, run: tuple[object, Path]) -> None:
+    rows = dtsweep.load(run[1] / "r", canaries=True)
+    for _, session in rows[rows["status"] == "ok"].sort_values("started_at").groupby("session"):
+        roles = session["role"].tolist()
+        assert roles == ["canary", *["trial"] * (len(roles) - 2), "canary"]
+        watches = session[session["role"] == "canary"]
+        assert watches["point_id"].nunique() == 1
+        assert set(watches["sync"]) == {"ddp"}
+    assert "canary" not in set(frame["role"])
+
+
+def test_the_first_trial_of_each_world_is_profiled(frame: pd.DataFrame, run: tuple[object, Path]) -> None:
+    tables = [json.loads(file.read_text()) for file in (run[1] / "r" / "profiles").glob("*/*.json")]
+    assert len(tables) == len(list((run[1] / "r" / "profiles").glob("*/*.json.gz"))) == 1 + 2
+    for table in tables:
+        parts = [table[name] for name in ("compute_s", "exposed_s", "idle_s")]
+        assert sum(parts) == pytest.approx(table["step_s"])
+        assert table["kernels"]
+
+
 def test_what_the_numbers_rest_on_is_stored(frame: pd.DataFrame, run: tuple[object, Path]) -> None:
     ok = frame[frame["status"] == "ok"]
     assert set(ok["backend"]) == {"gloo"}
     assert set(ok["environment"]) == {'{"DTSWEEP_EXAMPLE": "set"}'}
     assert ok["env_id"].nunique() == 1
-    assert (ok["measured_steps"] >= 16).all()
+    # Two steps before the window of 16 or more.
+    assert (ok["warmup_steps"] + ok["measured_steps"] >= 18).all()
     ranks = pd.read_parquet(run[1] / "r" / "ranks")
     assert set(ranks["niceness"]) == {0}
     assert set(ranks["threads"]) == {1}

@@ -146,7 +146,7 @@ def test_a_typo_is_answered_with_the_right_name(tmp_path: Path, text: str, right
         (rest("skip=lambda p: p.workload.wdth > 1"), "skip failed for workers=1: AttributeError: 'Net' object has no"),
         (
             rest("measure=Measure(half_width=2)"),
-            "half_width=2 must lie between 0 and 1: a share of the mean, such as 0.02",
+            "half_width=2 must be at least 0.005 and below 1: a share of the mean, such as 0.02",
         ),
         (
             rest("resources=Resources(peak_flops_per_s={'int4': 1e15})"),

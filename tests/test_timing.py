@@ -18,7 +18,8 @@ from dtsweep.measure.telemetry import Telemetry
 from dtsweep.order import Order, order_of
 from dtsweep.point import Point
 from dtsweep.record import settled, trial_row
-from dtsweep.worker import Outcome, Team, attempt
+from dtsweep.shares import Outcome
+from dtsweep.worker import Team, attempt
 
 CPU = torch.device("cpu")
 WORKERS = 2

@@ -25,7 +25,8 @@ from dtsweep.measure.telemetry import Telemetry
 from dtsweep.order import order_of
 from dtsweep.point import Point
 from dtsweep.schema import TRIALS
-from dtsweep.worker import Outcome, Team, attempt, status_of
+from dtsweep.shares import Outcome
+from dtsweep.worker import Team, attempt, status_of
 
 CPU = torch.device("cpu")
 SHORT = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=8)

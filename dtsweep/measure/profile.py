@@ -28,6 +28,10 @@ class Profile:
     """Seconds per step by class, and the largest kernels: see `timeline.breakdown`."""
 
 
+class ProfileError(Exception):
+    """The steps ran, but nothing can be told of them."""
+
+
 def profiled(step: Callable[[], None], *, steps: int, device: torch.device) -> Profile:
     """Run some steps under torch's profiler; all ranks together.
 
@@ -41,6 +45,9 @@ def profiled(step: Callable[[], None], *, steps: int, device: torch.device) -> P
         step: runs one step; called once more than `steps`, since the first step under the profiler pays for it.
         steps: how many are recorded; where an exchange falls on one step in a period, a multiple of that period.
         device: where this rank computes.
+
+    Raises:
+        ProfileError: the steps ran, but their trace can't be written or read.
     """
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
     # Shapes, stacks and memory would slow the steps down and make the trace many times larger.
@@ -52,12 +59,14 @@ def profiled(step: Callable[[], None], *, steps: int, device: torch.device) -> P
                 with record_function(f"dtsweep: step {number}"):
                     step()
             _finish(device)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "trace.json")
-        profiler.export_chrome_trace(str(file))
-        trace = file.read_bytes()
-    events = json.loads(trace)["traceEvents"]
-    table = breakdown(events, steps=steps, device=device.type)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "trace.json")
+            profiler.export_chrome_trace(str(file))
+            trace = file.read_bytes()
+        table = breakdown(json.loads(trace)["traceEvents"], steps=steps, device=device.type)
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        raise ProfileError(f"{type(error).__name__}: {error}") from error
     return Profile(trace=gzip.compress(trace, mtime=0), table=table)
 
 

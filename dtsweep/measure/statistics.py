@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Series = NDArray[np.float64]
+from dtsweep.sweep import LEAST_HALF_WIDTH
 
-LEAST_HALF_WIDTH = 0.005
-"""An interval is never given narrower than this share of the mean: what is rare may not have come yet."""
+Series = NDArray[np.float64]
 
 BATCH_STEPS = 3
 """Fewer steps make no batch."""
