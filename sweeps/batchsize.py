@@ -11,6 +11,6 @@ sweep = Sweep(
         "sync": ["ddp", "local_sgd", "parameter_server"],
     },
     skip=lambda p: "over 128 samples a step" if p.global_batch > 128 else None,
-    measure=Measure(half_width=0.05, max_seconds=3),
+    measure=Measure(half_width=0.05, max_seconds=2),
     resources=Resources(cpus_per_worker=1),
 )
