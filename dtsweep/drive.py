@@ -93,8 +93,9 @@ def drive(scheduler: Scheduler, heard: list[int]) -> None:
         StorageError: rows could not be stored.
     """
     os.environ |= TUNE_SETTINGS | {"TUNE_MAX_PENDING_TRIALS_PG": str(max(4, len(scheduler._lanes)))}
-    address = ray.util.get_node_ip_address()
-    place = tune.PlacementGroupFactory([{f"node:{address}": 0.001}])
+    address, here = ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id()
+    # Beside the sessions, on this very node: an address alone may be that of several.
+    place = tune.PlacementGroupFactory([{f"node:{address}": 0.001}], bundle_label_selector=[{"ray.io/node-id": here}])
     with tempfile.TemporaryDirectory(prefix="dtsweep-tune-") as storage:
         while not scheduler.is_empty:
             scheduler.next_tuner()
