@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -134,6 +134,8 @@ def test_a_lost_node_costs_one_attempt_and_the_trial_is_measured_elsewhere(
 ) -> None:
     watch, results = tmp_path / "watch", tmp_path / "r"
     watch.mkdir()
+    os.mkfifo(watch / "1")
+    told = os.open(watch / "1", os.O_RDWR)  # for reading and writing: no attempt waits for somebody who reads
     text = SWEEP.replace('watch: str = ""', f'watch: str = "{watch}"').replace(
         "slow: bool = False", "slow: bool = True"
     )
@@ -146,13 +148,16 @@ def test_a_lost_node_costs_one_attempt_and_the_trial_is_measured_elsewhere(
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 120
-    while not (watch / "1").is_file() and time.monotonic() < deadline:
-        os.sched_yield()
-    lost = (watch / "1").read_text()
-    node = next(n for n in nodes.worker_nodes if n.node_id == lost)  # type: ignore[attr-defined]  # as above
-    nodes.remove_node(node, allow_graceful=False)  # type: ignore[attr-defined]  # as above
-    _, talk = process.communicate(timeout=240)
+    try:
+        assert select.select([told], [], [], 120)[0]
+        lost = os.read(told, 4096).decode()
+        node = next(n for n in nodes.worker_nodes if n.node_id == lost)  # type: ignore[attr-defined]  # as above
+        nodes.remove_node(node, allow_graceful=False)  # type: ignore[attr-defined]  # as above
+        _, talk = process.communicate(timeout=240)
+    finally:
+        process.kill()
+        process.communicate()
+        os.close(told)
     attempts = pd.read_parquet(results / "trials").sort_values("attempt")
     assert attempts["status"].tolist() == ["node_lost", "ok"], talk
     assert process.returncode == 0, talk
