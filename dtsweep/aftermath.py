@@ -4,31 +4,59 @@ from __future__ import annotations
 
 import contextlib
 import math
+import traceback
 from dataclasses import asdict
 from typing import Any
 
 import torch
 
 from dtsweep.loop import Loop, barrier
-from dtsweep.measure.exchange import alone, leads, turns
+from dtsweep.measure.exchange import alone, leads, slowest, turns
+from dtsweep.measure.memory import what_is_full
 from dtsweep.measure.profile import ProfileError, profiled
 
 PROFILED_STEPS = 5
 
 
 def time_exchange(loop: Loop, window_steps: int, window_s: float) -> dict[str, Any]:
-    """Steps with and without the exchange in turns, then the exchange alone; the model is lost by that."""
+    """Steps with and without the exchange in turns, then the exchange alone; the model is lost by that.
+
+    The trial is measured: where memory doesn't suffice for more, it keeps its row without these figures.
+    """
     job = loop.job
     blocks = list(turns(window_steps, window_s=window_s, period=job.point.period))
+    if not blocks or not _has_room(loop):
+        return {}
     for block, (exchanges, steps) in enumerate(blocks):
         for _ in range(leads(job.point.period)):
             loop.step(exchange=exchanges)
         barrier(job.device)
         loop.run("exchange" if exchanges else "no_exchange", range(steps), block=block)
-    if not blocks:
-        return {}
     barrier(job.device)
-    return {"exchange_isolated_s": alone(loop.mode.exchange_alone, job.device)}
+    try:
+        return {"exchange_isolated_s": alone(loop.mode.exchange_alone, job.device)}
+    except MemoryError:
+        traceback.print_exc()
+        return {}
+
+
+def _has_room(loop: Loop) -> bool:
+    """Whether a step without the exchange fits into memory on all ranks, found by doing one.
+
+    DDP's buckets stay where they are; gradients that are views of them (`gradient_as_bucket_view`) then need room of
+    their own.
+    """
+    full = False
+    try:
+        for _ in range(loop.job.point.period):
+            loop.step(exchange=False)
+    except RuntimeError as error:
+        if not what_is_full(error):
+            raise
+        traceback.print_exc()
+        full = True
+    (any_full,) = slowest(loop.job.device, full)
+    return not any_full
 
 
 def record(loop: Loop, profiler: str) -> dict[str, Any]:

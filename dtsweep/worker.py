@@ -21,7 +21,7 @@ from torch import distributed, nn
 
 from dtsweep.errors import SweepError
 from dtsweep.measure.flops import count_flops, given_flops
-from dtsweep.measure.memory import clean, total_bytes
+from dtsweep.measure.memory import clean, total_bytes, what_is_full
 from dtsweep.measure.peaks import matmul_flops, peak_flops
 from dtsweep.measure.telemetry import Telemetry
 from dtsweep.order import Order
@@ -81,17 +81,12 @@ def attempt(
 
 def status_of(error: BaseException) -> str:
     """Name what an exception on a rank means for the trial."""
-    text = str(error)
-    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in text:
-        return "oom_host"
-    # Libraries that take memory for themselves (cuBLAS, cuDNN, NCCL) have words of their own for it.
-    full = ("CUDA out of memory", "'out of memory'", "_STATUS_ALLOC_FAILED")
-    if isinstance(error, torch.OutOfMemoryError) or any(words in text for words in full):
-        return "oom_device"
+    if full := what_is_full(error):
+        return full
     # A peer that is gone shows as an error of the exchange: the fault is not this rank's.
     gone = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting")
     gone_server = any(kind.__name__ == "RayActorError" for kind in type(error).__mro__)
-    if gone_server or isinstance(error, distributed.DistError) or any(words in text for words in gone):
+    if gone_server or isinstance(error, distributed.DistError) or any(words in str(error) for words in gone):
         return "collateral"
     return "user_error"
 

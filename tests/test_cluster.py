@@ -199,7 +199,7 @@ def test_nodes_that_never_come_end_after_the_timeout(folder: Path, dtsweep_comma
         head.send_signal(signal.SIGTERM)
         for process in psutil.wait_procs(started, timeout=20)[1]:
             process.kill()
-        head.wait(timeout=30)
+        head.communicate(timeout=30)
     assert done.returncode == 4, done.stderr
     frame = dtsweep.load(folder / "r")
     assert frame["status"].tolist() == ["no_nodes", "no_nodes"]

@@ -108,8 +108,11 @@ def train(mode: str, case: str, *, workers: int, rank: int) -> dict[str, Any]:
     clock.stop()
     exchanges = collectives() - before
     counted = dict(sync.counters())
-    trained, before = weights(model), collectives()
-    shared_by = [sync.exchange_alone() for _ in range(2)] if MODES[mode].can_skip_exchange else []
+    trained, shared_by = weights(model), []
+    if MODES[mode].can_skip_exchange:
+        sync.exchange_alone()  # in the first one ranks may agree on more
+        before = collectives()
+        shared_by = [sync.exchange_alone() for _ in range(2)]
     alone = {"shared_by": shared_by, "exchanges": collectives() - before, "weights": weights(model)}
     sync.close()
     return {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from torch import Tensor, distributed, nn
@@ -23,6 +25,8 @@ from dtsweep.worker import Team, attempt
 
 CPU = torch.device("cpu")
 WORKERS = 2
+WIDE, LEFT = 3072, 52 * 2**20
+"""A layer so wide takes 36 MiB: such memory suffices for its gradient, but not for those of three, one kept or not."""
 BATCHES: list[int] = []
 """Of the trial under way: how many samples the loss has seen, call by call."""
 
@@ -33,19 +37,34 @@ class Line:
 
     compiles: int = 0
 
+    full_at: int = 0
+    """Call of the loss from which on rank 1 has hardly any memory left; the model is a large one then."""
+
+    @property
+    def ddp_options(self) -> dict[str, bool]:
+        # Else the gradients leave behind what the exchange alone needs.
+        return {"gradient_as_bucket_view": self.full_at > 0}
+
     def build(self) -> nn.Module:
-        return nn.Linear(4, 1)
+        return nn.Sequential(*(nn.Linear(WIDE, WIDE) for _ in range(3))) if self.full_at else nn.Linear(4, 1)
 
     def batch(self, samples: range, device: torch.device) -> Tensor:
-        return torch.ones(len(samples), 4, device=device)
+        return torch.ones(len(samples), WIDE if self.full_at else 4, device=device)
 
     def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
         call = len(BATCHES)
         BATCHES.append(len(batch))
         if distributed.get_rank() == 1 and call % 8 == 5 and call // 8 < self.compiles:
             torch.compile(lambda x: x + call, backend="eager")(torch.ones(1))
+        if distributed.get_rank() == 1 and call == self.full_at > 0:
+            limit_memory(psutil.Process().memory_info().vms + LEFT)
         answer: Tensor = model(batch)
         return answer.square().mean()
+
+
+def limit_memory(most: int = resource.RLIM_INFINITY) -> None:
+    """Let this process have so many bytes."""
+    resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
 
 
 def steps(count: int, **more: Any) -> Measure:
@@ -58,6 +77,9 @@ CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
     "local_sgd": (steps(64), {"sync": "local_sgd", "sync_period": 4}),
     "short": (steps(7), {}),
     "sure": (Measure(half_width=0.9, warmup_steps=2, min_steps=30, min_seconds=0, max_seconds=30), {}),
+    # Warm-up and window have 34 steps; then come one without the exchange, and eight blocks of two.
+    "full without the exchange": (steps(32), {"workload": Line(full_at=34)}),
+    "full at the exchange alone": (steps(32), {"workload": Line(full_at=49)}),
     "compiles once": (steps(6), {"workload": Line(compiles=1)}),
     "compiles always": (steps(6), {"workload": Line(compiles=9)}),
 }
@@ -77,6 +99,7 @@ def measure_all(rank: int, folder: Path, orders: dict[str, Order]) -> None:
     for case, order in orders.items():
         BATCHES.clear()
         outcomes[case] = attempt(team, order)
+        limit_memory()
     torch.save(outcomes, folder / f"{rank}.pt")
     distributed.barrier()
     distributed.destroy_process_group()
@@ -149,6 +172,23 @@ def test_the_row_says_what_the_exchange_costs(measured: Measured, case: str) -> 
     assert row["exchange_isolated_s"] > 0
     # The slowest rank's: the same on all.
     assert {outcome["exchange_isolated_s"] for outcome in outcomes.values()} == {row["exchange_isolated_s"]}
+
+
+@pytest.mark.parametrize(
+    ("case", "parts", "method"),
+    [
+        ("full without the exchange", {"warmup", "window"}, None),
+        ("full at the exchange alone", {"warmup", "window", "exchange", "no_exchange"}, "difference"),
+    ],
+)
+def test_what_memory_does_not_suffice_for_after_the_window_does_not_cost_the_trial(
+    measured: Measured, case: str, parts: set[str], method: str | None
+) -> None:
+    outcomes, row = measured(case)
+    assert set(outcomes[0]["steps"]["part"]) == parts
+    assert row.get("comm_method") == method
+    assert row["exchange_isolated_s"] is None
+    assert "overlap_share" not in row
 
 
 def test_a_window_too_short_for_blocks_has_none(measured: Measured) -> None:

@@ -33,6 +33,18 @@ def peak_bytes(device: torch.device) -> int:
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _status_bytes("VmHWM")
 
 
+def what_is_full(error: BaseException) -> str | None:
+    """`oom_host` or `oom_device` where an exception says that there is no memory left, as a trial's status."""
+    text = str(error)
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in text:
+        return "oom_host"
+    # Libraries that take memory for themselves (cuBLAS, cuDNN, NCCL) have words of their own for it.
+    full = ("CUDA out of memory", "'out of memory'", "_STATUS_ALLOC_FAILED")
+    if isinstance(error, torch.OutOfMemoryError) or any(words in text for words in full):
+        return "oom_device"
+    return None
+
+
 def retries(device: torch.device) -> int:
     """How often the device's allocator ran full, emptied its cache and tried again."""
     return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0)) if device.type == "cuda" else 0

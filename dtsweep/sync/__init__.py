@@ -50,6 +50,9 @@ class SyncMode(Protocol):
 
         Returns:
             How many steps share one such exchange.
+
+        Raises:
+            MemoryError: a rank has no memory for it; on all ranks, and before anything is exchanged.
         """
 
     def counters(self) -> Mapping[str, Any]:
