@@ -22,6 +22,7 @@ TELEMETRY_COLUMNS = (
     "sm_clock_share",
     "temperature_celsius",
     "throttle_reasons",
+    "device_errors",
     "power_w",
     "energy_j",
     "other_processes",

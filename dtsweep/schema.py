@@ -174,6 +174,7 @@ RANKS: tuple[Column, ...] = (
     Column("sm_clock_share", FLOAT, "", "that clock over the highest"),
     Column("temperature_celsius", FLOAT, "°C", "highest of the device"),
     Column("throttle_reasons", TEXTS, "", "why the device lowered its clock, as NVML names it"),
+    Column("device_errors", TEXTS, "", "ECC errors and Xid that the driver reported in the window"),
     Column("power_w", FLOAT, "W", "mean power of the device"),
     Column("energy_j", FLOAT, "J", "used by the device in the window"),
     Column("other_processes", INT, "processes", "of others on the device"),

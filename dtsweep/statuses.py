@@ -43,6 +43,8 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "host_bound": "in most steps the GPU was less than a step behind its host: it waits for work",
         "shared_gpu": "other processes used the device",
         "throttled": "the device lowered its clock for power or heat",
+        "ecc": "the device's memory had errors (ECC) in the window",
+        "xid": "the device's driver reported an error (Xid) in the window",
         "clock_low": "the device ran at less than 90 % of its highest clock",
         "window_short": "the window is under 5 s, too short for the energy counter; energy is null",
         "oom_retry": "the allocator ran full, emptied its cache and tried again",

@@ -30,6 +30,8 @@ class StandInNvml:
     mig: int = 0
     devices: int = 1
     unsupported: Collection[str] = ()
+    errors: Collection[tuple[int, int]] = ()
+    """Type and data of events since they were last asked for."""
 
     nvmlMemory_v2 = pynvml.nvmlMemory_v2  # noqa: N815  # the library's names
     NVML_CLOCK_SM = pynvml.NVML_CLOCK_SM
@@ -48,6 +50,11 @@ class StandInNvml:
     def answer(self, function: str, *arguments: Any) -> Any:
         if function == "nvmlDeviceGetHandleByUUID" and arguments != (f"GPU-{UUID}",):
             raise pynvml.NVMLError_NotFound
+        if function == "nvmlEventSetWait_v2":
+            if not self.errors:
+                raise pynvml.NVMLError_Timeout
+            (kind, data), *self.errors = self.errors
+            return SimpleNamespace(eventType=kind, eventData=data)
         return {
             "nvmlInit": None,
             "nvmlSystemGetDriverVersion": "570.1",
@@ -65,6 +72,9 @@ class StandInNvml:
             "nvmlDeviceGetTotalEnergyConsumption": self.energy_mj,
             "nvmlDeviceGetComputeRunningProcesses_v3": [SimpleNamespace(pid=pid) for pid in self.pids],
             "nvmlDeviceGetEccMode": [1, 1],
+            "nvmlDeviceGetSupportedEventTypes": 0x1F,
+            "nvmlEventSetCreate": "events",
+            "nvmlDeviceRegisterEvents": None,
             "nvmlDeviceGetPersistenceMode": 1,
             "nvmlDeviceGetPowerManagementLimit": 700_000,
             "nvmlDeviceGetApplicationsClock": 1500,

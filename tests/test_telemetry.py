@@ -186,6 +186,20 @@ def test_only_processes_that_are_not_ours_share_the_device(
 
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")
+def test_errors_of_the_device_count_in_the_window_in_which_they_came() -> None:
+    nvml = StandInNvml(errors=[(0x8, 31)])
+    telemetry, watch = watched(nvml)
+    windows = []
+    for errors in ([(0x1, 0), (0x8, 63)], [(0x2, 0)], []):
+        telemetry.start()
+        watch.seconds += 10
+        nvml.errors = errors
+        windows.append(telemetry.stop())
+    told = [(columns["device_errors"], columns["telemetry_flags"]) for columns in windows]
+    assert told == [(["ECC single-bit", "Xid 63"], ["ecc", "xid"]), (["ECC double-bit"], ["ecc"]), ([], [])]
+
+
+@pytest.mark.usefixtures("torch_sees_a_gpu")
 @pytest.mark.parametrize(
     ("function", "column"),
     [
@@ -196,6 +210,9 @@ def test_only_processes_that_are_not_ours_share_the_device(
         ("nvmlDeviceGetTemperature", "temperature_celsius"),
         ("nvmlDeviceGetCurrentClocksEventReasons", "throttle_reasons"),
         ("nvmlDeviceGetTotalEnergyConsumption", "energy_j"),
+        ("nvmlDeviceGetSupportedEventTypes", "device_errors"),
+        ("nvmlDeviceRegisterEvents", "device_errors"),
+        ("nvmlEventSetWait_v2", "device_errors"),
         ("nvmlDeviceGetComputeRunningProcesses_v3", "other_processes"),
     ],
 )

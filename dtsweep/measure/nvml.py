@@ -34,6 +34,14 @@ TOPOLOGY: Mapping[int, str] = MappingProxyType(
 """`nvmlGpuTopologyLevel_t`: what two GPUs share on the way to each other, nearest first."""
 
 
+XID = 0x8
+ERRORS: Mapping[int, str] = MappingProxyType({0x1: "ECC single-bit", 0x2: "ECC double-bit", XID: "Xid"})
+"""`nvmlEventType` of the events that tell of an error."""
+
+MOST_ERRORS = 100
+"""Errors that are told of one window."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reading:
     """What a GPU did at one moment; None is what it can't tell."""
@@ -100,6 +108,36 @@ class Gpu:
         if shown & set(own_pids):
             return len(shown - set(own_pids))
         return max(0, len(shown) - len(own_pids)) if shown else None
+
+    def watch_errors(self) -> Any:
+        """Have the driver keep the errors of this GPU for `errors`; None where it keeps none."""
+        kinds = (self.ask("nvmlDeviceGetSupportedEventTypes") or 0) & sum(ERRORS)
+        try:
+            events = self.nvml.nvmlEventSetCreate()
+            self.nvml.nvmlDeviceRegisterEvents(self.handle, kinds, events)
+        except pynvml.NVMLError:
+            return None
+        return events if kinds else None
+
+    def errors(self, events: Any) -> list[str] | None:
+        """Take the errors since the last call, for example `Xid 63`; None where they are unknown.
+
+        Args:
+            events: from `watch_errors`.
+        """
+        if events is None:
+            return None
+        found: list[str] = []
+        while len(found) < MOST_ERRORS:
+            try:
+                event = self.nvml.nvmlEventSetWait_v2(events, 0)
+            except pynvml.NVMLError_Timeout:
+                break
+            except pynvml.NVMLError:
+                return found or None
+            name = ERRORS.get(event.eventType, f"event {event.eventType}")
+            found.append(f"{name} {event.eventData}" if event.eventType == XID else name)
+        return found
 
     def settings(self) -> dict[str, Any]:
         """Read how the GPU is set, and by which driver: the same for equal GPUs, None where unknown."""

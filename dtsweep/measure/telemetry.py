@@ -70,6 +70,7 @@ class Telemetry:
         is_gpu = device.type == "cuda"
         self._gpu = find_gpu(torch.cuda.get_device_properties(device).uuid, nvml=nvml) if is_gpu else None
         self._highest_clock_hz = self._gpu.highest_clock_hz() if self._gpu else None
+        self._error_events = self._gpu.watch_errors() if self._gpu else None
         self._own_pids = frozenset(own_pids or {os.getpid()})
         self._interval_s, self._now = interval_s, now
         self._ended = threading.Event()
@@ -84,6 +85,8 @@ class Telemetry:
         self._thread = threading.Thread(
             target=self._read_until, args=(self._ended,), name="dtsweep-telemetry", daemon=True
         )
+        if self._gpu:
+            self._gpu.errors(self._error_events)  # those from before the window
         self._first = self._edge()
         self._thread.start()
 
@@ -102,6 +105,7 @@ class Telemetry:
         if not self._gpu:
             return {**columns, "telemetry_flags": []}
         columns |= gpu_columns(self._first, last, self._gpu_readings)
+        columns["device_errors"] = self._gpu.errors(self._error_events)
         clock_hz, highest_hz = columns["sm_clock_hz"], self._highest_clock_hz
         columns["sm_clock_share"] = clock_hz / highest_hz if clock_hz and highest_hz else None
         # Without an energy counter no window is long enough for it.
@@ -184,9 +188,12 @@ def gpu_columns(first: Edge, last: Edge, readings: Sequence[tuple[float, Reading
 
 def _flags(columns: Mapping[str, Any]) -> list[str]:
     share, utilization = columns["sm_clock_share"], columns["device_utilization"]
+    errors = columns["device_errors"] or []
     found = {
         "shared_gpu": bool(columns["other_processes"]),
         "throttled": not CHOSEN_LIMITS.issuperset(columns["throttle_reasons"] or ()),
+        "ecc": any(error.startswith("ECC") for error in errors),
+        "xid": any(error.startswith("Xid") for error in errors),
         "clock_low": None not in (share, utilization) and utilization >= BUSY and share < LOW_CLOCK,
     }
     return [name for name, holds in found.items() if holds]
