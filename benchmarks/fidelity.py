@@ -1,10 +1,12 @@
 """Does dtsweep's loop train as fast as a plain PyTorch loop, and a session as fast as a fresh launch?
 
-Four comparisons of samples per second, for a compute-heavy and a communication-heavy point:
+Four comparisons of samples per second, for a compute-heavy and a communication-heavy point, and for one whose steps
+take next to no time, where what the instruments cost per step shows best:
 
 - instrumented against edge-only: one model in one launch; blocks in which steps and phases are timed, the window is
   looked at and the host is watched take turns, ABBA, with blocks of the same steps that read the clock at their two
-  ends alone. The interval of the geometric mean ratio of pairs is Student's t on their logarithms.
+  ends alone. The interval of the geometric mean ratio of pairs is Student's t on their logarithms, that of the
+  microseconds that a step takes longer is Student's t on the differences.
 - same ranks: dtsweep's loop (`dtsweep.worker.attempt`) and the plain loop below take turns, ABBA, in one launch of
   torchrun. A pair of neighbouring blocks gives a ratio; the interval of the median ratio is by order statistics.
 - separate launches: each loop alone in launches of torchrun that take turns.
@@ -55,6 +57,7 @@ from dtsweep.worker import Team, attempt
 POINTS: Mapping[str, tuple[workloads.Gpt, int]] = {
     "compute-heavy": (workloads.Gpt(layers=2, width=128, sequence=64), 64),
     "communication-heavy": (workloads.Gpt(layers=1, width=512, sequence=8, vocabulary=8192), 1),
+    "tiny": (workloads.Gpt(layers=1, width=32, sequence=16), 1),
 }
 """By name: the workload and the micro-batch."""
 
@@ -232,12 +235,18 @@ def instrumented(name: str, *, pairs: int, steps: int, workers: int) -> list[str
     turns = "".join(DTSWEEP + EDGE if index % 2 == 0 else EDGE + DTSWEEP for index in range(pairs))
     seconds = np.array(launch(name, DTSWEEP + EDGE + turns, steps=steps, workers=workers)[2:])
     timed, edge = (steps / seconds[[turn == loop for turn in turns]] for loop in (DTSWEEP, EDGE))
-    logs = np.log(timed / edge)
-    half = stats.t.ppf(0.975, pairs - 1) * logs.std(ddof=1) / np.sqrt(pairs)
-    ratio, low, high = np.exp([logs.mean(), logs.mean() - half, logs.mean() + half])
+    ratio, low, high = np.exp(with_interval(np.log(timed / edge)))
+    more, least, most = with_interval(1e6 / timed - 1e6 / edge)
     spread = [quartiles(values, form=".4g") for values in (timed, edge)]
     what = "instrumented against edge-only, one model, ABBA; steps/s"
-    return [what, str(pairs), *spread, f"{ratio:.4f}", f"{low:.4f}–{high:.4f}"]
+    return [what, str(pairs), *spread, f"{ratio:.4f}", f"{low:.4f}–{high:.4f}", f"{more:.0f} ({least:.0f}–{most:.0f})"]
+
+
+def with_interval(values: NDArray[np.float64]) -> tuple[float, float, float]:
+    """The mean and the ends of its 95 % interval, by Student's t."""
+    mean, error = float(values.mean()), float(stats.sem(values))
+    reach = float(stats.t.ppf(0.975, len(values) - 1)) * error
+    return mean, mean - reach, mean + reach
 
 
 def separate(name: str, *, launches: int, steps: int, workers: int) -> dict[str, NDArray[np.float64]]:
@@ -276,7 +285,7 @@ def row(what: str, rates: Mapping[str, NDArray[np.float64]], *, paired: bool = F
         resampled = np.median(first[draws[0]], axis=1) / np.median(second[draws[1]], axis=1)
         low, high = np.quantile(resampled, [0.025, 0.975]) if len(first) > 2 else (np.nan, np.nan)
     spread = [quartiles(values, form=".4g") for values in (first, second)]
-    return [what, str(len(first)), *spread, f"{ratio:.4f}", f"{low:.4f}–{high:.4f}"]
+    return [what, str(len(first)), *spread, f"{ratio:.4f}", f"{low:.4f}–{high:.4f}", ""]
 
 
 def measured(name: str, options: argparse.Namespace) -> list[list[str]]:
@@ -288,7 +297,7 @@ def measured(name: str, options: argparse.Namespace) -> list[list[str]]:
     parameters = sum(tensor.numel() for tensor in workload.build().parameters()) / 1e6
     kind = f"{name}: {parameters:.1f} M parameters, micro_batch {micro_batch}, {size['steps']} steps"
     return [
-        [f"{kind}", *[""] * 5],
+        [kind, *[""] * 6],
         instrumented(name, pairs=options.pairs, **size),
         row("same ranks, ABBA", same_ranks(name, pairs=options.pairs, **size), paired=True),
         *(
@@ -309,7 +318,7 @@ def main() -> None:
     parser.add_argument("--launches", type=int, default=5, help="launches of each kind, 0 leaves them out (default 5)")
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a block, about (default 2)")
     parser.add_argument("--workers", type=int, default=2, help="(default 2)")
-    parser.add_argument("--points", nargs="+", choices=POINTS, default=list(POINTS), help="(default both)")
+    parser.add_argument("--points", nargs="+", choices=POINTS, default=list(POINTS), help="(default all)")
     for internal in ("--ranks", "--blocks"):
         parser.add_argument(internal, help=argparse.SUPPRESS)
     parser.add_argument("--steps", type=int, help=argparse.SUPPRESS)
@@ -318,7 +327,8 @@ def main() -> None:
         be_a_rank(options)
         return
     rows = [cells for name in options.points for cells in measured(name, options)]
-    headers = ["what", "n each", "dtsweep or session, samples/s", "edge-only, plain or fresh", "ratio", "95 % interval"]
+    compared = ["dtsweep or session, samples/s", "edge-only, plain or fresh"]
+    headers = ["what", "n each", *compared, "ratio", "95 % interval", "more per step, µs"]
     note = f"{options.workers} workers; median (quartiles); how the intervals are made: benchmarks/fidelity.py."
     print(heading("Does dtsweep's loop train as fast as a plain PyTorch loop?"), table(headers, rows), note, sep="\n\n")
 

@@ -113,6 +113,7 @@ def laid_out(loop: Loop, order: Order, period_s: float) -> Window:
         samples_per_step=point.workers * point.micro_batch * point.accumulation,
         rivals=order.rivals,
     )
+    rule.rehearse()
     # Keys of this window alone: a trial may have several.
     key = f"{order.attempt_id}/{len(loop.parts)}"
     store = distributed_c10d.PrefixStore(key, distributed_c10d._get_default_store()) if job.point.workers > 1 else None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -248,3 +250,21 @@ def test_a_point_that_is_still_warming_up_is_not_called_dominated_by_its_equal()
     # Its first 15 steps take 22 % longer on average than it will in the end.
     ends = [played(racing((1.0, 10.0)), one[3:])[0] for one in warming_up(100, 1003, slower=0.3, tau=30)]
     assert ends.count("dominated") <= 3
+
+
+def test_after_a_rehearsal_a_look_imports_nothing() -> None:
+    program = """
+import sys
+import numpy as np
+from dtsweep.measure.stopping import Rule
+from dtsweep.sweep import Measure
+
+rule = Rule(Measure(min_seconds=0))
+begun = set(sys.modules)
+rule.rehearse()
+rehearsed = set(sys.modules)
+rule.look(np.linspace(1, 1.01, 100), seconds=9)
+assert len(rehearsed) > len(begun)
+assert set(sys.modules) == rehearsed, set(sys.modules) - rehearsed
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -38,7 +38,9 @@ class Line:
     compiles: int = 0
 
     full_at: int = 0
-    """Call of the loss from which on rank 1 has hardly any memory left; the model is a large one then."""
+    """Call of the loss from which on rank 1 has hardly any memory left; the model has three layers then."""
+
+    width: int = 4
 
     @property
     def ddp_options(self) -> dict[str, bool]:
@@ -46,10 +48,11 @@ class Line:
         return {"gradient_as_bucket_view": self.full_at > 0}
 
     def build(self) -> nn.Module:
-        return nn.Sequential(*(nn.Linear(WIDE, WIDE) for _ in range(3))) if self.full_at else nn.Linear(4, 1)
+        layers = 3 if self.full_at else 1
+        return nn.Sequential(*(nn.Linear(self.width, self.width) for _ in range(layers)))
 
     def batch(self, samples: range, device: torch.device) -> Tensor:
-        return torch.ones(len(samples), WIDE if self.full_at else 4, device=device)
+        return torch.ones(len(samples), self.width, device=device)
 
     def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
         call = len(BATCHES)
@@ -76,10 +79,14 @@ CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
     "ddp": (steps(96), {}),
     "local_sgd": (steps(64), {"sync": "local_sgd", "sync_period": 4}),
     "short": (steps(7), {}),
-    "sure": (Measure(half_width=0.9, warmup_steps=2, min_steps=30, min_seconds=0, max_seconds=30), {}),
+    # Its steps are long enough for a second look.
+    "sure": (
+        Measure(half_width=0.9, warmup_steps=2, min_steps=30, min_seconds=0, max_seconds=60),
+        {"workload": Line(width=1024)},
+    ),
     # Warm-up and window have 34 steps; then come one without the exchange, and eight blocks of two.
-    "full without the exchange": (steps(32), {"workload": Line(full_at=34)}),
-    "full at the exchange alone": (steps(32), {"workload": Line(full_at=49)}),
+    "full without the exchange": (steps(32), {"workload": Line(full_at=34, width=WIDE)}),
+    "full at the exchange alone": (steps(32), {"workload": Line(full_at=49, width=WIDE)}),
     "compiles once": (steps(6), {"workload": Line(compiles=1)}),
     "compiles always": (steps(6), {"workload": Line(compiles=9)}),
 }

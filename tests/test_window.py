@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from torch._C._distributed_c10d import HashStore, PrefixStore, TCPStore
 
 from dtsweep.measure.stopping import Rivals, Rule
@@ -35,14 +36,19 @@ class Rank:
         period: int = 1,
         expected_s: float = 0.0,
         rivals: Rivals = (),
+        look_s: float = 0.0,
     ) -> None:
-        """Steps take `step_s`; `expected_s` is what the warm-up said of a period."""
+        """Steps take `step_s`, a look at the interval `look_s`; `expected_s` is what the warm-up said of a period."""
         self.now, self._taken, self._step_s = 1000.0, list[float](), step_s
+        self._look_s, self.looked_s = look_s, 0.0
         rule = Rule(measure, period=period, samples_per_step=1, rivals=rivals)
-        self.window = Window(
-            measure, rule, lambda: np.array(self._taken), peers=peers, period_s=expected_s, now=lambda: self.now
-        )
+        self.window = Window(measure, rule, self._look, peers=peers, period_s=expected_s, now=lambda: self.now)
         self._steps = iter(self.window)
+
+    def _look(self) -> NDArray[np.float64]:
+        self.now += self._look_s
+        self.looked_s += self._look_s
+        return np.array(self._taken)
 
     def step(self) -> bool:
         """Take a step, if the window has one."""
@@ -78,6 +84,20 @@ def test_a_window_ends_when_it_is_precise_at_two_looks() -> None:
     assert Rank(Measure(), 0.125).run() == (36, "precise")
     # 2 s are 64 steps: the looks after that are at 75 and 90.
     assert Rank(Measure(min_seconds=2), 0.03125).run() == (90, "precise")
+
+
+def test_looks_take_no_more_than_their_share_of_the_window_but_for_the_last() -> None:
+    look_s, measure = 0.0005, Measure(half_width=0.005, min_steps=1, min_seconds=0, max_steps=2000)
+    short = Rank(measure, jittery(0, mean_s=0.001, cv=0.3), look_s=look_s)
+    assert short.run() == (2000, "max_steps")
+    assert 3 * look_s < short.looked_s <= 0.002 * (short.now - 1000.0) + look_s
+
+
+def test_where_nothing_can_end_a_window_nothing_is_looked_at() -> None:
+    rule = Rule(Measure(min_steps=50, min_seconds=0))
+    series = np.full(49, 1.0)
+    assert [rule.look(series, seconds=9), rule.look(np.full(50, 1.0), seconds=9)] == [None, None]
+    assert rule.look(np.full(60, 1.0), seconds=9) == "precise"
 
 
 def test_a_dominated_point_has_a_short_window() -> None:

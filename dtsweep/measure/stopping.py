@@ -46,6 +46,10 @@ class Rule:
         self._samples, self._rivals = samples_per_step, rivals
         self._seen: str | None = None
 
+    def rehearse(self) -> None:
+        """Do once what a look does: its first time, which imports, must not fall into the window."""
+        self._shown(np.linspace(1.0, 2.0, 50 * self.period), math.inf)
+
     def next_look(self, steps: int) -> int:
         """The next step after `steps` at which the interval is looked at: a multiple of the period."""
         first = FIRST_RACE_LOOK if self._measure.race else FIRST_LOOK
@@ -79,6 +83,9 @@ class Rule:
     def _shown(self, series: Series, seconds: float) -> str | None:
         """What the steps show at one look."""
         measure = self._measure
+        is_long = len(series) >= max(measure.min_steps, FIRST_LOOK) and seconds >= measure.min_seconds
+        if not is_long and not measure.race:
+            return None
         seen = over_periods(series, self.period)
         start = steady_from(seen)
         steady = seen[start:]
@@ -90,7 +97,6 @@ class Rule:
         # While steps still get faster, the best is yet to come.
         if races and rise > -RACE_MARGIN and self._is_dominated(steady, half):
             return "dominated"
-        is_long = len(series) >= max(measure.min_steps, FIRST_LOOK) and seconds >= measure.min_seconds
         enough = FEWEST_STEPS if self.period == 1 else FEWEST_PERIODS
         within = measure.half_width
         if within is None or not is_long or len(steady) < enough:

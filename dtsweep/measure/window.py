@@ -14,6 +14,9 @@ from dtsweep.sweep import Measure
 LOOK_S = 0.2
 """Seconds between two looks at the clock, about: rare enough to cost nothing, often enough for `max_seconds`."""
 
+LOOK_SHARE = 0.002
+"""Share of the window that looks at the interval, which take about a millisecond each, may take."""
+
 
 class Store(Protocol):
     """The part of torch's key-value store that is used here."""
@@ -86,7 +89,7 @@ class Window:
         self._last_step = max(1, measure.max_steps // rule.period) * rule.period
         self._stride = _stride(measure, period_s, rule.period) * rule.period
         self._decided: str | None = None
-        self._looks = 0
+        self._looks, self._looked_s = 0, 0.0
         self.steps = 0
         self.reason = ""
 
@@ -132,7 +135,12 @@ class Window:
     def _decide(self, *, sees_interval: bool) -> str | None:
         seconds = self._now() - self._began
         reason = self._rule.limit(steps=self.steps, seconds=seconds)
-        return reason or (self._rule.look(self._series(), seconds=seconds) if sees_interval else None)
+        # Where steps are short, not at every look: what it takes would show in the figures.
+        if reason or not sees_interval or self._looked_s > LOOK_SHARE * seconds:
+            return reason
+        reason = self._rule.look(self._series(), seconds=seconds)
+        self._looked_s += self._now() - self._began - seconds
+        return reason
 
     def forget(self) -> None:
         """Delete this window's keys; rank 0 calls it when all ranks have left the window."""

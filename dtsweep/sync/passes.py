@@ -55,19 +55,21 @@ def passes(job: Job, model: nn.Module, batches: Iterator[Any], clock: Clock, *, 
         The mean loss, detached; the gradients are those of the mean over the passes.
     """
     count = job.point.accumulation
-    total = torch.zeros((), device=job.device)
+    losses = []
     for index in range(count):
         batch = next(batches)
         clock.mark("data")
         # DDP decides in forward whether it will exchange: forward must be inside no_sync as well.
         silent = getattr(model, "no_sync", None) if index < count - 1 or not exchange else None
         with silent() if silent else contextlib.nullcontext():
-            loss = job.loss(model, batch) / count
+            loss = job.loss(model, batch)
+            if count > 1:
+                loss = loss / count
             clock.mark("forward")
             loss.backward()
-        total += loss.detach()
+        losses.append(loss.detach())
         clock.mark("backward")
-    return total
+    return losses[0] if count == 1 else torch.stack(losses).sum()
 
 
 def batches_of_steps(job: Job) -> Iterator[Iterator[Any]]:
