@@ -67,7 +67,8 @@ def passes(job: Job, model: nn.Module, batches: Iterator[Any], clock: Clock, *, 
                 loss = loss / count
             clock.mark("forward")
             loss.backward()
-        losses.append(loss.detach())
+        # A copy: compiled models may write the next loss into the same memory.
+        losses.append(loss.detach().to(torch.float32, copy=True).reshape(()))
         clock.mark("backward")
     return losses[0] if count == 1 else torch.stack(losses).sum()
 
