@@ -252,18 +252,19 @@ def test_a_point_that_is_still_warming_up_is_not_called_dominated_by_its_equal()
     assert ends.count("dominated") <= 3
 
 
-def test_after_a_rehearsal_a_look_imports_nothing() -> None:
-    program = """
+@pytest.mark.parametrize("min_steps", [20, 200])
+def test_after_a_rehearsal_a_look_imports_nothing(min_steps: int) -> None:
+    program = f"""
 import sys
 import numpy as np
 from dtsweep.measure.stopping import Rule
 from dtsweep.sweep import Measure
 
-rule = Rule(Measure(min_seconds=0))
+rule = Rule(Measure(min_steps={min_steps}, min_seconds=0))
 begun = set(sys.modules)
 rule.rehearse()
 rehearsed = set(sys.modules)
-rule.look(np.linspace(1, 1.01, 100), seconds=9)
+rule.look(np.linspace(1, 1.01, 300), seconds=9)
 assert len(rehearsed) > len(begun)
 assert set(sys.modules) == rehearsed, set(sys.modules) - rehearsed
 """

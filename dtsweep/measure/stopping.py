@@ -48,7 +48,8 @@ class Rule:
 
     def rehearse(self) -> None:
         """Do once what a look does: its first time, which imports, must not fall into the window."""
-        self._shown(np.linspace(1.0, 2.0, 50 * self.period), math.inf)
+        # As many as the window has at its first look, and enough for every part of a look.
+        self._shown(np.ones(max(self._measure.min_steps, 50 * self.period)), math.inf)
 
     def next_look(self, steps: int) -> int:
         """The next step after `steps` at which the interval is looked at: a multiple of the period."""
@@ -84,7 +85,8 @@ class Rule:
         """What the steps show at one look."""
         measure = self._measure
         is_long = len(series) >= max(measure.min_steps, FIRST_LOOK) and seconds >= measure.min_seconds
-        if not is_long and not measure.race:
+        within = measure.half_width if is_long else None
+        if within is None and not measure.race:
             return None
         seen = over_periods(series, self.period)
         start = steady_from(seen)
@@ -98,8 +100,7 @@ class Rule:
         if races and rise > -RACE_MARGIN and self._is_dominated(steady, half):
             return "dominated"
         enough = FEWEST_STEPS if self.period == 1 else FEWEST_PERIODS
-        within = measure.half_width
-        if within is None or not is_long or len(steady) < enough:
+        if within is None or len(steady) < enough:
             return None
         return "precise" if share <= within and abs(rise) <= within else None
 
