@@ -31,8 +31,8 @@ The reading order; a module imports only modules above it (`tests/test_imports.p
     measure.stopping            when a window ends: the one place that decides
     measure.clock               when each phase and step ended
     measure.window              how ranks stop at the same step without asking each other
-    measure.exchange            what the exchange costs: with and without it in turns
     measure.memory              the peak of a trial, and cleaning up after it
+    measure.exchange            what the exchange costs: with and without it in turns
     measure.nvml                what NVML says of a device, unknown where it says nothing
     measure.host                what the host's own counters say
     measure.telemetry           what devices and hosts did in a window

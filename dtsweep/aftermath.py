@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from dtsweep.loop import Loop, barrier
-from dtsweep.measure.exchange import alone, leads, slowest, turns
-from dtsweep.measure.memory import what_is_full
+from dtsweep.measure.exchange import alone, fits, leads, turns
 from dtsweep.measure.profile import ProfileError, profiled
 
 PROFILED_STEPS = 5
@@ -46,17 +45,12 @@ def _has_room(loop: Loop) -> bool:
     DDP's buckets stay where they are; gradients that are views of them (`gradient_as_bucket_view`) then need room of
     their own.
     """
-    full = False
-    try:
+
+    def steps() -> None:
         for _ in range(loop.job.point.period):
             loop.step(exchange=False)
-    except RuntimeError as error:
-        if not what_is_full(error):
-            raise
-        traceback.print_exc()
-        full = True
-    (any_full,) = slowest(loop.job.device, full)
-    return not any_full
+
+    return fits(steps, loop.job.device)
 
 
 def record(loop: Loop, profiler: str) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Iterator
 
 import torch
 from torch import distributed
 
+from dtsweep.measure.memory import what_is_full
 from dtsweep.measure.stopping import AFTER
 
 PAIRS, FEW_PAIRS = 8, 4
@@ -73,6 +75,23 @@ def alone(exchange: Callable[[], int], device: torch.device) -> float:
     (about,) = slowest(device, timed(2))
     count = max(2, min(ALONE, int(ALONE_S / max(about, 1e-9))))
     return slowest(device, timed(count))[0] / steps
+
+
+def fits(work: Callable[[], object], device: torch.device) -> bool:
+    """Do something that exchanges nothing; whether memory sufficed for it on all ranks.
+
+    A rank that gave up alone would keep the others waiting in their next exchange. Its log says what was full.
+    """
+    full = False
+    try:
+        work()
+    except RuntimeError as error:
+        if not what_is_full(error):
+            raise
+        traceback.print_exc()
+        full = True
+    (any_full,) = slowest(device, full)
+    return not any_full
 
 
 def slowest(device: torch.device, *values: float) -> list[float]:

@@ -33,7 +33,6 @@ TOPOLOGY: Mapping[int, str] = MappingProxyType(
 )
 """`nvmlGpuTopologyLevel_t`: what two GPUs share on the way to each other, nearest first."""
 
-
 XID = 0x8
 ERRORS: Mapping[int, str] = MappingProxyType({0x1: "ECC single-bit", 0x2: "ECC double-bit", XID: "Xid"})
 """`nvmlEventType` of the events that tell of an error."""
@@ -112,12 +111,14 @@ class Gpu:
     def watch_errors(self) -> Any:
         """Have the driver keep the errors of this GPU for `errors`; None where it keeps none."""
         kinds = (self.ask("nvmlDeviceGetSupportedEventTypes") or 0) & sum(ERRORS)
+        if not kinds:
+            return None
         try:
             events = self.nvml.nvmlEventSetCreate()
             self.nvml.nvmlDeviceRegisterEvents(self.handle, kinds, events)
         except pynvml.NVMLError:
             return None
-        return events if kinds else None
+        return events
 
     def errors(self, events: Any) -> list[str] | None:
         """Take the errors since the last call, for example `Xid 63`; None where they are unknown.

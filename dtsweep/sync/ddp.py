@@ -10,8 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dtsweep.measure.clock import Clock
-from dtsweep.measure.exchange import slowest
-from dtsweep.measure.memory import what_is_full
+from dtsweep.measure.exchange import fits
 from dtsweep.sync.passes import Job, MakeOptimizer, passes
 
 
@@ -42,28 +41,19 @@ class Ddp:
 
     def exchange_alone(self) -> int:
         """All-reduce tensors of the sizes of its buckets, all at once."""
-        if not self._buckets:
-            self._buckets = self._like_buckets()
-            # On all ranks or on none: a rank that stays away would keep the others waiting.
-            (any_without,) = slowest(self._job.device, not self._buckets)
-            if any_without:
-                raise MemoryError("a rank has no memory for a second set of DDP's buckets")
+        if not self._buckets and not fits(self._make_buckets, self._job.device):
+            raise MemoryError("a rank has no memory for a second set of DDP's buckets")
         for work in [torch.distributed.all_reduce(bucket, async_op=True) for bucket in self._buckets]:
             work.wait()
         return 1
 
-    def _like_buckets(self) -> list[torch.Tensor]:
-        """Tensors as large as DDP's buckets; none where memory doesn't suffice."""
+    def _make_buckets(self) -> None:
+        """Make tensors as large as DDP's buckets."""
         known = self._model._get_ddp_logging_data()
         # DDP orders its buckets anew after the first exchange, unless some parameters are unused.
         sizes = known.get("rebuilt_bucket_sizes") or known["bucket_sizes"]
         like = next(self._model.parameters())
-        try:
-            return [like.new_zeros(int(size) // like.element_size()) for size in sizes.split(",")]
-        except RuntimeError as error:
-            if not what_is_full(error):
-                raise
-            return []
+        self._buckets = [like.new_zeros(int(size) // like.element_size()) for size in sizes.split(",")]
 
     def counters(self) -> Mapping[str, Any]:
         """What the exchange sends is the backend's affair; it is not counted here."""
