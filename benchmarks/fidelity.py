@@ -47,6 +47,7 @@ from dtsweep.measure.clock import CpuClock, CudaClock
 from dtsweep.measure.exchange import slowest
 from dtsweep.measure.machine import facts
 from dtsweep.measure.memory import clean
+from dtsweep.measure.statistics import students_t
 from dtsweep.measure.telemetry import Telemetry
 from dtsweep.order import Order, order_of
 from dtsweep.sync import MODES
@@ -245,7 +246,7 @@ def instrumented(name: str, *, pairs: int, steps: int, workers: int) -> list[str
 def with_interval(values: NDArray[np.float64]) -> tuple[float, float, float]:
     """The mean and the ends of its 95 % interval, by Student's t."""
     mean, error = float(values.mean()), float(stats.sem(values))
-    reach = float(stats.t.ppf(0.975, len(values) - 1)) * error
+    reach = float(students_t(len(values) - 1)) * error
     return mean, mean - reach, mean + reach
 
 

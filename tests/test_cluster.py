@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import psutil
@@ -61,7 +62,7 @@ sweep = Sweep(
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[object]:
+def nodes() -> Iterator[Any]:
     """A head without CPUs and three nodes of one CPU."""
     from ray.cluster_utils import Cluster
 
@@ -82,9 +83,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_cluster_gets_the_code_and_refuses_at_once_what_it_cannot_hold(
-    nodes: object, folder: Path, tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command
+    nodes: Any, folder: Path, tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command
 ) -> None:
-    address, results = nodes.address, folder / "r"  # type: ignore[attr-defined]  # Ray's test cluster
+    address, results = nodes.address, folder / "r"
     done = dtsweep_command(
         "run", folder / "sweep.py", "--address", address, "--results", results, folder=tmp_path_factory.mktemp("cwd")
     )
@@ -103,8 +104,8 @@ def test_a_cluster_gets_the_code_and_refuses_at_once_what_it_cannot_hold(
     assert frame.loc[(2, "strict_spread")]["hosts"] == 2
 
 
-def test_which_ray_is_used_is_what_ray_users_expect(nodes: object, folder: Path, dtsweep_command: Command) -> None:
-    address = nodes.address  # type: ignore[attr-defined]  # Ray's test cluster
+def test_which_ray_is_used_is_what_ray_users_expect(nodes: Any, folder: Path, dtsweep_command: Command) -> None:
+    address = nodes.address
     asked = ["plan", folder / "sweep.py", "--results", folder / "r"]
     told = dtsweep_command(*asked, "--address", "auto", folder=folder)
     assert "3 trials don't fit" in told.stdout, told.stderr
@@ -118,10 +119,10 @@ def test_which_ray_is_used_is_what_ray_users_expect(nodes: object, folder: Path,
         assert f"using Ray at {address}: 4 nodes" in done.stderr
 
 
-def test_lanes_run_side_by_side_on_nodes_of_their_own(nodes: object, folder: Path, dtsweep_command: Command) -> None:
+def test_lanes_run_side_by_side_on_nodes_of_their_own(nodes: Any, folder: Path, dtsweep_command: Command) -> None:
     text = SWEEP.replace("cpus_per_worker=1", "cpus_per_worker=1, concurrent=3").replace("[1, 2, 5]", "[1]")
     (folder / "sweep.py").write_text(text.replace("min_steps=5", "min_steps=5, repeats=3"))
-    address = nodes.address  # type: ignore[attr-defined]  # Ray's test cluster
+    address = nodes.address
     done = dtsweep_command("run", folder / "sweep.py", "--address", address, "--results", folder / "r", folder=folder)
     assert done.returncode == 0, done.stderr
     ranks = pd.read_parquet(folder / "r" / "ranks")
@@ -130,7 +131,7 @@ def test_lanes_run_side_by_side_on_nodes_of_their_own(nodes: object, folder: Pat
 
 
 def test_a_lost_node_costs_one_attempt_and_the_trial_is_measured_elsewhere(
-    nodes: object, folder: Path, tmp_path: Path
+    nodes: Any, folder: Path, tmp_path: Path
 ) -> None:
     watch, results = tmp_path / "watch", tmp_path / "r"
     watch.mkdir()
@@ -140,7 +141,7 @@ def test_a_lost_node_costs_one_attempt_and_the_trial_is_measured_elsewhere(
         "slow: bool = False", "slow: bool = True"
     )
     (folder / "sweep.py").write_text(text.replace("min_steps=5", "min_steps=100, max_seconds=30"))
-    arguments = ["--address", nodes.address, "--results", results, "--set", "workers=2"]  # type: ignore[attr-defined]  # Ray's test cluster
+    arguments = ["--address", nodes.address, "--results", results, "--set", "workers=2"]
     process = subprocess.Popen(
         [sys.executable, "-m", "dtsweep", "run", "sweep.py", *map(str, arguments), "--set", "placement=strict_spread"],
         cwd=folder,
@@ -151,8 +152,8 @@ def test_a_lost_node_costs_one_attempt_and_the_trial_is_measured_elsewhere(
     try:
         assert select.select([told], [], [], 120)[0]
         lost = os.read(told, 4096).decode()
-        node = next(n for n in nodes.worker_nodes if n.node_id == lost)  # type: ignore[attr-defined]  # as above
-        nodes.remove_node(node, allow_graceful=False)  # type: ignore[attr-defined]  # as above
+        node = next(n for n in nodes.worker_nodes if n.node_id == lost)
+        nodes.remove_node(node, allow_graceful=False)
         _, talk = process.communicate(timeout=240)
     finally:
         process.kill()
