@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed.nn.functional  # before a group exists, as dtsweep.control says
+import torch.distributed.nn.functional  # before a group exists, as dtsweep.worker.torchrun says
 from numpy.typing import NDArray
 from scipy import stats
 from torch import distributed
@@ -41,19 +41,19 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.log_entry import heading, quartiles, run, table, torchrun
 from dtsweep import Measure, Point, Sweep, workloads
-from dtsweep.axes import candidates
-from dtsweep.loop import Loop
+from dtsweep.hardware.fingerprint import facts
+from dtsweep.hardware.memory import clean
+from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.measure.clock import CpuClock, CudaClock
 from dtsweep.measure.exchange import slowest
-from dtsweep.measure.machine import facts
-from dtsweep.measure.memory import clean
 from dtsweep.measure.statistics import students_t
-from dtsweep.measure.telemetry import Telemetry
-from dtsweep.order import Order, order_of
-from dtsweep.sync import MODES
+from dtsweep.sweep.axes import candidates
+from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.task import Order, order_of
 from dtsweep.sync.passes import Job, loss_in_precision, make_optimizer
-from dtsweep.timing import laid_out
-from dtsweep.worker import Team, attempt
+from dtsweep.worker.attempt import Team, attempt
+from dtsweep.worker.loop import Loop
+from dtsweep.worker.timing import laid_out
 
 POINTS: Mapping[str, tuple[workloads.Gpt, int]] = {
     "compute-heavy": (workloads.Gpt(layers=2, width=128, sequence=64), 64),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import dtsweep
 from dtsweep import Sweep
-from dtsweep.measure.machine import cpu
+from dtsweep.hardware.fingerprint import cpu
 from dtsweep.versions import versions
 
 if TYPE_CHECKING:

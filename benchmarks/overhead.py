@@ -28,8 +28,8 @@ import numpy as np
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
 from benchmarks.log_entry import ROOT, heading, quartiles, run, table, torchrun
-from dtsweep.store import Results
-from dtsweep.sweepfile import read_sweep
+from dtsweep.results.store import Results
+from dtsweep.sweep.file import read_sweep
 
 if TYPE_CHECKING:
     import pandas as pd

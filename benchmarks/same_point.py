@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from benchmarks.log_entry import heading, quartiles, run, table
 from dtsweep import Measure, Sweep, workloads
 from dtsweep.analysis import difference
-from dtsweep.schema import TRIALS
+from dtsweep.results.schema import TRIALS
 
 SERIES = "launch_mlp384_b128_sync_*.npy"
 

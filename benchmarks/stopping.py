@@ -4,7 +4,7 @@ Every rule is played the same step times, from a job's first step on, and says a
 mean it then gives, and with which 95 % interval:
 
 - dtsweep: `dtsweep.measure.stopping.Rule` for a half-width of 2 %, after the hard skip, with no minimum of seconds.
-  The mean is that of the steady part and the interval `reported_half_width`, as in `dtsweep/figures.py`.
+  The mean is that of the steady part and the interval `reported_half_width`, as in `dtsweep/metrics/summary.py`.
 - fixed: 10 steps left out, 50 measured.
 - AdaptDL: 5 steps left out, 16 measured, as in the traces that it publishes.
 - nvbench: its `stdrel` criterion, <https://github.com/NVIDIA/nvbench>, as `nvbench/detail/stdrel_criterion.cxx` has
@@ -34,8 +34,8 @@ from scipy import signal, stats
 from benchmarks.log_entry import heading, table
 from dtsweep import Measure
 from dtsweep.measure.statistics import Series, reported_half_width
-from dtsweep.measure.steady import steady_from
 from dtsweep.measure.stopping import Rule
+from dtsweep.measure.warmup import steady_from
 
 MEASURE = Measure(min_seconds=0)
 """Half-width 2 %, a hard skip of 3 steps, at most 1000 steps."""

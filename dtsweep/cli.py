@@ -13,9 +13,9 @@ from dtsweep.errors import StorageError, SweepError, nearest
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dtsweep.axes import Candidate
-    from dtsweep.plan import Plan
-    from dtsweep.sweep import Sweep
+    from dtsweep.plan.plan import Plan
+    from dtsweep.sweep.axes import Candidate
+    from dtsweep.sweep.settings import Sweep
 
 
 class _RunByDefault(click.Group):
@@ -70,7 +70,7 @@ def run(sweep: str, results: str | None, settings: tuple[str, ...], **options: A
     """Run what is not yet in the results, then print the frontier."""
     question, found = _read(sweep, settings)
 
-    from dtsweep.runner import Options, execute
+    from dtsweep.driver.run import Options, execute
 
     where = results or f"results/{question.name}"
     try:
@@ -100,9 +100,9 @@ def plan(
     """Say what a run would do, and why; starts nothing."""
     question, found = _read(sweep, settings)
 
-    from dtsweep.plan import make_plan
-    from dtsweep.planning import plan_json, print_plan
-    from dtsweep.store import Results
+    from dtsweep.plan.plan import make_plan
+    from dtsweep.report.plan import plan_json, print_plan
+    from dtsweep.results.store import Results
 
     store = Results(results or f"results/{question.name}")
     made = make_plan(question, found, store.attempts(), rerun=rerun)
@@ -131,7 +131,7 @@ def doctor(address: str | None, as_json: bool) -> None:
     """Check every node: what one of its devices reaches, which counters can be read, versions."""
     from dataclasses import asdict
 
-    from dtsweep.doctor import diagnose, print_diagnosis
+    from dtsweep.doctor.doctor import diagnose, print_diagnosis
 
     diagnosis = diagnose(address, tell=lambda text: click.echo(text, err=True))
     if as_json:
@@ -154,8 +154,8 @@ def main() -> None:
 
 
 def _read(sweep: str, settings: tuple[str, ...]) -> tuple[Sweep, list[Candidate]]:
-    from dtsweep.axes import parse_setting
-    from dtsweep.sweepfile import read_sweep
+    from dtsweep.sweep.axes import parse_setting
+    from dtsweep.sweep.file import read_sweep
 
     values: dict[str, list[Any]] = {}
     for name, more in map(parse_setting, settings):
@@ -164,8 +164,8 @@ def _read(sweep: str, settings: tuple[str, ...]) -> tuple[Sweep, list[Candidate]
 
 
 def _print_report(results: str, *, as_json: bool, show_all: bool) -> None:
-    from dtsweep.report import print_report, report_json
-    from dtsweep.store import load
+    from dtsweep.report.terminal import print_report, report_json
+    from dtsweep.results.store import load
 
     frame = load(results, canaries=True)
     if as_json:
@@ -175,7 +175,7 @@ def _print_report(results: str, *, as_json: bool, show_all: bool) -> None:
 
 
 def _misfits(sweep: Sweep, made: Plan, address: str) -> dict[str, str]:
-    from dtsweep.runner import misfits
+    from dtsweep.driver.run import misfits
 
     return misfits(sweep, made.to_run, address)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from dtsweep.schema import FLOAT, INT, TRIALS
+from dtsweep.results.schema import FLOAT, INT, TRIALS
 
 
 def trials(*rows: dict[str, Any], **common: Any) -> pd.DataFrame:

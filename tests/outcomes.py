@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from dtsweep import Measure, Sweep
-from dtsweep.order import order_of
-from dtsweep.point import Point
-from dtsweep.record import settled, trial_row
+from dtsweep.metrics.rows import settled, trial_row
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.task import order_of
 
 SKIPPED = 2
 """Steps before the window, of a second each."""

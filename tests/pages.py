@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dtsweep.order import order_of, point_row
-from dtsweep.point import workload_types
-from dtsweep.store import Results
-from dtsweep.sweepfile import read_sweep
+from dtsweep.results.store import Results
+from dtsweep.sweep.file import read_sweep
+from dtsweep.sweep.point import workload_types
+from dtsweep.sweep.task import order_of, point_row
 
 ROOT = Path(__file__).parents[1]
 PAGES = [

@@ -14,9 +14,9 @@ import pytest
 
 from dtsweep import Measure, Point, Resources
 from dtsweep.measure.stopping import Rule
-from dtsweep.point import CHOICES, FIELD_TYPES
-from dtsweep.statuses import FINAL, RETRIED
-from dtsweep.sync import MODES, SEMANTICS, SyncMode
+from dtsweep.results.statuses import FINAL, RETRIED
+from dtsweep.sweep.modes import MODES, SEMANTICS, SyncMode
+from dtsweep.sweep.point import CHOICES, FIELD_TYPES
 from tests.pages import ROOT, tables
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import dtsweep
 from dtsweep.cli import cli
-from dtsweep.sweepfile import read_sweep
+from dtsweep.sweep.file import read_sweep
 from tests.conftest import Command
 from tests.pages import PAGES, ROOT, Block, blocks, commands, make_study
 

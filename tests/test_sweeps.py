@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dtsweep.axes import Candidate
-from dtsweep.plan import make_plan
-from dtsweep.planning import print_plan
-from dtsweep.progress import short_name
-from dtsweep.sweep import Sweep
-from dtsweep.sweepfile import read_sweep
-from dtsweep.sync import MODES
+from dtsweep.plan.plan import make_plan
+from dtsweep.report.plan import print_plan
+from dtsweep.report.progress import short_name
+from dtsweep.sweep.axes import Candidate
+from dtsweep.sweep.file import read_sweep
+from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.settings import Sweep
 
 FOLDER = Path(__file__).parents[1] / "sweeps"
 FILES = sorted(FOLDER.glob("*.py"))

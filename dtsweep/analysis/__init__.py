@@ -1,4 +1,14 @@
-"""Questions to the table of trials: pure functions from a frame to a frame."""
+"""Questions to the table of trials: pure functions from a frame to a frame.
+
+Readers; imports pandas and SciPy in functions alone. In reading order:
+
+    spread          how much launches of one job differ, over a whole sweep
+    launches        from trials to points
+    frontier        which points no other one beats
+    scaling         what more workers bring
+    canaries        whether the machine changed while it was measured
+    difference      whether two points can be told apart
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dtsweep.analysis.launches import without_canaries
-from dtsweep.plan import CANARY_DRIFT
+from dtsweep.plan.plan import CANARY_DRIFT
 
 if TYPE_CHECKING:
     import pandas as pd

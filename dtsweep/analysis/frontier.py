@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dtsweep.analysis.launches import over_launches
-from dtsweep.sync import SEMANTICS
+from dtsweep.sweep.modes import SEMANTICS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ import numpy as np
 
 from dtsweep.analysis.spread import pooled_is_better, spread_of
 from dtsweep.measure.statistics import students_t
-from dtsweep.point import FIELD_TYPES
+from dtsweep.sweep.point import FIELD_TYPES
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import distributed
 
-from dtsweep.measure.memory import what_is_full
+from dtsweep.hardware.memory import what_is_full
 from dtsweep.measure.stopping import AFTER
 
 PAIRS, FEW_PAIRS = 8, 4

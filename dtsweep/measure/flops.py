@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from dtsweep.errors import SweepError, shown
-from dtsweep.point import workload_fields
+from dtsweep.sweep.point import workload_fields
 
 SAMPLES = (2, 4)
 """Micro-batches that are counted, to see that twice the samples take twice the work. Not 1: batch normalization

@@ -14,7 +14,7 @@ import torch
 from torch import distributed
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from dtsweep.measure.timeline import WINDOW, breakdown
+from dtsweep.measure.trace import WINDOW, breakdown
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.sweep import LEAST_HALF_WIDTH
+from dtsweep.sweep.settings import LEAST_HALF_WIDTH
 
 Series = NDArray[np.float64]
 

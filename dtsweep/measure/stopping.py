@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from dtsweep.measure.statistics import Series, mean_half_width, over_periods
-from dtsweep.measure.steady import drift, steady_from
-from dtsweep.sweep import Measure
+from dtsweep.measure.warmup import drift, steady_from
+from dtsweep.sweep.settings import Measure
 
 FIRST_LOOK, FIRST_RACE_LOOK, LOOK_FACTOR = 30, 15, 1.2
 """Steps before the first look at the interval, and what the next ones are further out: a rule that looks at every

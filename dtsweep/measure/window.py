@@ -9,7 +9,7 @@ from typing import Protocol
 
 from dtsweep.measure.statistics import Series
 from dtsweep.measure.stopping import Rule
-from dtsweep.sweep import Measure
+from dtsweep.sweep.settings import Measure
 
 LOOK_S = 0.2
 """Seconds between two looks at the clock, about: rare enough to cost nothing, often enough for `max_seconds`."""

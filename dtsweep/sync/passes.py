@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from dtsweep.measure.clock import Clock
-from dtsweep.point import Point
+from dtsweep.sweep.point import Point
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 

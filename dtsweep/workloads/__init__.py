@@ -1,7 +1,15 @@
-"""What is trained: the three methods of a workload, and the ones that come with dtsweep.
+"""What is trained, a family to choose from: the three methods of a workload, and ours.
+
+Ranks run the methods, which import torch and transformers; the modules import neither. In reading order:
+
+    fields          checks of a workload's fields
+    samples         samples by their number, kept on the device
+    cifar10         a small convolutional network
+    gpt             a small decoder language model
+    transformers    well-known models from their configurations
 
 A workload is a frozen dataclass. Its fields are JSON values and are part of a trial's identity; the scalar
-ones can be swept as `workload.<field>`. This package imports neither torch nor transformers: the methods do.
+ones can be swept as `workload.<field>`.
 """
 
 from __future__ import annotations

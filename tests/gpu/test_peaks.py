@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dtsweep.measure.peaks import DTYPES, matmul_flops, peak_flops
+from dtsweep.hardware.peaks import DTYPES, matmul_flops, peak_flops
 
 pytestmark = [
     pytest.mark.gpu,

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from dtsweep.measure.machine import facts
-from dtsweep.measure.nvml import find_gpu
-from dtsweep.measure.telemetry import Telemetry
+from dtsweep.hardware.fingerprint import facts
+from dtsweep.hardware.nvml import find_gpu
+from dtsweep.hardware.telemetry import Telemetry
 
 pytestmark = [
     pytest.mark.gpu,

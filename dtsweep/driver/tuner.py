@@ -1,0 +1,138 @@
+"""Drives the scheduler with Ray Tune: one trial is one Tune trial, at most 500 to a Tuner."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import ray
+from ray import tune
+
+from dtsweep.driver.scheduler import Scheduler
+
+TUNE_SETTINGS = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    # Tune's own handler ends the run with exit code 0.
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    # The Parquet rows say what is done: Tune need not write its state.
+    "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+}
+"""Environment of the driver, which Tune reads."""
+
+
+class Interrupted(BaseException):
+    """The run was told to stop; not an Exception, so that Tune passes it on."""
+
+    def __init__(self, signal_number: int) -> None:
+        """Keep which signal said so."""
+        super().__init__(signal_number)
+        self.signal_number = signal_number
+
+
+class TrialRunner(tune.Trainable):  # type: ignore[misc]  # Ray's types are skipped
+    """What Tune sees of a trial: its step asks a lane to run the order."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Take the first order."""
+        self._config = config
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take the next one, in the same process."""
+        self._config = new_config
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """Run it to its end."""
+        lane = ray.get_actor(self._config["lane"], namespace=self._config["namespace"])
+        try:
+            ended = ray.get(lane.run.remote(self._config["order"]))
+        except ray.exceptions.RayActorError:
+            # The lane was killed: by us, at the end of an interrupted run, or by its node's lack of memory.
+            ended = {"attempt_id": self._config["order"].attempt_id, "status": "collateral", "lane_died": True}
+        return {**ended, tune.result.DONE: True}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Keep nothing: a measurement is never resumed half-way."""
+
+
+class _StopWatch(tune.Callback):  # type: ignore[misc]  # as above
+    """Ends a Tuner between two of its steps, where nothing is half stored."""
+
+    def __init__(self, heard: list[int], scheduler: Scheduler) -> None:
+        self._heard, self._scheduler = heard, scheduler
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        if self._heard:
+            # First the lanes: Tune waits for its trials to end, and they wait for the lanes.
+            self._scheduler.kill()
+            raise Interrupted(self._heard[0])
+
+
+def drive(scheduler: Scheduler, heard: list[int]) -> None:
+    """Run Tuner after Tuner until nothing is left.
+
+    Args:
+        scheduler: hands out the trials.
+        heard: signals that came; the first ends the run.
+
+    Raises:
+        Interrupted: a signal came; what was done is stored.
+        StorageError: rows could not be stored.
+    """
+    os.environ |= TUNE_SETTINGS | {"TUNE_MAX_PENDING_TRIALS_PG": str(max(4, len(scheduler._lanes)))}
+    address, here = ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id()
+    # Beside the sessions, on this very node: an address alone may be that of several.
+    place = tune.PlacementGroupFactory([{f"node:{address}": 0.001}], bundle_label_selector=[{"ray.io/node-id": here}])
+    with tempfile.TemporaryDirectory(prefix="dtsweep-tune-") as storage:
+        while not scheduler.is_empty:
+            scheduler.next_tuner()
+            tuner = tune.Tuner(
+                tune.with_resources(TrialRunner, place),
+                tune_config=tune.TuneConfig(search_alg=scheduler, num_samples=10**6, reuse_actors=True),
+                run_config=tune.RunConfig(
+                    name=f"tuner-{time.monotonic_ns()}",
+                    storage_path=storage,
+                    verbose=0,
+                    callbacks=[_StopWatch(heard, scheduler)],
+                    checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                ),
+            )
+            tuner.fit()
+            if scheduler.failure is not None:
+                raise scheduler.failure
+        if heard:
+            raise Interrupted(heard[0])
+
+
+@contextmanager
+def signals_heard() -> Iterator[list[int]]:
+    """Note SIGINT and SIGTERM instead of stopping wherever the driver happens to be; a second one ends it."""
+    heard: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        heard.append(number)
+        if len(heard) > 1:
+            os._exit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield heard  # Python gives signals to the main thread alone
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield heard
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

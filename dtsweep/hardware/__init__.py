@@ -1,0 +1,11 @@
+"""Devices and hosts: what they are, what they can do, what they did.
+
+Ranks, and doctor's task on each node; imports torch, NVML and psutil. In reading order:
+
+    nvml            what NVML says of a device, unknown where it says nothing
+    host            counters of a host: network and CPU energy
+    telemetry       what devices and hosts did in a window
+    memory          the peak of a trial, and cleaning up after it
+    peaks           what a device can do: a table, and a matrix product
+    fingerprint     what a rank runs on: the facts behind env_id
+"""

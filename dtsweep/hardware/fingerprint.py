@@ -1,0 +1,199 @@
+"""What a rank runs on: the hardware, software and settings that make two results comparable or not."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import torch
+
+from dtsweep.hardware.nvml import driver, find_gpu, topology
+from dtsweep.versions import versions
+
+FAMILIES = ("NCCL_", "TORCH_", "PYTORCH_", "GLOO_", "OMP_", "KMP_", "MKL_", "CUDA_", "CUBLAS_", "CUDNN_")
+"""Variables with these beginnings change what libraries do."""
+
+NOT_OF_THE_MACHINE = frozenset(
+    {
+        "CUDA_VISIBLE_DEVICES",
+        "NCCL_COMM_ID",
+        "NCCL_HOSTID",
+        "NCCL_RAS_ADDR",
+        # Launchers and libraries set these, each to its own value; `threads` is a fact of its own.
+        "KMP_DUPLICATE_LIB_OK",
+        "KMP_INIT_AT_FORK",
+        "OMP_NUM_THREADS",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+        # Where files lie, which differs from user to user and does not make a step slower.
+        "CUDA_CACHE_PATH",
+        "CUDA_HOME",
+        "CUDA_PATH",
+        "NCCL_DEBUG_FILE",
+        "TORCH_EXTENSIONS_DIR",
+        "TORCH_HOME",
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+    }
+)
+"""Variables of those families that tell a rank, a run or a user from another."""
+
+IMAGE_DIGESTS = ("CONTAINER_IMAGE_DIGEST", "IMAGE_DIGEST")
+"""A container does not know its image; where one of these is set, it says."""
+
+ROOT = Path("/")
+
+
+def facts(device: torch.device, *, own_variables: Collection[str] = (), nvml: Any = pynvml) -> dict[str, Any]:
+    """Describe this rank: the columns of `ranks` that do not change from trial to trial, and `machine`.
+
+    Args:
+        device: of this rank.
+        own_variables: names of the environment variables that the sweep sets. They are no part of the machine.
+        nvml: the library; not touched on a CPU.
+
+    Returns:
+        `machine` is equal for two ranks on equal machines and from one session to the next; what is unknown is absent.
+    """
+    gpu = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
+    hardware = {**host(), **cpu()}
+    return {
+        "node": socket.gethostname(),
+        "pid": os.getpid(),
+        "device": gpu.name if gpu else hardware["cpu"],
+        "device_uuid": str(gpu.uuid) if gpu else None,
+        "threads": torch.get_num_threads(),
+        "niceness": os.nice(0),
+        "machine": _known(
+            {
+                **versions(),
+                **hardware,
+                **_torch_build(),
+                **(_gpu_machine(gpu.uuid, nvml) if gpu else {}),
+                "environment": ambient(os.environ, own_variables=own_variables),
+            }
+        ),
+    }
+
+
+def ambient(environment: Mapping[str, str], *, own_variables: Collection[str] = ()) -> dict[str, str]:
+    """Pick the variables that change what libraries do, of those that came with the machine.
+
+    >>> ambient({"NCCL_ALGO": "Ring", "NCCL_DEBUG": "WARN", "CUDA_VISIBLE_DEVICES": "3"}, own_variables=["NCCL_ALGO"])
+    {'NCCL_DEBUG': 'WARN'}
+    """
+    left_out = NOT_OF_THE_MACHINE.union(own_variables)
+    return {
+        name: value for name, value in sorted(environment.items()) if name.startswith(FAMILIES) and name not in left_out
+    }
+
+
+def cpu(root: Path = ROOT) -> dict[str, Any]:
+    """Describe the processors; None where the kernel doesn't say.
+
+    Args:
+        root: of the file system that holds `proc` and `sys`.
+    """
+    lines = re.findall(r"^([^\t:]+)\s*: (.*)$", _text(root / "proc/cpuinfo") or "", re.MULTILINE)
+    models, sockets, cores = (
+        [value for name, value in lines if name == wanted] for wanted in ("model name", "physical id", "core id")
+    )
+    system = root / "sys/devices/system"
+    return {
+        "cpu": models[0] if models else platform.machine(),
+        "cpus": os.cpu_count(),
+        "sockets": len(set(sockets)) or None,
+        "cores": len(set(zip(sockets, cores, strict=False))) or None,
+        "smt": {"0": False, "1": True}.get(_text(system / "cpu/smt/active") or ""),
+        "governor": _text(system / "cpu/cpu0/cpufreq/scaling_governor"),
+        "numa_nodes": len(list((system / "node").glob("node[0-9]*"))) or None,
+        "cpus_allowed": len(os.sched_getaffinity(0)),
+    }
+
+
+def host(root: Path = ROOT) -> dict[str, Any]:
+    """Describe the machine around the processors; None where the kernel doesn't say.
+
+    Args:
+        root: of the file system that holds `proc` and `sys`.
+    """
+    memory = re.search(r"^MemTotal:\s*(\d+) kB", _text(root / "proc/meminfo") or "", re.MULTILINE)
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "clock_source": _text(root / "sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        # Whole GiB: what the firmware keeps for itself differs by some MiB between equal machines.
+        "memory_gib": round(int(memory[1]) / 2**20) if memory else None,
+        "network": _network(root),
+        "container": _container(root),
+        "image_digest": next((os.environ[name] for name in IMAGE_DIGESTS if name in os.environ), None),
+    }
+
+
+def _network(root: Path) -> list[str]:
+    """Name the network devices with their speeds: `eth0 10000 Mb/s`, `mlx5_0 400 Gb/sec (4X NDR)`.
+
+    Bridges and the ends of containers are no devices; their names change from day to day.
+    """
+    found = []
+    for interface in sorted((root / "sys/class/net").glob("*")):
+        if (interface / "device").exists():
+            speed = int(_text(interface / "speed") or -1)
+            found.append(f"{interface.name} {speed} Mb/s" if speed > 0 else interface.name)
+    ports = sorted((root / "sys/class/infiniband").glob("*/ports/*"))
+    return found + [f"{port.parts[-3]} {_text(port / 'rate') or ''}".strip() for port in ports]
+
+
+def _container(root: Path) -> str | None:
+    """Name the kind of container that this process seems to be in."""
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        return "kubernetes"
+    marks = {".dockerenv": "docker", "run/.containerenv": "podman"}
+    found = [kind for mark, kind in marks.items() if (root / mark).exists()]
+    found += re.findall(r"kubepods|docker|containerd|lxc", _text(root / "proc/self/cgroup") or "")
+    return found[0] if found else None
+
+
+def _torch_build() -> dict[str, Any]:
+    shown = torch.__config__.show()
+    mkl = re.search(r"Math Kernel Library Version (\S+)", shown)
+    blas = re.search(r"BLAS_INFO=(\w+)", shown)
+    onednn = re.search(r"MKL-DNN v(\S+)", shown)
+    parallel = re.search(r"ATen parallel backend: (.+)", torch.__config__.parallel_info())
+    return {
+        "torch_commit": (torch.version.git_version or "")[:12],
+        "blas": " ".join(match[1] for match in (blas, mkl) if match),
+        "onednn": onednn[1] if onednn else None,
+        "parallel": parallel[1] if parallel else None,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "cuda": torch.version.cuda,
+    }
+
+
+def _gpu_machine(uuid: object, nvml: Any) -> dict[str, Any]:
+    """Describe the GPUs and their libraries; only where there is one, since this starts CUDA's."""
+    gpu = find_gpu(uuid, nvml=nvml)
+    nccl = torch.cuda.nccl.version() if torch.distributed.is_nccl_available() else ()
+    return {
+        "driver": driver(nvml=nvml),
+        "cudnn": torch.backends.cudnn.version(),
+        "nccl": ".".join(str(part) for part in nccl),
+        "gpu": _known(gpu.settings()) if gpu else None,
+        "topology": topology(nvml=nvml),
+    }
+
+
+def _text(file: Path) -> str | None:
+    """A small file of the kernel; None where it is missing, forbidden, or says that it does not apply."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value not in (None, "", [], {})}

@@ -1,0 +1,182 @@
+"""What a device could do at most: its data sheet's rate, and what a large matrix product reaches on it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+
+from dtsweep.errors import SweepError
+from dtsweep.hardware.memory import clean
+
+MATMUL_S = 0.3
+"""How long matrix products are tried."""
+
+PRODUCT_S = 0.02
+"""How long one product takes on a CPU: long enough for all threads to get going, short enough for many tries."""
+
+GPU_SIZE = 8192
+"""Rows and columns of a product on a GPU: 1 to 20 ms on the devices below, in at most 0.8 GB."""
+
+DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""Of the factors of a matrix product, by precision; tf32 takes fp32 numbers."""
+
+
+Factors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Left, right, and room for their product."""
+
+
+class Peak(NamedTuple):
+    """The dense rates of a device, in TFLOP/s by precision; a precision that is not listed is unknown."""
+
+    name: str
+    """A regular expression, searched in the device's name as torch and NVML give it."""
+    source: str
+    tflops: Mapping[str, float]
+
+
+def _tensor_cores(half: float, tf32: float | None = None, fp32: float | None = None) -> dict[str, float]:
+    known = {"bf16": half, "fp16": half, "tf32": tf32, "fp32": fp32}
+    return {precision: rate for precision, rate in known.items() if rate is not None}
+
+
+# The sheets of Ampere and later print rates with sparsity, twice what is here. fp32 is without tensor cores.
+PEAKS: tuple[Peak, ...] = (
+    Peak(r"\bGB200\b", "NVIDIA Blackwell data sheet, GB200 NVL72 per GPU", _tensor_cores(2500, 1250, 80)),
+    Peak(r"\bGB300\b", "torchtitan get_peak_flops", _tensor_cores(2500)),
+    Peak(r"\bB[23]00\b", "NVIDIA HGX B200 and B300 data sheets, an eighth", _tensor_cores(2250, 1125, 75)),
+    Peak(r"\bH200\b(?! NVL)", "NVIDIA H200 data sheet, SXM", _tensor_cores(989, 494.5, 67)),
+    Peak(r"\bH100 NVL\b", "NVIDIA H100 data sheet, NVL (torchtitan get_peak_flops)", _tensor_cores(835)),
+    Peak(r"\bH100 PCIe\b", "NVIDIA H100 data sheet, PCIe", _tensor_cores(756, 378, 51)),
+    Peak(r"\bH100\b.*(HBM3|SXM)", "NVIDIA H100 data sheet, SXM", _tensor_cores(989, 494.5, 67)),
+    Peak(r"\bH20\b", "torchtitan get_peak_flops", _tensor_cores(148)),
+    Peak(r"\bA100\b", "NVIDIA A100 data sheet", _tensor_cores(312, 156, 19.5)),
+    Peak(r"\bA40\b", "NVIDIA A40 data sheet", _tensor_cores(149.7, 74.8, 37.4)),
+    Peak(r"\bA10\b", "NVIDIA A10 data sheet", _tensor_cores(125, 62.5, 31.2)),
+    Peak(
+        r"\bRTX A6000\b",
+        "torchtitan get_peak_flops; fp32: NVIDIA RTX A6000 data sheet",
+        _tensor_cores(154.85, fp32=38.7),
+    ),
+    Peak(r"\bL40S\b", "NVIDIA L40S data sheet", _tensor_cores(362, 183, 91.6)),
+    Peak(r"\bL4\b", "NVIDIA L4 data sheet", _tensor_cores(121, 60, 30.3)),
+    Peak(r"\bV100S-PCIE\b", "NVIDIA V100 data sheet", {"fp16": 130, "fp32": 16.4}),
+    Peak(r"\bV100-SXM2\b", "NVIDIA V100 data sheet", {"fp16": 125, "fp32": 15.7}),
+    Peak(r"\bV100-PCIE\b", "NVIDIA V100 data sheet", {"fp16": 112, "fp32": 14}),
+    Peak(r"\bT4\b", "NVIDIA T4 data sheet", {"fp16": 65, "fp32": 8.1}),
+    Peak(r"\bMI3(00|25)X\b", "AMD Instinct product pages (torchtitan get_peak_flops)", _tensor_cores(1300)),
+    Peak(r"\bMI355X\b", "AMD Instinct product page (torchtitan get_peak_flops)", _tensor_cores(2500)),
+    Peak(r"\bMI250X\b", "AMD Instinct product page, per die (torchtitan get_peak_flops)", _tensor_cores(191.5)),
+)
+"""The first whose name fits counts."""
+
+
+def peak_flops(device_name: str, precision: str) -> float | None:
+    """Look up the dense peak of a device.
+
+    Args:
+        device_name: as torch or NVML gives it.
+        precision: of a point.
+
+    Returns:
+        FLOP/s; None where the table has no such device or precision, and for a MIG slice, which is part of a device.
+
+    >>> peak_flops("NVIDIA H100 80GB HBM3", "bf16"), peak_flops("NVIDIA H100 80GB HBM3", "fp8")
+    (989000000000000.0, None)
+    """
+    if re.search(r"\bMIG\b", device_name):
+        return None
+    found = next((peak for peak in PEAKS if re.search(peak.name, device_name)), None)
+    tflops = found.tflops.get(precision) if found else None
+    return None if tflops is None else tflops * 1e12
+
+
+@functools.cache
+def matmul_flops(device: torch.device, precision: str) -> float:
+    """Measure what large square matrix products reach: the best of about 0.3 s of them, once per process.
+
+    On a CPU with the threads that torch has. The memory that it took, up to 0.8 GB on a GPU, is given back and is in
+    no peak; torch's flags and random state stay as they are.
+
+    Args:
+        device: where to.
+        precision: a key of `DTYPES`; bf16 and fp16 with factors in it, as autocast has them.
+
+    Returns:
+        FLOP/s, two per multiplication and addition.
+
+    Raises:
+        SweepError: the device has no such precision.
+    """
+    if precision not in DTYPES or (precision == "tf32" and device.type != "cuda"):
+        raise SweepError(f"no matrix products in {precision!r} on {device.type}; known: fp32, bf16, fp16, on GPUs tf32")
+    with _fp32_products(precision), torch.no_grad():
+        dtype = DTYPES[precision]
+        reached = _flops_on_gpu(device, dtype) if device.type == "cuda" else _flops_on_cpu(dtype)
+    clean(device)
+    return reached
+
+
+def _flops_on_cpu(dtype: torch.dtype) -> float:
+    """Grow the product until it takes about `PRODUCT_S`, then try it again and again: FLOP/s of the best."""
+    size, device = 256, torch.device("cpu")
+    # A small product is slow for its size, so the first guess is too small as well: guess again from there.
+    for _ in range(3):
+        factors = _factors(size, dtype, device)
+        product_s = min(_product_s(factors) for _ in range(3))
+        size = max(64, 64 * round(size * (PRODUCT_S / product_s) ** (1 / 3) / 64))
+    factors = _factors(size, dtype, device)
+    end = time.perf_counter() + MATMUL_S
+    product_s = _product_s(factors)
+    while time.perf_counter() < end:
+        product_s = min(product_s, _product_s(factors))
+    return 2 * size**3 / product_s
+
+
+def _product_s(factors: Factors) -> float:
+    left, right, product = factors
+    began = time.perf_counter()
+    torch.mm(left, right, out=product)
+    return time.perf_counter() - began
+
+
+def _flops_on_gpu(device: torch.device, dtype: torch.dtype) -> float:
+    """Queue products with an event before and after each: FLOP/s of the best."""
+    left, right, product = _factors(GPU_SIZE, dtype, device)
+    stream = torch.cuda.current_stream(device)
+    torch.mm(left, right, out=product)
+    torch.cuda.synchronize(device)
+    best_s, end = float("inf"), time.perf_counter() + MATMUL_S
+    while time.perf_counter() < end:
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(11)]
+        marks[0].record(stream)
+        for mark in marks[1:]:
+            torch.mm(left, right, out=product)
+            mark.record(stream)
+        torch.cuda.synchronize(device)
+        best_s = min(best_s, *(before.elapsed_time(after) / 1e3 for before, after in itertools.pairwise(marks)))
+    return 2 * GPU_SIZE**3 / best_s
+
+
+def _factors(size: int, dtype: torch.dtype, device: torch.device) -> Factors:
+    """Two factors and room for the product; random, because a GPU is faster on zeros."""
+    generator = torch.Generator(device).manual_seed(0)
+    left, right = (torch.randn(size, size, device=device, generator=generator).to(dtype) for _ in range(2))
+    return left, right, torch.empty_like(left)
+
+
+@contextmanager
+def _fp32_products(precision: str) -> Iterator[None]:
+    """Let fp32 be fp32, and tf32 be tf32, for a while."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

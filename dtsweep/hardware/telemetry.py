@@ -1,0 +1,208 @@
+"""Telemetry: what a rank's device and host did in a window, from counters at its edges and a rare reading between."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]  # its types are a package of their own
+import pynvml
+import torch
+
+from dtsweep.hardware.host import cpu_energy_counters, cpu_energy_j, network_bytes
+from dtsweep.hardware.nvml import CHOSEN_LIMITS, Reading, find_gpu, limit_names
+
+ENERGY_FROM_S = 5.0
+"""The energy counter moves every 0.1 s: in a shorter window that is an error of over 2 %."""
+
+LOOK_BACK_S = 1.0
+"""NVML's utilization and power may look back this far: readings before say nothing of the window."""
+
+BUSY, LOW_CLOCK = 0.5, 0.9
+"""A device that is utilized this much should run at this share of its highest clock."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edge:
+    """Counters at an edge of a window."""
+
+    at_s: float
+    process_s: float
+    """CPU time of this process."""
+    cpu_s: tuple[float, float]
+    """CPU time of the host: in use, and in all."""
+    network: Mapping[str, tuple[int, int]]
+    """Bytes sent and received, by interface."""
+    cpu_energy: Mapping[str, tuple[int, int]] | None
+    """Microjoules and where they wrap around, by CPU package; None where they can't be read."""
+    energy_j: float | None
+    """Of the device."""
+    other_processes: int | None
+    """On the device."""
+
+
+class Telemetry:
+    """What one rank's device and host did in a window; made once for all windows of a process."""
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        interval_s: float = 0.5,
+        own_pids: Collection[int] | None = None,
+        nvml: Any = pynvml,
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Find the device; on a CPU NVML is not touched.
+
+        Args:
+            device: of this rank.
+            interval_s: between two readings.
+            own_pids: of all our processes on this device; None is this process alone.
+            nvml: the library.
+            now: the time source, in seconds.
+        """
+        is_gpu = device.type == "cuda"
+        self._gpu = find_gpu(torch.cuda.get_device_properties(device).uuid, nvml=nvml) if is_gpu else None
+        self._highest_clock_hz = self._gpu.highest_clock_hz() if self._gpu else None
+        self._error_events = self._gpu.watch_errors() if self._gpu else None
+        self._own_pids = frozenset(own_pids or {os.getpid()})
+        self._interval_s, self._now = interval_s, now
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Read the counters at the window's start and begin to take readings; a window left open is forgotten."""
+        self._end_readings()
+        self._gpu_readings: list[tuple[float, Reading]] = []
+        self._memory_bytes: list[int] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(
+            target=self._read_until, args=(self._ended,), name="dtsweep-telemetry", daemon=True
+        )
+        if self._gpu:
+            self._gpu.errors(self._error_events)  # those from before the window
+        self._first = self._edge()
+        self._thread.start()
+
+    def stop(self) -> dict[str, Any]:
+        """End the window.
+
+        Returns:
+            The columns of `ranks` that telemetry knows, None where unknown; those of a GPU only where NVML has one;
+            and `telemetry_flags`, names of `FLAG_MEANINGS`.
+        """
+        last = self._edge()
+        self._end_readings()
+        if not self._memory_bytes:
+            self.read()
+        columns = {**host_columns(self._first, last), "host_memory_used_bytes": max(self._memory_bytes)}
+        if not self._gpu:
+            return {**columns, "telemetry_flags": []}
+        columns |= gpu_columns(self._first, last, self._gpu_readings)
+        columns["device_errors"] = self._gpu.errors(self._error_events)
+        clock_hz, highest_hz = columns["sm_clock_hz"], self._highest_clock_hz
+        columns["sm_clock_share"] = clock_hz / highest_hz if clock_hz and highest_hz else None
+        # Without an energy counter no window is long enough for it.
+        is_short = last.energy_j is not None and columns["energy_j"] is None
+        return {**columns, "telemetry_flags": [*_flags(columns), *(["window_short"] if is_short else [])]}
+
+    def read(self) -> None:
+        """Take one reading, as the thread does every `interval_s`."""
+        if self._gpu:
+            self._gpu_readings.append((self._now() - self._first.at_s, self._gpu.read()))
+        memory = psutil.virtual_memory()
+        self._memory_bytes.append(memory.total - memory.available)
+
+    def _read_until(self, ended: threading.Event) -> None:
+        while not ended.wait(self._interval_s):
+            self.read()
+
+    def _end_readings(self) -> None:
+        self._ended.set()
+        if self._thread:
+            self._thread.join()
+
+    def _edge(self) -> Edge:
+        cpu = psutil.cpu_times()
+        # Time of guests is part of `user` and `nice` already.
+        total_s = sum(cpu) - cpu.guest - cpu.guest_nice
+        return Edge(
+            at_s=self._now(),
+            process_s=time.process_time(),
+            cpu_s=(total_s - cpu.idle - cpu.iowait, total_s),
+            network=network_bytes(),
+            cpu_energy=cpu_energy_counters(),
+            energy_j=self._gpu.energy_j() if self._gpu else None,
+            other_processes=self._gpu.other_processes(self._own_pids) if self._gpu else None,
+        )
+
+
+def host_columns(first: Edge, last: Edge) -> dict[str, Any]:
+    """What this process and its host did between two edges, as columns of `ranks`."""
+    busy_s, total_s = last.cpu_s[0] - first.cpu_s[0], last.cpu_s[1] - first.cpu_s[1]
+    both = last.network.keys() & first.network.keys()
+    sent, received = (sum(last.network[name][i] - first.network[name][i] for name in both) for i in (0, 1))
+    return {
+        "process_cpus": (last.process_s - first.process_s) / (last.at_s - first.at_s),
+        # The kernel counts in hundredths of a second: in a shorter window nothing has moved.
+        "host_cpu_share": min(1.0, max(0.0, busy_s / total_s)) if total_s > 0 else None,
+        "host_load": os.getloadavg()[0],
+        "network_sent_bytes": sent if both else None,
+        "network_received_bytes": received if both else None,
+        "cpu_energy_j": cpu_energy_j(first.cpu_energy, last.cpu_energy),
+    }
+
+
+def gpu_columns(first: Edge, last: Edge, readings: Sequence[tuple[float, Reading]]) -> dict[str, Any]:
+    """What a GPU did between two edges, as columns of `ranks`.
+
+    Args:
+        first: the window's start.
+        last: the window's end.
+        readings: each with its seconds from the start.
+    """
+    seconds = last.at_s - first.at_s
+    late = [reading for at_s, reading in readings if at_s >= LOOK_BACK_S]
+    taken = [reading for _, reading in readings]
+    energy_j = None
+    if first.energy_j is not None and last.energy_j is not None and seconds >= ENERGY_FROM_S:
+        energy_j = last.energy_j - first.energy_j
+    limits = _known(reading.limits for reading in taken)
+    return {
+        "device_utilization": _mean(reading.utilization for reading in late),
+        "device_memory_used_bytes": max(_known(reading.memory_bytes for reading in taken), default=None),
+        "sm_clock_hz": _mean(reading.clock_hz for reading in taken),
+        "temperature_celsius": max(_known(reading.temperature_celsius for reading in taken), default=None),
+        "throttle_reasons": sorted({name for bits in limits for name in limit_names(bits)}) if limits else None,
+        "power_w": energy_j / seconds if energy_j is not None else _mean(reading.power_w for reading in late),
+        "energy_j": energy_j,
+        "other_processes": max(_known((first.other_processes, last.other_processes)), default=None),
+    }
+
+
+def _flags(columns: Mapping[str, Any]) -> list[str]:
+    share, utilization = columns["sm_clock_share"], columns["device_utilization"]
+    errors = columns["device_errors"] or []
+    found = {
+        "shared_gpu": bool(columns["other_processes"]),
+        "throttled": not CHOSEN_LIMITS.issuperset(columns["throttle_reasons"] or ()),
+        "ecc": any(error.startswith("ECC") for error in errors),
+        "xid": any(error.startswith("Xid") for error in errors),
+        "clock_low": None not in (share, utilization) and utilization >= BUSY and share < LOW_CLOCK,
+    }
+    return [name for name, holds in found.items() if holds]
+
+
+def _known(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if value is not None]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = _known(values)
+    return fmean(known) if known else None

@@ -1,0 +1,84 @@
+"""The plan as a person reads it, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.plan.plan import Plan, counts, reasons
+from dtsweep.report.progress import short_name, words
+from dtsweep.report.text import print_table, say
+from dtsweep.sweep.point import Point, workload_fields
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LISTED = 60
+"""Trials that are listed one by one; of more only the counts are shown."""
+
+
+def print_plan(
+    plan: Plan, misfits: Mapping[str, str] | None, *, console: Console, where: str, axes: Iterable[str]
+) -> None:
+    """Print what a run would do: counts, reasons, order and expected time.
+
+    Args:
+        plan: the plan.
+        misfits: why trials don't fit on the cluster, by trial; None where no cluster was asked.
+        console: where to.
+        where: the results.
+        axes: what the points differ in.
+    """
+    told = counts(plan)
+    say(
+        console,
+        f"{told['to_run']} trials to run, {told['done']} done, {told['skipped']} skipped -> {where}",
+        style="bold",
+    )
+    listed = [*plan.to_run, *plan.done][:LISTED]
+    if listed:
+        print_table(
+            {
+                "#": [str(index + 1) if index < len(plan.to_run) else "" for index in range(len(listed))],
+                "repeat": [str(trial.repeat) for trial in listed],
+                "point": [short_name(trial.point, axes) for trial in listed],
+                "state": [(misfits or {}).get(trial.trial_id, trial.why) for trial in listed],
+            },
+            console=console,
+        )
+    if (more := told["to_run"] + told["done"] - len(listed)) > 0:
+        say(console, f"and {more} more")
+    for reason, count in reasons(plan).most_common():
+        say(console, f"skipped {count}: {reason}")
+    if plan.to_run:
+        say(console, f"about {words(plan.seconds)} with {plan.session_starts} session starts, in the order above")
+    say(
+        console,
+        "feasibility not checked: --address asks a cluster" if misfits is None else f"{len(misfits)} trials don't fit",
+    )
+
+
+def plan_json(plan: Plan, misfits: Mapping[str, str] | None) -> dict[str, Any]:
+    """The same for programs; `feasible` is null where no cluster was asked."""
+    return {
+        **counts(plan),
+        "expected_s": plan.seconds,
+        "session_starts": plan.session_starts,
+        "trials": [
+            {
+                **_fields(trial.point),
+                "trial_id": trial.trial_id,
+                "repeat": trial.repeat,
+                "state": "to_run" if trial in plan.to_run else "done",
+                "why": trial.why,
+                "feasible": None if misfits is None else trial.trial_id not in misfits,
+            }
+            for trial in (*plan.to_run, *plan.done)
+        ],
+        "skipped_points": [{**_fields(c.point), **c.overrides, "reason": c.reason} for c in plan.skipped],
+    }
+
+
+def _fields(point: Point) -> dict[str, Any]:
+    workload = {f"workload_{name}": value for name, value in workload_fields(point.workload).items()}
+    return {**point.scalars(), **workload, "environment": dict(point.environment)}

@@ -1,0 +1,132 @@
+"""Progress of a run on stderr: one live line on a terminal, plain lines otherwise."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from dtsweep.sweep.modes import MODE_FIELDS, MODES
+from dtsweep.sweep.point import Point
+
+
+class Progress:
+    """Counts trials as they end."""
+
+    def __init__(self, *, axes: Iterable[str], console: Console | None = None) -> None:
+        """Name trials by what they differ in."""
+        self._axes = tuple(axes)
+        self.total = 0
+        self._console = console or Console(stderr=True, highlight=False)
+        self._counts = Counter[str]()
+        self._began = time.monotonic()
+        self._best: tuple[float, str] | None = None
+        self._last = "starting the first session"
+        self._live: Live | None = None
+
+    def __enter__(self) -> Progress:
+        """Begin to show the live line."""
+        self._began = time.monotonic()
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, get_renderable=self._line, refresh_per_second=4, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Take the live line away."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        self._console.print(Text(text), soft_wrap=True)
+
+    def ended(self, point: Point, row: Mapping[str, Any], *, again: bool = False) -> None:
+        """Name an attempt that ended; count its trial, unless it is measured again."""
+        if not again:
+            self._counts[row["status"]] += 1
+        name = short_name(point, self._axes)
+        rate = row.get("samples_per_s") or 0.0
+        if row["status"] == "ok":
+            what = f"{row['step_p50_s'] * 1e3:.4g} ms/step, {rate:.4g} samples/s"
+            if self._best is None or rate > self._best[0]:
+                self._best = (rate, name)
+        else:
+            what = f"{row['status']}: {row['reason']}" + "; measured again" * again
+        self._last = name
+        if self._live is None or row["status"] != "ok":
+            repeat = f" repeat {row['repeat']}" if row["repeat"] > 1 else ""
+            self.say(f"[{sum(self._counts.values())}/{self.total}] {name}{repeat}: {what}")
+
+    def canary(self, point: Point, row: Mapping[str, Any]) -> None:
+        """Name a canary that ended; it is none of the trials that are counted."""
+        is_ok = row["status"] == "ok"
+        ended = f"{row['step_p50_s'] * 1e3:.4g} ms/step" if is_ok else f"{row['status']}: {row['reason']}"
+        self._last = f"canary workers={point.workers}"
+        if self._live is None or not is_ok:
+            self.say(f"{self._last}: {ended}")
+
+    def _line(self) -> Text:
+        done = sum(self._counts.values())
+        seconds = time.monotonic() - self._began
+        failed = sum(count for status, count in self._counts.items() if status not in ("ok", "skipped"))
+        parts = [f"{done}/{self.total} trials", f"{failed} failed" if failed else ""]
+        if self._best is not None:
+            parts.append(f"best {self._best[0]:.4g} samples/s ({self._best[1]})")
+        if done:
+            parts.append(f"about {words(seconds / done * max(0, self.total - done))} left")
+        parts.append(f"last: {self._last}" if done else self._last)
+        return Text("  ".join(part for part in parts if part), overflow="ellipsis", no_wrap=True)
+
+
+def short_name(point: Point, axes: Iterable[str]) -> str:
+    """Name a point by what is swept, and by the settings of its mode.
+
+    >>> short_name(Point(workers=2, sync="local_sgd"), ["sync", "workers"])
+    'sync=local_sgd workers=2 sync_period=8'
+    """
+    names = [*axes, *(name for name in MODES[point.sync].reads if name not in axes)]
+    return " ".join(
+        f"{name.removeprefix('workload.')}={_value(point, name)}" for name in names if _is_read(point, name)
+    )
+
+
+def _is_read(point: Point, name: str) -> bool:
+    return name in MODES[point.sync].reads or name not in MODE_FIELDS
+
+
+def _shown(point: Point, name: str) -> str:
+    value = _value(point, name)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _value(point: Point, name: str) -> object:
+    if name.startswith("workload."):
+        return getattr(point.workload, name.removeprefix("workload."))
+    if name.startswith("env."):
+        return point.environment.get(name.removeprefix("env."))
+    return getattr(point, name)
+
+
+def words(seconds: float) -> str:
+    """Say a length of time.
+
+    >>> words(200)
+    '3 min'
+    """
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 100
+        else f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+    )

@@ -1,0 +1,10 @@
+"""What is kept: three Parquet data sets, written by the driver alone.
+
+The driver and readers; imports Arrow. In reading order:
+
+    statuses        how an attempt can end, and what flags warn of
+    schema          every stored column, with unit and meaning
+    storage         where results lie: a disk or an object store
+    parquet         one Parquet file, believed only if its digest agrees
+    store           the three data sets; the trial row is the commit
+"""

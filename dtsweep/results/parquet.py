@@ -1,0 +1,152 @@
+"""One Parquet file of the results: its name has a digest of its bytes, and it is believed only if they agree."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dtsweep.errors import StorageError
+from dtsweep.results.schema import SCHEMA_VERSION, TABLES, WORKLOAD_TYPES, table_schema
+
+REPLACES = b"dtsweep.replaces"
+"""File metadata of a compacted file: JSON list of the files whose rows it has."""
+
+MAX_BYTES = 4 << 30
+"""Unpacked size of one file; a larger one is not read."""
+
+_NAME = re.compile(r"(?:part-[\w-]+|compacted)-([0-9a-f]{16})\.parquet")
+
+
+class CorruptPartError(Exception):
+    """A file that is left out, with the reason."""
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Turn rows into columns; what a row lacks is None."""
+    names = {name: None for row in rows for name in row}
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def arrow_table(
+    table: str, columns: Mapping[str, Any], *, workload_types: Mapping[str, type] = MappingProxyType({})
+) -> Any:
+    """Make rows of `table` from columns; None or missing ones become nulls.
+
+    Raises:
+        ValueError: A column is unknown, or has a value that does not fit.
+    """
+    schema = table_schema(table, workload_types=workload_types)
+    if unknown := sorted(columns.keys() - set(schema.names)):
+        raise ValueError(f"{table} has no columns {unknown}")
+    length = len(columns.get("attempt_id", ()))
+    arrays = []
+    for field in schema:
+        try:
+            arrays.append(_array(columns.get(field.name), field.type, length))
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise ValueError(f"{table}.{field.name}: {error}") from error
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(values: Any, kind: Any, length: int) -> Any:
+    if values is None:
+        return pa.nulls(length, kind)
+    if pa.types.is_integer(kind):
+        # With the type given, Arrow would cut 2.5 to 2 without a word; a cast refuses.
+        return pa.array(values).cast(kind)
+    return pa.array(values, kind)
+
+
+def encode(table: Any, *, stem: str) -> tuple[str, bytes]:
+    """Pack an Arrow table into a Parquet file, whose name ends in a digest of its bytes."""
+    sink = pa.BufferOutputStream()
+    ids = ["attempt_id", "trial_id"]
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True, use_dictionary=ids)
+    data = sink.getvalue().to_pybytes()
+    name = f"{stem}-{_digest(data)}.parquet"
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{stem!r} is no name for a file of results")
+    return name, data
+
+
+def decode(data: bytes, *, name: str, table: str) -> Any:
+    """Unpack a file of `table` into an Arrow table, its metadata included.
+
+    Raises:
+        CorruptPartError: It was changed, or is not of this table.
+        StorageError: A newer dtsweep wrote it.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise CorruptPartError("its name is not one that dtsweep gives")
+    if match[1] != _digest(data):
+        raise CorruptPartError("its bytes differ from the digest in its name: truncated or changed")
+    # Checked in the raw bytes: opening the file would already run a registered extension type's own code.
+    footer = data[-8 - int.from_bytes(data[-8:-4], "little") :]
+    if any(mark in footer for mark in _EXTENSION_MARKS):
+        raise CorruptPartError("it has extension types")
+    try:
+        return _checked(data, name, table)
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise CorruptPartError(f"it is no such Parquet file: {' '.join(str(error).split())}") from error
+
+
+def _checked(data: bytes, name: str, table: str) -> Any:
+    file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, thrift_container_size_limit=10_000)
+    version = int((file.schema_arrow.metadata or {}).get(b"dtsweep.schema_version", b""))
+    if version > SCHEMA_VERSION:
+        raise StorageError(
+            f"{table}/{name} has schema version {version}, this dtsweep reads up to {SCHEMA_VERSION}: "
+            "update dtsweep, or choose another --results"
+        )
+    known = {column.name: column.type for column in TABLES[table]}
+    for field in file.schema_arrow:
+        if field.name in known:
+            allowed = [known.pop(field.name)]
+        else:
+            allowed = list(WORKLOAD_TYPES.values()) if _is_workload(field.name, table) else []
+        if field.type not in allowed:
+            raise ValueError(f"column {field.name} of type {field.type} is no column of {table}")
+    groups = range(file.metadata.num_row_groups)
+    if sum(file.metadata.row_group(i).total_byte_size for i in groups) > MAX_BYTES:
+        raise ValueError(f"it unpacks to more than {MAX_BYTES} bytes")
+    rows = file.read(use_threads=False)
+    rows.validate(full=True)
+    if rows["attempt_id"].null_count:
+        raise ValueError("rows without attempt_id")
+    replaced_by(rows)
+    return rows
+
+
+def _is_workload(name: str, table: str) -> bool:
+    taken = {column.name for column in TABLES["trials"]}
+    return table == "trials" and name.startswith("workload_") and name not in taken
+
+
+def replaced_by(rows: Any) -> set[str]:
+    """Name the files whose rows this decoded file has in their place."""
+    names = json.loads(rows.schema.metadata.get(REPLACES, b"[]"))
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{REPLACES.decode()} is no list of names")
+    return set(names)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _marks(text: bytes) -> tuple[bytes, ...]:
+    """How `text` looks plain and inside base64, at each of the three alignments."""
+    coded = (base64.b64encode(b"\0" * pad + text)[4 * (pad > 0) : (pad + len(text)) // 3 * 4] for pad in range(3))
+    return (text, *coded)
+
+
+_EXTENSION_MARKS = _marks(b"ARROW:extension:name")

@@ -1,0 +1,256 @@
+"""Every stored column, declared once: the Parquet schemas, the checks and docs/columns.md are made from here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+
+from dtsweep.errors import SweepError
+from dtsweep.results.statuses import FINAL, FLAG_MEANINGS, STATUS_MEANINGS
+
+SCHEMA_VERSION = 2
+"""Stored in every file; it rises with each release that adds columns, and no column is ever changed or removed."""
+
+BOOL, INT, FLOAT, TEXT = pa.bool_(), pa.int64(), pa.float64(), pa.string()
+TEXTS, TIME = pa.list_(TEXT), pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One stored column; null always means unknown or not measured."""
+
+    name: str
+    type: Any
+    """An Arrow data type."""
+    unit: str
+    """Empty where the values have none."""
+    meaning: str
+
+
+_IDENTITY = (
+    Column("attempt_id", TEXT, "", "name of the attempt, the key of all three tables"),
+    Column("trial_id", TEXT, "", "name of the trial: its point, workload, seed, repeat and `fresh`"),
+)
+_PHASES = (
+    ("data_s", "loading the batches of a step"),
+    ("forward_s", "forward passes of a step"),
+    ("backward_s", "backward passes of a step, with the communication that hides behind them"),
+    ("sync_s", "exchange between workers that a step waits for"),
+    ("optimizer_s", "update of the parameters in a step"),
+)
+
+TRIALS: tuple[Column, ...] = (
+    *_IDENTITY,
+    Column("point_id", TEXT, "", "name of the point, the same for all its repeats"),
+    Column("repeat", INT, "", "which launch of the point, from 1"),
+    Column("attempt", INT, "", "which attempt at the trial, from 1"),
+    Column("role", TEXT, "", "`trial`, or `canary`: the fixed point that both ends of a session measure"),
+    Column("status", TEXT, "", "how the attempt ended, one of the set below"),
+    Column("reason", TEXT, "", "why it did not end `ok`"),
+    Column("stop_reason", TEXT, "", "which rule ended the window"),
+    Column("steady_class", TEXT, "", "how it became steady: flat, warmup, or not: slowdown, none"),
+    Column("flags", TEXTS, "", "what a reader should know before trusting the numbers, of the set below"),
+    Column("workload", TEXT, "", "class of the workload; its scalar fields are columns `workload_<field>`"),
+    Column("workload_digest", TEXT, "", "digest of the workload's source"),
+    Column("seed", INT, "", "seed of the sweep"),
+    Column("semantics", TEXT, "", "what an update means: exact, lossy, stale or local"),
+    Column("workers", INT, "workers", "training processes"),
+    Column("micro_batch", INT, "samples", "per worker in one forward/backward pass"),
+    Column("accumulation", INT, "passes", "forward/backward passes per step"),
+    Column("sync", TEXT, "", "how the workers combine their work"),
+    Column("sync_period", INT, "steps", "from one exchange to the next"),
+    Column("staleness", INT, "steps", "bound on how far workers may be apart; null is no bound or no such mode"),
+    Column("shards", INT, "servers", "that share the parameters"),
+    Column("optimizer", TEXT, "", "update rule, where the workload has none of its own"),
+    Column("learning_rate", FLOAT, "", "step size of the optimizer"),
+    Column("precision", TEXT, "", "number format of the matrix products"),
+    Column("placement", TEXT, "", "how the workers are spread over nodes"),
+    Column("environment", TEXT, "", "JSON of the workers' variables by name"),
+    Column("global_batch", INT, "samples", "per step over all workers; null where a step is one worker's push"),
+    Column("samples_per_update", INT, "samples", "behind one update of the parameters"),
+    Column("samples_per_s", FLOAT, "samples/s", "all samples finished in the window by its length"),
+    Column("samples_per_s_low", FLOAT, "samples/s", "lower end of its 95 % interval within this launch"),
+    Column("samples_per_s_high", FLOAT, "samples/s", "upper end of its 95 % interval within this launch"),
+    Column("tokens_per_s", FLOAT, "tokens/s", "samples_per_s times the tokens of a sample"),
+    Column("step_mean_s", FLOAT, "s", "mean step time; of a synchronous step, the slowest worker's"),
+    Column("step_mean_s_low", FLOAT, "s", "lower end of its 95 % interval within this launch"),
+    Column("step_mean_s_high", FLOAT, "s", "upper end of its 95 % interval within this launch"),
+    Column("step_p50_s", FLOAT, "s", "median step time"),
+    Column("step_p50_s_low", FLOAT, "s", "lower end of its 95 % interval within this launch"),
+    Column("step_p50_s_high", FLOAT, "s", "upper end of its 95 % interval within this launch"),
+    Column("step_p90_s", FLOAT, "s", "step time that 90 % of the steps stay below"),
+    Column("step_p95_s", FLOAT, "s", "step time that 95 % of the steps stay below"),
+    Column("step_p95_s_low", FLOAT, "s", "lower end of its 95 % interval within this launch"),
+    Column("step_p95_s_high", FLOAT, "s", "upper end of its 95 % interval within this launch"),
+    Column("step_p99_s", FLOAT, "s", "step time that 99 % of the steps stay below; from 100 steps on"),
+    Column("step_p99_s_low", FLOAT, "s", "lower end of its 95 % interval within this launch"),
+    Column("step_p99_s_high", FLOAT, "s", "upper end of its 95 % interval within this launch"),
+    Column("step_max_s", FLOAT, "s", "longest step"),
+    Column("insufficient", TEXTS, "", "percentiles for whose interval the steps are too few"),
+    Column("half_width", FLOAT, "", "half of the 95 % interval of the mean step time, as a share of it"),
+    Column("effective_steps", FLOAT, "steps", "independent ones that the window's steps are worth"),
+    Column("step_cv", FLOAT, "", "standard deviation of the step times over their mean"),
+    Column("drift", FLOAT, "", "what the step time rises by over the window, as a share of its median"),
+    Column("spike_share", FLOAT, "", "share of the steps that stand out from their neighbours"),
+    Column("warmup_steps", INT, "steps", "before the measured ones: the skipped and the found"),
+    Column("measured_steps", INT, "steps", "after the warm-up, per worker"),
+    Column("window_s", FLOAT, "s", "from the first measured step until the last worker's work is done"),
+    *(Column(name, FLOAT, "s", f"mean per step, slowest worker: {what}") for name, what in _PHASES),
+    Column("comm_share", FLOAT, "", "share of a step that is exposed exchange; null with one worker"),
+    Column("comm_share_low", FLOAT, "", "lower end of its 95 % interval within this launch"),
+    Column("comm_share_high", FLOAT, "", "upper end of its 95 % interval within this launch"),
+    Column("comm_method", TEXT, "", "`difference` to the step without the exchange, or `wait`: time spent waiting"),
+    Column("pass_s", FLOAT, "s", "a forward/backward pass without exchange, slowest worker"),
+    Column("exchange_isolated_s", FLOAT, "s", "a step's exchange alone, with nothing to hide behind"),
+    Column("overlap_share", FLOAT, "", "share of the exchange that hides behind other work"),
+    Column("memory_peak_bytes", INT, "bytes", "largest peak of a worker"),
+    Column("rank_skew", FLOAT, "", "slowest worker's own work per step over the fastest's, less 1"),
+    Column("straggler", TEXT, "", "the slowest worker by its own work, as `rank R on NODE`"),
+    Column("flops_per_sample", FLOAT, "FLOP", "of the model, without recomputation"),
+    Column("flops_per_s_per_worker", FLOAT, "FLOP/s", "model FLOPs that a worker does"),
+    Column("peak_flops_per_s", FLOAT, "FLOP/s", "of one worker's device at this precision"),
+    Column("peak_source", TEXT, "", "where that is from: `table`, `given`, or `measured` by a matrix product"),
+    Column("mfu", FLOAT, "", "model FLOPs over what the device could do"),
+    Column("hfu", FLOAT, "", "the same with recomputation"),
+    Column("device_utilization", FLOAT, "", "share of time in which a device ran a kernel, mean of workers"),
+    Column("power_w", FLOAT, "W", "drawn by all devices together"),
+    Column("energy_j", FLOAT, "J", "used by all devices in the window"),
+    Column("energy_j_per_sample", FLOAT, "J/sample", "energy_j by the samples of the window"),
+    Column("cpu_energy_j", FLOAT, "J", "used by the CPUs of all hosts in the window, where RAPL can be read"),
+    Column("host_cpu_share", FLOAT, "", "share of the hosts' CPU time that was in use, largest host"),
+    Column("network_bytes_per_s", FLOAT, "bytes/s", "sent by all hosts through their interfaces"),
+    Column("bytes_sent_per_step", FLOAT, "bytes", "payload that one worker hands over per step, mean of workers"),
+    Column("staleness_mean", FLOAT, "updates", "by others between a worker's pull and its push, mean"),
+    Column("staleness_max", INT, "updates", "by others between a worker's pull and its push, largest"),
+    Column("loss_first", FLOAT, "", "loss of the first measured step"),
+    Column("loss_last", FLOAT, "", "loss of the last measured step"),
+    Column(
+        "startup_s", FLOAT, "s", "start of the session and of its parameter servers, where this trial waited for them"
+    ),
+    Column("trial_s", FLOAT, "s", "from handing out the trial to its last worker's answer: build, window and all else"),
+    Column("overhead_s", FLOAT, "s", "the harness's own time for this trial beside trial_s"),
+    Column("started_at", TIME, "UTC", "when the attempt began"),
+    Column("hosts", INT, "machines", "that the workers ran on"),
+    Column("devices", TEXT, "", "device models of the workers"),
+    Column("env_id", TEXT, "", "digest of hardware and software that the numbers hold for"),
+    Column("git_commit", TEXT, "", "of the sweep file's folder, with `+changes` where files differ from it"),
+    Column("cpus_per_worker", FLOAT, "CPUs", "asked for per worker, also its threads"),
+    Column("gpus_per_worker", FLOAT, "GPUs", "asked for per worker"),
+    Column("fresh", BOOL, "", "whether the trial had a session of its own"),
+    Column("backend", TEXT, "", "of the collectives: nccl or gloo"),
+    Column("session", TEXT, "", "which launch of the workers measured it"),
+    Column("log", TEXT, "", "path of the log of the worker that failed, else of rank 0"),
+    Column("dtsweep_version", TEXT, "", "version of dtsweep"),
+    Column("torch_version", TEXT, "", "version of PyTorch"),
+    Column("ray_version", TEXT, "", "version of Ray; null without Ray"),
+    Column("python_version", TEXT, "", "version of Python"),
+    Column("measure", TEXT, "", "JSON of the settings of `Measure`"),
+)
+
+RANKS: tuple[Column, ...] = (
+    *_IDENTITY,
+    Column("rank", INT, "", "index of the worker"),
+    Column("node", TEXT, "", "host name of its machine"),
+    Column("node_id", TEXT, "", "Ray's name of its machine"),
+    Column("pid", INT, "", "its process on that machine"),
+    Column("device", TEXT, "", "model of its device"),
+    Column("device_uuid", TEXT, "", "the very device"),
+    Column("threads", INT, "threads", "that PyTorch uses for one operation"),
+    Column("niceness", INT, "", "scheduling priority of the process, 0 is normal"),
+    Column("memory_peak_bytes", INT, "bytes", "peak in the trial: device memory, on a CPU resident memory"),
+    Column("window_s", FLOAT, "s", "from the common start until this worker's work is done"),
+    Column("steps", INT, "steps", "of this worker that were measured, after its warm-up"),
+    Column("step_mean_s", FLOAT, "s", "mean step time of this worker"),
+    *(Column(name, FLOAT, "s", f"mean per step: {what}") for name, what in _PHASES),
+    Column("work_s", FLOAT, "s", "a step without the exchange, where ranks don't wait for each other"),
+    Column("device_utilization", FLOAT, "", "share of the window in which the device ran a kernel"),
+    Column("device_memory_used_bytes", INT, "bytes", "most that was in use on the device, of all processes"),
+    Column("sm_clock_hz", FLOAT, "Hz", "mean clock of the device's multiprocessors"),
+    Column("sm_clock_share", FLOAT, "", "that clock over the highest"),
+    Column("temperature_celsius", FLOAT, "°C", "highest of the device"),
+    Column("throttle_reasons", TEXTS, "", "why the device lowered its clock, as NVML names it"),
+    Column("device_errors", TEXTS, "", "ECC errors and Xid that the driver reported in the window"),
+    Column("power_w", FLOAT, "W", "mean power of the device"),
+    Column("energy_j", FLOAT, "J", "used by the device in the window"),
+    Column("other_processes", INT, "processes", "of others on the device"),
+    Column("process_cpus", FLOAT, "CPUs", "that this worker's process kept busy"),
+    Column("host_cpu_share", FLOAT, "", "share of its host's CPU time that was in use"),
+    Column("host_memory_used_bytes", INT, "bytes", "most that was in use on its host"),
+    Column("host_load", FLOAT, "processes", "its host's load average over the last minute, at the end"),
+    Column("network_sent_bytes", INT, "bytes", "sent by its host in the window, without the loopback"),
+    Column("network_received_bytes", INT, "bytes", "received by its host in the window, without the loopback"),
+    Column("cpu_energy_j", FLOAT, "J", "used by its host's CPUs in the window"),
+    Column("matmul_flops_per_s", FLOAT, "FLOP/s", "of a large matrix product at this precision, all workers at once"),
+    Column("machine", TEXT, "", "JSON of the hardware and software that `env_id` stands for"),
+    Column("bytes_sent", INT, "bytes", "payload that it handed over in the whole window, warm-up found in it included"),
+    Column("staleness_mean", FLOAT, "updates", "by others between its pull and its push, mean"),
+    Column("staleness_max", INT, "updates", "by others between its pull and its push, largest"),
+    Column("shards_hosted", INT, "servers", "shards of the parameters on its node that are counted to it"),
+    Column("log", TEXT, "", "path of its log"),
+)
+
+STEPS: tuple[Column, ...] = (
+    *_IDENTITY,
+    Column("rank", INT, "", "index of the worker"),
+    Column("step", INT, "", "index of the step, counted through all parts; untimed steps between blocks have none"),
+    Column("warmup", BOOL, "", "whether the step lies before the measured ones, which are the others with part window"),
+    Column("part", TEXT, "", "warmup, window; after it, in turns, exchange and no_exchange"),
+    Column("block", INT, "", "after the window: number of the step's block; 2i and 2i+1 are a pair"),
+    Column("start_s", FLOAT, "s", "start of the step on this worker's clock, from the common start"),
+    Column("step_s", FLOAT, "s", "its length"),
+    *(Column(name, FLOAT, "s", what) for name, what in _PHASES),
+    Column("loss", FLOAT, "", "mean over the worker's samples of the step"),
+)
+
+TABLES: Mapping[str, tuple[Column, ...]] = MappingProxyType({"trials": TRIALS, "ranks": RANKS, "steps": STEPS})
+"""The three data sets of a results folder."""
+
+WORKLOAD_TYPES: Mapping[type, Any] = MappingProxyType({bool: BOOL, int: INT, float: FLOAT, str: TEXT})
+"""Python type of a scalar workload field -> type of its column."""
+
+
+def table_schema(table: str, *, workload_types: Mapping[str, type] = MappingProxyType({})) -> Any:
+    """Make the Arrow schema of a table; units, meanings and the schema version are in its metadata.
+
+    Args:
+        table: A name in `TABLES`.
+        workload_types: Scalar workload fields by name (without `workload_`), for trials.
+
+    Raises:
+        SweepError: A workload field would take the name of a column that exists.
+    """
+    columns = list(TABLES[table])
+    taken = {column.name for column in columns}
+    for field, kind in workload_types.items():
+        if f"workload_{field}" in taken:
+            raise SweepError(f"workload field {field!r} would be stored as workload_{field}, which is taken; rename it")
+        columns.append(Column(f"workload_{field}", WORKLOAD_TYPES[kind], "", f"field {field} of the workload"))
+    fields = [
+        pa.field(column.name, column.type, metadata={"unit": column.unit, "meaning": column.meaning})
+        for column in columns
+    ]
+    return pa.schema(fields, metadata={"dtsweep.schema_version": str(SCHEMA_VERSION)})
+
+
+def columns_page() -> str:
+    """Write docs/columns.md."""
+    lines = ["# Columns", "", f"Made from `dtsweep/results/schema.py` (schema version {SCHEMA_VERSION})."]
+    lines += ["Null means unknown or not measured; it is never written as 0."]
+    for table, columns in TABLES.items():
+        lines += ["", f"## `{table}`", "", "| column | type | unit | meaning |", "|---|---|---|---|"]
+        lines += [f"| `{c.name}` | {c.type} | {c.unit} | {c.meaning} |" for c in columns]
+    lines += ["", "## `status`", "", "| status | meaning | on resume |", "|---|---|---|"]
+    for status, meaning in STATUS_MEANINGS.items():
+        lines.append(f"| `{status}` | {meaning} | {'kept' if status in FINAL else 'tried again'} |")
+    lines += ["", "## `flags`", "", "| flag | meaning |", "|---|---|"]
+    lines += [f"| `{flag}` | {meaning} |" for flag, meaning in FLAG_MEANINGS.items()]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(columns_page())

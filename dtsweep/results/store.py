@@ -1,0 +1,267 @@
+"""Results: three Parquet data sets, written by the driver alone; a trial's row is written last and is its commit."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dtsweep.errors import StorageError, SweepError
+from dtsweep.results.parquet import (
+    MAX_BYTES,
+    REPLACES,
+    CorruptPartError,
+    arrow_table,
+    columns_of,
+    decode,
+    encode,
+    replaced_by,
+)
+from dtsweep.results.statuses import STATUSES
+from dtsweep.results.storage import Folder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Results:
+    """The results of a sweep in a folder or an object store; nothing is touched before the first call."""
+
+    def __init__(self, where: str | Path) -> None:
+        """Name the place.
+
+        Args:
+            where: A folder, or a URI: s3://bucket/folder, with ?endpoint_override=HOST:PORT&scheme=http (or
+                AWS_ENDPOINT_URL) for a store that is not Amazon's; gs://….
+        """
+        self._folder = Folder(where)
+        self._quarantined: dict[str, str] = {}
+
+    def __str__(self) -> str:
+        """Where they lie, without credentials."""
+        return self._folder.shown
+
+    @property
+    def quarantined(self) -> list[tuple[str, str]]:
+        """Files that were left out of what was read so far, each with the reason."""
+        return sorted(self._quarantined.items())
+
+    def commit(
+        self,
+        trial: Mapping[str, Any],
+        *,
+        ranks: Sequence[Mapping[str, Any]] = (),
+        steps: Mapping[str, Any] | None = None,
+        workload_types: Mapping[str, type] = MappingProxyType({}),
+    ) -> None:
+        """Store one attempt; it exists for readers once all of it is stored. Doing it again changes nothing.
+
+        Args:
+            trial: Columns of `trials`, `workload_<field>` among them; those left out are null.
+            ranks: One row per worker; `attempt_id` and `trial_id` are filled in.
+            steps: Columns of `steps`, arrays of one length; None or left out is a column of nulls.
+            workload_types: Type of each scalar workload field (without `workload_`): bool, int, float or str.
+
+        Raises:
+            StorageError: Nothing was committed; the call can be repeated.
+            ValueError: A column or status is unknown, or a value does not fit its column.
+        """
+        if trial.get("status") not in STATUSES:
+            raise ValueError(f"status {trial.get('status')!r} is none of {sorted(STATUSES)}")
+        ids = {name: trial[name] for name in ("attempt_id", "trial_id")}
+        step_columns = dict(steps or {"rank": []})
+        step_columns |= {name: [value] * len(step_columns["rank"]) for name, value in ids.items()}
+        tables = {
+            "steps": arrow_table("steps", step_columns),
+            "ranks": arrow_table("ranks", columns_of([{**row, **ids} for row in ranks])),
+            "trials": arrow_table("trials", columns_of([trial]), workload_types=workload_types),
+        }
+        for table, rows in tables.items():
+            if rows.num_rows:
+                self._folder.write(table, *encode(rows, stem=f"part-{ids['attempt_id']}"))
+
+    def write_log(self, name: str, text: str) -> None:
+        """Store the end of a rank's log as logs/<name>.log; `name` is `<session>/<rank>`.
+
+        Raises:
+            StorageError: It can't be written.
+        """
+        folder, _, rank = f"logs/{name}".rpartition("/")
+        self._folder.write(folder, f"{rank}.log", text.encode())
+
+    def write_profile(self, name: str, trace: bytes, table: Mapping[str, Any]) -> str:
+        """Store a profile as profiles/<name>.json.gz, its classes and kernels as profiles/<name>.json.
+
+        Args:
+            name: `<session>/<trial>-<rank>`.
+            trace: a Chrome trace, packed by gzip.
+            table: seconds by class, and kernels.
+
+        Returns:
+            Where the trace lies.
+
+        Raises:
+            StorageError: It can't be written.
+        """
+        folder, _, file = f"profiles/{name}".rpartition("/")
+        self._folder.write(folder, f"{file}.json.gz", trace)
+        self._folder.write(folder, f"{file}.json", json.dumps(table, indent=2).encode())
+        return f"{self}/{folder}/{file}.json.gz"
+
+    def table(self, name: str) -> Any:
+        """Read all committed rows of `trials`, `ranks` or `steps` as an Arrow table.
+
+        Raises:
+            StorageError: The place can't be read, or a newer dtsweep wrote to it.
+            SweepError: Workloads with fields of one name and different types lie in it.
+        """
+        trials = _merge("trials", self._read("trials")[0].values())
+        if name == "trials":
+            return trials
+        rows = _merge(name, self._read(name)[0].values())
+        return rows.filter(pc.is_in(rows["attempt_id"], value_set=trials["attempt_id"].combine_chunks()))
+
+    def attempts(self) -> list[dict[str, Any]]:
+        """Read all rows of `trials` but their `started_at`, the oldest first; none where nothing is stored yet."""
+        trials = self.table("trials")
+        # Arrow imports pandas to make times, as it does in pa.array(…): a plan should not wait for that.
+        rows: list[dict[str, Any]] = trials.drop_columns(["started_at"]).to_pylist()
+        return [rows[index] for index in _by_start(trials)]
+
+    def compact(self) -> None:
+        """Merge the many small files of each table into one; what readers see stays the same at every moment."""
+        for table in ("steps", "ranks", "trials"):
+            self._compact(table)
+
+    def _compact(self, table: str) -> None:
+        # Rows without a trial row stay too: they may be of a commit that is under way.
+        files, replaced = self._read(table)
+        if len(files) > 1 and sum(rows.nbytes for rows in files.values()) <= MAX_BYTES:
+            rows = _merge(table, files.values())
+            metadata = {**rows.schema.metadata, REPLACES: json.dumps(sorted(files)).encode()}
+            name, data = encode(rows.replace_schema_metadata(metadata), stem="compacted")
+            self._folder.write(table, name, data)
+            with suppress(FileNotFoundError):  # another process has compacted it further
+                if name not in self._decoded(table, [name]):
+                    raise StorageError(f"{self}/{table}/{name} came back changed; nothing was deleted")
+            replaced |= files.keys()
+        for name in replaced:
+            self._folder.delete(table, name)
+
+    def _read(self, table: str) -> tuple[dict[str, Any], set[str]]:
+        """Read the valid files of a table by name, and name those that compacted ones replace."""
+        for _ in range(100):
+            names = self._folder.names(table)
+            try:
+                found = self._read_listed(table, names)
+            except FileNotFoundError:  # compacted by another process since it was listed
+                continue
+            # A listing takes time: it can miss both a compacted file, not yet there, and its parts, just deleted.
+            if _compacted(names) == _compacted(self._folder.names(table)):
+                return found
+        raise StorageError(f"files in {self}/{table} vanish while they are read; is something deleting them?")
+
+    def _read_listed(self, table: str, names: Sequence[str]) -> tuple[dict[str, Any], set[str]]:
+        compacted = self._decoded(table, _compacted(names))
+        replaced = {name for rows in compacted.values() for name in replaced_by(rows)}
+        parts = self._decoded(table, sorted(set(names) - compacted.keys() - replaced))
+        live = {name: rows for name, rows in (compacted | parts).items() if name not in replaced}
+        return live, replaced & set(names)
+
+    def _decoded(self, table: str, names: Sequence[str]) -> dict[str, Any]:
+        def read(name: str) -> Any:
+            try:
+                return decode(self._folder.read(table, name), name=name, table=table)
+            except CorruptPartError as error:
+                self._quarantined[f"{table}/{name}"] = str(error)
+                return None
+
+        with ThreadPoolExecutor(8) as pool:
+            found = zip(names, pool.map(read, names), strict=True)
+            return {name: rows for name, rows in found if rows is not None}
+
+
+def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFrame:
+    """Read one row per trial: its newest `ok` attempt, else its newest; the oldest first.
+
+    Args:
+        results: the place.
+        canaries: Whether every canary that was measured is a row too (`role` says so).
+
+    Whole numbers are Int64 and truth values boolean, with or without nulls; the rest is float64 (null is NaN),
+    text, and UTC times. A file that is left out is named in a warning.
+
+    Raises:
+        SweepError: Nothing is stored there.
+        StorageError: It can't be read.
+    """
+    stored = _stored(results, "trials")
+    rows = stored.take(pa.array(_by_start(stored), pa.int64()))
+    chosen: dict[str, int] = {}
+    statuses, roles = rows["status"].to_pylist(), rows["role"].to_pylist()
+    for index, trial_id in enumerate(rows["trial_id"].to_pylist()):
+        if roles[index] == "canary":
+            if canaries:
+                chosen[f"canary {index}"] = index
+        elif statuses[index] == "ok" or statuses[chosen.get(trial_id, index)] != "ok":
+            chosen[trial_id] = index
+    return _frame(rows.take(pa.array(sorted(chosen.values()), pa.int64())))
+
+
+def steps(results: Results | str | Path) -> pd.DataFrame:
+    """Read one row per rank and step of every attempt; types, warnings and errors as in `load`."""
+    return _frame(_stored(results, "steps"))
+
+
+def _stored(results: Results | str | Path, table: str) -> Any:
+    store = results if isinstance(results, Results) else Results(results)
+    rows = store.table(table)
+    for name, reason in store.quarantined:
+        warnings.warn(f"{store}/{name} is left out: {reason}", stacklevel=3)
+    if not rows.num_rows and not store.attempts():
+        raise SweepError(f"no results in {store}; make some with: dtsweep run SWEEP.py --results {store}")
+    return rows
+
+
+def _frame(rows: Any) -> pd.DataFrame:
+    import pandas as pd
+
+    nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+    frame: pd.DataFrame = rows.to_pandas(types_mapper=nullable.get)
+    return frame
+
+
+def _compacted(names: Sequence[str]) -> list[str]:
+    return [name for name in names if name.startswith("compacted-")]
+
+
+def _by_start(trials: Any) -> list[int]:
+    """Number the rows from the oldest; those that never started come first."""
+    starts = trials["started_at"].cast(pa.int64()).to_pylist()
+    return sorted(range(len(starts)), key=lambda index: starts[index] or 0)
+
+
+def _merge(table: str, files: Iterable[Any]) -> Any:
+    """Join files, whose columns may differ; an attempt that several have counts once."""
+    seen: set[str] = set()
+    kept = [arrow_table(table, {})]
+    for rows in files:
+        attempts = set(pc.unique(rows["attempt_id"]).to_pylist())
+        if attempts & seen:
+            new = pa.array(sorted(attempts - seen), pa.string())
+            kept.append(rows.filter(pc.is_in(rows["attempt_id"], value_set=new)))
+        else:
+            kept.append(rows)
+        seen |= attempts
+    try:
+        return pa.concat_tables(kept, promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise SweepError(f"workloads that differ in a field's type share these results: {error}") from error

@@ -1,0 +1,201 @@
+"""From the axes of a sweep to its points, the impossible ones with their reason."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dtsweep.errors import SweepError, shown
+from dtsweep.sweep.checks import is_drawn, listed, need_scalar
+from dtsweep.sweep.point import FIELD_TYPES, Point, Scalar, fitted, identity, workload_types, workload_value
+from dtsweep.sweep.settings import Sweep
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A point of a sweep, and why it is skipped if it is."""
+
+    point: Point
+    reason: str | None = None
+    """None where the point is to be measured."""
+
+    overrides: Mapping[str, Scalar] = field(default_factory=dict)
+    """Columns that an impossible point has otherwise: the global batch that nothing divides."""
+
+
+def candidates(sweep: Sweep) -> list[Candidate]:
+    """List all points of a sweep once each, the skipped ones with their reason.
+
+    The order is that of the axes, the last one fastest; the same sweep gives the same list.
+
+    Raises:
+        SweepError: for a value that no point can have, or a function that fails.
+    """
+    seen: dict[str, Candidate] = {}
+    for values in _combinations(sweep):
+        candidate = _candidate(sweep, values)
+        seen.setdefault(identity(candidate.point, overrides=dict(candidate.overrides)), candidate)
+    return list(seen.values())
+
+
+def narrow(sweep: Sweep, settings: Mapping[str, list[Scalar]]) -> Sweep:
+    """Give axes other values, as `--set axis=v1,v2` does; an axis that isn't there is added."""
+    if not settings:
+        return sweep
+    axes = {**sweep.axes, **settings}
+    for new, old in (("accumulation", "global_batch"), ("global_batch", "accumulation")):
+        if new in settings and old not in settings:
+            axes.pop(old, None)
+    still_drawn = any(is_drawn(axis) for axis in axes.values())
+    return replace(sweep, axes=axes, samples=sweep.samples if still_drawn else None)
+
+
+def parse_setting(text: str) -> tuple[str, list[Scalar]]:
+    """Read `axis=v1,v2`: numbers, true, false and none are what they look like, the rest is text.
+
+    Values of environment variables are text as it stands.
+
+    >>> parse_setting("staleness=0,none"), parse_setting("env.OMP_DYNAMIC=true")
+    (('staleness', [0, None]), ('env.OMP_DYNAMIC', ['true']))
+    """
+    name, equals, values = text.partition("=")
+    name = name.strip()
+    if not equals or not values.strip():
+        raise SweepError(f"--set {text!r} has no values; write axis=value or axis=value,value")
+    texts = [value.strip() for value in values.split(",")]
+    return name, [value if name.startswith("env.") else _parse(value) for value in texts]
+
+
+def _parse(text: str) -> Scalar:
+    words: dict[str, Scalar] = {"none": None, "null": None, "true": True, "false": False}
+    if text.lower() in words:
+        return words[text.lower()]
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _combinations(sweep: Sweep) -> Iterator[dict[str, Scalar]]:
+    """Yield the values of all axes but the functions: the product of the lists, times the draws."""
+    drawn = {name: axis for name, axis in sweep.axes.items() if is_drawn(axis)}
+    lists = {name: listed(axis) for name, axis in sweep.axes.items() if name not in drawn and not callable(axis)}
+    draws = list(zip(*(_draws(name, space, sweep) for name, space in drawn.items()), strict=True)) if drawn else [()]
+    for values in itertools.product(*lists.values()):
+        for draw in draws:
+            yield dict(zip([*lists, *drawn], [*values, *draw], strict=True))
+
+
+def _draws(name: str, space: Any, sweep: Sweep) -> list[Scalar]:
+    from numpy.random import RandomState
+
+    # Each axis has a stream of its own: whatever --set does to the others, these draws stay as they are.
+    seed = hashlib.sha256(f"{sweep.seed} {name}".encode()).digest()[:4]
+    random = RandomState(int.from_bytes(seed, "big"))
+    return [need_scalar(name, _draw(name, space, random)) for _ in range(sweep.samples or 0)]
+
+
+def _draw(name: str, space: Any, random: Any) -> Any:
+    try:
+        value = space.sample(random_state=random)
+    except (AssertionError, AttributeError, TypeError, ValueError) as error:
+        raise SweepError(f"axis {name!r} can't be drawn ({error}); check its bounds", word=name) from error
+    return value.item() if hasattr(value, "item") else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked(Point):
+    """What a function of the other axes sees where the global batch is one of them, and accumulation follows."""
+
+    asked: int
+
+    @property
+    def global_batch(self) -> int:
+        return self.asked
+
+
+def _candidate(sweep: Sweep, values: dict[str, Scalar]) -> Candidate:
+    functions = {name: axis for name, axis in sweep.axes.items() if callable(axis) and not is_drawn(axis)}
+    for name, function in functions.items():
+        values[name] = need_scalar(name, _call(function, _point(sweep, values), what=name, values=values))
+    point = _point(sweep, values)
+    if isinstance(point, _Asked):
+        per_pass = point.workers * point.micro_batch
+        if point.asked % per_pass:
+            reason = (
+                f"global_batch {point.asked} is no multiple of {point.workers} workers × {point.micro_batch} samples"
+            )
+            overrides = {"global_batch": point.asked, "accumulation": None}
+            return Candidate(point=_point(sweep, _without_global(values)), reason=reason, overrides=overrides)
+        point = _point(sweep, {**_without_global(values), "accumulation": point.asked // per_pass})
+    return Candidate(point=point, reason=_reason(sweep, point, values))
+
+
+def _without_global(values: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    return {name: value for name, value in values.items() if name != "global_batch"}
+
+
+def _point(sweep: Sweep, values: Mapping[str, Scalar]) -> Point:
+    """Make a point of values by the names that axes have."""
+    settings: dict[str, Any] = {name: value for name, value in values.items() if name in FIELD_TYPES}
+    settings["environment"] = {
+        name.removeprefix("env."): str(value)
+        for name, value in values.items()
+        if name.startswith("env.") and value is not None
+    }
+    if "global_batch" not in values:
+        return _with_workload(Point(**settings, workload=sweep.workload), values)
+    asked = fitted("global_batch", values["global_batch"], int)
+    if asked < 1:
+        raise SweepError(f"global_batch={asked} must be at least 1", word="global_batch")
+    return _with_workload(_Asked(**settings, workload=sweep.workload, asked=asked), values)
+
+
+def _with_workload(point: Point, values: Mapping[str, Scalar]) -> Point:
+    """Give the workload of a point the values of the axes `workload.FIELD`."""
+    axes = {name: name.removeprefix("workload.") for name in values if name.startswith("workload.")}
+    if not axes:
+        return point
+    hints = workload_types(point.workload)
+    changes = {name: workload_value(name, values[axis], hints[name]) for axis, name in axes.items()}
+    try:
+        return point.with_workload(changes)
+    except Exception as error:  # the user's own __post_init__ may raise anything
+        word = next((axis for axis, name in axes.items() if name in str(error)), next(iter(axes)))
+        said = " ".join(f"{axis}={values[axis]}" for axis in axes)
+        raise SweepError(f"{type(point.workload).__name__} refuses {said}: {error}", word=word) from error
+
+
+def _reason(sweep: Sweep, point: Point, values: Mapping[str, Scalar]) -> str | None:
+    if unread := point.unread():
+        return unread
+    if (
+        "optimizer" in sweep.axes
+        and point.optimizer != Point().optimizer
+        and callable(getattr(point.workload, "optimizer", None))
+    ):
+        return f"{type(point.workload).__name__} has an optimizer of its own, the point's is not read"
+    if sweep.skip is None:
+        return None
+    reason = _call(sweep.skip, point, what="skip", values=values)
+    if reason is not None and not (isinstance(reason, str) and reason):
+        raise SweepError(f"skip returned {shown(reason)}; return a reason (a string) or None", word="skip")
+    return reason
+
+
+def _call(function: Callable[[Point], Any], point: Point, *, what: str, values: Mapping[str, Scalar]) -> Any:
+    try:
+        return function(point)
+    except Exception as error:  # the user's own code may raise anything
+        said = " ".join(f"{name}={value}" for name, value in values.items()) or "the default point"
+        raise SweepError(f"{what} failed for {said}: {type(error).__name__}: {error}", word=what) from error
+
+
+def worlds(points: Iterable[Point]) -> list[tuple[Any, ...]]:
+    """The worlds of these points, largest first: the order in which sessions are started."""
+    return sorted({point.world for point in points}, key=lambda world: (-world[0], *world[1:]))

@@ -1,0 +1,117 @@
+"""What is refused before a point is made: a workload that can't be named in JSON, an axis that is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from dtsweep.errors import SweepError, did_you_mean, nearest, shown
+from dtsweep.sweep.point import FIELD_TYPES, Scalar, workload_fields
+
+
+def check_workload(workload: Any) -> None:
+    """Refuse what is no workload, by the name of what is wrong.
+
+    Raises:
+        SweepError: no dataclass, a method missing, or a field that JSON can't hold.
+    """
+    if isinstance(workload, type):
+        name = workload.__name__
+        raise SweepError(f"workload is the class {name}; give an object of it: {name}()", word=name)
+    name = type(workload).__name__
+    for method in ("build", "batch", "loss"):
+        if not callable(getattr(workload, method, None)):
+            near = nearest(method, [other for other in dir(workload) if not other.startswith("_")])
+            what = f"did you call it {near!r}?" if near else "it needs build, batch and loss"
+            raise SweepError(f"workload {name} has no method {method}(); {what}", word=name)
+    if not is_dataclass(workload):
+        raise SweepError(f"workload {name} is no dataclass; put @dataclass(frozen=True) above it", word=name)
+    for field_name, value in workload_fields(workload).items():
+        if not _is_json(value):
+            raise SweepError(
+                f"field {field_name!r} of workload {name} is {shown(value)}, no JSON value; make it in a method",
+                word=field_name,
+            )
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        again = json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError):
+        return False
+    return bool(again == (list(value) if isinstance(value, tuple) else value))
+
+
+def check_axis(name: str, axis: Any, *, workload: Any) -> None:
+    """Refuse an axis that is no field of a point or of the workload, or that holds no values.
+
+    Raises:
+        SweepError: with the nearest name, or with what to write instead.
+    """
+    _check_name(name, [item.name for item in fields(workload) if _is_scalar_field(item, workload)])
+    if is_drawn(axis):
+        if axis.is_function():
+            raise SweepError(
+                f"axis {name!r} is tune.sample_from, which no seed reaches; write a function of the point: lambda p: …",
+                word=name,
+            )
+    elif not callable(axis):
+        _check_values(name, axis)
+
+
+def _is_scalar_field(item: Any, workload: Any) -> bool:
+    return item.init and not isinstance(getattr(workload, item.name), (list, dict, tuple))
+
+
+def _check_name(name: Any, workload_names: Iterable[str]) -> None:
+    # A workload's field is found without its prefix too: to forget it is the likeliest slip.
+    allowed = {field: f"workload.{field}" for field in workload_names}
+    allowed |= {full: full for full in [*allowed.values(), *FIELD_TYPES, "global_batch"]}
+    if name in allowed.values() or (isinstance(name, str) and name.startswith("env.") and name != "env."):
+        return
+    near = nearest(str(name), allowed)
+    names = dict.fromkeys([*FIELD_TYPES, "global_batch", *allowed.values(), "env.NAME"])
+    what = f"did you mean {allowed[near]!r}?" if near else did_you_mean(str(name), names)
+    raise SweepError(f"axis {name!r} is no field of a point or of the workload; {what}", word=str(name))
+
+
+def _check_values(name: str, axis: Any) -> None:
+    values = listed(axis)
+    if values is None or type(values) in (str, int, float, bool):
+        raise SweepError(f"axis {name!r} is {shown(axis)}, no list; write [{shown(axis)}]", word=name)
+    if not isinstance(values, (list, tuple, range)):
+        what = "sorted(…)" if isinstance(values, (set, frozenset)) else "a list [value, value] of it"
+        what = "….tolist()" if hasattr(values, "tolist") else what
+        raise SweepError(f"axis {name!r} is a {type(axis).__name__}, no list; write {what}", word=name)
+    if not values:
+        raise SweepError(f"axis {name!r} is empty; give at least one value or leave it out", word=name)
+    for value in values:
+        need_scalar(name, value)
+
+
+def listed(axis: Any) -> Any:
+    """The values of an axis that is a list, or a list in Ray Tune's words (`tune.grid_search`)."""
+    return axis["grid_search"] if isinstance(axis, dict) and set(axis) == {"grid_search"} else axis
+
+
+def is_drawn(axis: Any) -> bool:
+    """Whether an axis is a search-space object of Ray Tune; found out without importing it."""
+    return any(kind.__module__ == "ray.tune.search.sample" for kind in type(axis).__mro__)
+
+
+def need_scalar(name: str, value: Any) -> Scalar:
+    """Return a value that an axis may hold.
+
+    Raises:
+        SweepError: for anything but a JSON scalar, or a whole number that 64 bits can't hold.
+    """
+    if value is not None and type(value) not in (str, int, float, bool):
+        kind = type(value).__name__
+        raise SweepError(
+            f"axis {name!r} has {shown(value)} ({kind}), no JSON scalar; use str, int, float, bool or None", word=name
+        )
+    if isinstance(value, (int, float)) and not abs(value) < (2**63 if isinstance(value, int) else float("inf")):
+        raise SweepError(f"axis {name!r} has {shown(value)}, no JSON scalar; use a finite 64-bit number", word=name)
+    return value  # type: ignore[no-any-return]  # the lines above made sure

@@ -1,0 +1,185 @@
+"""Reading a sweep file: Python that defines `sweep`; what is wrong is said with file and line."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import hashlib
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from dtsweep.errors import SweepError, did_you_mean, nearest
+from dtsweep.sweep.axes import Candidate, candidates, narrow
+from dtsweep.sweep.point import Scalar
+from dtsweep.sweep.settings import Sweep
+
+
+def read_sweep(path: str | Path, settings: dict[str, list[Scalar]] | None = None) -> tuple[Sweep, list[Candidate]]:
+    """Run a sweep file and list its points.
+
+    Args:
+        path: the file; its folder is put on `sys.path`, so that it can import what lies beside it.
+        settings: axes to narrow or replace.
+
+    Raises:
+        SweepError: one line that names the file, the line and the next step.
+    """
+    path = Path(path)
+    source = _source(path)
+    try:
+        sweep = _sweep_of(_execute(path, source), path)
+    except SweepError as error:
+        raise _located(error, path, source) from error
+    try:
+        sweep = narrow(sweep, settings or {})
+        return sweep, candidates(sweep)
+    except SweepError as error:
+        # A wrong --set is no mistake of the file: naming a line of it would mislead.
+        given = settings is not None and error.word in settings
+        raise (SweepError(f"--set: {error}") if given else _located(error, path, source)) from error
+
+
+def module_name(path: Path) -> str:
+    """A name of its own for each sweep file, so that none hides a module of the same name."""
+    stem = re.sub(r"\W", "_", path.stem)
+    return f"dtsweep_file_{stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+
+
+def _source(path: Path) -> bytes:
+    if path.suffix == ".py" and path.is_file():
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise SweepError(f"{path} can't be read: {error.strerror}; check its permissions") from error
+    if path.is_file():
+        raise SweepError(f"{path} is no Python file; give a sweep file, whose name ends in .py")
+    folder = path if path.is_dir() else path.parent
+    beside = {other.name: str(other) for place in (folder / "sweeps", folder) for other in sorted(place.glob("*.py"))}
+    near = nearest(path.name, beside)
+    what = f"did you mean {beside[near]!r}?" if near else "give the path of a sweep file, such as sweeps/batchsize.py"
+    raise SweepError(f"{path} is a folder; {what}" if path.is_dir() else f"there is no file {str(path)!r}; {what}")
+
+
+def _execute(path: Path, source: bytes) -> ModuleType:
+    file = str(path.resolve())
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    name = module_name(path)
+    module = ModuleType(name)
+    module.__file__ = file
+    sys.modules[name] = module
+    try:
+        # The file's own __future__ imports count, not this module's.
+        exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)  # noqa: S102  # a sweep file is code
+    except SyntaxError as error:
+        where = "" if error.filename in (file, None) else f" in {error.filename}:{error.lineno}"
+        raise SweepError(f"syntax error{where}: {error.msg}: {(error.text or '').strip()[:80]}") from error
+    except SweepError:
+        raise
+    except (Exception, SystemExit) as error:  # the user's own code may raise anything
+        raise SweepError(_what_failed(error, module)) from error
+    return module
+
+
+def _what_failed(error: BaseException, module: ModuleType) -> str:
+    unexpected = re.match(r"(?:.*\.)?(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    if unexpected and (kind := _class_named(unexpected[1], module)):
+        settings = [name for name in inspect.signature(kind).parameters if (kind, name) != (Sweep, "file")]
+        return f"{kind.__name__} has no setting {unexpected[2]!r}; {did_you_mean(unexpected[2], settings)}"
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    beside = Path(frame.filename).parent == Path(str(module.__file__)).parent and frame.filename != module.__file__
+    where = f", raised in {Path(frame.filename).name}:{frame.lineno}" if beside else ""
+    near = _near_name(error, module)
+    what = f"; {near}" if near else ""
+    return f"{type(error).__name__}: {str(error).rstrip('.')}{what}{where}"
+
+
+def _class_named(name: str, module: ModuleType) -> type | None:
+    """Find a class in the sweep file, or in a module that it imports."""
+    scopes = [vars(module), *(vars(value) for value in vars(module).values() if isinstance(value, ModuleType))]
+    return next((kind for scope in scopes if isinstance(kind := scope.get(name), type)), None)
+
+
+def _near_name(error: BaseException, module: ModuleType) -> str | None:
+    given: Any
+    match error:
+        case ModuleNotFoundError(name=str(given)):
+            beside = Path(str(module.__file__)).parent.iterdir()
+            near = nearest(given, [other.stem for other in beside if other.suffix == ".py" or other.is_dir()])
+            return f"did you mean {near!r}?" if near else "install it, or put it beside the sweep file"
+        case ImportError(name=str(origin)) if origin in sys.modules and "'" in str(error):
+            given, allowed = str(error).split("'")[1], dir(sys.modules[origin])
+        case AttributeError(name=str(given), obj=thing):
+            allowed = dir(thing)
+        case NameError(name=str(given)):
+            allowed = [*vars(module), *dir(builtins)]
+        case _:
+            return None
+    near = nearest(given, allowed)
+    return f"did you mean {near!r}?" if near else None
+
+
+def _sweep_of(module: ModuleType, path: Path) -> Sweep:
+    sweep = getattr(module, "sweep", None)
+    if isinstance(sweep, Sweep):
+        return replace(sweep, file=path)
+    example = "write sweep = Sweep(workload=…, axes=…)"
+    if sweep is not None:
+        raise SweepError(f"'sweep' is of type {type(sweep).__name__}; {example}", word="sweep")
+    other = next((name for name, value in vars(module).items() if isinstance(value, Sweep)), None)
+    what = f"rename {other!r} to 'sweep'" if other else example
+    raise SweepError(f"the file defines no 'sweep'; {what}", word=other)
+
+
+def _located(error: SweepError, path: Path, source: bytes) -> SweepError:
+    line = _line_of(error, str(path.resolve()), source)
+    return SweepError(f"{error} ({path}:{line})" if line else f"{error} ({path})")
+
+
+def _line_of(error: SweepError, file: str, source: bytes) -> int | None:
+    """Find the line to name: where the user's code raised, else where the word of the error stands."""
+    cause = error.__cause__
+    frames = [
+        (frame.lineno or 0, frame.end_lineno or 0)
+        for frame in traceback.extract_tb((cause or error).__traceback__)
+        if frame.filename == file
+    ]
+    if cause and frames:
+        return frames[-1][0]
+    if isinstance(cause, SyntaxError):
+        return cause.lineno
+    tree = ast.parse(source)
+    calls = frames[-1:] or [
+        (node.lineno, node.end_lineno or 0)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "Sweep"
+    ]
+    places = [
+        (not any(first <= line <= last for first, last in calls), rank, line)
+        for rank, line in _places(error.word, tree)
+    ]
+    return min(places)[2] if places else (calls[0][0] if calls else None)
+
+
+def _places(word: str | None, tree: ast.AST) -> Iterator[tuple[int, int]]:
+    """Yield rank and line of a word: as a string or the name of an argument first, then as a name of something."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=said) | ast.keyword(arg=said):
+                rank = 0
+            case ast.Name(id=said) | ast.Attribute(attr=said) | ast.alias(name=said):
+                rank = 1
+            case ast.ClassDef(name=said) | ast.FunctionDef(name=said):
+                rank = 1
+            case _:
+                continue
+        if said == word and word is not None:
+            yield rank, node.lineno

@@ -1,0 +1,202 @@
+"""A sweep: one question, as its axes, workload and limits. What a sweep file holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from dtsweep.errors import SweepError, shown
+from dtsweep.sweep.checks import check_axis, check_workload, is_drawn
+from dtsweep.sweep.point import CHOICES, Point, fitted
+
+LEAST_HALF_WIDTH = 0.005
+"""An interval is never given narrower than this share of the mean: what is rare may not have come yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """How long and how often a point is measured."""
+
+    repeats: int = 1
+    """Launches of every point: each repeat has sessions of its own."""
+
+    half_width: float | None = 0.02
+    """How well the mean step time of a launch should be known: half of its 95 % interval, as a share of it.
+
+    At least 0.005: no interval is given narrower. None ends a window as soon as it has `min_steps` and `min_seconds`.
+    """
+
+    warmup_steps: int = 3
+    """Steps before the window, rounded up to whole sync periods; what is still warm-up after them is found."""
+
+    min_steps: int = 20
+    """Steps per window, at least."""
+
+    min_seconds: float = 1.0
+    """Seconds per window, at least."""
+
+    max_steps: int = 1000
+    """Steps per window, at most. A maximum beats a minimum; one sync period is always measured."""
+
+    max_seconds: float = 60.0
+    """Seconds per window, at most; fewer than 3 steps by then is a `timeout`."""
+
+    max_warmup_seconds: float = 600.0
+    """Seconds until all ranks have built and warmed up, at most; then the trial is a `hang`."""
+
+    race: bool = False
+    """Whether a point that is clearly dominated stops early, known to 10 %."""
+
+    canary: bool = True
+    """Whether both ends of a session of several trials measure one fixed point, to see the machine drift."""
+
+    gc: bool = False
+    """Whether Python's garbage collector stays on inside the window."""
+
+    fresh: bool = False
+    """Whether every trial gets a session of its own: slow, the reference for sessions."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that can't be meant."""
+        _fit(self, {"repeats": 1, "warmup_steps": 0, "min_steps": 1, "min_seconds": 0, "max_steps": 1})
+        _fit(self, {"max_seconds": 0, "max_warmup_seconds": 0})
+        _fit(self, {"half_width": 0, "race": 0, "canary": 0, "gc": 0, "fresh": 0})
+        if self.half_width is not None and not LEAST_HALF_WIDTH <= self.half_width < 1:
+            raise SweepError(
+                f"half_width={self.half_width:g} must be at least {LEAST_HALF_WIDTH:g} and below 1: "
+                "a share of the mean, such as 0.02",
+                word="half_width",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What each worker gets, and how many trials run side by side."""
+
+    gpus_per_worker: int | None = None
+    """GPUs of a worker. None: one where the cluster has GPUs or can add them, else 0."""
+
+    cpus_per_worker: int = 1
+    """CPUs of a worker, and its thread count."""
+
+    concurrent: int = 1
+    """Lanes: trials that run side by side, each lane on nodes of its own."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the worker processes; stored with the results."""
+
+    peak_flops_per_s: Mapping[str, float] = field(default_factory=dict)
+    """Dense FLOP/s of a worker's device by precision, such as `{"bf16": 989e12}`: goes before dtsweep's own table."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that can't be meant."""
+        gpus = self.gpus_per_worker
+        if isinstance(gpus, float) and gpus % 1:
+            raise SweepError(
+                f"gpus_per_worker={gpus} is a fraction, which NCCL refuses; use a whole number", word="gpus_per_worker"
+            )
+        _fit(self, {"gpus_per_worker": 0, "cpus_per_worker": 1, "concurrent": 1})
+        if not isinstance(self.environment, Mapping):
+            raise SweepError(
+                f"environment={shown(self.environment)} must be names and values: {{'NAME': 'value'}}",
+                word="environment",
+            )
+        for name, value in self.environment.items():
+            if not isinstance(value, str):
+                raise SweepError(
+                    f"environment {name}={shown(value)} must be a string, such as {str(value)!r}", word=name
+                )
+        wanted, word = "must be FLOP/s by precision, such as {'bf16': 989e12}", "peak_flops_per_s"
+        if not isinstance(self.peak_flops_per_s, Mapping):
+            raise SweepError(f"peak_flops_per_s={shown(self.peak_flops_per_s)} {wanted}", word=word)
+        for precision, peak in self.peak_flops_per_s.items():
+            if precision not in CHOICES["precision"] or type(peak) not in (int, float) or not 0 < peak < math.inf:
+                raise SweepError(f"peak_flops_per_s has {precision!r}: {shown(peak)}; it {wanted}", word=word)
+
+    def peak(self, precision: str) -> float | None:
+        """What the sweep says that a device can do at a precision, in FLOP/s."""
+        return self.peak_flops_per_s.get(precision)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """One question: which points, of which workload, measured how, on what."""
+
+    workload: Any
+    """One of `dtsweep.workloads`, or a dataclass of your own with `build`, `batch` and `loss`."""
+
+    axes: Mapping[str, Any]
+    """By name: a list of JSON scalars, a Ray Tune search-space object, or a function of the point.
+
+    Functions are called in the order of the axes, each with the point that the lists, the drawn values and the
+    functions before it make.
+    """
+
+    skip: Callable[[Point], str | None] | None = None
+    """Says why a point should be left out, or None."""
+
+    measure: Measure = field(default_factory=Measure)
+    """How long and how often."""
+
+    resources: Resources = field(default_factory=Resources)
+    """What each worker gets."""
+
+    samples: int | None = None
+    """Points drawn from the search spaces for each combination of the lists: the same draws for each of them."""
+
+    seed: int = 0
+    """Seeds weights, data, drawn points and the order of trials."""
+
+    file: Path | None = None
+    """The sweep file; set by whoever reads it."""
+
+    def __post_init__(self) -> None:
+        """Check what needs no point: the workload and the names and kinds of the axes."""
+        check_workload(self.workload)
+        if not isinstance(self.axes, Mapping):
+            raise SweepError(
+                f"axes={shown(self.axes)} must be names and lists, such as {{'workers': [1, 2]}}", word="axes"
+            )
+        for name, axis in self.axes.items():
+            check_axis(name, axis, workload=self.workload)
+        if {"global_batch", "accumulation"} <= set(self.axes):
+            raise SweepError(
+                "axes 'global_batch' and 'accumulation' exclude each other: accumulation follows; leave one out",
+                word="global_batch",
+            )
+        if self.skip is not None and not callable(self.skip):
+            raise SweepError(f"skip={shown(self.skip)} must be a function of the point: lambda p: …", word="skip")
+        for name, kind in {"measure": Measure, "resources": Resources}.items():
+            if not isinstance(given := getattr(self, name), kind):
+                raise SweepError(f"{name}={shown(given)} must be {kind.__name__}(…)", word=name)
+        _fit(self, {"samples": 1, "seed": 0})
+        self._check_samples()
+
+    def _check_samples(self) -> None:
+        drawn = [name for name, axis in self.axes.items() if is_drawn(axis)]
+        if drawn and self.samples is None:
+            raise SweepError(
+                f"axis {drawn[0]!r} is drawn from a search space: say how often, Sweep(samples=N)", word=drawn[0]
+            )
+        if self.samples is not None and not drawn:
+            raise SweepError(
+                "samples is set, but no axis is a search space such as tune.uniform(…); leave it out", word="samples"
+            )
+
+    @property
+    def name(self) -> str:
+        """What results are called by default: the file's name without its ending."""
+        return self.file.stem if self.file else "sweep"
+
+
+def _fit(settings: Any, least: Mapping[str, float]) -> None:
+    """Give these settings the types of their fields, and refuse what is below its least value."""
+    hints = get_type_hints(type(settings))
+    for name, smallest in least.items():
+        value = fitted(name, getattr(settings, name), hints[name])
+        if value is not None and value < smallest:
+            raise SweepError(f"{name}={value} must be at least {smallest}", word=name)
+        object.__setattr__(settings, name, value)

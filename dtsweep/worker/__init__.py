@@ -1,0 +1,10 @@
+"""One trial on one rank: builds it, warms it up, times its window.
+
+Each worker process; imports torch and never Ray. In reading order:
+
+    loop            the timed loop of a rank, and its steps by part
+    after_window    what is measured after the window
+    timing          the timed part of a trial on one rank
+    attempt         one attempt at a trial on one rank
+    torchrun        one point under torchrun, without Ray
+"""

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from dtsweep.analysis import scaling, setting_columns
+from dtsweep.errors import SweepError
+from dtsweep.sweep.point import FIELD_TYPES
+from tests.frames import trials
+
+LADDER = Path(__file__).parents[1] / "data" / "ladder" / "resnet50_v100.csv"
+
+
+def point(workers: int, micro_batch: int, samples_per_s: float, **fields: Any) -> dict[str, Any]:
+    return {
+        "workers": workers,
+        "micro_batch": micro_batch,
+        "global_batch": workers * micro_batch,
+        "samples_per_s": samples_per_s,
+    } | fields
+
+
+def test_a_published_ladder_has_the_published_efficiency() -> None:
+    ladder = pd.read_csv(LADDER)
+    rungs = zip(ladder["gpus"].tolist(), ladder["images_per_s"].tolist(), strict=True)
+    rows = scaling(trials(*(point(gpus, 64, images_per_s) for gpus, images_per_s in rungs)))
+    assert rows["kind"].unique().tolist() == ["weak"]
+    assert rows["workers"].tolist() == [1, 8, 16, 32, 64, 128]
+    # Its authors cut some digits off where others are rounded.
+    published = ladder["published_efficiency"].fillna(1.0).tolist()
+    assert rows["efficiency"].tolist() == pytest.approx(published, abs=1e-3)
+
+
+def test_weak_scaling_needs_equal_micro_batch_and_accumulation() -> None:
+    rows = scaling(trials(point(1, 4, 10), point(2, 4, 16), point(2, 16, 40, accumulation=3)))
+    assert rows["kind"].tolist() == ["weak", "weak"]
+    assert rows["speed_up"].tolist() == [1.0, 1.6]
+    assert rows["efficiency"].tolist() == [1.0, 0.8]
+
+
+def test_the_fastest_batch_shape_stands_for_a_worker_count_in_strong_scaling() -> None:
+    slow = point(1, 4, 5, accumulation=4, global_batch=16)
+    rows = scaling(trials(slow, point(1, 16, 10), point(4, 4, 30)))
+    assert rows["kind"].tolist() == ["strong", "strong"]
+    assert rows["micro_batch"].tolist() == [16, 4]
+    assert rows["speed_up"].tolist() == [1.0, 3.0]
+    assert rows["efficiency"].tolist() == [1.0, 0.75]
+
+
+def test_the_base_is_the_smallest_world_of_the_group() -> None:
+    rows = scaling(trials(point(8, 4, 60), point(2, 4, 20)))
+    assert rows["base"].tolist() == [2, 2]
+    assert rows["efficiency"].tolist() == [1.0, 0.75]
+
+
+@pytest.mark.parametrize(
+    "field", [*set(FIELD_TYPES) - {"workers", "micro_batch", "accumulation"}, "workload_layers", "env_id"]
+)
+def test_points_that_differ_in_another_field_are_never_compared(field: str) -> None:
+    numbers = pd.api.types.is_numeric_dtype(trials({})[field].dtype)
+    values = [1, 2] if numbers else ["a", "b"]
+    frame = trials(point(1, 4, 10, **{field: values[0]}), point(2, 4, 20, **{field: values[1]}))
+    assert scaling(frame).empty
+
+
+def test_one_worker_count_gives_no_row() -> None:
+    assert scaling(trials(point(2, 4, 10), point(2, 8, 20))).empty
+
+
+def test_a_mode_without_global_batch_scales_weakly_alone() -> None:
+    stale = {"sync": "parameter_server", "semantics": "stale", "global_batch": None}
+    rows = scaling(trials(point(1, 16, 10, **stale), point(2, 8, 20, **stale), point(2, 16, 20, **stale)))
+    assert rows["kind"].unique().tolist() == ["weak"]
+
+
+def test_nodes_are_compared_with_equally_many_workers_each() -> None:
+    frame = trials(point(1, 4, 10, hosts=1), point(4, 4, 40, hosts=1), point(8, 4, 60, hosts=2))
+    rows = scaling(frame, per="node")
+    assert rows["workers"].tolist() == [4, 8]
+    assert rows["speed_up"].tolist() == [1.0, 1.5]
+    assert rows["efficiency"].tolist() == [1.0, 0.75]
+
+
+def test_fuller_nodes_are_not_taken_for_more_nodes() -> None:
+    assert scaling(trials(point(2, 4, 20, hosts=1), point(8, 4, 60, hosts=2)), per="node").empty
+
+
+def test_repeats_are_averaged_before_they_are_compared() -> None:
+    base = [point(1, 4, rate, point_id="one", repeat=n) for n, rate in enumerate([8, 12])]
+    rows = scaling(trials(*base, point(2, 4, 20)))
+    assert rows["launches"].tolist() == [2, 1]
+    assert rows["speed_up"].tolist() == [1.0, 2.0]
+
+
+def test_trials_that_are_not_ok_do_not_scale() -> None:
+    rows = scaling(trials(point(1, 4, 10), point(2, 4, 20, status="timeout")))
+    assert rows.empty
+    assert "efficiency" in rows
+
+
+def test_an_unknown_unit_is_refused_by_name() -> None:
+    with pytest.raises(SweepError, match="per='worker' or per='node'"):
+        scaling(trials({}), per="gpu")  # type: ignore[arg-type]  # what a user may type
+
+
+def test_settings_are_the_fields_of_a_point_and_of_its_workload() -> None:
+    columns = setting_columns(trials({"workload_digest": "d"}))
+    assert set(columns) == {*FIELD_TYPES, "environment", "workload", "workload_layers"}

@@ -1,0 +1,122 @@
+"""Faults by real processes that fail: each costs its own trial, and the next is measured."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import dtsweep
+from tests.conftest import Command
+
+pytestmark = pytest.mark.ray
+
+FAULTY = Path(__file__).parents[1] / "faulty.py"
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command) -> tuple[pd.DataFrame, Path, str]:
+    """Run all faults in one sweep; by the fault, the last attempt."""
+    folder = tmp_path_factory.mktemp("faults")
+    done = dtsweep_command("run", FAULTY, "--address", "local", "--results", folder / "r", folder=folder, timeout_s=500)
+    assert done.returncode == 1, done.stderr
+    frame = dtsweep.load(folder / "r")
+    return frame[frame["status"] != "skipped"].set_index(["workload_fault", "micro_batch"]), folder / "r", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "reason"),
+    [
+        ("raise", "user_error", "rank 1: ValueError: wrong on one rank"),
+        ("raise_everywhere", "user_error", "rank 0: ValueError: wrong on every rank"),
+        ("kill", "rank_died", "rank 1 on "),
+        ("hang", "hang", "no answer from rank "),
+        ("oom", "oom_device", "rank 1: OutOfMemoryError: CUDA out of memory"),
+        ("nan", "nan", "rank 0: the loss is not finite from step 0 on"),
+    ],
+)
+def test_a_fault_is_a_row_with_its_status_reason_and_log(
+    faults: tuple[pd.DataFrame, Path, str], fault: str, status: str, reason: str
+) -> None:
+    frame, results, _ = faults
+    row = frame.loc[(fault, 1)]
+    assert (row["status"], row["reason"][: len(reason)]) == (status, reason)
+    assert (results / row["log"]).is_file()
+
+
+def test_the_trials_after_a_fault_are_measured(faults: tuple[pd.DataFrame, Path, str]) -> None:
+    frame, _, _ = faults
+    assert frame.loc[("none", 1)]["status"] == "ok"
+    assert frame.loc[("none", 2)]["status"] == "ok"
+
+
+def test_a_killed_rank_is_tried_twice_more_and_its_last_words_are_kept(faults: tuple[pd.DataFrame, Path, str]) -> None:
+    frame, results, talk = faults
+    row = frame.loc[("kill", 1)]
+    assert row["attempt"] == 3
+    assert "its last words: about to kill" in row["reason"]
+    attempts = pd.read_parquet(results / "trials")
+    assert (attempts["status"] == "rank_died").sum() == 3
+    assert talk.count("measured again") == 2
+
+
+def test_a_hang_leaves_the_stacks_of_all_ranks(faults: tuple[pd.DataFrame, Path, str]) -> None:
+    frame, results, _ = faults
+    folder = (results / frame.loc[("hang", 1)]["log"]).parent
+    stacks = [path.read_text() for path in sorted(folder.glob("*.log"))]
+    assert len(stacks) == 2
+    assert "in _fail" in stacks[1]
+    assert all("Current thread" in text or "Thread 0x" in text for text in stacks)
+
+
+def test_a_loss_that_is_nan_has_no_figures_but_its_steps_are_kept(faults: tuple[pd.DataFrame, Path, str]) -> None:
+    row = faults[0].loc[("nan", 1)]
+    assert pd.isna(row["samples_per_s"])
+    assert (dtsweep.steps(faults[1])["attempt_id"] == row["attempt_id"]).any()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stores_what_is_done_and_leaves_no_process(
+    tmp_path: Path, dtsweep_command: Command, number: int, code: int
+) -> None:
+    results = tmp_path / "r"
+    marker = f"DTSWEEP_TEST_MARK={results}"
+    arguments = [FAULTY, "--address", "local", "--results", results, "--set", "workload.fault=none,hang"]
+    # Its own session, so that all that it starts can be found by a variable of the environment.
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dtsweep", "run", *map(str, arguments), "--set", "micro_batch=2,1"],
+        cwd=tmp_path,
+        env={**os.environ, "DTSWEEP_TEST_MARK": str(results)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "ms/step" in line:
+            break
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == code
+    statuses = dtsweep.load(results)["status"].value_counts()
+    assert statuses["ok"] >= 1
+    deadline = time.monotonic() + 30
+    while (left := _processes_with(marker)) and time.monotonic() < deadline:
+        os.sched_yield()
+    assert left == []
+
+
+def _processes_with(variable: str) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if variable.encode() in (path / "environ").read_bytes().split(b"\0"):
+                found.append((path / "cmdline").read_text().replace("\0", " "))
+        except OSError:  # it has ended
+            continue
+    return found

@@ -1,0 +1,230 @@
+"""A sweep from end to end on a private Ray: real sessions, real exchange, real Parquet."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dtsweep
+from tests.conftest import Command
+
+pytestmark = pytest.mark.ray
+
+SWEEP = '''
+"""Do all modes train the same?"""
+from dataclasses import dataclass
+
+from dtsweep import Measure, Resources, Sweep
+from my_model import Net, targets
+
+WEIGHTS = 3.0  # a global of the sweep file, which travels with the class
+
+@dataclass(frozen=True)
+class Regression:
+    width: int = 16
+
+    def build(self):
+        return Net(self.width)
+
+    def batch(self, samples, device):
+        return targets(samples, WEIGHTS)
+
+    def loss(self, model, batch):
+        inputs, wanted = batch
+        return (model(inputs) - wanted).square().mean()
+
+sweep = Sweep(
+    workload=Regression(),
+    axes={
+        "workers": [1, 2],
+        "sync": ["ddp", "local_sgd", "parameter_server"],
+        "staleness": [None, 0, 2],
+        "shards": [None, 2],
+        "micro_batch": lambda p: 8 // p.workers,
+        "accumulation": [1, 2],
+    },
+    measure=Measure(half_width=None, min_steps=16, min_seconds=0, warmup_steps=2, max_steps=64, repeats=1),
+    resources=Resources(environment={"DTSWEEP_EXAMPLE": "set"}),
+)
+'''
+
+MODEL = """
+import torch
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self, width):
+        super().__init__(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 1))
+
+def targets(samples, weight):
+    numbers = torch.tensor(list(samples), dtype=torch.float32)[:, None]
+    inputs = torch.sin(numbers * torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    return inputs, inputs.sum(1, keepdim=True) * weight
+"""
+
+
+@pytest.fixture(scope="module")
+def run(
+    tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command
+) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """Run the sweep once, from a folder that holds neither the sweep file nor its module."""
+    folder, elsewhere = tmp_path_factory.mktemp("mine"), tmp_path_factory.mktemp("elsewhere")
+    (folder / "sweep.py").write_text(SWEEP)
+    (folder / "my_model.py").write_text(MODEL)
+    done = dtsweep_command(
+        "run", folder / "sweep.py", "--profile", "--address", "local", "--results", folder / "r", folder=elsewhere
+    )
+    return done, folder
+
+
+@pytest.fixture(scope="module")
+def frame(run: tuple[subprocess.CompletedProcess[str], Path]) -> pd.DataFrame:
+    done, folder = run
+    assert done.returncode == 0, done.stderr
+    return dtsweep.load(folder / "r")
+
+
+def losses(frame: pd.DataFrame, folder: Path, **point: object) -> np.ndarray:
+    """Mean loss over the ranks, step by step, of the one trial with these fields."""
+    rows = frame[frame["status"] == "ok"]
+    for name, value in point.items():
+        rows = rows[rows[name].isna() if value is None else rows[name] == value]
+    (attempt,) = rows["attempt_id"]
+    steps = dtsweep.steps(folder / "r")
+    return steps[steps["attempt_id"] == attempt].groupby("step")["loss"].mean().to_numpy()
+
+
+def test_every_trial_is_measured_and_every_impossible_point_is_a_row_with_its_reason(frame: pd.DataFrame) -> None:
+    assert set(frame["status"]) == {"ok", "skipped"}
+    assert set(frame.loc[frame["status"] == "skipped", "reason"]) == {
+        "ddp has no staleness",
+        "ddp has no shards",
+        "local_sgd has no staleness",
+        "local_sgd has no shards",
+    }
+    # 2 worlds x 2 accumulations x (ddp + local_sgd + 3 staleness bounds x 2 shards)
+    assert (frame["status"] == "ok").sum() == 2 * 2 * (1 + 1 + 3 * 2)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_exact_modes_train_like_one_worker_with_the_whole_batch(
+    frame: pd.DataFrame, run: tuple[object, Path], accumulation: int
+) -> None:
+    folder = run[1]
+    whole = losses(frame, folder, workers=1, sync="ddp", accumulation=accumulation)
+    for shards in (1, 2):
+        exact = {"sync": "parameter_server", "staleness": 0, "shards": shards, "accumulation": accumulation}
+        for workers in (1, 2):
+            server = losses(frame, folder, workers=workers, **exact)
+            count = min(len(whole), len(server))
+            np.testing.assert_allclose(server[:count], whole[:count], rtol=1e-4)
+    split = losses(frame, folder, workers=2, sync="ddp", accumulation=accumulation)
+    np.testing.assert_allclose(split[:16], whole[:16], rtol=1e-4)
+    assert whole[-1] < whole[0]
+
+
+def test_staleness_is_measured_and_bounded(frame: pd.DataFrame) -> None:
+    server = frame[(frame["sync"] == "parameter_server") & (frame["status"] == "ok")]
+    exact = server[server["staleness"] == 0]
+    assert (exact["staleness_max"] == 0).all()
+    assert (server[server["workers"] == 1]["staleness_max"] == 0).all()
+    bounded = server[(server["staleness"] == 2) & (server["workers"] == 2)]
+    # Two clocks ahead or behind, and the step under way: at most five updates of the other worker.
+    assert bounded["staleness_max"].between(0, 5).all()
+    assert set(server["semantics"]) == {"exact", "stale"}
+
+
+def test_a_world_is_one_launch_for_all_its_trials(frame: pd.DataFrame) -> None:
+    assert frame[frame["status"] == "ok"].groupby("workers")["session"].nunique().to_dict() == {1: 1, 2: 1}
+
+
+def test_a_launch_measures_its_worlds_canary_at_both_ends(frame: pd.DataFrame, run: tuple[object, Path]) -> None:
+    rows = dtsweep.load(run[1] / "r", canaries=True)
+    for _, session in rows[rows["status"] == "ok"].sort_values("started_at").groupby("session"):
+        roles = session["role"].tolist()
+        assert roles == ["canary", *["trial"] * (len(roles) - 2), "canary"]
+        watches = session[session["role"] == "canary"]
+        assert watches["point_id"].nunique() == 1
+        assert set(watches["sync"]) == {"ddp"}
+    assert "canary" not in set(frame["role"])
+
+
+def test_the_first_trial_of_each_world_is_profiled(frame: pd.DataFrame, run: tuple[object, Path]) -> None:
+    tables = [json.loads(file.read_text()) for file in (run[1] / "r" / "profiles").glob("*/*.json")]
+    assert len(tables) == len(list((run[1] / "r" / "profiles").glob("*/*.json.gz"))) == 1 + 2
+    for table in tables:
+        parts = [table[name] for name in ("compute_s", "exposed_s", "idle_s")]
+        assert sum(parts) == pytest.approx(table["step_s"])
+        assert table["kernels"]
+
+
+def test_what_the_numbers_rest_on_is_stored(frame: pd.DataFrame, run: tuple[object, Path]) -> None:
+    ok = frame[frame["status"] == "ok"]
+    assert set(ok["backend"]) == {"gloo"}
+    assert set(ok["environment"]) == {'{"DTSWEEP_EXAMPLE": "set"}'}
+    assert ok["env_id"].nunique() == 1
+    # Two steps before the window of 16 or more.
+    assert (ok["warmup_steps"] + ok["measured_steps"] >= 18).all()
+    ranks = pd.read_parquet(run[1] / "r" / "ranks")
+    assert set(ranks["niceness"]) == {0}
+    assert set(ranks["threads"]) == {1}
+    assert ranks.groupby("attempt_id")["shards_hosted"].sum().max() == 2
+
+
+def test_running_again_measures_what_is_new_and_nothing_else(
+    run: tuple[object, Path], dtsweep_command: Command, tmp_path: Path
+) -> None:
+    folder = run[1]
+    again = dtsweep_command(
+        "run", folder / "sweep.py", "--address", "local", "--results", folder / "r", folder=tmp_path
+    )
+    assert again.returncode == 0
+    assert again.stderr.startswith("0 trials to run, 32 done")
+    planned = dtsweep_command(
+        "plan", folder / "sweep.py", "--results", folder / "r", "--set", "accumulation=1,4", "--json", folder=tmp_path
+    )
+    plan = json.loads(planned.stdout)
+    assert (plan["to_run"], plan["done"]) == (16, 16)
+
+
+def test_results_of_another_workload_are_refused(
+    run: tuple[object, Path], dtsweep_command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "sweep.py").write_text(SWEEP)
+    (tmp_path / "my_model.py").write_text(MODEL.replace("nn.Tanh()", "nn.ReLU()"))
+    refused = dtsweep_command("run", tmp_path / "sweep.py", "--results", run[1] / "r", folder=tmp_path)
+    assert refused.returncode == 2
+    assert len(refused.stderr.splitlines()) == 1
+    assert "source of the workload" in refused.stderr
+    assert "--rerun all" in refused.stderr
+
+
+def test_the_notebook_runs_on_these_results(run: tuple[object, Path], tmp_path: Path) -> None:
+    project = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--nbmake", str(project / "notebooks"), "-q", "-p", "no:cacheprovider"],
+        cwd=project,
+        env={**os.environ, "DTSWEEP_RESULTS": str(run[1] / "r")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_no_process_is_left_behind(run: tuple[object, Path]) -> None:
+    folder = str(run[1])
+    for status in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (status / "environ").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        assert f"PWD={folder}" not in variables or int(status.name) == os.getpid()

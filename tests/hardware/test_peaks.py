@@ -1,0 +1,137 @@
+"""What a device could do: the table of data sheets, and the measured matrix product."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from dtsweep.errors import SweepError
+from dtsweep.hardware.peaks import PEAKS, matmul_flops, peak_flops
+
+CPU = torch.device("cpu")
+
+HALF_TFLOPS = {
+    "NVIDIA GB200": 2500,
+    "NVIDIA GB300": 2500,
+    "NVIDIA B200": 2250,
+    "NVIDIA B300 SXM6 AC": 2250,
+    "NVIDIA H200": 989,
+    "NVIDIA H100 80GB HBM3": 989,
+    "NVIDIA H100 NVL": 835,
+    "NVIDIA H100 PCIe": 756,
+    "NVIDIA H20": 148,
+    "NVIDIA A100-SXM4-80GB": 312,
+    "NVIDIA A100-PCIE-40GB": 312,
+    "NVIDIA A100 80GB PCIe": 312,
+    "NVIDIA A40": 149.7,
+    "NVIDIA A10": 125,
+    "NVIDIA RTX A6000": 154.85,
+    "NVIDIA L40S": 362,
+    "NVIDIA L4": 121,
+    "Tesla V100S-PCIE-32GB": 130,
+    "Tesla V100-SXM2-16GB": 125,
+    "Tesla V100-PCIE-32GB": 112,
+    "Tesla T4": 65,
+    "AMD Instinct MI300X": 1300,
+    "AMD Instinct MI325X": 1300,
+    "AMD Instinct MI355X": 2500,
+    "AMD Instinct MI250X": 191.5,
+}
+"""fp16 by the name that torch gives a device."""
+
+NOT_LISTED = [
+    "NVIDIA H200 NVL",
+    "NVIDIA H800",
+    "NVIDIA A10G",
+    "NVIDIA A100X",
+    "NVIDIA RTX A4000",
+    "NVIDIA L40",
+    "NVIDIA T400",
+    "NVIDIA GeForce RTX 3090",
+    "NVIDIA A100-SXM4-80GB MIG 1g.10gb",
+    "Intel(R) Xeon(R) Platinum 8480+",
+    "",
+]
+
+
+@pytest.mark.parametrize("name", HALF_TFLOPS)
+def test_a_listed_device_has_its_dense_peak(name: str) -> None:
+    assert peak_flops(name, "fp16") == HALF_TFLOPS[name] * 1e12
+
+
+def test_every_line_of_the_table_is_the_first_for_some_device() -> None:
+    first = {next(peak.name for peak in PEAKS if re.search(peak.name, name)) for name in HALF_TFLOPS}
+    assert first == {peak.name for peak in PEAKS}
+
+
+@pytest.mark.parametrize("name", NOT_LISTED)
+def test_an_unlisted_device_is_unknown_though_its_name_resembles_another(name: str) -> None:
+    assert peak_flops(name, "fp16") is None
+
+
+def test_a_precision_that_a_device_lacks_is_unknown() -> None:
+    assert peak_flops("Tesla T4", "bf16") is None
+    assert peak_flops("Tesla T4", "tf32") is None
+    assert peak_flops("NVIDIA H100 NVL", "fp32") is None
+    assert peak_flops("NVIDIA H100 80GB HBM3", "fp8") is None
+
+
+@pytest.mark.parametrize("peak", PEAKS, ids=lambda peak: peak.name)
+def test_rates_are_dense_and_in_order(peak: tuple[str, str, dict[str, float]]) -> None:
+    _, source, tflops = peak
+    assert source
+    if "bf16" in tflops:
+        assert tflops["fp16"] == tflops["bf16"]
+    if "tf32" in tflops:
+        assert tflops["tf32"] == pytest.approx(tflops["bf16"] / 2, rel=0.02)
+        assert tflops["fp32"] <= tflops["tf32"]
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    matmul_flops.cache_clear()
+    yield
+    matmul_flops.cache_clear()
+    torch.set_num_threads(threads)
+
+
+def test_the_ceiling_is_what_a_large_product_reaches(one_thread: None) -> None:
+    left, seconds = torch.rand(768, 768), []
+    for _ in range(20):
+        began = time.perf_counter()
+        left @ left
+        seconds.append(time.perf_counter() - began)
+    by_hand = 2 * 768**3 / min(seconds)
+    assert 0.5 * by_hand < matmul_flops(CPU, "fp32") < 2 * by_hand
+
+
+def test_the_ceiling_is_measured_once_per_precision(one_thread: None) -> None:
+    assert matmul_flops(CPU, "bf16") > 0
+    began = time.perf_counter()
+    first = matmul_flops(CPU, "bf16")
+    assert time.perf_counter() - began < 0.1
+    assert matmul_flops(CPU, "bf16") == first
+
+
+def test_measuring_leaves_flags_and_random_numbers_alone(one_thread: None) -> None:
+    torch.set_float32_matmul_precision("medium")
+    try:
+        state = torch.get_rng_state()
+        matmul_flops(CPU, "fp32")
+        assert torch.get_float32_matmul_precision() == "medium"
+        assert torch.equal(torch.get_rng_state(), state)
+        assert torch.is_grad_enabled()
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize("precision", ["tf32", "fp8"])
+def test_a_precision_that_a_cpu_lacks_is_refused(precision: str) -> None:
+    with pytest.raises(SweepError, match=f"no matrix products in '{precision}' on cpu; known: fp32, bf16, fp16"):
+        matmul_flops(CPU, precision)

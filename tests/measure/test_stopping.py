@@ -1,0 +1,271 @@
+"""The rule that ends a window: when it looks, and what has to be seen."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dtsweep.measure.stopping import Rivals, Rule
+from dtsweep.measure.warmup import steady_from
+from dtsweep.sweep.settings import Measure
+from tests.series import drawn, warming_up
+
+ADAPTIVE = Measure(min_seconds=0, max_seconds=10_000)
+RACE = Measure(min_seconds=0, max_seconds=10_000, race=True)
+
+
+def looks(rule: Rule, count: int) -> list[int]:
+    steps = itertools.accumulate(range(count), lambda last, _: rule.next_look(last), initial=0)
+    return list(steps)[1:]
+
+
+def looked(rule: Rule, *series: NDArray[np.float64], seconds: float = 1.0) -> list[str | None]:
+    """What one rule says at looks at which it sees these steps."""
+    return [rule.look(one, seconds=seconds) for one in series]
+
+
+def played(rule: Rule, series: NDArray[np.float64]) -> tuple[str, int]:
+    """Why and after how many steps a window of these steps ends."""
+    steps = 0
+    while True:
+        steps = min(len(series), rule.next_look(steps))
+        seconds = float(series[:steps].sum())
+        if reason := rule.limit(steps=steps, seconds=seconds) or rule.look(series[:steps], seconds=seconds):
+            return reason, steps
+        assert steps < len(series)
+
+
+# Looks
+
+
+def test_looks_are_at_30_steps_and_then_a_fifth_further_each_time() -> None:
+    assert looks(Rule(Measure()), 6) == [30, 36, 44, 52, 63, 75]
+
+
+def test_a_race_looks_from_15_steps_on() -> None:
+    assert looks(Rule(Measure(race=True)), 6) == [15, 18, 22, 26, 32, 38]
+
+
+def test_looks_are_multiples_of_the_period_and_have_eight_of_them_at_least() -> None:
+    # 30, 36, 43.2 and 51.84, each up to the next multiple of 3.
+    assert looks(Rule(Measure(), period=3), 4) == [30, 36, 45, 54]
+    assert looks(Rule(Measure(), period=10), 4) == [80, 100, 120, 140]
+    assert looks(Rule(Measure(race=True), period=10), 1) == [80]
+
+
+@given(st.integers(0, 2000), st.integers(1, 70), st.booleans())
+def test_the_next_look_is_ahead_but_not_by_more_than_a_fifth_and_a_period(steps: int, period: int, race: bool) -> None:
+    rule = Rule(Measure(race=race), period=period)
+    at = rule.next_look(steps)
+    assert at > steps
+    assert at % period == 0
+    assert at <= max(rule.next_look(0), steps * 1.2 + period + 1)
+
+
+# Sure enough
+
+
+def test_two_looks_in_a_row_must_be_precise() -> None:
+    precise, wide = np.ones(30), np.array([1.0, 2.0] * 18)
+    assert looked(Rule(ADAPTIVE), precise, precise) == [None, "precise"]
+    assert looked(Rule(ADAPTIVE), precise, wide, precise, precise) == [None, None, None, "precise"]
+
+
+def test_the_half_width_is_a_share_of_the_mean() -> None:
+    # Independent steps of 5 %: 1.97 × 0.05 ÷ √200 is 0.007.
+    series = drawn(1, 200, cv=0.05)[0]
+    for unit in (1.0, 1000.0):
+        assert looked(Rule(Measure(half_width=0.02)), series * unit, series * unit) == [None, "precise"]
+        assert looked(Rule(Measure(half_width=0.005)), series * unit, series * unit) == [None, None]
+
+
+def test_a_window_that_is_sure_still_has_its_least_steps_and_seconds() -> None:
+    few = Rule(Measure(min_steps=40, min_seconds=0))
+    assert looked(few, np.ones(36), np.ones(39), np.ones(40), np.ones(40)) == [None, None, None, "precise"]
+    short = Rule(Measure(min_seconds=2))
+    assert looked(short, np.ones(50), np.ones(50), seconds=1.9) == [None, None]
+    assert looked(short, np.ones(50), np.ones(50), seconds=2.0) == [None, "precise"]
+
+
+def test_twenty_steady_steps_are_the_least() -> None:
+    # 19 steady ones after the warm-up are too few, 20 are enough; the search is by five steps.
+    warm = np.full(10, 2.0)
+    nineteen, twenty = (np.concatenate([warm, np.ones(count)]) for count in (19, 20))
+    assert steady_from(twenty) == 10
+    assert looked(Rule(ADAPTIVE), twenty, twenty) == [None, "precise"]
+    assert looked(Rule(ADAPTIVE), nineteen, nineteen) == [None, None]
+
+
+def test_the_warm_up_is_left_out_of_what_must_be_precise() -> None:
+    series = np.concatenate([np.full(30, 2.0), np.ones(70)])
+    assert looked(Rule(ADAPTIVE), series, series) == [None, "precise"]
+
+
+def test_a_window_goes_on_while_no_part_is_steady() -> None:
+    # By less than the half-width, and with an interval of 1 %.
+    falling = np.linspace(1.015, 1, 100)
+    assert steady_from(falling) is None
+    assert looked(Rule(ADAPTIVE), falling, falling) == [None, None]
+
+
+def test_a_window_goes_on_while_the_step_time_drifts_by_more_than_the_half_width() -> None:
+    # Medians of 6 steps, of which every other is 3 % too long and the rest 3 % too short, show the trend alone.
+    alternating = 0.03 * (-1.0) ** np.arange(120)
+    much, little = (1 + alternating + np.linspace(0, rise, 120) for rise in (0.03, 0.01))
+    assert steady_from(much) == steady_from(little) == 0
+    assert looked(Rule(ADAPTIVE), much, much) == [None, None]
+    assert looked(Rule(ADAPTIVE), little, little) == [None, "precise"]
+
+
+def test_a_pattern_that_repeats_with_the_period_is_no_noise() -> None:
+    # Every fourth step has an exchange and takes 3 s.
+    series = np.array([1.0, 1.0, 1.0, 3.0] * 10)
+    assert looked(Rule(ADAPTIVE, period=4), series, series) == [None, "precise"]
+    assert looked(Rule(ADAPTIVE, period=1), series, series) == [None, None]
+
+
+def test_eight_periods_are_the_least() -> None:
+    assert looked(Rule(ADAPTIVE, period=10), np.ones(79), np.ones(79)) == [None, None]
+    assert looked(Rule(ADAPTIVE, period=10), np.ones(80), np.ones(80)) == [None, "precise"]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 14])
+def test_a_few_steps_show_nothing(steps: int) -> None:
+    for period in (1, 2):
+        assert looked(Rule(RACE, period=period, rivals=[(0.1, 9.0)]), np.ones(steps), np.ones(steps)) == [None, None]
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        pytest.param(drawn(100, 1000, cv=0.05, rho=0.5), id="neighbours alike"),
+        pytest.param(warming_up(100, 1000, slower=0.3, tau=30), id="slow warm-up"),
+    ],
+)
+def test_a_mean_that_is_said_to_be_sure_is_seldom_wrong(series: NDArray[np.float64]) -> None:
+    ends = [played(Rule(ADAPTIVE), one) for one in series]
+    steady = [one[:steps][steady_from(one[:steps]) :] for one, (_, steps) in zip(series, ends, strict=True)]
+    assert {reason for reason, _ in ends} == {"precise"}
+    assert np.mean([abs(one.mean() - 1) > 0.02 for one in steady]) <= 0.08
+    assert np.mean([steps for _, steps in ends]) <= 260
+
+
+# Maxima, and fixed windows
+
+
+def test_a_maximum_beats_a_minimum() -> None:
+    assert Rule(Measure(min_steps=9, max_steps=9, max_seconds=1)).limit(steps=9, seconds=1) == "max_steps"
+    assert Rule(Measure(min_steps=50, max_seconds=3)).limit(steps=3, seconds=3) == "max_seconds"
+    assert Rule(Measure(half_width=None, min_steps=9, max_steps=9)).limit(steps=9, seconds=9) == "max_steps"
+
+
+def test_without_a_wanted_half_width_a_window_is_fixed() -> None:
+    fixed = Rule(Measure(half_width=None, min_steps=9, min_seconds=1))
+    assert fixed.limit(steps=8, seconds=5) is None
+    assert fixed.limit(steps=9, seconds=0.5) is None
+    assert fixed.limit(steps=9, seconds=1) == "enough"
+    assert looked(fixed, np.ones(100), np.ones(100)) == [None, None]
+
+
+def test_with_one_the_minimum_alone_is_not_enough() -> None:
+    assert Rule(Measure(min_steps=9, min_seconds=1)).limit(steps=9, seconds=1) is None
+
+
+def test_what_never_gets_sure_ends_at_the_maximum() -> None:
+    # 1.96 × 0.4 ÷ √1000 is 2.5 %.
+    noisy = drawn(1, 1000, cv=0.4)[0]
+    assert played(Rule(ADAPTIVE), noisy) == ("max_steps", 1000)
+    reason, steps = played(Rule(Measure(max_seconds=100)), noisy)
+    assert reason == "max_seconds"
+    # At the first look after 100 s or so.
+    assert 90 <= steps <= 132
+
+
+# Races
+
+
+def racing(*rivals: tuple[float, float], measure: Measure = RACE, period: int = 1) -> Rule:
+    """Steps of 10 samples: at 1 s a step, 10 samples per second."""
+    return Rule(measure, period=period, samples_per_step=10, rivals=rivals)
+
+
+def test_a_point_that_a_rival_clearly_beats_in_both_stops_early() -> None:
+    assert looked(racing((0.9, 12.0)), np.ones(15), np.ones(18)) == [None, "dominated"]
+    ends = [played(racing((5.0, 1.0), (0.8, 12.0)), series) for series in drawn(100, 1000, cv=0.03)]
+    assert {reason for reason, _ in ends} == {"dominated"}
+    assert np.mean([steps for _, steps in ends]) < 30
+
+
+@pytest.mark.parametrize(
+    "rivals", [(), ((0.9, 10.1),), ((0.99, 12.0),), ((1.2, 20.0),), ((0.5, 5.0),), ((0.9, 10.1), (0.99, 12.0))]
+)
+def test_a_rival_that_is_not_better_by_2_percent_in_both_stops_nothing(rivals: Rivals) -> None:
+    assert looked(racing(*rivals), np.ones(15), np.ones(18)) == [None, None]
+
+
+def test_without_a_race_a_dominated_point_is_measured_like_any_other() -> None:
+    assert looked(racing((0.5, 20.0), measure=ADAPTIVE), np.ones(30), np.ones(36)) == [None, "precise"]
+
+
+def test_a_fixed_window_may_race_too() -> None:
+    fixed = Measure(half_width=None, race=True)
+    assert looked(racing((0.5, 20.0), measure=fixed), np.ones(15), np.ones(18)) == [None, "dominated"]
+
+
+def test_a_rival_must_be_better_than_the_point_at_its_best() -> None:
+    # 16 steps of 0.9 and 1.1 s: the mean is 1 ± 2.131 × 0.103 ÷ 4 = 0.055, and at twice that its best is 0.89.
+    series = np.array([0.9, 1.1] * 8)
+    assert looked(racing((0.8, 13.0)), series, series) == [None, "dominated"]
+    assert looked(racing((0.88, 13.0)), series, series) == [None, None]
+
+
+def test_a_point_that_is_not_known_to_10_percent_is_not_dominated() -> None:
+    # 15 steps of 0.5 and 1.5 s: 2.145 × 0.51 ÷ √15 is 28 %.
+    series = np.array([0.5, 1.5] * 7 + [1.0])
+    assert looked(racing((0.1, 100.0)), series, series) == [None, None]
+
+
+def test_where_the_work_repeats_with_a_period_it_is_the_mean_step_that_races() -> None:
+    # Two of 20 periods have steps of 1.6 s, the others of 1 s: mean 1.06 s, median 1 s, half-width 0.09 s.
+    steps = np.ones(20)
+    steps[[7, 13]] = 1.6
+    assert looked(racing((0.85, 20.0), period=4), np.repeat(steps, 4), np.repeat(steps, 4)) == [None, "dominated"]
+    assert looked(racing((0.85, 20.0)), steps, steps) == [None, None]
+
+
+def test_noise_loses_no_race_against_an_equal_point() -> None:
+    # At 1 s a step an equal rival has 10 samples per second.
+    ends = [played(racing((1.0, 10.0)), one)[0] for one in drawn(100, 1000, cv=0.05, rho=0.5)]
+    assert ends.count("dominated") <= 2
+
+
+def test_a_point_that_is_still_warming_up_is_not_called_dominated_by_its_equal() -> None:
+    # Its first 15 steps take 22 % longer on average than it will in the end.
+    ends = [played(racing((1.0, 10.0)), one[3:])[0] for one in warming_up(100, 1003, slower=0.3, tau=30)]
+    assert ends.count("dominated") <= 3
+
+
+@pytest.mark.parametrize("min_steps", [20, 200])
+def test_after_a_rehearsal_a_look_imports_nothing(min_steps: int) -> None:
+    program = f"""
+import sys
+import numpy as np
+from dtsweep.measure.stopping import Rule
+from dtsweep.sweep.settings import Measure
+
+rule = Rule(Measure(min_steps={min_steps}, min_seconds=0))
+begun = set(sys.modules)
+rule.rehearse()
+rehearsed = set(sys.modules)
+rule.look(np.linspace(1, 1.01, 300), seconds=9)
+assert len(rehearsed) > len(begun)
+assert set(sys.modules) == rehearsed, set(sys.modules) - rehearsed
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

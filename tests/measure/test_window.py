@@ -1,0 +1,327 @@
+"""A window ends where its rule says, on all ranks at once; time is an argument, so nothing here waits."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch._C._distributed_c10d import HashStore, PrefixStore, TCPStore
+
+from dtsweep.measure.stopping import Rivals, Rule
+from dtsweep.measure.window import Peers, Store, Window
+from dtsweep.sweep.settings import Measure
+from tests.series import drawn
+
+ALONE = Peers()
+
+FIXED = Measure(half_width=None, min_steps=5, min_seconds=1.0)
+
+
+class Rank:
+    """A rank whose clock each of its steps moves on."""
+
+    def __init__(
+        self,
+        measure: Measure,
+        step_s: float | Callable[[int], float],
+        *,
+        peers: Peers = ALONE,
+        period: int = 1,
+        expected_s: float = 0.0,
+        rivals: Rivals = (),
+        look_s: float = 0.0,
+    ) -> None:
+        """Steps take `step_s`, a look at the interval `look_s`; `expected_s` is what the warm-up said of a period."""
+        self.now, self._taken, self._step_s = 1000.0, list[float](), step_s
+        self._look_s, self.looked_s = look_s, 0.0
+        rule = Rule(measure, period=period, samples_per_step=1, rivals=rivals)
+        self.window = Window(measure, rule, self._look, peers=peers, period_s=expected_s, now=lambda: self.now)
+        self._steps = iter(self.window)
+
+    def _look(self) -> NDArray[np.float64]:
+        self.now += self._look_s
+        self.looked_s += self._look_s
+        return np.array(self._taken)
+
+    def step(self) -> bool:
+        """Take a step, if the window has one."""
+        for step in self._steps:
+            self._taken.append(self._step_s(step) if callable(self._step_s) else self._step_s)
+            self.now += self._taken[-1]
+            return True
+        return False
+
+    def run(self) -> tuple[int, str]:
+        """Take all steps; say how many there were and why the window ended."""
+        while self.step():
+            pass
+        return self.window.steps, self.window.reason
+
+
+def jittery(seed: int, *, mean_s: float = 1.0, cv: float = 0.05) -> Callable[[int], float]:
+    """Step times that are a rank's own."""
+    series = mean_s * drawn(1, 2000, cv=cv, seed=seed)[0]
+    return series.__getitem__
+
+
+# One rank
+
+
+def test_a_fixed_window_has_both_its_least_steps_and_its_least_seconds() -> None:
+    assert Rank(FIXED, 0.125).run() == (8, "enough")
+    assert Rank(FIXED, 2.0).run() == (5, "enough")
+
+
+def test_a_window_ends_when_it_is_precise_at_two_looks() -> None:
+    # At 30 and 36 steps.
+    assert Rank(Measure(), 0.125).run() == (36, "precise")
+    # 2 s are 64 steps: the looks after that are at 75 and 90.
+    assert Rank(Measure(min_seconds=2), 0.03125).run() == (90, "precise")
+
+
+def test_looks_take_no_more_than_their_share_of_the_window_but_for_the_last() -> None:
+    look_s, measure = 0.0005, Measure(half_width=0.005, min_steps=1, min_seconds=0, max_steps=2000)
+    short = Rank(measure, jittery(0, mean_s=0.001, cv=0.3), look_s=look_s)
+    assert short.run() == (2000, "max_steps")
+    assert 3 * look_s < short.looked_s <= 0.002 * (short.now - 1000.0) + look_s
+
+
+def test_where_nothing_can_end_a_window_nothing_is_looked_at() -> None:
+    rule = Rule(Measure(min_steps=50, min_seconds=0))
+    series = np.full(49, 1.0)
+    assert [rule.look(series, seconds=9), rule.look(np.full(50, 1.0), seconds=9)] == [None, None]
+    assert rule.look(np.full(60, 1.0), seconds=9) == "precise"
+
+
+def test_a_dominated_point_has_a_short_window() -> None:
+    race = Measure(race=True)
+    assert Rank(race, jittery(0, cv=0.01), rivals=[(0.5, 2.0)]).run()[1] == "dominated"
+    assert Rank(race, 1.0, rivals=[(0.5, 2.0)]).run() == (18, "dominated")
+    assert Rank(race, 1.0, rivals=[(0.5, 0.5)]).run() == (38, "precise")
+
+
+def test_a_maximum_beats_a_minimum() -> None:
+    assert Rank(Measure(min_steps=50, max_steps=7), 0.01).run() == (7, "max_steps")
+    assert Rank(Measure(min_steps=50, min_seconds=9.0, max_seconds=3.0), 1.0).run() == (3, "max_seconds")
+
+
+def test_a_window_that_never_gets_sure_ends_at_its_maximum() -> None:
+    assert Rank(Measure(max_seconds=5000), jittery(0, cv=0.4)).run() == (1000, "max_steps")
+    steps, reason = Rank(Measure(max_seconds=500), jittery(0, cv=0.4)).run()
+    assert reason == "max_seconds"
+    assert 450 < steps < 550
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_a_window_is_a_multiple_of_the_sync_period_and_at_most_the_maximum(adaptive: bool) -> None:
+    if adaptive:
+        # Looks at 64, 76.8 and 92.16 steps, up to whole periods.
+        assert Rank(Measure(min_seconds=0), 0.01, period=8).run() == (80, "precise")
+    else:
+        assert Rank(Measure(half_width=None, min_steps=10, min_seconds=0), 0.01, period=8).run() == (16, "enough")
+    assert Rank(Measure(min_steps=1, min_seconds=9, max_steps=20), 0.01, period=8).run() == (16, "max_steps")
+
+
+@pytest.mark.parametrize("limits", [Measure(max_steps=3), Measure(max_seconds=0.5)])
+def test_one_full_sync_period_is_measured_whatever_the_maximum(limits: Measure) -> None:
+    steps, reason = Rank(limits, 1.0, period=8).run()
+    assert (steps, reason[:4]) == (8, "max_")
+
+
+def test_a_window_has_a_step_even_if_no_time_is_allowed() -> None:
+    assert Rank(Measure(max_seconds=0), 0.01).run() == (1, "max_seconds")
+
+
+@settings(deadline=None)
+@given(
+    period=st.integers(1, 12),
+    step_s=st.floats(1e-4, 30),
+    guess=st.floats(0.2, 5),
+    limits=st.builds(
+        Measure,
+        half_width=st.sampled_from([None, 0.02]),
+        min_steps=st.integers(1, 200),
+        min_seconds=st.floats(0, 20),
+        max_steps=st.integers(1, 300),
+        max_seconds=st.floats(0, 60),
+    ),
+)
+def test_with_ranks_in_step_a_window_overruns_its_limits_by_two_looks_at_most(
+    period: int, step_s: float, guess: float, limits: Measure
+) -> None:
+    period_s = step_s * period
+    peers = Peers(store=HashStore())
+    steps, reason = Rank(limits, step_s, period=period, peers=peers, expected_s=period_s * guess).run()
+    assert steps % period == 0
+    assert period <= steps <= max(period, limits.max_steps)
+    # Looks are 0.2 s apart or a period, if the warm-up guessed the period well; the guess may be off.
+    overrun = 2 * max(0.2 / guess, period_s) + period_s
+    assert steps * step_s <= limits.max_seconds + overrun + 1e-6
+    if reason in ("enough", "precise"):
+        assert steps >= limits.min_steps
+        assert steps * step_s >= limits.min_seconds - 1e-6
+
+
+@pytest.mark.parametrize("limits", [Measure(max_seconds=5), Measure(half_width=None)])
+def test_without_a_warm_up_the_limits_hold_all_the_same(limits: Measure) -> None:
+    steps, _ = Rank(limits, 0.5, peers=Peers(store=HashStore()), expected_s=0.0).run()
+    assert steps <= 22
+
+
+# Ranks that step together
+
+
+@pytest.fixture(scope="module")
+def tcp_stores() -> list[TCPStore]:
+    """A server, and two more ways to it."""
+    patience = timedelta(seconds=20)
+    server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=patience)
+    others = [TCPStore("127.0.0.1", server.port, is_master=False, timeout=patience) for _ in range(2)]
+    return [server, *others]
+
+
+@pytest.fixture(params=["hash", "tcp"])
+def stores(request: pytest.FixtureRequest, tcp_stores: list[TCPStore]) -> list[Store]:
+    """For each of three ranks its own way to one shared store, with keys of this test alone."""
+    ways = [HashStore()] * 3 if request.param == "hash" else tcp_stores
+    return [PrefixStore(request.node.name, way) for way in ways]
+
+
+def run_together(ranks: list[Rank]) -> list[int]:
+    """Run all ranks, each on a thread; no barrier between steps, so they run apart as far as the looks let them."""
+    threads = [threading.Thread(target=rank.run, daemon=True) for rank in ranks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert all(rank.window.reason for rank in ranks)
+    return [rank.window.steps for rank in ranks]
+
+
+@pytest.mark.parametrize("period", [1, 4])
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        pytest.param(Measure(half_width=None, min_steps=30, min_seconds=0.3), "enough", id="fixed"),
+        pytest.param(Measure(max_seconds=0.7), "max_seconds", id="max_seconds"),
+        pytest.param(Measure(max_steps=9), "max_steps", id="max_steps"),
+        pytest.param(Measure(min_seconds=0), "precise", id="adaptive"),
+        pytest.param(Measure(min_seconds=0, race=True), "dominated", id="race"),
+    ],
+)
+def test_ranks_stop_at_the_same_step_though_their_clocks_and_step_times_differ(
+    stores: list[Store], limits: Measure, reason: str, period: int
+) -> None:
+    ranks = [
+        Rank(
+            limits,
+            jittery(number, mean_s=0.01 * (1 + number)),
+            period=period,
+            peers=Peers(rank=number, store=stores[number]),
+            expected_s=0.02 * period,
+            # Slower than any here, so that it stops none of them; or faster than all.
+            rivals=[(0.001, 1000.0)] if reason == "dominated" else [(1.0, 1.0)],
+        )
+        for number in range(3)
+    ]
+    (steps,) = set(run_together(ranks))
+    assert steps % period == 0
+    assert ranks[0].window.reason == reason
+
+
+def test_what_rank_0_decides_at_one_look_holds_at_the_next() -> None:
+    store = HashStore()
+    ranks = [Rank(Measure(), 1.0, peers=Peers(rank=number, store=store), expected_s=1.0) for number in range(2)]
+    # A look at every step: at 36 steps it is precise for the second time.
+    assert ranks[0].run() == (37, "precise")
+    assert ranks[1].run() == (37, "precise")
+
+
+def test_only_rank_0_decides() -> None:
+    store = HashStore()
+    fast, slow = (Rank(Measure(max_seconds=5), s, peers=Peers(rank=r, store=store)) for r, s in enumerate([0.1, 9.0]))
+    assert fast.run() == slow.run() == (37, "precise")
+
+
+# Ranks with steps of their own
+
+
+def apart(number: int, store: Store, measure: Measure, step_s: float | Callable[[int], float]) -> Rank:
+    """A rank that looks every other step, if these take 0.1 s."""
+    return Rank(measure, step_s, peers=Peers(rank=number, store=store, together=False), expected_s=0.1)
+
+
+def test_ranks_with_steps_of_their_own_stop_within_a_look_of_rank_0(stores: list[Store]) -> None:
+    measure = Measure(max_seconds=1000)
+    ranks = [apart(number, stores[number], measure, jittery(number, mean_s=0.1)) for number in range(3)]
+    # The second takes two steps in the time of one, the third one in the time of two.
+    for turn in itertools.count():
+        ranks[1].step(), ranks[1].step()
+        if turn % 2:
+            ranks[2].step()
+        if not ranks[0].step():
+            break
+    steps, reason = ranks[0].window.steps, ranks[0].window.reason
+    assert reason == "precise"
+    before = [rank.window.steps for rank in ranks[1:]]
+    assert before == [pytest.approx(2 * steps, abs=3), pytest.approx(steps / 2, abs=3)]
+    after = [rank.run() for rank in ranks[1:]]
+    assert [why for _, why in after] == ["precise", "precise"]
+    assert all(0 <= now - then <= 2 for (now, _), then in zip(after, before, strict=True))
+
+
+def test_rank_0_tells_the_others_of_its_last_step_too() -> None:
+    store = HashStore()
+    first, other = (apart(number, store, Measure(max_steps=7, max_seconds=999), 0.1) for number in range(2))
+    other.step()
+    assert first.run() == (7, "max_steps")
+    assert other.run() == (2, "max_steps")
+
+
+@pytest.mark.parametrize(
+    ("measure", "steps", "reason"),
+    [
+        (Measure(max_steps=40), 40, "max_steps"),
+        (Measure(max_seconds=2), 16, "max_seconds"),
+        (Measure(half_width=None, min_steps=5, min_seconds=1), 8, "enough"),
+    ],
+)
+def test_the_others_stop_at_their_own_limit_while_rank_0_says_nothing(
+    measure: Measure, steps: int, reason: str
+) -> None:
+    assert apart(1, HashStore(), measure, 0.125).run() == (steps, reason)
+
+
+def test_only_rank_0_looks_at_how_sure_it_is() -> None:
+    # Equal steps would be precise at once.
+    assert apart(1, HashStore(), Measure(max_steps=500, max_seconds=999), 0.1).run() == (500, "max_steps")
+
+
+# What is left in the store
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("measure", [Measure(), Measure(max_steps=7), Measure(half_width=None, max_seconds=3)])
+def test_rank_0_forgets_all_keys_of_its_window_and_no_others(measure: Measure, together: bool) -> None:
+    store = HashStore()
+    store.set("other", "stays")
+    window_store = PrefixStore("attempt/1", store)
+    ranks = [
+        Rank(measure, 0.1, peers=Peers(rank=number, store=window_store, together=together), expected_s=0.1)
+        for number in range(2)
+    ]
+    for rank in ranks:
+        rank.run()
+    assert store.num_keys() > 1
+    ranks[1].window.forget()
+    assert store.num_keys() > 1
+    ranks[0].window.forget()
+    assert store.num_keys() == 1
+    assert store.get("other") == b"stays"

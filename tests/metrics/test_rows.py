@@ -1,0 +1,173 @@
+"""From what ranks send to the rows that are stored."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dtsweep.metrics.rows import TELEMETRY_COLUMNS, machine_columns, rank_rows, settled, step_columns, trial_row, worst
+from dtsweep.results.schema import RANKS, STEPS, TRIALS
+from dtsweep.results.store import Results
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.settings import Sweep
+from dtsweep.sweep.task import order_of
+from tests.outcomes import PASS, SKIPPED, Tokens, facts, marked, outcome, row_of
+
+SWEEP = Sweep(workload=Tokens(), axes={"workers": [1]})
+
+
+@pytest.mark.parametrize("status", ["nan", "timeout", "user_error"])
+def test_a_trial_that_failed_is_a_row_with_its_reason_and_no_figures(status: str) -> None:
+    row = row_of([outcome([1.0] * 9), outcome([1.0] * 9, status=status, reason="why")])
+    assert (row["status"], row["reason"]) == (status, "rank 1: why")
+    assert row["devices"] == "EPYC"
+    assert not {"samples_per_s", "step_mean_s", "loss_last", "window_s"} & set(row)
+
+
+def test_a_rank_that_never_answered_leaves_the_trial_without_figures() -> None:
+    row = row_of([outcome([1.0] * 9), {"facts": facts()}])
+    assert row["hosts"] == 1
+    assert "samples_per_s" not in row
+
+
+def test_the_rank_whose_failure_explains_the_others_gives_the_status() -> None:
+    chain = ["oom_device", "oom_host", "user_error", "version_mismatch", "timeout", "nan", "collateral", "ok"]
+    for index, status in enumerate(chain[:-1]):
+        outcomes = {rank: {"status": other, "reason": "r"} for rank, other in enumerate(reversed(chain[index:]))}
+        assert worst(outcomes) == {"status": status, "reason": f"rank {len(outcomes) - 1}: r"}
+    assert worst({0: {"status": "ok", "reason": None}}) == {"status": "ok", "reason": None}
+    assert worst({0: {"facts": {}}, 1: {"status": "ok"}})["status"] == "ok"
+    assert worst({}) == {}
+
+
+def test_machines_of_one_kind_have_one_env_id_however_many_and_others_another() -> None:
+    def env_id(*ranks: Mapping[str, Any]) -> Any:
+        return machine_columns({rank: {"facts": known} for rank, known in enumerate(ranks)})["env_id"]
+
+    one = env_id(facts())
+    assert env_id(facts(node="two", pid=8), facts(node="three", pid=9)) == one
+    assert env_id(facts(threads=2)) != one
+    assert env_id(facts(machine={"torch_version": "2.11.0"})) != one
+    assert env_id(facts(device="H100")) != env_id(facts(device="H200"))
+    mixed = env_id(facts(device="H100"), facts(device="H200"))
+    assert mixed == env_id(facts(device="H200"), facts(device="H100"))
+    assert mixed not in (env_id(facts(device="H100")), env_id(facts(device="H200")))
+
+
+def test_hosts_are_counted_by_node_and_devices_named_once() -> None:
+    columns = machine_columns(
+        {
+            0: {"facts": facts(node_id="a", device="H200", device_uuid="GPU-1")},
+            1: {"facts": facts(node_id="b", device="H100", device_uuid="GPU-2")},
+            2: {"facts": facts(node_id="b", device="H100", device_uuid="GPU-3")},
+        }
+    )
+    assert (columns["hosts"], columns["devices"], columns["backend"]) == (2, "H100, H200", "nccl")
+    assert machine_columns({0: {"facts": facts()}})["backend"] == "gloo"
+    assert machine_columns({0: {"status": "hang"}}) == {}
+
+
+def test_the_row_says_what_the_order_was() -> None:
+    point = Point(workload=Tokens())
+    order = order_of(SWEEP, point, repeat=2, attempt=3, role="canary")
+    row = trial_row(SWEEP, order, settled(SWEEP, order, {0: outcome([1.0] * 9)}))
+    assert (row["attempt_id"], row["trial_id"]) == (order.attempt_id, order.trial_id)
+    assert (row["repeat"], row["attempt"], row["role"], row["status"]) == (2, 3, "canary", "ok")
+    assert row["torch_version"] == "2.13.0"
+
+
+def test_steps_of_all_ranks_follow_each_other_and_a_phase_of_some_is_unknown_for_the_others() -> None:
+    outcomes = marked([outcome([1.0], phases={**PASS, "sync_s": 0.25}), outcome([1.0, 2.0])], sync="parameter_server")
+    columns = step_columns({1: outcomes[1], 0: outcomes[0], 2: {"status": "collateral"}})
+    assert columns is not None
+    assert list(columns["rank"]) == [0] * 3 + [1] * 4
+    assert list(columns["step"]) == [0, 1, 2, 0, 1, 2, 3]
+    assert list(columns["sync_s"][:3]) == [0.25] * 3
+    assert columns["sync_s"].mask.tolist() == [False] * 3 + [True] * 4
+    assert step_columns({0: {"status": "user_error"}}) is None
+
+
+def test_a_loss_that_is_no_number_is_stored_as_such_and_what_was_not_measured_as_null(tmp_path: Path) -> None:
+    sent = outcome([1.0, 1.0], turns=[(True, [1.0]), (False, [0.5])])
+    sent["steps"]["loss"][3] = math.nan
+    sent["steps"]["sync_s"] = np.array([0.0, 0.0, 0.25, 0.25, 0.25, math.nan])
+    columns = step_columns(marked([sent]))
+    row = {"attempt_id": "a", "trial_id": "t", "status": "nan"}
+    Results(tmp_path).commit(row, ranks=rank_rows(marked([sent])), steps=columns)
+    stored = Results(tmp_path).table("steps").to_pydict()
+    assert stored["part"] == ["warmup", "warmup", "window", "window", "exchange", "no_exchange"]
+    assert stored["warmup"] == [True, True, False, False, False, False]
+    assert stored["block"] == [None, None, None, None, 0, 1]
+    # In the window a loss is always measured; afterwards the model is lost, and so is what its loss would say.
+    assert [loss is None for loss in stored["loss"]] == [False] * 4 + [True] * 2
+    assert math.isnan(stored["loss"][3])
+    assert stored["sync_s"] == [0.0, 0.0, 0.25, 0.25, 0.25, None]
+    assert stored["optimizer_s"] == [None] * 6
+
+
+def test_the_warm_up_that_was_found_is_stored_with_the_steps(tmp_path: Path) -> None:
+    outcomes = marked([outcome([3.0] * 10 + [1.0] * 40)])
+    Results(tmp_path).commit(
+        {"attempt_id": "a", "trial_id": "t", "status": "ok"}, steps=step_columns(outcomes), ranks=rank_rows(outcomes)
+    )
+    stored = Results(tmp_path).table("steps").to_pydict()
+    assert stored["warmup"] == [True] * (SKIPPED + 10) + [False] * 40
+    assert stored["start_s"][:4] == [-2, -1, 0, 3]
+    (rank,) = Results(tmp_path).table("ranks").to_pylist()
+    # The whole window took 70 s; its 40 measured steps a second each.
+    assert (rank["window_s"], rank["steps"], rank["step_mean_s"]) == (70, 40, 1)
+
+
+def test_a_rank_that_failed_has_its_steps_marked_beside_those_that_never_measured() -> None:
+    order = order_of(SWEEP, Point(workers=3, workload=Tokens()))
+    outcomes = settled(
+        SWEEP, order, {0: outcome([1.0] * 3), 1: {"facts": facts()}, 2: outcome([1.0] * 4, status="nan")}
+    )
+    assert [int(outcomes[rank]["steps"]["warmup"].sum()) for rank in (0, 2)] == [SKIPPED, SKIPPED]
+    assert "steps" not in outcomes[1]
+
+
+def test_a_rank_has_its_own_phases_work_and_telemetry() -> None:
+    own = {name: number for number, name in enumerate(TELEMETRY_COLUMNS)}
+    turns = [(True, [1.0]), (False, [0.5]), (False, [0.7]), (True, [1.0])]
+    ranks = rank_rows(marked([outcome([1.0, 1.0], turns=turns, bytes_sent=8, **own), outcome([1.0, 1.0])]))
+    assert {name: ranks[0][name] for name in own} == own
+    assert (ranks[0]["data_s"], ranks[0]["forward_s"], ranks[0]["backward_s"]) == (0, 0.5, 0.25)
+    assert ranks[0]["work_s"] == pytest.approx(0.6)
+    assert ranks[0]["bytes_sent"] == 8
+    # Nothing tells how long the other would work alone.
+    assert [ranks[1][name] for name in ("work_s", "bytes_sent", *TELEMETRY_COLUMNS)] == [None] * (2 + len(own))
+    assert "sync_s" not in ranks[1]
+    assert [rank["machine"] for rank in ranks] == [
+        '{"cpu": "EPYC", "system": "Linux 6.1", "torch_version": "2.13.0"}'
+    ] * 2
+
+
+def test_a_rank_without_others_works_all_the_time() -> None:
+    (rank,) = rank_rows(marked([outcome([1.0, 2.0])]))
+    assert rank["work_s"] == 1.5
+
+
+def test_every_name_is_a_declared_column() -> None:
+    sent = outcome(
+        [1.0] * 9,
+        turns=[(True, [1.0]), (False, [0.5])] * 4,
+        phases={**PASS, "sync_s": 0.1, "optimizer_s": 0.1},
+        bytes_sent=1,
+        staleness=[0] * 9,
+        exchange_isolated_s=0.1,
+        **dict.fromkeys(TELEMETRY_COLUMNS, 1),
+    )
+    trials, ranks, steps = ({column.name for column in table} for table in (TRIALS, RANKS, STEPS))
+    for sync in ("ddp", "local_sgd", "parameter_server"):
+        row = row_of([sent, sent], sync=sync, **({"sync_period": 3} if sync == "local_sgd" else {}))
+        assert row["workload_width"] == 8
+        assert {name for name in row if not name.startswith("workload_")} <= trials
+    outcomes = marked([sent, sent])
+    assert set(rank_rows(outcomes)[0]) <= ranks
+    assert set(step_columns(outcomes) or {}) <= steps

@@ -1,0 +1,534 @@
+"""The figures of a trial from the steps of all ranks; numbers that can be checked in the head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dtsweep import Measure
+from dtsweep.results.statuses import FLAG_MEANINGS
+from tests.outcomes import PASS, SKIPPED, facts, marked, outcome, row_of
+
+STEADY = [1.0] * 40
+"""A window in which nothing is odd."""
+
+WAITED = {**PASS, "sync_s": 0.0}
+"""Phases of a mode that marks its exchange, and never waits for it."""
+
+
+def flops(model: float, hardware: float | None) -> dict[str, float | None]:
+    """What rank 0 sends of a sample's FLOPs."""
+    return {"model_per_sample": model, "hardware_per_sample": hardware}
+
+
+def pairs(with_exchange: list[float], without: list[float]) -> list[tuple[bool, list[float]]]:
+    """Blocks of one step in turns: A B B A …, the i-th of both lists a pair."""
+    turns: list[tuple[bool, list[float]]] = []
+    for pair, (one, other) in enumerate(zip(with_exchange, without, strict=True)):
+        both = [(True, [one]), (False, [other])]
+        turns += both if pair % 2 == 0 else both[::-1]
+    return turns
+
+
+# Rates and step times
+
+
+def test_throughput_counts_every_worker_and_waits_for_the_slowest() -> None:
+    # Two workers of 4 samples, 2 passes: 16 samples a step. The slower rank is done after 5 s.
+    row = row_of([outcome([1, 1, 2], window_s=4), outcome([2, 1, 1], window_s=5)], accumulation=2)
+    assert row["samples_per_s"] == 16 * 3 / 5
+    assert row["tokens_per_s"] == 10 * row["samples_per_s"]
+    assert row["window_s"] == 5
+    assert row["measured_steps"] == 3
+    # Per step the slower of the two: 2, 1, 2.
+    assert row["step_mean_s"] == pytest.approx(5 / 3)
+    assert (row["step_p50_s"], row["step_max_s"]) == (2, 2)
+    assert row["forward_s"] == pytest.approx(4 / 3 / 2)
+
+
+@settings(deadline=None)
+@given(
+    workers=st.integers(1, 4),
+    repetitions=st.integers(1, 30),
+    sync=st.sampled_from(["ddp", "local_sgd", "parameter_server"]),
+)
+def test_throughput_does_not_depend_on_how_many_steps_were_timed(workers: int, repetitions: int, sync: str) -> None:
+    pattern, period = [0.25, 0.5, 0.25, 1.0], {"sync_period": 4} if sync == "local_sgd" else {}
+    few = row_of([outcome(pattern)] * workers, sync=sync, **period)
+    many = row_of([outcome(pattern * repetitions)] * workers, sync=sync, **period)
+    assert many["samples_per_s"] == pytest.approx(few["samples_per_s"])
+    assert few["samples_per_s"] == pytest.approx(workers * 4 * 2)
+
+
+@pytest.mark.parametrize("sync", ["ddp", "parameter_server"])
+def test_the_interval_of_the_rate_covers_it_as_often_as_it_says(sync: str) -> None:
+    random = np.random.default_rng(0)
+    # Of workers apart the fourth is four times as slow; in step all wait for the same step.
+    means = np.array([1.0, 1.0, 1.0, 4.0]) if sync == "parameter_server" else np.ones(4)
+    truth = 4 * np.sum(1 / means)
+    hits = []
+    for _ in range(300):
+        common = random.gamma(100, 1 / 100, size=80)
+        times = [m * (random.gamma(100, 1 / 100, size=80) if sync == "parameter_server" else common) for m in means]
+        row = row_of([outcome(list(series)) for series in times], sync=sync)
+        hits.append(row["samples_per_s_low"] <= truth <= row["samples_per_s_high"])
+    assert 0.90 <= np.mean(hits) <= 0.995
+
+
+def test_the_interval_of_the_mean_is_half_a_percent_to_both_sides_where_steps_are_all_equal() -> None:
+    row = row_of([outcome(STEADY)] * 2)
+    assert row["half_width"] == pytest.approx(0.005)
+    assert (row["step_mean_s_low"], row["step_mean_s_high"]) == pytest.approx((0.995, 1.005))
+    assert (row["samples_per_s_low"], row["samples_per_s_high"]) == pytest.approx((8 / 1.005, 8 / 0.995))
+    assert (row["step_cv"], row["spike_share"], row["drift"], row["steady_class"]) == (0, 0, 0, "flat")
+
+
+def test_a_percentile_has_an_interval_where_the_steps_are_enough_and_is_named_where_not() -> None:
+    times = list(np.random.default_rng(0).normal(1.0, 0.01, 400))
+    many, few = row_of([outcome(times)]), row_of([outcome(times[:40])])
+    assert many["insufficient"] == []
+    for p in ("p50", "p95", "p99"):
+        assert many[f"step_{p}_s_low"] < many[f"step_{p}_s"] < many[f"step_{p}_s_high"], p
+    assert few["insufficient"] == ["p95", "p99"]
+    assert few["step_p50_s_low"] < few["step_p50_s"] < few["step_p50_s_high"]
+    assert few["step_p95_s"] is not None
+    assert (few["step_p95_s_low"], few["step_p95_s_high"], few["step_p99_s"]) == (None, None, None)
+
+
+def test_a_99th_percentile_is_given_from_100_steps_on() -> None:
+    assert row_of([outcome([0.5] * 99)])["step_p99_s"] is None
+    assert row_of([outcome([0.5] * 100)])["step_p99_s"] == 0.5
+
+
+def test_what_is_unknown_is_null_and_not_zero() -> None:
+    row = row_of([outcome([1.0, 1.0], phases={"forward_s": 0.5})] * 2)
+    intervals = [f"{name}_{end}" for name in ("samples_per_s", "step_mean_s", "step_p50_s") for end in ("low", "high")]
+    phases = ["data_s", "backward_s", "sync_s", "optimizer_s"]
+    device = ["peak_flops_per_s", "device_utilization", "power_w", "energy_j", "energy_j_per_sample", "cpu_energy_j"]
+    others = ["half_width", "step_p99_s", "bytes_sent_per_step", "host_cpu_share", "network_bytes_per_s", "drift"]
+    for name in [*intervals, *phases, *device, *others]:
+        assert row[name] is None, name
+    derived = ["mfu", "hfu", "flops_per_sample", "comm_share", "comm_method", "pass_s", "overlap_share", "rank_skew"]
+    for name in [*derived, "straggler", "staleness_mean", "exchange_isolated_s"]:
+        assert row.get(name) is None, name
+
+
+def test_a_phase_counts_where_every_rank_measured_it() -> None:
+    with_sync, without = outcome([1.0, 1.0], phases={**PASS, "sync_s": 0.25}), outcome([1.0, 1.0])
+    assert row_of([with_sync, with_sync])["sync_s"] == 0.25
+    assert row_of([with_sync, without])["sync_s"] is None
+
+
+# Workers apart
+
+
+def test_an_asynchronous_rate_counts_what_all_finished_while_all_were_at_work() -> None:
+    # The fast one stops after 2 s with 8 steps; the slow one has then done 2 of its 4, whatever it did later.
+    fast, slow = outcome([0.25] * 8, phases=WAITED), outcome([1.0] * 4, phases=WAITED)
+    row = row_of([fast, slow], sync="parameter_server")
+    assert row["samples_per_s"] == 4 * (8 + 2) / 2
+    assert row["global_batch"] is None
+    assert row["samples_per_update"] == 4
+    assert row["semantics"] == "stale"
+    # A step is one worker's push: all twelve count.
+    assert row["step_mean_s"] == 6 / 12
+    assert row["measured_steps"] == 4
+    assert row["rank_skew"] == 3
+
+
+def test_a_step_under_way_when_the_first_worker_stops_counts_by_its_share() -> None:
+    row = row_of([outcome([0.5] * 3), outcome([1.0] * 3)], sync="parameter_server")
+    assert row["samples_per_s"] == pytest.approx(4 * (3 + 1.5) / 1.5)
+
+
+def test_what_a_worker_did_after_the_first_has_stopped_widens_no_interval() -> None:
+    # Until 40 s one does a step a second and the other one in two, all alike.
+    row = row_of([outcome(STEADY), outcome([2.0] * 20 + [9.0] * 10)], sync="parameter_server")
+    assert row["samples_per_s"] == pytest.approx(1.5 * 4)
+    assert row["half_width"] == 0.005
+
+
+def test_errors_of_workers_apart_add_up_by_their_squares_but_never_to_less_than_half_a_percent() -> None:
+    noisy = [1.0, 1.2] * 20
+    alone, four = (row_of([outcome(noisy)] * workers, sync="parameter_server") for workers in (1, 4))
+    assert four["half_width"] == pytest.approx(alone["half_width"] / 2)
+    assert row_of([outcome([0.999, 1.001] * 20)] * 16, sync="parameter_server")["half_width"] == 0.005
+
+
+def test_a_mean_that_is_hardly_known_has_no_lower_end_below_zero() -> None:
+    row = row_of([outcome([1.0, 1.0, 10.0])] * 2)
+    assert row["half_width"] > 1
+    assert (row["step_mean_s_low"], row["samples_per_s_high"]) == (None, None)
+    assert row["step_mean_s_high"] > row["step_mean_s"]
+
+
+def test_an_update_of_a_bulk_synchronous_server_is_the_whole_batch() -> None:
+    row = row_of([outcome([1.0] * 3)] * 2, sync="parameter_server", staleness=0)
+    assert (row["semantics"], row["global_batch"], row["samples_per_update"]) == ("exact", 8, 8)
+    assert row["samples_per_s"] == 8
+
+
+def test_workers_of_different_speed_are_no_correlation_between_steps() -> None:
+    random = np.random.default_rng(0)
+    slow, fast = (outcome(list(random.normal(mean, mean / 20, 60))) for mean in (1.0, 0.5))
+    row = row_of([slow, fast], sync="parameter_server")
+    assert row["effective_steps"] > 60
+    assert "autocorrelated" not in row["flags"]
+    assert row["step_p50_s_low"] < row["step_p50_s"] < row["step_p50_s_high"]
+
+
+def test_bytes_and_staleness_are_means_and_extremes_over_the_ranks() -> None:
+    row = row_of(
+        [
+            outcome([1.0, 1.0], bytes_sent=200, staleness=[0, 2]),
+            outcome([1.0] * 4, bytes_sent=1200, staleness=[1, 1, 3, 5]),
+        ],
+        sync="parameter_server",
+    )
+    # 100 bytes a step of one, 300 of the other.
+    assert row["bytes_sent_per_step"] == 200
+    assert (row["staleness_mean"], row["staleness_max"]) == (2.0, 5)
+
+
+# Warm-up that is found in the window
+
+
+def test_a_warm_up_in_the_window_leaves_rate_latency_and_window_alike() -> None:
+    # Ten steps of 3 s, then 40 of 1 s: 8 samples a step.
+    row = row_of([outcome([3.0] * 10 + STEADY)] * 2)
+    assert row["samples_per_s"] == 8
+    assert (row["step_mean_s"], row["step_p50_s"], row["step_max_s"]) == (1, 1, 1)
+    assert (row["window_s"], row["measured_steps"], row["warmup_steps"]) == (40, 40, SKIPPED + 10)
+    assert row["steady_class"] == "warmup"
+    # The steps say the same as the row: the loss of the first measured one is the 13th's of 52.
+    assert row["loss_first"] == pytest.approx(2 - 12 / 51)
+
+
+@settings(deadline=None)
+@given(slow=st.sampled_from([0, 5, 10]), steps=st.integers(30, 200))
+def test_throughput_depends_neither_on_the_warm_up_that_was_timed_nor_on_the_steps_after_it(
+    slow: int, steps: int
+) -> None:
+    row = row_of([outcome([3.0] * slow + [1.0] * steps)] * 2)
+    assert row["samples_per_s"] == pytest.approx(8)
+    assert row["samples_per_s"] == pytest.approx(8 * row["measured_steps"] / row["window_s"])
+    assert row["measured_steps"] == steps
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_where_ranks_wait_for_each_other_throughput_is_the_global_batch_by_the_step(data: st.DataObject) -> None:
+    sync = data.draw(st.sampled_from(["ddp", "local_sgd", "parameter_server"]))
+    mode: dict[str, Any] = {"local_sgd": {"sync_period": 4}, "parameter_server": {"staleness": 0}}.get(sync, {})
+    period = mode.get("sync_period", 1)
+    own = data.draw(st.lists(st.lists(st.floats(0.1, 9.0), min_size=period, max_size=period), min_size=2, max_size=4))
+    # In a period a rank takes its steps as it can; at its end all wait for the slowest.
+    last = max(map(sum, own))
+    ranks = [[*steps[:-1], steps[-1] + last - sum(steps)] * 12 for steps in own]
+    row = row_of([outcome(steps) for steps in ranks], sync=sync, **mode)
+    assert row["global_batch"] == len(own) * 4
+    assert row["step_mean_s"] * row["samples_per_s"] == pytest.approx(row["global_batch"] or 0)
+
+
+def test_within_a_sync_period_a_rank_makes_up_for_a_slow_step() -> None:
+    # Each is slow in another step; a period takes both 5 s, though the slower ones of its steps add up to 8 s.
+    row = row_of([outcome([2, 1, 1, 1] * 10), outcome([1, 2, 1, 1] * 10)], sync="local_sgd", sync_period=4)
+    assert (row["step_mean_s"], row["samples_per_s"]) == (1.25, 8 / 1.25)
+    assert row["half_width"] == pytest.approx(0.005)
+    assert (row["steady_class"], row["flags"]) == ("flat", [])
+
+
+def test_work_that_ends_after_the_last_step_is_part_of_the_window() -> None:
+    # Two seconds more until the slower rank's work is done: 40 steps of 8 samples in 42 s.
+    row = row_of([outcome([3.0] * 10 + STEADY), outcome([3.0] * 10 + STEADY, window_s=72)])
+    assert row["window_s"] == 42
+    assert row["samples_per_s"] == pytest.approx(320 / 42)
+
+
+def test_where_ranks_step_together_the_slowest_says_where_the_warm_up_ends() -> None:
+    outcomes = marked([outcome([3.0] * 10 + STEADY), outcome([1.0] * 50)])
+    for ended in outcomes.values():
+        assert ended["steps"]["warmup"].tolist() == [True] * (SKIPPED + 10) + [False] * 40
+        assert ended["steps"]["part"].tolist() == ["warmup"] * (SKIPPED + 10) + ["window"] * 40
+
+
+def test_where_workers_are_apart_each_has_its_own_warm_up_and_the_rate_begins_after_the_last() -> None:
+    # The second is steady from 20 s on; until 40 s both do a step a second of 4 samples.
+    even, late = outcome(STEADY), outcome([2.0] * 10 + [1.0] * 20)
+    row = row_of([even, late], sync="parameter_server")
+    assert row["samples_per_s"] == pytest.approx(2 * 4)
+    assert row["warmup_steps"] == SKIPPED
+    assert [int(o["steps"]["warmup"].sum()) for o in marked([even, late], sync="parameter_server").values()] == [2, 12]
+
+
+def test_workers_apart_that_were_never_steady_at_one_time_count_from_the_start() -> None:
+    # One has ended after 4 s, the other is steady from 20 s on. In those 4 s: 40 steps and 2.
+    row = row_of([outcome([0.1] * 40), outcome([2.0] * 10 + [1.0] * 20)], sync="parameter_server")
+    assert row["samples_per_s"] == pytest.approx(42 * 4 / 4)
+    assert row["warmup_steps"] == SKIPPED
+    assert row["measured_steps"] == 30
+
+
+def test_a_warm_up_is_whole_sync_periods() -> None:
+    row = row_of([outcome([2.0, 6.0] * 5 + [1.0, 3.0] * 40)] * 2, sync="local_sgd", sync_period=2)
+    assert (row["warmup_steps"], row["measured_steps"]) == (SKIPPED + 10, 80)
+    assert (row["step_mean_s"], row["samples_per_s"]) == (2, 4)
+    # Five steps are a group in the search, here five periods.
+    uneven = row_of([outcome([2.0, 2.0, 6.0] * 7 + [1.0, 1.0, 3.0] * 40)] * 2, sync="local_sgd", sync_period=3)
+    assert uneven["warmup_steps"] == SKIPPED + 15
+
+
+def test_where_no_part_is_steady_nothing_is_left_out_and_the_row_says_so() -> None:
+    row = row_of([outcome(list(np.linspace(2.0, 1.0, 60)))])
+    assert (row["warmup_steps"], row["measured_steps"]) == (SKIPPED, 60)
+    assert row["steady_class"] == "none"
+    assert row["drift"] < -0.4
+
+
+def test_steps_after_the_window_are_no_part_of_its_figures() -> None:
+    with_blocks = row_of([outcome(STEADY, turns=pairs([9.0] * 4, [7.0] * 4))] * 2)
+    without = row_of([outcome(STEADY)] * 2)
+    for name in ("samples_per_s", "step_mean_s", "step_max_s", "window_s", "measured_steps", "warmup_steps"):
+        assert with_blocks[name] == without[name], name
+
+
+# The exchange
+
+
+def test_exposed_exchange_is_the_difference_to_the_step_without_it() -> None:
+    turns = pairs([1.0] * 4, [0.75] * 4)
+    row = row_of([outcome(STEADY, turns=turns, exchange_isolated_s=0.5)] * 2)
+    assert row["comm_method"] == "difference"
+    assert (row["comm_share"], row["comm_share_low"], row["comm_share_high"]) == (0.25, 0.25, 0.25)
+    # Half of the exchange shows, so half of it hides.
+    assert (row["exchange_isolated_s"], row["overlap_share"]) == (0.5, 0.5)
+
+
+def test_the_interval_of_exposed_exchange_comes_from_the_pairs_of_blocks() -> None:
+    # 0.2, 0.3, 0.2, 0.3 of 1: a mean of 0.25, a standard deviation of 0.1 / √3, and t of 3 degrees is 3.182.
+    row = row_of([outcome(STEADY, turns=pairs([1.0] * 4, [0.8, 0.7, 0.8, 0.7]))] * 2)
+    half = 3.182 * 0.1 / np.sqrt(3) / 2
+    assert row["comm_share"] == pytest.approx(0.25)
+    assert row["comm_share_low"] == pytest.approx(0.25 - half, rel=1e-3)
+    assert row["comm_share_high"] == pytest.approx(0.25 + half, rel=1e-3)
+
+
+def test_drift_falls_on_both_blocks_of_a_pair_alike() -> None:
+    # Each block takes 0.1 s longer than the one before it, in the order A B B A.
+    times = np.arange(8) * 0.1
+    with_it, without = 2 + times[[0, 3, 4, 7]], 1.5 + times[[1, 2, 5, 6]]
+    row = row_of([outcome(STEADY, turns=pairs(list(with_it), list(without)))] * 2)
+    assert row["comm_share"] * with_it.mean() == pytest.approx(0.5)
+
+
+def test_the_slowest_rank_makes_the_step_without_exchange() -> None:
+    turns = [pairs([1.0] * 4, [own] * 4) for own in (0.5, 0.75)]
+    phases = {"data_s": 0.2, "forward_s": 0.4, "backward_s": 0.2, "optimizer_s": 0.2}
+    row = row_of([outcome(STEADY, turns=own, phases=phases) for own in turns], accumulation=2)
+    assert row["comm_share"] == 0.25
+    # Data, forward and backward of 0.75 s are 0.6 s, in two passes.
+    assert row["pass_s"] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(("isolated", "overlap"), [(0.1, 0.0), (1.0, 0.75)])
+def test_the_share_that_hides_is_between_none_and_all(isolated: float, overlap: float) -> None:
+    turns = pairs([1.0] * 4, [0.75] * 4)
+    assert row_of([outcome(STEADY, turns=turns, exchange_isolated_s=isolated)] * 2)["overlap_share"] == overlap
+    faster = pairs([0.75] * 4, [1.0] * 4)
+    assert row_of([outcome(STEADY, turns=faster, exchange_isolated_s=isolated)] * 2)["overlap_share"] == 1
+
+
+def test_a_mode_that_can_not_leave_the_exchange_out_says_how_long_steps_waited_for_it() -> None:
+    row = row_of(
+        [outcome(STEADY, phases={**PASS, "sync_s": share}) for share in (0.125, 0.375)], sync="parameter_server"
+    )
+    assert (row["comm_method"], row["comm_share"]) == ("wait", 0.25)
+    assert "comm_share_low" not in row
+    # Forward and backward, 0.75 of a second.
+    assert row["pass_s"] == 0.75
+
+
+def test_too_few_steps_for_blocks_leave_the_exchange_unknown_where_it_runs_behind_backward() -> None:
+    row = row_of([outcome([1.0] * 7, exchange_isolated_s=0.5)] * 2)
+    assert row["exchange_isolated_s"] == 0.5
+    unknown = ("comm_share", "comm_method", "pass_s", "overlap_share", "rank_skew", "straggler")
+    assert [row.get(name) for name in unknown] == [None] * 6
+
+
+@pytest.mark.parametrize("sync", ["ddp", "local_sgd", "parameter_server"])
+def test_one_worker_has_no_exchange_to_expose_but_a_pass(sync: str) -> None:
+    row = row_of([outcome(STEADY, phases={**PASS, "sync_s": 0.1})], sync=sync, accumulation=3)
+    assert [row.get(name) for name in ("comm_share", "comm_method", "overlap_share")] == [None] * 3
+    assert row["pass_s"] == pytest.approx(0.25)
+
+
+# Ranks
+
+
+def test_skew_and_straggler_are_of_the_work_that_a_rank_does_alone() -> None:
+    # In step both take a second; without the exchange one takes half as long again as the other.
+    first, second = (
+        outcome(STEADY, turns=pairs([1.0] * 4, [own] * 4), facts=facts(node=node))
+        for own, node in ((0.5, "one"), (0.75, "two"))
+    )
+    row = row_of([first, second])
+    assert row["rank_skew"] == 0.5
+    assert row["straggler"] == "rank 1 on two"
+    assert row_of([second, first])["straggler"] == "rank 0 on two"
+
+
+def test_without_such_steps_the_work_is_what_is_left_beside_waiting() -> None:
+    waiting, busy = (outcome(STEADY, phases={**PASS, "sync_s": share}) for share in (0.5, 0.0))
+    row = row_of([waiting, busy], sync="parameter_server", staleness=0)
+    assert (row["rank_skew"], row["straggler"]) == (1.0, "rank 1 on one")
+
+
+def test_one_rank_is_no_slower_than_itself() -> None:
+    row = row_of([outcome(STEADY)])
+    assert row["rank_skew"] == 0
+    assert "straggler" not in row
+
+
+# Arithmetic, devices, energy
+
+
+def test_utilization_of_flops_is_what_a_worker_does_by_what_its_device_could() -> None:
+    # 8 samples a second by two workers: 4 each, of 6 and with recomputation 8 FLOPs.
+    ranks = [outcome(STEADY, flops=flops(6.0, 8.0), peak_flops_per_s=96.0, peak_source="table")] * 2
+    row = row_of(ranks)
+    assert (row["flops_per_sample"], row["flops_per_s_per_worker"]) == (6, 24)
+    assert (row["peak_flops_per_s"], row["peak_source"]) == (96, "table")
+    assert (row["mfu"], row["hfu"]) == (0.25, pytest.approx(1 / 3))
+
+
+def test_of_different_devices_the_weakest_is_the_measure() -> None:
+    ranks = [
+        outcome(STEADY, flops=flops(6.0, 6.0), peak_flops_per_s=peak, peak_source="table") for peak in (96.0, 48.0)
+    ]
+    assert (row_of(ranks)["peak_flops_per_s"], row_of(ranks)["mfu"]) == (48, 0.5)
+
+
+@pytest.mark.parametrize("peaks", [(None, None), (96.0, None)])
+def test_without_the_peak_of_every_device_the_share_is_unknown_and_the_flops_are_not(peaks: Any) -> None:
+    row = row_of([outcome(STEADY, flops=flops(6.0, 8.0), peak_flops_per_s=peak, peak_source="table") for peak in peaks])
+    assert row["flops_per_s_per_worker"] == 24
+    assert [row.get(name) for name in ("peak_flops_per_s", "peak_source", "mfu", "hfu")] == [None] * 4
+
+
+def test_flops_that_were_not_counted_leave_the_peak_known() -> None:
+    row = row_of([outcome(STEADY, flops=None, peak_flops_per_s=96.0, peak_source="given")])
+    assert (row["peak_flops_per_s"], row["peak_source"]) == (96, "given")
+    assert [row.get(name) for name in ("flops_per_sample", "flops_per_s_per_worker", "mfu", "hfu")] == [None] * 4
+
+
+def test_flops_that_a_workload_gives_say_nothing_of_what_is_computed_again() -> None:
+    row = row_of([outcome(STEADY, flops=flops(24.0, None), peak_flops_per_s=96.0, peak_source="table")])
+    assert (row["mfu"], row.get("hfu")) == (1, None)
+
+
+def test_energy_is_by_all_samples_of_the_window_its_warm_up_included() -> None:
+    # 50 steps of 8 samples: 400, for which two devices used 300 and 500 J.
+    ranks = [outcome([3.0] * 10 + STEADY, energy_j=energy, power_w=energy / 70) for energy in (300.0, 500.0)]
+    row = row_of(ranks)
+    assert row["energy_j"] == 800
+    assert row["energy_j_per_sample"] == 2
+    assert row["power_w"] == pytest.approx(800 / 70)
+
+
+def test_energy_of_workers_apart_is_by_the_samples_of_each() -> None:
+    # 8 and 4 pushes of 4 samples.
+    ranks = [outcome([0.5] * 8, energy_j=48.0), outcome([1.0] * 4, energy_j=48.0)]
+    assert row_of(ranks, sync="parameter_server")["energy_j_per_sample"] == 2
+
+
+def test_what_one_device_does_not_say_is_unknown_for_the_trial() -> None:
+    known = {"energy_j": 10.0, "power_w": 5.0, "device_utilization": 0.0}
+    row = row_of([outcome(STEADY, **known), outcome(STEADY, **dict.fromkeys(known))])
+    assert [row[name] for name in (*known, "energy_j_per_sample")] == [None] * 4
+    both = row_of([outcome(STEADY, **known), outcome(STEADY, **{**known, "device_utilization": 0.5})])
+    assert [both[name] for name in known] == [20, 10, 0.25]
+
+
+def test_a_host_counts_once_however_many_ranks_are_on_it() -> None:
+    # Two ranks on a host of 40 bytes a second, one on another of 60.
+    hosts = [("a", 0.25, 1600, 100.0), ("a", 0.25, 1600, 100.0), ("b", 0.5, 2400, 50.0)]
+    row = row_of(
+        [
+            outcome(STEADY, facts=facts(node=node), host_cpu_share=share, network_sent_bytes=sent, cpu_energy_j=energy)
+            for node, share, sent, energy in hosts
+        ]
+    )
+    assert (row["host_cpu_share"], row["network_bytes_per_s"], row["cpu_energy_j"]) == (0.5, 100, 150)
+
+
+# Flags
+
+
+def flags_of(*ranks: dict[str, Any], **settings: Any) -> list[str]:
+    flags = list(row_of(ranks, **settings)["flags"])
+    assert set(flags) <= FLAG_MEANINGS.keys()
+    return flags
+
+
+def test_a_sound_window_has_no_flags() -> None:
+    random = np.random.default_rng(0)
+    assert flags_of(outcome(STEADY)) == []
+    assert flags_of(outcome([3.0] * 10 + STEADY)) == []
+    assert flags_of(*[outcome(list(random.normal(1.0, 0.02, 300))) for _ in range(2)]) == []
+
+
+def test_a_mean_that_is_known_less_well_than_wanted_is_flagged_imprecise() -> None:
+    noisy = outcome([1.0, 1.2] * 20, stop_reason="max_steps")
+    assert row_of([noisy])["half_width"] == pytest.approx(0.03, abs=0.01)
+    assert "imprecise" in flags_of(noisy)
+    assert "imprecise" not in flags_of(noisy, measure=Measure(half_width=0.05))
+    assert "imprecise" not in flags_of(noisy, measure=Measure(half_width=None))
+    assert "imprecise" not in flags_of({**noisy, "stop_reason": "dominated"}), "that was never to be known well"
+    assert "imprecise" in flags_of(outcome([1.0, 1.0]))
+
+
+def test_a_step_time_that_still_rises_or_falls_is_flagged_as_drift() -> None:
+    rising, falling = np.linspace(1.0, 1.5, 60), np.linspace(2.0, 1.0, 60)
+    assert "drift" in flags_of(outcome(list(rising)))
+    assert "drift" in flags_of(outcome(list(falling)))
+
+
+def test_more_than_one_step_in_a_hundred_that_stands_out_is_flagged_spiky() -> None:
+    steps = [1.0, 1.01] * 50
+    steps[30] = 3.0
+    assert "spiky" not in flags_of(outcome(steps))
+    steps[60] = 3.0
+    assert "spiky" in flags_of(outcome(steps))
+
+
+def test_two_clusters_of_step_times_are_flagged_bimodal() -> None:
+    assert "bimodal" in flags_of(outcome([1.0, 1.01, 2.0, 2.01] * 10))
+
+
+def test_steps_that_resemble_their_neighbours_are_flagged_autocorrelated() -> None:
+    waves = ([1.0] * 10 + [1.1] * 10) * 3
+    assert "autocorrelated" in flags_of(outcome(waves))
+    assert "autocorrelated" not in flags_of(outcome(list(np.random.default_rng(0).permutation(waves))))
+
+
+@pytest.mark.parametrize(("share", "flagged"), [(0.04, False), (0.06, True)])
+def test_more_than_a_twentieth_of_a_step_spent_on_data_is_flagged_input_bound(share: float, flagged: bool) -> None:
+    slow = outcome(STEADY, phases={**PASS, "data_s": share})
+    assert ("input_bound" in flags_of(outcome(STEADY), slow)) == flagged
+
+
+def test_what_a_rank_flags_is_the_trials_once() -> None:
+    first, second = outcome(STEADY, flags=["throttled"]), outcome(STEADY, flags=["throttled", "oom_retry"])
+    assert flags_of(first, second) == ["throttled", "oom_retry"]
+
+
+def test_the_exchange_that_a_local_mode_has_in_every_period_is_no_oddity() -> None:
+    steps = [*([1.0, 1.01, 1.0, 2.0] * 20)]
+    assert flags_of(*[outcome(steps)] * 2, sync="local_sgd", sync_period=4) == []
+    odd = [*steps]
+    odd[40:44] = [5.0, 5.0, 5.0, 5.0]
+    assert "spiky" in flags_of(*[outcome(odd)] * 2, sync="local_sgd", sync_period=4)

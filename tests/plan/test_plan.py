@@ -1,0 +1,251 @@
+"""What is done and what is to do, from a sweep and rows of results; no Ray."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dtsweep import Measure, Sweep, SweepError, workloads
+from dtsweep.digest import workload_digest
+from dtsweep.plan.plan import SESSION_START_S, TRIAL_REST_S, Trial, canaries, groups_of, make_plan, new_skips
+from dtsweep.results.schema import TRIALS
+from dtsweep.sweep.axes import candidates
+from dtsweep.sweep.file import read_sweep
+from dtsweep.sweep.point import identity
+from dtsweep.sweep.task import order_of, point_row
+from dtsweep.versions import versions
+
+SWEEP = Sweep(
+    workload=workloads.Gpt(),
+    axes={"workers": [1, 2], "micro_batch": [1, 2, 3]},
+    skip=lambda p: "odd" if p.micro_batch == 3 else None,
+)
+
+
+def rows(sweep: Sweep = SWEEP, *, status: str = "ok", **more: Any) -> list[dict[str, Any]]:
+    """What a run of the sweep would have stored, all trials ending alike."""
+    empty = {column.name: None for column in TRIALS}
+    digest = workload_digest(sweep.workload, folder=None)
+    return [
+        {
+            **empty,
+            **point_row(sweep, trial.point),
+            **versions(),
+            "trial_id": trial.trial_id,
+            "workload_digest": digest,
+            "status": status,
+            **more,
+        }
+        for trial in make_plan(sweep, candidates(sweep), []).to_run
+    ]
+
+
+def plan(sweep: Sweep, stored: list[dict[str, Any]], rerun: str | None = None) -> tuple[int, int]:
+    made = make_plan(sweep, candidates(sweep), stored, rerun=rerun)
+    return len(made.to_run), len(made.done)
+
+
+@pytest.mark.parametrize(
+    ("status", "resumed", "failed", "everything"),
+    [
+        ("ok", (0, 4), (0, 4), (4, 0)),
+        ("user_error", (0, 4), (4, 0), (4, 0)),
+        ("oom_device", (0, 4), (4, 0), (4, 0)),
+        ("rank_died", (4, 0), (4, 0), (4, 0)),
+        ("cancelled", (4, 0), (4, 0), (4, 0)),
+    ],
+)
+def test_what_is_measured_again_depends_on_how_it_ended(
+    status: str, resumed: tuple[int, int], failed: tuple[int, int], everything: tuple[int, int]
+) -> None:
+    stored = rows(status=status)
+    assert plan(SWEEP, stored) == resumed
+    assert plan(SWEEP, stored, "failed") == failed
+    assert plan(SWEEP, stored, "all") == everything
+
+
+def test_an_ok_attempt_counts_whatever_came_after_it() -> None:
+    assert plan(SWEEP, rows() + rows(status="rank_died")) == (0, 4)
+
+
+def test_repeats_run_one_after_the_other_in_sessions_of_their_own() -> None:
+    made = make_plan(replace(SWEEP, measure=Measure(repeats=2)), candidates(SWEEP), [])
+    assert [trial.repeat for trial in made.to_run] == [1, 1, 1, 1, 2, 2, 2, 2]
+    assert made.session_starts == 4
+    assert make_plan(replace(SWEEP, measure=Measure(fresh=True)), candidates(SWEEP), []).session_starts == 4
+
+
+# Canaries
+
+
+def group_of(axes: dict[str, Any]) -> list[Trial]:
+    """The trials of a sweep of one world."""
+    sweep = Sweep(workload=workloads.Gpt(), axes=axes)
+    (group,) = groups_of(make_plan(sweep, candidates(sweep), []).to_run, fresh=False)
+    return group
+
+
+def canary_of(trials: list[Trial]) -> Trial:
+    (watch,) = canaries(trials).values()
+    return watch
+
+
+def test_a_canary_is_plain_ddp_with_the_middle_micro_batch_of_its_world() -> None:
+    group = group_of(
+        {
+            "workers": [2],
+            "micro_batch": [1, 4, 64],
+            "accumulation": [2],
+            "sync": ["local_sgd", "parameter_server"],
+            "precision": ["bf16"],
+            "placement": ["spread"],
+            "env.NCCL_ALGO": ["Ring"],
+        }
+    )
+    watch = canary_of(group)
+    point = watch.point
+    assert (point.sync, point.micro_batch, point.accumulation, point.precision) == ("ddp", 4, 1, "bf16")
+    assert (point.sync_period, point.staleness, point.shards, point.unread()) == (None, None, None, None)
+    assert point.world == group[0].point.world
+    assert (watch.role, watch.repeat) == ("canary", 1)
+
+
+def test_a_canary_is_the_same_point_in_whatever_order_its_launches_run() -> None:
+    group = group_of({"workers": [2], "micro_batch": [1, 2, 3, 4], "workload.width": [64, 128]})
+    points = {identity(canary_of(some).point) for some in (group, group[::-1], group[3:] + group[:3])}
+    assert len(points) == 1
+
+
+def test_each_world_has_its_canary() -> None:
+    sweep = Sweep(workload=workloads.Gpt(), axes={"workers": [1, 2], "micro_batch": [1, 2, 3]})
+    watches = canaries(make_plan(sweep, candidates(sweep), []).to_run)
+    assert {world: (watch.point.world, watch.point.micro_batch) for world, watch in watches.items()} == {
+        world: (world, 2) for world in watches
+    }
+    assert [watch.point.workers for watch in watches.values()] == [2, 1]
+
+
+@pytest.mark.parametrize("wide", [512, 1024, 2048, 4096])
+def test_a_canary_is_no_larger_than_a_trial_of_its_world(wide: int) -> None:
+    # The wide model runs with few samples alone, and most trials have many.
+    group = [
+        trial
+        for trial in group_of({"workers": [2], "micro_batch": [1, 62, 63, 64], "workload.width": [64, wide]})
+        if (trial.point.workload.width == 64) == (trial.point.micro_batch > 1)
+    ]
+    assert len(group) == 4
+    watch = canary_of(group)
+    assert (watch.point.micro_batch, watch.point.workload.width) == (63, 64)
+
+
+def test_a_canary_is_named_apart_from_the_trial_with_its_point() -> None:
+    watch = canary_of(group_of({"workers": [2], "micro_batch": [1, 2, 3]}))
+    trial, watched = (order_of(SWEEP, watch.point, role=role) for role in ("trial", "canary"))
+    assert (trial.role, watched.role) == ("trial", "canary")
+    assert trial.trial_id == order_of(SWEEP, watch.point).trial_id != watched.trial_id
+    # As it was named before there were canaries.
+    assert trial.trial_id == identity(watch.point, seed=0, repeat=1, fresh=False)
+    # It runs in the session of the trials around it.
+    assert trial.launch == watched.launch
+    assert point_row(SWEEP, watch.point)["point_id"] == identity(watch.point)
+
+
+def test_canaries_leave_open_what_is_to_run() -> None:
+    # The canary of workers=2 has the point of a trial that has not run.
+    group = group_of({"workers": [2], "micro_batch": [1, 2]})
+    watch = canary_of(group)
+    sweep = replace(SWEEP, axes={"workers": [2], "micro_batch": [1, 2]}, skip=None)
+    ran = {**rows()[0], **point_row(sweep, watch.point), "role": "canary"}
+    ran["trial_id"] = order_of(sweep, watch.point, role="canary").trial_id
+    assert plan(sweep, [ran]) == (2, 0)
+
+
+def test_a_plan_counts_two_canaries_for_each_launch_of_several_trials() -> None:
+    seconds = Measure(half_width=None, min_seconds=10)
+
+    def expected_s(measure: Measure, axes: dict[str, Any]) -> float:
+        sweep = Sweep(workload=workloads.Gpt(), axes=axes, measure=measure)
+        return make_plan(sweep, candidates(sweep), []).seconds
+
+    several, single = {"workers": [1, 2], "micro_batch": [1, 2, 3]}, {"workers": [1, 2]}
+    each = 10 + TRIAL_REST_S
+    assert expected_s(replace(seconds, canary=False), several) == pytest.approx(6 * each + 2 * SESSION_START_S)
+    assert expected_s(seconds, several) == pytest.approx(10 * each + 2 * SESSION_START_S)
+    assert expected_s(seconds, single) == pytest.approx(2 * each + 2 * SESSION_START_S)
+
+
+def test_a_done_trial_says_how_else_it_was_measured_but_not_what_watched_it() -> None:
+    def why(**measure: Any) -> set[str]:
+        sweep = replace(SWEEP, measure=Measure(**measure))
+        return {trial.why for trial in make_plan(sweep, candidates(sweep), rows()).done}
+
+    assert why() == why(canary=False) == why(repeats=1) == {"ok"}
+    assert why(half_width=0.05, race=True) == {"ok, measured with half_width=0.02, race=False"}
+
+
+# What can't be compared
+
+
+def test_results_of_another_version_are_refused_until_all_is_measured_anew() -> None:
+    old = rows(torch_version="2.0.0")
+    with pytest.raises(SweepError, match=r"torch_version 2\.0\.0, this sweep has .*--rerun all"):
+        plan(SWEEP, old)
+    assert plan(SWEEP, old, "all") == (4, 0)
+    assert plan(SWEEP, old + rows()) == (0, 4)
+    # --rerun all was interrupted after two of four: the other two are still of the old version.
+    assert plan(SWEEP, old + rows()[:2]) == (2, 2)
+
+
+def test_a_skipped_point_is_stored_again_only_for_a_new_reason() -> None:
+    skipped = make_plan(SWEEP, candidates(SWEEP), []).skipped
+    first = new_skips(SWEEP, skipped, [])
+    assert [row["reason"] for row in first] == ["odd", "odd"]
+    assert new_skips(SWEEP, skipped, first) == []
+
+
+OWN = '''
+"""?"""
+from dataclasses import dataclass
+from torch import nn
+from dtsweep import Sweep
+
+WIDTH = 3
+
+def net():
+    return nn.Linear(WIDTH, 1)
+
+@dataclass(frozen=True)
+class Own:
+    def build(self):
+        return net()
+    def batch(self, samples, device): ...
+    def loss(self, model, batch): ...
+
+sweep = Sweep(workload=Own(), axes={"workers": [1]})
+'''
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_another"),
+    [
+        ("WIDTH = 3", "WIDTH = 4", True),
+        ("nn.Linear(WIDTH, 1)", "nn.Linear(WIDTH, 2)", True),
+        ("[1]", "[1, 2]", False),
+    ],
+)
+def test_the_digest_follows_what_the_workload_uses_and_nothing_else(
+    tmp_path: Path, old: str, new: str, is_another: bool
+) -> None:
+    digests = []
+    for folder, text in (("a", OWN), ("b", OWN.replace(old, new))):
+        path = tmp_path / folder / "own.py"
+        path.parent.mkdir()
+        path.write_text(text)
+        sweep, _ = read_sweep(path)
+        digests.append(workload_digest(sweep.workload, folder=path.parent))
+        sys.path.remove(str(path.parent))
+    assert (digests[0] != digests[1]) == is_another

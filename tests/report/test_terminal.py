@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from dtsweep.report.terminal import print_report, report_json
+from dtsweep.results.statuses import FLAG_MEANINGS
+from tests.frames import trials
+
+MODES: tuple[dict[str, Any], ...] = (
+    {"sync": "ddp"},
+    {"sync": "parameter_server", "staleness": 0, "shards": 1},
+    {"sync": "parameter_server", "shards": 2, "semantics": "stale"},
+    {"sync": "local_sgd", "sync_period": 8, "semantics": "local"},
+)
+
+
+def measured(mode: dict[str, Any], *, workers: int, micro_batch: int, accumulation: int) -> dict[str, Any]:
+    samples = workers * micro_batch * accumulation
+    step_s = (0.02 + 0.002 * micro_batch) * accumulation * (1 + 0.05 * workers) + 0.001 * len(mode)
+    return mode | {
+        "workers": workers,
+        "micro_batch": micro_batch,
+        "accumulation": accumulation,
+        "global_batch": None if mode.get("semantics") == "stale" else samples,
+        "step_p50_s": step_s,
+        "step_p50_s_low": step_s * 0.99,
+        "step_p50_s_high": step_s * 1.01,
+        "step_mean_s": step_s,
+        "samples_per_s": samples / step_s,
+        "samples_per_s_low": samples / step_s * 0.99,
+        "samples_per_s_high": samples / step_s * 1.01,
+        "tokens_per_s": samples / step_s * 1024,
+        "memory_peak_bytes": 2**29 + micro_batch * 2**20,
+    }
+
+
+def sweep(**common: Any) -> pd.DataFrame:
+    rows = [
+        measured(mode, workers=workers, micro_batch=micro_batch, accumulation=accumulation)
+        for mode in MODES
+        for workers in (1, 2)
+        for micro_batch in (4, 8, 16)
+        for accumulation in (1, 2)
+    ]
+    failed = {"status": "oom_device", "reason": "OutOfMemoryError: [/red] of 2 GiB", "log": "results/logs/s1/0.log"}
+    skipped = {"status": "skipped", "reason": "over 512 samples a step"}
+    return trials(*rows, failed, skipped, skipped, **common)
+
+
+def printed(frame: pd.DataFrame, *, width: int = 120, show_all: bool = False) -> str:
+    console = Console(width=width, force_terminal=False, color_system=None)
+    with console.capture() as capture:
+        print_report(frame, console=console, show_all=show_all)
+    return capture.get()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_report_fits_and_cuts_nothing(width: int) -> None:
+    text = printed(sweep(), width=width, show_all=True)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    assert "parameter_server" in text.split("Frontier · stale")[0]
+
+
+def test_the_first_line_counts_trials_by_status() -> None:
+    assert printed(sweep()).splitlines()[0] == "Gpt · Xeon · 51 trials: 48 ok, 2 skipped, 1 oom_device"
+
+
+def test_what_does_not_vary_is_said_once() -> None:
+    text = printed(sweep())
+    assert "In all points: optimizer=sgd, learning_rate=0.01, precision=fp32, placement=pack, workload.layers=4" in text
+    assert text.count("sgd,") == 1
+
+
+def test_each_semantics_has_a_table_named_with_its_mode() -> None:
+    titles = [line for line in printed(sweep()).splitlines() if line.startswith("Frontier")]
+    assert titles == [
+        "Frontier · exact updates",
+        "Frontier · stale updates, a step is one worker's push · parameter_server s=∞ shards=2",
+        "Frontier · local updates, latency is the mean step · local_sgd H=8",
+    ]
+
+
+def test_a_row_of_the_frontier_has_all_its_figures() -> None:
+    row = {"step_p50_s": 0.05, "step_p50_s_low": 0.048, "step_p50_s_high": 0.052, "samples_per_s": 80}
+    known = row | {"global_batch": 4, "tokens_per_s": 102400, "memory_peak_bytes": 3 * 2**29}
+    lines = printed(trials(known, {"workers": 2, "samples_per_s": 20, "step_p50_s": 0.06})).splitlines()
+    header = next(n for n, line in enumerate(lines) if line.lstrip().startswith("workers"))
+    assert lines[header + 2].split() == ["1", "4", "50.0", "±", "2.0", "80.00", "102.4k", "1.50"]
+    assert lines[header - 1].split() == ["global", "step", "samples", "tokens", "memory"]
+
+
+def test_dominated_points_are_counted_and_shown_on_request() -> None:
+    good = {"step_p50_s": 0.1, "samples_per_s": 42}
+    frame = trials(good, {"step_p50_s": 0.2, "samples_per_s": 17, "micro_batch": 8})
+    assert "1 dominated point: --all shows them" in printed(frame)
+    assert "17.00" not in printed(frame)
+    assert "1 dominated point:\n" in printed(frame, show_all=True)
+    assert "17.00" in printed(frame, show_all=True)
+
+
+def test_another_axis_that_varies_stands_beside_the_mode() -> None:
+    small, large = {"precision": "bf16", "workload_layers": 4}, {"precision": "fp32", "workload_layers": 8}
+    text = printed(trials(small, large, step_p50_s=0.1, samples_per_s=1))
+    assert "ddp bf16 workload.layers=4" in text
+    assert "ddp fp32 workload.layers=8" in text
+
+
+def test_a_long_setting_wraps_between_words_and_leaves_the_numbers_whole() -> None:
+    settings = {"sync": "parameter_server", "staleness": 0, "shards": 1, "placement": "strict_spread"}
+    rows = [measured(settings, workers=workers, micro_batch=4, accumulation=workers) for workers in (1, 2)]
+    lines = printed(trials(*rows, measured(MODES[0], workers=1, micro_batch=8, accumulation=1)), width=80).splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("parameter_server"))
+    assert lines[first].split()[-3:] == ["119.8", "122.6k", "516"]
+    assert [line.strip() for line in lines[first + 1 : first + 3]] == ["s=0 shards=1", "strict_spread"]
+
+
+def test_tokens_and_memory_have_no_column_where_they_are_unknown() -> None:
+    text = printed(trials({"step_p50_s": 0.1, "samples_per_s": 1}))
+    assert "tokens" not in text
+    assert "memory" not in text
+
+
+def test_scaling_names_the_batch_shapes_that_stand_for_the_worlds() -> None:
+    fast = {"global_batch": 16, "micro_batch": 16, "samples_per_s": 100, "step_p50_s": 0.1}
+    split = {"global_batch": 16, "micro_batch": 4, "accumulation": 2, "workers": 2, "samples_per_s": 150}
+    text = printed(trials(fast, split | {"step_p50_s": 0.1}))
+    assert "Strong scaling by workers" in text
+    assert "Weak scaling" not in text
+    row = next(line for line in text.splitlines() if "1 → 2" in line)
+    assert row.split() == ["ddp", *"1→2", "16", *"×1→4×2", "150.0", "1.50", "75%"]
+
+
+def test_the_slower_scaling_groups_are_counted_and_shown_on_request() -> None:
+    weak = [
+        text.split("Weak scaling")[1].split("Strong")[0] for text in (printed(sweep()), printed(sweep(), show_all=True))
+    ]
+    assert [text.count("1 → 2") for text in weak] == [8, 24]
+    assert "16 slower groups: --all shows them" in weak[0]
+
+
+def test_failures_have_status_count_reason_and_log() -> None:
+    below = printed(sweep()).split("Not measured\n")[1]
+    assert [line.strip() for line in below.splitlines()] == [
+        "1  oom_device  OutOfMemoryError: [/red] of 2 GiB",
+        "log: results/logs/s1/0.log",
+        "2  skipped     over 512 samples a step",
+    ]
+
+
+def test_intervals_within_one_launch_are_called_so() -> None:
+    figures = {"step_p50_s": 0.1, "step_p50_s_low": 0.09, "step_p50_s_high": 0.11, "samples_per_s": 1}
+    one: dict[str, Any] = {"point_id": "a", **figures}
+    again = one | {"repeat": 2, "step_p50_s": 0.12}
+    other = one | {"point_id": "b"}
+    assert "intervals are within one launch." in printed(trials(one))
+    assert "within one launch for 1 of 2 points" in printed(trials(one, again, other))
+    assert "half of the 95 % interval over launches." in printed(trials(one, again))
+
+
+def test_one_launch_that_borrows_the_spread_of_others_is_called_so() -> None:
+    figures = {"step_p50_s_low": 0.09, "step_p50_s_high": 0.11, "samples_per_s": 1}
+    rows = [{"point_id": point, "step_p50_s": step, **figures} for point in "abcd" for step in (0.1, 0.12)]
+    text = printed(trials(*rows, {"step_p50_s": 0.1, **figures}))
+    assert "interval over launches. 1 point with one launch: widened by the spread between launches" in text
+
+
+def test_results_of_two_environments_are_kept_apart_and_called_so() -> None:
+    text = printed(trials({"env_id": "a1"}, {"env_id": "b2", "workers": 2}, step_p50_s=0.1, samples_per_s=1))
+    assert "Measured in 2 environments" in text
+    assert "Frontier · exact updates · ddp · env_id a1" in text
+    assert "caling" not in text
+
+
+def test_a_skipped_point_is_no_environment() -> None:
+    skipped = {"status": "skipped", "reason": "too large", "env_id": None}
+    text = printed(trials({"workers": 1}, {"workers": 2}, skipped, step_p50_s=0.1, samples_per_s=1))
+    assert "Weak scaling" in text
+    assert "env_id" not in text
+
+
+def test_flags_are_counted_and_explained() -> None:
+    text = printed(trials({"flags": ["drift", "spiky"]}, {"flags": ["drift"]}, {"flags": None}))
+    assert "Flags: drift on 2 trials, spiky on 1 trial." in text
+    assert f"  drift: {FLAG_MEANINGS['drift']}\n  spiky: {FLAG_MEANINGS['spiky']}\n" in text
+
+
+def test_what_ended_the_windows_is_counted() -> None:
+    precise, failed = {"stop_reason": "precise"}, {"stop_reason": "max_steps", "status": "nan"}
+    assert "Windows: 2 precise, 1 max_seconds.\n" in printed(
+        trials(precise, precise, {"stop_reason": "max_seconds"}, failed)
+    )
+
+
+def test_exchange_and_mfu_have_columns_where_they_are_known() -> None:
+    share = {"comm_share": 0.123, "comm_share_low": 0.118, "comm_share_high": 0.128, "mfu": 0.4567}
+    shared = printed(
+        trials({"step_p50_s": 0.1, "samples_per_s": 20} | share, {"step_p50_s": 0.05, "samples_per_s": 10})
+    )
+    lines = [line.split() for line in shared.splitlines()]
+    assert ["exchange", "mfu"] in [line[-2:] for line in lines]
+    assert ["10.00"] in [line[-1:] for line in lines]
+    assert ["12.3", "±", "0.5", "45.7"] in [line[-4:] for line in lines]
+    assert "exchange" not in printed(sweep())
+
+
+@pytest.mark.parametrize(("width", "tables"), [(80, 2), (120, 1)])
+def test_exchange_and_mfu_are_a_table_of_their_own_where_one_is_too_wide(width: int, tables: int) -> None:
+    known = {"comm_share": 0.123, "comm_share_low": 0.118, "comm_share_high": 0.128, "mfu": 0.4567}
+    text = printed(sweep(**known), width=width, show_all=True)
+    best = text.split("dominated points")[0]
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    assert best.count("workers") == tables
+    assert len(re.findall("^ddp .*12.3 ± 0.5 +45.7$", best, re.MULTILINE)) == best.count("ddp ") // tables
+    assert "parameter_server" in text.split("Frontier · stale")[0]
+
+
+def test_the_highest_throughput_is_compared_with_the_runner_up() -> None:
+    def launches(point: str, step_s: float, *rates: float) -> list[dict[str, Any]]:
+        return [{"point_id": point, "step_p50_s": step_s, "samples_per_s": rate} for rate in rates]
+
+    low = launches("low", 0.05, 10, 10.1)
+    near = printed(trials(*low, *launches("a", 0.1, 100, 110), *launches("b", 0.2, 104, 112)))
+    assert "Highest throughput: 1.029 times the runner-up's (0.781–1.355), not distinguishable." in near
+    far = printed(trials(*low, *launches("a", 0.1, 100, 101), *launches("b", 0.2, 201, 202)))
+    assert re.search(r"2\.005 times the runner-up's \(.*\), faster\.", far)
+    once = printed(trials(*launches("a", 0.1, 100), *launches("b", 0.2, 200)))
+    assert "2.000 times the runner-up's, by one launch each: whether launches differ by as much, repeats tell." in once
+    assert "runner-up" not in printed(trials(*low))
+
+
+def canary(session: str, step_mean_s: float, **fields: Any) -> dict[str, Any]:
+    return {"role": "canary", "point_id": "watch", "session": session, "step_mean_s": step_mean_s, **fields}
+
+
+def test_canaries_are_counted_apart() -> None:
+    row = {"step_p50_s": 0.1, "samples_per_s": 20}
+    steady = [canary("s", 0.1, flags=["spiky"], samples_per_s=999.0), canary("s", 0.101), canary("t", 0.1, workers=2)]
+    text = printed(trials(row, *steady))
+    assert text.splitlines()[0] == "Gpt · Xeon · 1 trial: 1 ok"
+    assert "Canary: 2 sessions of 2 worlds, largest drift inside a session 1.0%.\n" in text
+    assert "999" not in text
+    assert "Flags" not in text
+    assert printed(trials(*steady)) == "No trials in these results.\n"
+
+
+def test_a_session_that_drifted_is_named_with_its_trials() -> None:
+    row = {"step_p50_s": 0.1, "samples_per_s": 20, "session": "s"}
+    text = printed(trials(row, row, canary("s", 0.1), canary("s", 0.11)))
+    assert "largest drift inside a session 10.0%. Drifted more than 2 %: 1 session with 2 trials: s.\n" in text
+
+
+def test_one_canary_is_called_so() -> None:
+    text = printed(trials({"step_p50_s": 0.1, "samples_per_s": 20}, canary("s", 0.1)))
+    assert "Canary: 1 session of 1 world, no second canary.\n" in text
+
+
+def test_what_two_environments_differ_in_is_said_where_it_is_known() -> None:
+    old, new = {"env_id": "a1", "torch_version": "2.11"}, {"env_id": "b2", "torch_version": "2.13"}
+    rows = [old, {"env_id": "b2", "torch_version": "2.13", "hosts": 2}, new]
+    assert "They differ in torch_version (a1: 2.11; b2: 2.13)." in printed(trials(*rows))
+    assert "What differs is in the column machine" in printed(trials({"env_id": "a1"}, {"env_id": "b2"}))
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        (trials(), "No trials in these results."),
+        (trials({"status": "hang"}), "No trial ended ok, so there is no frontier."),
+        (trials({"status": "hang"}), "1  hang  no reason stored"),
+        (trials({}), "No point has both a step time and a throughput."),
+        (trials(dict.fromkeys(["workload", "env_id", "hosts", "devices", "flags"])), "1 trial: 1 ok"),
+    ],
+)
+def test_little_or_nothing_is_said_plainly(frame: pd.DataFrame, words: str) -> None:
+    assert words in printed(frame)
+
+
+def test_json_has_every_point_and_no_value_that_json_lacks() -> None:
+    report = report_json(sweep())
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert report["trials"] == 51
+    assert report["statuses"] == {"ok": 48, "skipped": 2, "oom_device": 1}
+    assert len(report["frontier"]) == 48
+    assert report["frontier"][0]["sync_period"] is None
+    assert {row["kind"] for row in report["scaling"]} == {"weak", "strong"}
+    assert report["unmeasured"][0]["log"] == "results/logs/s1/0.log"
+    assert {row["semantics"] for row in report["differences"]} == {"exact", "stale", "local"}
+    assert {row["verdict"] for row in report["differences"]} == {"not distinguishable"}
+    assert report["canaries"] == []
+    assert report["flags"] == {}
+
+
+def test_json_has_canaries_apart_and_flags_counted() -> None:
+    report = report_json(trials({"flags": ["drift"]}, canary("s", 0.1), canary("s", 0.102)))
+    assert report["trials"] == 1
+    assert report["flags"] == {"drift": 1}
+    assert report["canaries"][0]["drift"] == pytest.approx(0.02)
+    assert len(report["frontier"]) == 1
+
+
+def test_json_of_nothing_has_the_same_keys() -> None:
+    assert report_json(trials()).keys() == report_json(sweep()).keys()

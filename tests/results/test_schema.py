@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import dtsweep
+from dtsweep.errors import SweepError
+from dtsweep.metrics.breakdown import PHASE_COLUMNS
+from dtsweep.metrics.rows import TELEMETRY_COLUMNS
+from dtsweep.results.schema import (
+    RANKS,
+    SCHEMA_VERSION,
+    STEPS,
+    TABLES,
+    TRIALS,
+    columns_page,
+    table_schema,
+)
+from dtsweep.results.statuses import FINAL, FLAG_MEANINGS, RETRIED, STATUSES
+from dtsweep.sweep.point import FIELD_TYPES
+
+FLAGS_READ = ("statuses.py", "caveats.py", "report.py")
+"""Where flags are declared or shown, not raised."""
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_column_is_declared_once_and_says_what_it_means(table: str) -> None:
+    names = [column.name for column in TABLES[table]]
+    assert len(names) == len(set(names))
+    assert all(column.meaning for column in TABLES[table])
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_key_stands_in_every_table(table: str) -> None:
+    assert [column.name for column in TABLES[table]][:2] == ["attempt_id", "trial_id"]
+
+
+def test_a_suffix_and_the_unit_agree() -> None:
+    units = {"_per_s": "/s", "_bytes": "bytes", "_usd": "USD", "_j": "J", "_w": "W", "_hz": "Hz", "_celsius": "°C"}
+    for column in (column for columns in TABLES.values() for column in columns):
+        suffix = next((suffix for suffix in units if column.name.endswith(suffix)), None)
+        if suffix:
+            assert column.unit.endswith(units[suffix]), column
+        elif column.name.endswith("_s"):
+            assert column.unit == "s", column
+
+
+def test_every_field_of_a_point_is_a_column_of_trials() -> None:
+    assert set(FIELD_TYPES) <= {column.name for column in TRIALS}
+
+
+def test_units_meanings_and_version_travel_with_the_schema() -> None:
+    schema = table_schema("trials")
+    assert schema.metadata == {b"dtsweep.schema_version": str(SCHEMA_VERSION).encode()}
+    assert schema.field("window_s").metadata[b"unit"] == b"s"
+    assert schema.field("window_s").metadata[b"meaning"]
+    assert schema.field("started_at").type == pa.timestamp("us", tz="UTC")
+
+
+def test_a_workload_field_becomes_a_column_of_its_own_type() -> None:
+    schema = table_schema("trials", workload_types={"width": int, "dropout": float, "data": str, "bias": bool})
+    types = [
+        schema.field(name).type for name in ("workload_width", "workload_dropout", "workload_data", "workload_bias")
+    ]
+    assert types == [pa.int64(), pa.float64(), pa.string(), pa.bool_()]
+
+
+def test_a_workload_field_can_not_take_the_name_of_a_column() -> None:
+    with pytest.raises(SweepError, match=r"'digest'.*workload_digest.*rename"):
+        table_schema("trials", workload_types={"digest": str})
+
+
+def test_what_is_final_is_not_retried() -> None:
+    assert STATUSES >= FINAL | RETRIED
+    assert not FINAL & RETRIED
+    assert len(STATUSES) == 18
+
+
+def test_every_flag_says_what_it_means_and_some_module_raises_it() -> None:
+    package = Path(dtsweep.__file__).parent
+    source = "".join(file.read_text("utf-8") for file in package.rglob("*.py") if file.name not in FLAGS_READ)
+    assert all(FLAG_MEANINGS.values())
+    assert [flag for flag in FLAG_MEANINGS if f'"{flag}"' not in source] == []
+
+
+def test_a_rank_has_a_column_for_each_phase_and_all_its_telemetry() -> None:
+    ranks = {column.name for column in RANKS}
+    assert {*PHASE_COLUMNS, *TELEMETRY_COLUMNS} <= ranks
+    for table in (TRIALS, STEPS):
+        assert set(PHASE_COLUMNS) <= {column.name for column in table}
+
+
+def test_the_page_of_columns_is_current() -> None:
+    page = Path(__file__).parents[2] / "docs" / "columns.md"
+    assert page.read_text() == columns_page(), "run: python -m dtsweep.results.schema > docs/columns.md"

@@ -1,0 +1,645 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import pytest
+from moto.server import ThreadedMotoServer
+
+from dtsweep.errors import StorageError, SweepError
+from dtsweep.results import store
+from dtsweep.results.parquet import CorruptPartError, arrow_table, decode, encode
+from dtsweep.results.schema import SCHEMA_VERSION, table_schema
+from dtsweep.results.store import Results
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def commit(results: Results, number: int, *, width: Any = 256, **fields: Any) -> None:
+    """Store attempt `number` with two ranks of two steps, step times 1000 x number + 0..3."""
+    trial = {
+        "attempt_id": f"attempt{number}",
+        "trial_id": f"trial{number}",
+        "status": "ok",
+        "workers": 2,
+        "step_mean_s": 0.5,
+        "flags": ["adjacent_launches"],
+        "started_at": START + timedelta(seconds=number),
+        "workload_width": width,
+    }
+    results.commit(
+        trial | fields,
+        ranks=[{"rank": 0, "node": "a"}, {"rank": 1, "node": "b"}],
+        steps={
+            "rank": np.array([0, 0, 1, 1]),
+            "step": np.array([0, 1, 0, 1]),
+            "warmup": np.array([True, False, True, False]),
+            "step_s": 1000.0 * number + np.arange(4),
+            "loss": np.array([1.0, math.nan, 1.0, 0.5]),
+            "data_s": None,
+        },
+        workload_types={"width": type(width)},
+    )
+
+
+def files(results: Path, table: str) -> list[Path]:
+    return sorted((results / table).glob("*.parquet"))
+
+
+def contents(results: Path) -> tuple[list[str], list[float], int]:
+    """What a reader sees: attempts, step times, rows of ranks."""
+    reader = Results(results)
+    seen = (
+        [row["attempt_id"] for row in reader.attempts()],
+        sorted(reader.table("steps")["step_s"].to_pylist()),
+        reader.table("ranks").num_rows,
+    )
+    assert reader.quarantined == []
+    return seen
+
+
+def stored(*numbers: int) -> tuple[list[str], list[float], int]:
+    times = [1000.0 * number + index for number in numbers for index in range(4)]
+    return [f"attempt{number}" for number in numbers], times, 2 * len(numbers)
+
+
+def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": f"{Path(__file__).parents[2]}:{Path(__file__).parent}"}
+    return subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def sealed(folder: Path, table: str, rows: pa.Table, **options: Any) -> Path:
+    """Write a file as somebody else could who knows how ours are named."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, **options)
+    data = sink.getvalue().to_pybytes()
+    path = folder / table / f"part-theirs-{hashlib.sha256(data).hexdigest()[:16]}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+# What is stored comes back
+
+
+def test_what_was_committed_is_read_back(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1)
+    (row,) = Results(tmp_path).attempts()
+    assert (row["attempt_id"], row["workers"], row["step_mean_s"]) == ("attempt1", 2, 0.5)
+    assert row["flags"] == ["adjacent_launches"]
+    assert store.load(tmp_path)["started_at"].tolist() == [START + timedelta(seconds=1)]
+    assert row["workload_width"] == 256
+    assert row["tokens_per_s"] is None
+    assert contents(tmp_path) == stored(1)
+
+
+def test_nothing_is_there_before_the_first_commit(tmp_path: Path) -> None:
+    assert Results(tmp_path / "none").attempts() == []
+
+
+def test_unknown_stays_null_and_a_loss_that_is_not_a_number_stays_one(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1)
+    steps = Results(tmp_path).table("steps")
+    assert steps["data_s"].null_count == 4
+    assert steps["loss"].null_count == 0
+    assert math.isnan(steps["loss"][1].as_py())
+
+
+def test_frames_keep_whole_numbers_whole_beside_nulls(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1, global_batch=64, fresh=True)
+    commit(Results(tmp_path), 2, sync="parameter_server")
+    frame = store.load(tmp_path)
+    types = frame.dtypes.astype(str)
+    assert (types["global_batch"], types["workers"], types["fresh"]) == ("Int64", "Int64", "boolean")
+    assert (types["step_mean_s"], types["started_at"]) == ("float64", "datetime64[us, UTC]")
+    assert frame["global_batch"].isna().tolist() == [False, True]
+    steps = store.steps(tmp_path)
+    assert steps.loc[~steps["warmup"], "step_s"].tolist() == [1001.0, 1003.0, 2001.0, 2003.0]
+
+
+def test_load_takes_the_newest_ok_attempt_else_the_newest(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    for number, trial_id, status in [
+        (1, "a", "ok"),
+        (2, "a", "ok"),
+        (3, "a", "hang"),
+        (4, "b", "hang"),
+        (5, "b", "rank_died"),
+        (6, "c", "nan"),
+        (7, "c", "ok"),
+    ]:
+        commit(results, number, trial_id=trial_id, status=status)
+    assert store.load(results)["attempt_id"].tolist() == ["attempt2", "attempt5", "attempt7"]
+
+
+def test_load_has_every_canary_that_was_measured_or_none(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    for number, trial_id, role, status in [
+        (1, "watch", "canary", "ok"),
+        (2, "a", "trial", "hang"),
+        (3, "watch", "canary", "ok"),
+        (4, "a", "trial", "ok"),
+        (5, "watch", "canary", "rank_died"),
+        # As an older dtsweep stored it, without a role.
+        (6, "b", None, "ok"),
+    ]:
+        commit(results, number, trial_id=trial_id, role=role, status=status)
+    assert store.load(results)["attempt_id"].tolist() == ["attempt4", "attempt6"]
+    both = store.load(results, canaries=True)
+    assert both["attempt_id"].tolist() == [f"attempt{number}" for number in (1, 3, 4, 5, 6)]
+    assert (both["role"] == "canary").tolist() == [True, True, False, True, False]
+
+
+def test_results_of_canaries_alone_have_no_trials(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1, role="canary")
+    assert len(store.load(tmp_path)) == 0
+    assert len(store.load(tmp_path, canaries=True)) == 1
+
+
+def test_a_profile_is_stored_beside_the_tables_and_is_in_nobodys_way(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    commit(results, 1)
+    where = results.write_profile("launch/trial1-0", b"trace", {"compute_s": 0.5})
+    assert Path(where) == tmp_path / "profiles" / "launch" / "trial1-0.json.gz"
+    assert Path(where).read_bytes() == b"trace"
+    assert json.loads((tmp_path / "profiles" / "launch" / "trial1-0.json").read_text()) == {"compute_s": 0.5}
+    results.compact()
+    assert contents(tmp_path) == stored(1)
+
+
+@pytest.mark.parametrize("read", [store.load, store.steps])
+def test_reading_where_nothing_is_says_what_to_run(tmp_path: Path, read: Any) -> None:
+    with pytest.raises(SweepError, match=r"no results in .*none; .*dtsweep run SWEEP.py --results .*none"):
+        read(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"step_men_s": 1.0}, "trials has no columns.*step_men_s"),
+        ({"status": "failed"}, "status 'failed' is none of"),
+        ({"workers": "two"}, r"trials\.workers"),
+        ({"workers": 2.5}, r"trials\.workers"),
+        ({"attempt_id": "../evil"}, "no name for a file"),
+    ],
+)
+def test_what_does_not_fit_the_schema_is_refused(tmp_path: Path, fields: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        commit(Results(tmp_path), 1, **fields)
+    assert contents(tmp_path) == stored()
+
+
+def test_fields_of_two_number_types_become_one_column(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1, width=256)
+    commit(Results(tmp_path), 2, width=0.5)
+    Results(tmp_path).compact()
+    assert len(files(tmp_path, "trials")) == 1
+    assert store.load(tmp_path)["workload_width"].tolist() == [256.0, 0.5]
+
+
+def test_workloads_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1, width=256)
+    commit(Results(tmp_path), 2, width="wide")
+    with pytest.raises(SweepError, match="workloads that differ in a field's type"):
+        Results(tmp_path).attempts()
+
+
+def test_other_tools_read_a_folder_in_which_a_write_was_cut_off(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1)
+    (part,) = files(tmp_path, "trials")
+    part.with_name(f"{part.name}.123.tmp").write_bytes(part.read_bytes()[:100])
+    pattern = str(tmp_path / "trials" / "*.parquet")
+    assert duckdb.sql(f"SELECT step_mean_s, workload_width FROM '{pattern}'").fetchall() == [(0.5, 256)]
+    assert polars.read_parquet(pattern)["attempt_id"].to_list() == ["attempt1"]
+    assert contents(tmp_path) == stored(1)
+
+
+def test_other_tools_read_compacted_results(tmp_path: Path) -> None:
+    for number in (1, 2):
+        commit(Results(tmp_path), number)
+    Results(tmp_path).compact()
+    pattern = str(tmp_path / "steps" / "*.parquet")
+    assert duckdb.sql(f"SELECT sum(step_s) FROM '{pattern}'").fetchall() == [(12012.0,)]
+    assert polars.read_parquet(pattern)["step_s"].sum() == 12012.0
+
+
+def test_files_say_units_and_have_zstd_and_page_checksums(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1)
+    (part,) = files(tmp_path, "trials")
+    assert pq.read_schema(part).field("window_s").metadata[b"unit"] == b"s"
+    column = pq.read_metadata(part).row_group(0).column(0)
+    assert column.compression == "ZSTD"
+    data = bytearray(part.read_bytes())
+    data[column.data_page_offset + 60] ^= 1
+    part.write_bytes(data)
+    with pytest.raises(OSError, match="CRC checksum"):
+        pq.read_table(part, page_checksum_verification=True)
+
+
+# Kills and second writers
+
+KILL_AT_EVERY_FILE_LINE = """
+import itertools, os, shutil, sys
+from pathlib import Path
+from test_store import commit, contents, stored
+from dtsweep.results.store import Results
+
+what, base = sys.argv[1], Path(sys.argv[2])
+
+def act(folder):
+    Results(folder).compact() if what == "compact" else commit(Results(folder), 4)
+
+def killed_at(count, folder):
+    if pid := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0
+    lines = itertools.count(1)
+    def trace(frame, event, argument):
+        if frame.f_code.co_name not in ("write", "_write_local", "delete"):
+            return None
+        if event == "line" and next(lines) == count:
+            os._exit(1)
+        return trace
+    sys.settrace(trace)
+    act(folder)
+    os._exit(0)
+
+states = set()
+for count in itertools.count(1):
+    folder = base / "copy"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(base / "original", folder)
+    killed = killed_at(count, folder)
+    state = tuple(sorted((path.name, path.stat().st_size) for path in folder.rglob("*.*")))
+    if killed and state in states:
+        continue
+    states.add(state)
+    seen = contents(folder)
+    assert seen == stored(1, 2, 3) or (what == "commit" and seen == stored(1, 2, 3, 4)), (count, seen)
+    if not killed:
+        break
+    act(folder)
+    assert contents(folder) == stored(1, 2, 3, *([4] if what == "commit" else [])), count
+assert seen == (stored(1, 2, 3, 4) if what == "commit" else stored(1, 2, 3))
+print(len(states))
+"""
+
+
+@pytest.mark.parametrize("what", ["commit", "compact"])
+def test_a_kill_at_any_line_that_touches_files_loses_and_doubles_nothing(tmp_path: Path, what: str) -> None:
+    results = Results(tmp_path / "original")
+    commit(results, 1)
+    commit(results, 2)
+    results.compact()
+    commit(results, 3)
+    done = run(KILL_AT_EVERY_FILE_LINE, what, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 8  # states of the folder
+
+
+@pytest.mark.parametrize("missing", [("trials",), ("trials", "ranks")])
+def test_rows_without_a_trial_row_do_not_exist(tmp_path: Path, missing: tuple[str, ...]) -> None:
+    commit(Results(tmp_path), 1)
+    commit(Results(tmp_path), 2)
+    for table in missing:
+        next((tmp_path / table).glob("part-attempt2-*")).unlink()
+    assert contents(tmp_path) == stored(1)
+
+
+def test_compaction_keeps_the_rows_of_a_commit_under_way(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        commit(Results(tmp_path), number)
+    (part,) = (tmp_path / "trials").glob("part-attempt3-*")
+    data = part.read_bytes()
+    part.unlink()
+    Results(tmp_path).compact()
+    assert contents(tmp_path) == stored(1, 2)
+    part.write_bytes(data)
+    assert contents(tmp_path) == stored(1, 2, 3)
+
+
+def test_compaction_makes_one_file_of_a_table_again_and_again(tmp_path: Path) -> None:
+    for number in (1, 2, 3, 4):
+        commit(Results(tmp_path), number)
+        Results(tmp_path).compact()
+    assert [len(files(tmp_path, table)) for table in ("trials", "ranks", "steps")] == [1, 1, 1]
+    assert contents(tmp_path) == stored(1, 2, 3, 4)
+
+
+def test_an_attempt_counts_once_however_often_it_is_there(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1)
+    commit(Results(tmp_path), 1)
+    for table in ("trials", "ranks", "steps"):
+        (part,) = files(tmp_path, table)
+        shutil.copy(part, part.with_name(part.name.replace("part-", "part-copy-")))
+    assert contents(tmp_path) == stored(1)
+    Results(tmp_path).compact()
+    assert contents(tmp_path) == stored(1)
+
+
+WRITE_AND_COMPACT = """
+import sys
+from test_store import commit
+from dtsweep.results.store import Results
+
+results = Results(sys.argv[1])
+for number in range(int(sys.argv[2]), int(sys.argv[2]) + 30):
+    commit(results, number)
+    if number % 5 == 0:
+        results.compact()
+"""
+
+
+def test_two_writers_that_compact_under_a_reader_lose_and_double_nothing(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": f"{Path(__file__).parents[2]}:{Path(__file__).parent}"}
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITE_AND_COMPACT, tmp_path, str(first)], env=environment)
+        for first in (100, 200)
+    ]
+    before = 0
+    while any(writer.poll() is None for writer in writers):
+        attempts = [row["attempt_id"] for row in Results(tmp_path).attempts()]
+        assert len(attempts) == len(set(attempts)) >= before
+        before = len(attempts)
+    assert [writer.wait() for writer in writers] == [0, 0]
+    assert contents(tmp_path) == stored(*range(100, 130), *range(200, 230))
+
+
+# Broken, foreign, old, new and hostile files
+
+
+def test_a_part_cut_off_anywhere_is_quarantined_by_name(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1)
+    commit(Results(tmp_path), 2)
+    part = files(tmp_path, "trials")[0]
+    data = part.read_bytes()
+    for size in [*range(0, len(data), len(data) // 25), len(data) - 1]:
+        part.write_bytes(data[:size])
+        results = Results(tmp_path)
+        assert [row["attempt_id"] for row in results.attempts()] == ["attempt2"]
+        ((name, reason),) = results.quarantined
+        assert name == f"trials/{part.name}"
+        assert "truncated or changed" in reason
+
+
+def test_every_flipped_bit_is_noticed() -> None:
+    name, data = example()
+    generator = random.Random(0)
+    for position in [*range(8), *range(len(data) - 64, len(data)), *generator.choices(range(len(data)), k=2000)]:
+        flipped = bytearray(data)
+        flipped[position] ^= 1 << generator.randrange(8)
+        with pytest.raises(CorruptPartError):
+            decode(bytes(flipped), name=name, table="trials")
+
+
+def test_no_flipped_bit_crashes_the_reader_even_with_a_fitting_digest() -> None:
+    _, data = example()
+    generator = random.Random(1)
+    refused = 0
+    for position in generator.choices(range(len(data)), k=300):
+        flipped = bytearray(data)
+        flipped[position] ^= 1 << generator.randrange(8)
+        name = f"part-x-{hashlib.sha256(flipped).hexdigest()[:16]}.parquet"
+        try:
+            decode(bytes(flipped), name=name, table="trials")
+        except (CorruptPartError, StorageError):
+            refused += 1
+    assert refused > 0
+
+
+def example() -> tuple[str, bytes]:
+    columns = {"attempt_id": ["x"], "trial_id": ["y"], "status": ["ok"], "step_mean_s": [0.5]}
+    return encode(arrow_table("trials", columns), stem="part-x")
+
+
+def test_reading_warns_of_each_file_that_it_leaves_out(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1)
+    commit(Results(tmp_path), 2)
+    trial, step = files(tmp_path, "trials")[0], files(tmp_path, "steps")[1]
+    for part in (trial, step):
+        part.write_bytes(part.read_bytes()[:-1])
+    with pytest.warns(UserWarning, match=f"{trial.name} is left out: .*truncated"):
+        assert len(store.load(tmp_path)) == 1
+    trial.unlink()
+    with pytest.warns(UserWarning, match=f"{step.name} is left out: .*truncated"):
+        assert len(store.steps(tmp_path)) == 0
+
+
+def test_a_corrupt_compacted_file_hides_no_part_that_is_still_there(tmp_path: Path) -> None:
+    for number in (1, 2):
+        commit(Results(tmp_path), number)
+    parts = {part: part.read_bytes() for part in files(tmp_path, "trials")}
+    Results(tmp_path).compact()
+    (compacted,) = files(tmp_path, "trials")
+    compacted.write_bytes(compacted.read_bytes()[:-1])
+    for part, data in parts.items():
+        part.write_bytes(data)
+    results = Results(tmp_path)
+    assert len(results.attempts()) == 2
+    assert [name for name, _ in results.quarantined] == [f"trials/{compacted.name}"]
+
+
+def test_a_file_of_somebody_else_is_left_out_and_named(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1)
+    (tmp_path / "trials" / "mine.parquet").write_bytes(b"PAR1")
+    sealed(tmp_path, "trials", pa.table({"attempt_id": ["z"]}))
+    schema = table_schema("trials")
+    other = pa.table({"attempt_id": ["z"], "speed": [1]}).replace_schema_metadata(schema.metadata)
+    sealed(tmp_path, "trials", other)
+    double = pa.table([["z"], ["z"]], names=["attempt_id", "attempt_id"])
+    sealed(tmp_path, "trials", double.replace_schema_metadata(schema.metadata))
+    nameless = pa.table({"attempt_id": pa.nulls(1, pa.string())}, metadata=schema.metadata)
+    sealed(tmp_path, "trials", nameless)
+    listed = pa.table({"attempt_id": ["z"]}, metadata={**schema.metadata, b"dtsweep.replaces": b"7"})
+    sealed(tmp_path, "trials", listed)
+    results = Results(tmp_path)
+    assert [row["attempt_id"] for row in results.attempts()] == ["attempt1"]
+    assert len(results.quarantined) == 6
+    assert "column speed of type int64 is no column of trials" in str(results.quarantined)
+
+
+def test_an_older_file_lacks_columns_and_they_read_as_null(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 2)
+    old = pa.table({"attempt_id": ["attempt1"], "status": ["ok"]}, metadata=table_schema("trials").metadata)
+    sealed(tmp_path, "trials", old)
+    rows = {row["attempt_id"]: row for row in Results(tmp_path).attempts()}
+    assert rows["attempt1"]["workers"] is None
+    assert rows["attempt2"]["workers"] == 2
+
+
+def test_a_file_of_a_newer_dtsweep_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    version = str(SCHEMA_VERSION + 1)
+    sealed(tmp_path, "trials", pa.table({"x": [1]}, metadata={"dtsweep.schema_version": version}))
+    with pytest.raises(StorageError, match=f"schema version {version}.*up to {SCHEMA_VERSION}: update dtsweep"):
+        Results(tmp_path).attempts()
+
+
+RUN_BY_READING: list[bytes] = []
+
+
+class Hostile(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no types
+    """A type as other libraries register it, whose loading runs their code."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.string(), "dtsweep.test.hostile")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b"payload"
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: Any, serialized: bytes) -> Hostile:
+        RUN_BY_READING.append(serialized)
+        return cls()
+
+
+def test_an_extension_type_is_refused_before_its_code_runs(tmp_path: Path) -> None:
+    pa.register_extension_type(Hostile())
+    try:
+        values = pa.ExtensionArray.from_storage(Hostile(), pa.array(["x"]))
+        for padding in range(3):  # the mark lies at each of the alignments in base64
+            rows = pa.table({"a" * (1 + padding): values, "attempt_id": values})
+            path = sealed(tmp_path, "trials", rows.replace_schema_metadata({"k": "v" * padding}))
+            results = Results(tmp_path)
+            assert results.attempts() == []
+            assert (f"trials/{path.name}", "it has extension types") in results.quarantined
+        assert RUN_BY_READING == []
+        pq.read_schema(path)
+        assert set(RUN_BY_READING) == {b"payload"}
+    finally:
+        pa.unregister_extension_type("dtsweep.test.hostile")
+
+
+def test_a_file_of_absurd_width_or_unpacked_size_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dtsweep.results.parquet.MAX_BYTES", 1_000_000)
+    metadata = table_schema("steps").metadata
+    wide = pa.table({f"c{index}": [1] for index in range(20_000)}, metadata=metadata)
+    sealed(tmp_path, "steps", wide, compression="none")
+    deep = pa.table({"attempt_id": pa.repeat("attempt1", 200_000), "step_s": pa.repeat(0.0, 200_000)})
+    bomb = sealed(tmp_path, "steps", deep.replace_schema_metadata(metadata), compression="zstd", use_dictionary=False)
+    assert bomb.stat().st_size < 10_000
+    commit(Results(tmp_path), 1)
+    reader = Results(tmp_path)
+    assert reader.table("steps").num_rows == 4
+    assert sorted(reason.split(":")[-1] for _, reason in reader.quarantined) == [
+        " Exceeded size limit",
+        " it unpacks to more than 1000000 bytes",
+    ]
+
+
+# Storage that fails
+
+
+NO_SPACE = """
+import os, resource, sys
+from test_store import commit
+from dtsweep.errors import StorageError
+from dtsweep.results.store import Results
+
+commit(Results(sys.argv[1]), 1)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    commit(Results(sys.argv[1]), 2)
+except StorageError as error:
+    print(error)
+"""
+
+
+def test_a_full_disk_is_a_storage_error_and_leaves_nothing_half(tmp_path: Path) -> None:
+    done = run(NO_SPACE, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"can't write results in {tmp_path}" in done.stdout
+    assert list(tmp_path.rglob("*.tmp")) == []
+    assert contents(tmp_path) == stored(1)
+
+
+def test_a_place_that_is_no_folder_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=r"can't write results in .*file.*run the same command again"):
+        commit(Results(tmp_path / "file"), 1)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("zz://somewhere", "zz://somewhere.*give a folder or s3://"),
+        ("s3://bucket/x?endpoint=localhost", "option 'endpoint' is unknown, did you mean 'endpoint_override'"),
+    ],
+)
+def test_an_address_that_means_nothing_is_refused(where: str, message: str) -> None:
+    with pytest.raises(SweepError, match=message):
+        Results(where)
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A real server that speaks S3, and the address of an empty folder there."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    files = pafs.S3FileSystem(endpoint_override=f"http://{host}:{port}", allow_bucket_creation=True)
+    files.create_dir("bucket")
+    yield f"s3://bucket/some/results?endpoint_override={host}:{port}&scheme=http"
+    server.stop()
+
+
+def test_an_object_store_keeps_results_as_a_folder_does(bucket: str) -> None:
+    results = Results(bucket)
+    assert results.attempts() == []
+    for number in (1, 2, 3):
+        commit(results, number)
+    assert len(results.attempts()) == 3
+    results.compact()
+    by_environment = Results("s3://bucket/some/results")
+    assert [row["attempt_id"] for row in by_environment.attempts()] == ["attempt1", "attempt2", "attempt3"]
+    assert store.steps(bucket)["step_s"].sum() == 24018.0
+    assert results.write_profile("launch/trial1-0", b"trace", {}).endswith("/profiles/launch/trial1-0.json.gz")
+    assert results.quarantined == []
+
+
+def test_an_object_store_without_the_bucket_is_a_storage_error(bucket: str) -> None:
+    with pytest.raises(StorageError, match="can't write results in s3://nowhere/results"):
+        commit(Results("s3://nowhere/results"), 1)
+
+
+def test_messages_do_not_show_credentials(bucket: str) -> None:
+    results = Results(bucket.replace("s3://", "s3://name:hidden@"))
+    assert str(results).startswith("s3://bucket/some/results")
+    with pytest.raises(SweepError) as error:
+        Results("zz://name:hidden@somewhere")
+    assert "hidden" not in str(error.value)
+
+
+def test_what_is_done_is_read_without_pandas_ray_and_torch(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    for number in (1, 2):
+        commit(results, number)
+    where = repr(str(tmp_path))
+    code = f"import sys; from dtsweep.results.store import Results; assert len(Results({where}).attempts()) == 2\n"
+    done = run(f"{code}print(sorted({{'pandas', 'ray', 'torch'}} & set(sys.modules)))")
+    assert done.stdout == "[]\n", done.stderr

@@ -1,0 +1,285 @@
+"""From axes to points: products, draws, functions, the global batch, --set, reasons to skip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from ray import tune
+
+from dtsweep.errors import SweepError
+from dtsweep.sweep.axes import candidates, narrow, parse_setting, worlds
+from dtsweep.sweep.point import Point, identity
+from dtsweep.sweep.settings import Measure, Resources, Sweep
+
+
+@dataclass(frozen=True)
+class Net:
+    width: int = 8
+    heads: int = 2
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is no multiple of {self.heads} heads")
+
+    def build(self) -> Any: ...
+    def batch(self, samples: range, device: Any) -> Any: ...
+    def loss(self, model: Any, batch: Any) -> Any: ...
+
+
+def sweep(axes: dict[str, Any], **settings: Any) -> Sweep:
+    return Sweep(workload=Net(), axes=axes, **settings)
+
+
+def points(axes: dict[str, Any], **settings: Any) -> list[Point]:
+    return [candidate.point for candidate in candidates(sweep(axes, **settings)) if candidate.reason is None]
+
+
+def reasons(axes: dict[str, Any], **settings: Any) -> list[str]:
+    return [candidate.reason for candidate in candidates(sweep(axes, **settings)) if candidate.reason]
+
+
+counts = st.integers(1, 12)
+
+
+@hypothesis_settings(deadline=None)
+@given(
+    workers=st.lists(counts, min_size=1, max_size=3),
+    micro_batch=counts,
+    asked=st.lists(st.integers(1, 300), min_size=1, max_size=3),
+    by=st.sampled_from(["list", "function", "drawn", "micro_batch follows"]),
+)
+def test_an_effective_global_batch_is_the_one_asked_for_or_the_point_is_skipped_with_both_numbers(
+    workers: list[int], micro_batch: int, asked: list[int], by: str
+) -> None:
+    forms: dict[str, dict[str, Any]] = {
+        "list": {"micro_batch": [micro_batch], "global_batch": asked},
+        "function": {"micro_batch": [micro_batch], "global_batch": lambda p: asked[p.workers % len(asked)]},
+        "drawn": {"micro_batch": [micro_batch], "global_batch": tune.choice(asked)},
+        "micro_batch follows": {"global_batch": asked, "micro_batch": lambda p: max(1, p.global_batch // p.workers)},
+    }
+    found = candidates(sweep({"workers": workers, **forms[by]}, samples=4 if by == "drawn" else None))
+    assert {candidate.point.workers for candidate in found} == set(workers)
+    for candidate in found:
+        if candidate.reason is None:
+            assert type(candidate.point) is Point
+            assert candidate.point.global_batch in asked
+        else:
+            wanted = candidate.overrides["global_batch"]
+            assert wanted in asked
+            assert wanted % (candidate.point.workers * candidate.point.micro_batch)
+            assert str(wanted) in candidate.reason
+    if by == "list":
+        divisible = {(w, a) for w in workers for a in asked if a % (w * micro_batch) == 0}
+        measured = {(c.point.workers, c.point.global_batch) for c in found if c.reason is None}
+        assert measured == divisible
+
+
+def test_the_last_axis_runs_fastest_and_the_same_point_counts_once() -> None:
+    found = points({"workers": [1, 2], "micro_batch": [4, 8, 4.0], "learning_rate": [1, 1.0]})
+    assert [(p.workers, p.micro_batch) for p in found] == [(1, 4), (1, 8), (2, 4), (2, 8)]
+    found = points({"sync": ["local_sgd"], "sync_period": [None, 8], "workload.dropout": [0, 0.0]})
+    assert [p.sync_period for p in found] == [8]
+
+
+def test_fields_of_the_workload_and_the_environment_are_axes_and_a_value_none_leaves_a_variable_unset() -> None:
+    found = points({"workload.width": [16, 32], "env.OMP_X": [None, 1, "a,b"]})
+    assert [(p.workload.width, dict(p.environment)) for p in found] == [
+        (width, environment) for width in (16, 32) for environment in ({}, {"OMP_X": "1"}, {"OMP_X": "a,b"})
+    ]
+    assert len({identity(p) for p in found}) == 6
+    assert len(worlds(found)) == 3, "variables make a world, fields of the workload don't"
+
+
+def test_a_function_sees_the_other_axes_and_the_functions_before_it() -> None:
+    found = points(
+        {
+            "workers": [1, 2],
+            "workload.width": [8, 16],
+            "micro_batch": lambda p: p.workload.width // p.workers,
+            "accumulation": lambda p: 32 // (p.workers * p.micro_batch),
+        }
+    )
+    assert [(p.workers, p.micro_batch, p.accumulation) for p in found] == [(1, 8, 4), (1, 16, 2), (2, 4, 4), (2, 8, 2)]
+
+
+def test_a_function_sees_the_global_batch_that_was_asked_for() -> None:
+    found = points({"workers": [1, 2], "global_batch": [60], "micro_batch": lambda p: p.global_batch // p.workers})
+    assert [(p.micro_batch, p.accumulation, p.global_batch) for p in found] == [(60, 1, 60), (30, 1, 60)]
+
+
+def test_a_mode_from_a_function_keeps_the_values_of_its_fields_and_takes_its_own_defaults() -> None:
+    axes = {"workers": [1, 2], "sync": lambda p: "local_sgd" if p.workers > 1 else "ddp"}
+    assert [(p.sync, p.sync_period) for p in points(axes)] == [("ddp", None), ("local_sgd", 8)]
+    assert [p.sync_period for p in points({"workers": [2], "sync_period": [2, 4], "sync": axes["sync"]})] == [2, 4]
+    assert reasons({**axes, "sync_period": [4]}) == ["ddp has no sync_period"]
+
+
+def test_impossible_points_are_skipped_with_their_reason_and_so_are_those_that_skip_names() -> None:
+    assert reasons({"workers": [3], "micro_batch": [4], "global_batch": [100]}) == [
+        "global_batch 100 is no multiple of 3 workers × 4 samples"
+    ]
+    assert reasons({"sync": ["ddp", "parameter_server"], "staleness": [None, 2]}) == ["ddp has no staleness"]
+    skip = {"skip": lambda p: "over 16 wide" if p.workload.width > 16 else None}
+    assert reasons({"workload.width": [8, 16, 32]}, **skip) == ["over 16 wide"]
+    assert [p.workload.width for p in points({"workload.width": [8, 16, 32]}, **skip)] == [8, 16]
+
+
+def test_an_optimizer_that_the_workload_replaces_is_no_axis() -> None:
+    class Own(Net):
+        def optimizer(self, parameters: Any, learning_rate: float) -> Any: ...
+
+    found = candidates(Sweep(workload=Own(), axes={"optimizer": ["sgd", "adam"]}))
+    assert [c.reason for c in found] == [None, "Own has an optimizer of its own, the point's is not read"]
+
+
+SPACES = {
+    "micro_batch": tune.randint(1, 64),
+    "accumulation": tune.quniform(1, 8, 1),
+    "learning_rate": tune.loguniform(1e-4, 1e-1),
+    "optimizer": tune.choice(["sgd", "adam", "adamw"]),
+    "workload.dropout": tune.uniform(0, 0.5),
+}
+
+
+def test_search_spaces_draw_the_same_points_each_time_for_each_combination_of_the_lists() -> None:
+    axes = {"workers": tune.grid_search([1, 2]), "sync": ["ddp", "local_sgd"], **SPACES}
+    found = points(axes, samples=5)
+    assert len(found) == 20
+    assert found == points(axes, samples=5)
+    assert found != points(axes, samples=5, seed=1)
+    drawn: dict[Any, list[Any]] = {(p.workers, p.sync): [] for p in found}
+    for p in found:
+        drawn[p.workers, p.sync].append((p.micro_batch, p.accumulation, p.learning_rate, p.optimizer, p.workload))
+        assert 1 <= p.micro_batch < 64
+        assert 1 <= p.accumulation <= 8
+        assert 1e-4 <= p.learning_rate <= 1e-1
+    assert drawn[1, "ddp"] == drawn[2, "local_sgd"], "modes are compared on the same draws"
+
+
+@hypothesis_settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 2**40), samples=st.integers(1, 8), axis=st.sampled_from(sorted(SPACES)), more=counts)
+def test_draws_of_an_axis_stay_when_another_axis_is_set_added_or_reordered_or_more_are_drawn(
+    seed: int, samples: int, axis: str, more: int
+) -> None:
+    def draws(axes: dict[str, Any], count: int = samples, **settings: list[Any]) -> list[Any]:
+        found = [c.point for c in candidates(narrow(sweep(axes, samples=count, seed=seed), settings))]
+        return [p.workload.dropout if axis == "workload.dropout" else getattr(p, axis) for p in found]
+
+    # The learning rate keeps draws from merging, where it isn't the one that is looked at.
+    axes = {"workers": [1, 2], **{name: SPACES[name] for name in {"learning_rate", axis}}}
+    one_worker = draws(axes)[:samples]
+    assert draws(axes, workers=[1]) == one_worker
+    assert draws(axes, workers=[1], precision=["bf16"]) == one_worker
+    assert draws(dict(reversed(axes.items())), workers=[1]) == one_worker
+    assert draws({**axes, **SPACES}, workers=[1]) == one_worker
+    assert draws(axes, count=samples + more, workers=[1])[:samples] == one_worker
+
+
+def test_duplicate_draws_are_one_point() -> None:
+    assert sorted(p.micro_batch for p in points({"micro_batch": tune.randint(1, 4)}, samples=100)) == [1, 2, 3]
+
+
+def test_set_narrows_replaces_and_adds_axes_and_a_batch_size_replaces_the_other() -> None:
+    base = sweep({"workers": [1, 2], "micro_batch": [4], "accumulation": [1, 4]})
+    assert narrow(base, {}) is base
+    assert narrow(base, {"workers": [2], "precision": ["bf16"]}).axes == {
+        "workers": [2],
+        "micro_batch": [4],
+        "accumulation": [1, 4],
+        "precision": ["bf16"],
+    }
+    assert "accumulation" not in narrow(base, {"global_batch": [16]}).axes
+    assert "global_batch" not in narrow(sweep({"global_batch": [16]}), {"accumulation": [2]}).axes
+    drawn = sweep({"micro_batch": tune.randint(1, 9)}, samples=3)
+    assert [c.point.micro_batch for c in candidates(narrow(drawn, {"micro_batch": [5]}))] == [5]
+
+
+@pytest.mark.parametrize(
+    ("text", "setting"),
+    [
+        ("workers=1,2", ("workers", [1, 2])),
+        (" sync = ddp, local_sgd ", ("sync", ["ddp", "local_sgd"])),
+        ("learning_rate=1e-3,.5", ("learning_rate", [0.001, 0.5])),
+        ("staleness=None,0", ("staleness", [None, 0])),
+        ("workload.flag=true,false", ("workload.flag", [True, False])),
+        ("env.X=1,none,a=b", ("env.X", ["1", "none", "a=b"])),
+    ],
+)
+def test_a_setting_reads_numbers_truth_and_none_as_what_they_look_like(text: str, setting: Any) -> None:
+    assert repr(parse_setting(text)) == repr(setting)
+
+
+@pytest.mark.parametrize("text", ["workers", "workers=", "workers= "])
+def test_a_setting_without_values_says_how_to_write_it(text: str) -> None:
+    with pytest.raises(SweepError, match="write axis=value or axis=value,value"):
+        parse_setting(text)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: sweep({"workers": []}), "axis 'workers' is empty; give at least one value or leave it out"),
+        (lambda: sweep({"workers": [10**30]}), "no JSON scalar; use a finite 64-bit number"),
+        (lambda: sweep({5: [1]}), "axis 5 is no field of a point or of the workload; allowed: workers, "),  # type: ignore[dict-item]
+        (lambda: sweep({"env.": [1]}), "axis 'env.' is no field of a point"),
+        (lambda: sweep([1]), "axes=[1] must be names and lists, such as {'workers': [1, 2]}"),  # type: ignore[arg-type]
+        (lambda: sweep({}, skip="none"), "skip='none' must be a function of the point"),
+        (lambda: sweep({}, measure=Measure), "must be Measure(…)"),
+        (lambda: sweep({}, seed=-1), "seed=-1 must be at least 0"),
+        (lambda: sweep({}, samples=4), "samples is set, but no axis is a search space"),
+        (lambda: sweep({"workers": tune.randint(1, 9)}), "say how often, Sweep(samples=N)"),
+        (lambda: sweep({"workers": tune.randint(1, 9)}, samples=0), "samples=0 must be at least 1"),
+        (lambda: sweep({"global_batch": [8], "accumulation": [1]}), "exclude each other: accumulation follows"),
+        (lambda: points({"global_batch": [8.5]}), "global_batch=8.5 must be a whole number"),
+        (lambda: points({"global_batch": [None]}), "global_batch=None must be a whole number"),
+        (lambda: points({"global_batch": lambda p: 0}), "global_batch=0 must be at least 1"),
+        (lambda: points({"micro_batch": tune.uniform(1, 2)}, samples=1), "must be a whole number"),
+        (lambda: points({"micro_batch": tune.randint(9, 9)}, samples=1), "can't be drawn (low >= high); check its"),
+        (lambda: points({"micro_batch": tune.choice([[1]])}, samples=1), "has [1] (list), no JSON scalar"),
+        (lambda: points({"workload.width": ["8"]}), "workload.width='8' must be a whole number"),
+        (
+            lambda: points({"workload.heads": [3], "workload.width": [8]}),
+            "Net refuses workload.heads=3 workload.width=8: width 8 is no multiple of 3 heads",
+        ),
+        (lambda: Measure(repeats=0), "repeats=0 must be at least 1"),
+        (lambda: Measure(max_seconds=float("inf")), "max_seconds=inf must be a finite number"),
+        (lambda: Measure(gc=1), "gc=1 must be True or False"),  # type: ignore[arg-type]
+        (lambda: Measure(canary=1), "canary=1 must be True or False"),  # type: ignore[arg-type]
+        (lambda: Measure(race=None), "race=None must be True or False"),  # type: ignore[arg-type]
+        (
+            lambda: Measure(half_width=2),
+            "half_width=2 must be at least 0.005 and below 1: a share of the mean, such as 0.02",
+        ),
+        (lambda: Measure(half_width=0.004), "half_width=0.004 must be at least 0.005 and below 1"),
+        (lambda: Measure(half_width=1), "half_width=1 must be at least 0.005 and below 1"),
+        (lambda: Measure(half_width=-0.02), "half_width=-0.02 must"),
+        (lambda: Measure(half_width="2 %"), "half_width='2 %' must be a finite number or None"),  # type: ignore[arg-type]
+        (lambda: Resources(peak_flops_per_s=989e12), "peak_flops_per_s=989000000000000.0 must be FLOP/s by precision"),  # type: ignore[arg-type]
+        (lambda: Resources(peak_flops_per_s={"bf17": 1e12}), "such as {'bf16': 989e12}"),
+        (lambda: Resources(peak_flops_per_s={"bf16": 0}), "peak_flops_per_s has 'bf16': 0; it must be"),
+        (lambda: Resources(peak_flops_per_s={"bf16": float("nan")}), "peak_flops_per_s has 'bf16': nan; it must be"),
+        (lambda: Resources(peak_flops_per_s={"bf16": float("inf")}), "peak_flops_per_s has 'bf16': inf; it must be"),
+        (lambda: Resources(peak_flops_per_s={"bf16": True}), "peak_flops_per_s has 'bf16': True; it must be"),
+        (lambda: Resources(peak_flops_per_s={"bf16": "989e12"}), "peak_flops_per_s has 'bf16': '989e12'; it must be"),  # type: ignore[dict-item]
+        (lambda: Resources(gpus_per_worker=0.5), "is a fraction, which NCCL refuses; use a whole number"),  # type: ignore[arg-type]
+        (lambda: Resources(environment={"A": 1}), "environment A=1 must be a string, such as '1'"),  # type: ignore[dict-item]
+        (lambda: Resources(environment="A=1"), "must be names and values: {'NAME': 'value'}"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_can_not_be_meant_is_refused_with_the_next_step(make: Any, message: str) -> None:
+    with pytest.raises(SweepError) as caught:
+        make()
+    assert message in str(caught.value)
+
+
+def test_what_can_be_meant_is_taken() -> None:
+    assert Measure(half_width=None).half_width is None
+    assert Measure(half_width=0.005, race=True, canary=False).half_width == 0.005
+    resources = Resources(peak_flops_per_s={"bf16": 989e12, "fp32": 67_000_000_000_000})
+    assert (resources.peak("bf16"), resources.peak("fp32"), resources.peak("tf32")) == (989e12, 67e12, None)

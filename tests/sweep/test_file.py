@@ -1,0 +1,277 @@
+"""A broken sweep file: one line that names the file, the line, the nearest right name and the next step."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dtsweep.errors import SweepError
+from dtsweep.sweep.file import module_name, read_sweep
+
+HEAD = """\
+'''A question?'''
+import threading
+from dataclasses import dataclass, field
+from dtsweep.sweep.settings import Measure, Resources, Sweep
+
+@dataclass(frozen=True)
+class Net:
+    width: int = 8
+    dropout: float = 0.0
+    options: dict = field(default_factory=dict)
+
+    def build(self): ...
+    def batch(self, samples, device): ...
+    def loss(self, model, batch): ...
+
+"""
+
+SWEEP = (
+    HEAD
+    + "sweep = Sweep(\n    workload=Net(),\n    axes={\n        'workers': [1, 2],\n        AXIS\n    },\n    REST\n)\n"
+)
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "study.py"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refusal(path: Path, settings: dict[str, list[Any]] | None = None) -> str:
+    with pytest.raises(SweepError) as caught:
+        read_sweep(path, settings)
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1
+    return message
+
+
+def refused(folder: Path, text: str) -> str:
+    """Give the message without its place, which must be the line that is marked in the text."""
+    path = written(folder, text)
+    marked = [number for number, line in enumerate(text.splitlines(), 1) if line.endswith("# <-")]
+    message = refusal(path)
+    place = f" ({path}:{marked[0]})"
+    assert message.endswith(place), message
+    return message.removesuffix(place)
+
+
+def axis(text: str) -> str:
+    return SWEEP.replace("AXIS", f"{text},  # <-").replace("REST", "")
+
+
+def rest(text: str) -> str:
+    return SWEEP.replace("AXIS", "").replace("REST", f"{text},  # <-")
+
+
+def test_a_sweep_file_gives_its_sweep_and_its_points_and_knows_where_it_lies(tmp_path: Path) -> None:
+    path = written(tmp_path, axis("'workload.width': [8, 16]"))
+    sweep, found = read_sweep(path, {"workers": [2]})
+    assert (sweep.name, sweep.file) == ("study", path)
+    assert [(c.point.workers, c.point.workload.width) for c in found] == [(2, 8), (2, 16)]
+    assert sys.modules[type(sweep.workload).__module__].__file__ == str(path)
+
+
+TYPOS = {
+    axis("'micro_bacth': [1]"): "micro_batch",
+    axis("'num_workers': [1]"): "workers",
+    axis("'accum': [1]"): "accumulation",
+    axis("'Sycn': ['ddp']"): "sync",
+    axis("'learningrate': [1]"): "learning_rate",
+    axis("'optimiser': ['sgd']"): "optimizer",
+    axis("'precison': ['fp32']"): "precision",
+    axis("'stalenes': [1]"): "staleness",
+    axis("'sync_perod': [1]"): "sync_period",
+    axis("'globalBatch': [1]"): "global_batch",
+    axis("'workload.widht': [1]"): "workload.width",
+    axis("'dropout': [0.1]"): "workload.dropout",
+    axis("'sync': ['ddp', 'DPP']"): "ddp",
+    axis("'sync': ['localsgd']"): "local_sgd",
+    axis("'sync': lambda p: 'parameter_sever'"): "parameter_server",
+    axis("'optimizer': ['admw']"): "adamw",
+    axis("'precision': ['bf61']"): "bf16",
+    axis("'placement': ['strict_spred']"): "strict_spread",
+    rest("measure=Measure(repeat=3)"): "repeats",
+    rest("measure=Measure(warm_up_steps=3)"): "warmup_steps",
+    rest("measure=Measure(halfwidth=0.05)"): "half_width",
+    rest("resources=Resources(cpu_per_worker=1)"): "cpus_per_worker",
+    rest("resources=Resources(peak_flops={'bf16': 1e15})"): "peak_flops_per_s",
+    HEAD + "sweep = Sweep(workload=Net(), axis={'workers': [1]})  # <-\n": "axes",
+    HEAD + "sweep = Sweep(workload=Net(widht=3), axes={})  # <-\n": "width",
+    HEAD + "sweep = Sweep(workload=Nett(), axes={})  # <-\n": "Net",
+    HEAD + "import dtsweep as d\nsweep = d.Swep(workload=Net(), axes={})  # <-\n": "Sweep",
+    "from dtsweep import workloads\nworkloads.Gtp()  # <-\n": "Gpt",
+    "from dtsweep import Mesure  # <-\n": "Measure",
+    "import my_modle  # <-\n": "my_model",
+    HEAD + "swep = Sweep(workload=Net(), axes={})  # <-\n": "swep",
+    HEAD.replace("def build", "def biuld") + "sweep = Sweep(workload=Net(), axes={})  # <-\n": "biuld",
+}
+
+
+@pytest.mark.parametrize(("text", "right"), TYPOS.items(), ids=TYPOS.values())
+def test_a_typo_is_answered_with_the_right_name(tmp_path: Path, text: str, right: str) -> None:
+    (tmp_path / "my_model.py").touch()
+    message = refused(tmp_path, text)
+    assert f"did you mean {right!r}?" in message or f"rename {right!r} to 'sweep'" in message or "call it" in message
+    assert repr(right) in message.split(";")[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (axis("'micro_batch': 5"), "axis 'micro_batch' is 5, no list; write [5]"),
+        (axis("'sync': 'ddp'"), "axis 'sync' is 'ddp', no list; write ['ddp']"),
+        (axis("'micro_batch': {4: 1}"), "axis 'micro_batch' is a dict, no list; write a list [value, value] of it"),
+        (axis("'micro_batch': {4, 8}"), "axis 'micro_batch' is a set, no list; write sorted(…)"),
+        (
+            axis("'micro_batch': (2**i for i in range(3))"),
+            "axis 'micro_batch' is a generator, no list; write a list [value, value] of it",
+        ),
+        (
+            axis("'micro_batch': [{'a': 1}]"),
+            "axis 'micro_batch' has {'a': 1} (dict), no JSON scalar; use str, int, float, bool or None",
+        ),
+        (
+            axis("'learning_rate': [float('nan')]"),
+            "axis 'learning_rate' has nan, no JSON scalar; use a finite 64-bit number",
+        ),
+        (axis("'micro_batch': lambda p: 8 // 0"), "micro_batch failed for workers=1: ZeroDivisionError: "),
+        (axis("'micro_batch': lambda p: [8]"), "axis 'micro_batch' has [8] (list), no JSON scalar; use str, int, "),
+        (axis("'micro_batch': lambda p: p.wrokers"), "AttributeError: 'Point' object has no attribute 'wrokers'"),
+        (rest("skip=lambda p: True"), "skip returned True; return a reason (a string) or None"),
+        (rest("skip=lambda p: p.workload.wdth > 1"), "skip failed for workers=1: AttributeError: 'Net' object has no"),
+        (
+            rest("measure=Measure(half_width=2)"),
+            "half_width=2 must be at least 0.005 and below 1: a share of the mean, such as 0.02",
+        ),
+        (
+            rest("resources=Resources(peak_flops_per_s={'int4': 1e15})"),
+            "peak_flops_per_s has 'int4': 1000000000000000.0; it must be FLOP/s by precision, such as {'bf16': 989e12}",
+        ),
+        (rest("measure=Measure(min_steps='many')"), "min_steps='many' must be a whole number"),
+        (rest("samples=3"), "samples is set, but no axis is a search space such as tune.uniform(…); leave it out"),
+        (
+            HEAD
+            + "from ray import tune\nsweep = Sweep(workload=Net(), axes={\n'micro_batch': tune.randint(1, 9)  # <-\n})",
+            "axis 'micro_batch' is drawn from a search space: say how often, Sweep(samples=N)",
+        ),
+        (
+            HEAD + "from ray import tune\nsweep = Sweep(workload=Net(), samples=2, axes={\n"
+            "'micro_batch': tune.sample_from(lambda _: 8)  # <-\n})",
+            "axis 'micro_batch' is tune.sample_from, which no seed reaches; write a function of the point: lambda p: …",
+        ),
+        (HEAD + "sweep = Sweep(axes={}, workload=Net)  # <-", "workload is the class Net; give an object of it: Net()"),
+        (
+            HEAD.replace("@dataclass(frozen=True)", "") + "sweep = Sweep(axes={}, workload=Net())  # <-",
+            "workload Net is no dataclass; put @dataclass(frozen=True) above it",
+        ),
+        (
+            HEAD.replace("def loss", "def _x") + "sweep = Sweep(axes={}, workload=Net())  # <-",
+            "workload Net has no method loss(); it needs build, batch and loss",
+        ),
+        (
+            HEAD + "sweep = Sweep(axes={}, workload=Net(options={'lock': threading.Lock()}))  # <-",
+            "field 'options' of workload Net is {'lock': <unlocked _thread.lock object",
+        ),
+        (
+            HEAD.replace("width: int", "width: 'Whole'") + "sweep = Sweep(axes={}, workload=Net())  # <-",
+            "an annotation of workload Net can't be read: name 'Whole' is not defined; import it",
+        ),
+        (HEAD + "sweep = {'workers': [1]}  # <-", "'sweep' is of type dict; write sweep = Sweep(workload=…, axes=…)"),
+        (HEAD + "def sweep(): ...  # <-", "'sweep' is of type function; write sweep = Sweep(workload=…, axes=…)"),
+        (HEAD + "sweep = Sweep(axes={}  # <-", "syntax error: '(' was never closed: sweep = Sweep(axes={}"),
+        (HEAD + "if True:\nsweep = 1  # <-", "syntax error: expected an indented block after 'if' statement on line"),
+        (HEAD + "[][3]  # <-", "IndexError: list index out of range"),
+        (HEAD + "raise SystemExit('no\\nGPU\\there')  # <-", "SystemExit: no GPU here"),
+        (
+            "import no_such_thing_at_all  # <-",
+            "ModuleNotFoundError: No module named 'no_such_thing_at_all'; install it",
+        ),
+        ("from my_model import Nte  # <-", "did you mean 'Net'?"),
+        ("import raises  # <-", "ValueError: two lines, raised in raises.py:2"),
+        ("import unfinished  # <-", "unfinished.py:1: '(' was never closed"),
+    ],
+)
+def test_each_mistake_is_one_line_with_its_place(tmp_path: Path, text: str, message: str, monkeypatch: Any) -> None:
+    (tmp_path / "my_model.py").write_text("Net = 1\n")
+    (tmp_path / "raises.py").write_text("\nraise ValueError('two\\nlines')\n")
+    (tmp_path / "unfinished.py").write_text("f(\n")
+    # Each sweep file has a process of its own; here the modules beside them have the same names.
+    for name in ("my_model", "raises", "unfinished"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert message in refused(tmp_path, text)
+
+
+def test_the_line_is_that_of_the_axis_and_not_of_the_same_word_elsewhere(tmp_path: Path) -> None:
+    text = HEAD + "names = ['micro_batch']\nSweep(workload=Net(), axes={\n'micro_batch': 5,  # <-\n})\n"
+    assert "no list" in refused(tmp_path, text)
+    text = HEAD + "AXES = {\n'micro_batch': 5,  # <-\n}\nsweep = Sweep(workload=Net(), axes=AXES)\n"
+    assert "no list" in refused(tmp_path, text)
+    text = HEAD + "sweep = Sweep(workload=Net(), axes={'micro' + '_batch': 5})  # <-\n"
+    assert "no list" in refused(tmp_path, text)
+
+
+def test_a_function_that_fails_is_named_by_the_line_that_failed(tmp_path: Path) -> None:
+    body = "def half(p):\n    return p.workers / 0  # <-\n"
+    text = HEAD + body + "sweep = Sweep(workload=Net(), axes={'micro_batch': half})\n"
+    assert refused(tmp_path, text) == "micro_batch failed for the default point: ZeroDivisionError: division by zero"
+
+
+def test_a_wrong_set_blames_the_option_and_no_line_of_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, axis("'sync': ['ddp']"))
+    wrong: dict[str, tuple[list[Any], str]] = {
+        "micro_bacth": ([4], "did you mean 'micro_batch'?"),
+        "sync": (["dpp"], "did you mean 'ddp'?"),
+        "workers": ([0], "workers=0 must be at least 1"),
+        "workload.width": (["x"], "workload.width='x' must be a whole number"),
+    }
+    for name, (values, message) in wrong.items():
+        said = refusal(path, {name: values})
+        assert said.startswith("--set: ")
+        assert said.endswith(message)
+    broken = written(tmp_path, rest("skip=lambda p: 1 / 0"))
+    assert refusal(broken, {"workers": [2]}).startswith("skip failed for workers=2: ZeroDivisionError")
+
+
+def test_a_path_that_is_no_sweep_file_is_answered_with_one_that_is(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "sweeps").mkdir()
+    for path in ("sweeps/batchsize.py", "sweeps/workers.py", "notes.txt"):
+        (tmp_path / path).touch()
+    monkeypatch.chdir(tmp_path)
+    near = "did you mean 'sweeps/batchsize.py'?"
+    assert refusal(Path("sweeps/batchsiz.py")) == f"there is no file 'sweeps/batchsiz.py'; {near}"
+    assert refusal(Path("batchsize")) == f"there is no file 'batchsize'; {near}"
+    assert refusal(Path("sweeps")).startswith("sweeps is a folder; give the path of a sweep file")
+    assert refusal(Path("no/where.py")).startswith("there is no file 'no/where.py'; give the path of a sweep file")
+    assert refusal(Path("notes.txt")) == "notes.txt is no Python file; give a sweep file, whose name ends in .py"
+    assert refusal(Path("sweeps/workers.py")) == (
+        "the file defines no 'sweep'; write sweep = Sweep(workload=…, axes=…) (sweeps/workers.py)"
+    )
+
+
+@pytest.mark.parametrize("lead", ["\ufeff", "# -*- coding: latin-1 -*-\n# é\n"])
+def test_a_file_is_read_as_python_reads_it(tmp_path: Path, lead: str) -> None:
+    path = tmp_path / "my-sweep.v2.py"
+    text = lead + HEAD + "assert Net.__annotations__['width'] is int\nsweep = Sweep(workload=Net(), axes={})\n"
+    path.write_bytes(text.encode("latin-1" if "coding" in lead else "utf-8"))
+    assert len(read_sweep(path)[1]) == 1
+    assert module_name(path).isidentifier()
+    path.write_bytes(b"x = '\xff'\n")
+    assert "syntax error: (unicode error)" in refusal(path)
+    path.write_bytes(b"\0")
+    assert "null bytes" in refusal(path)
+
+
+def test_reading_a_sweep_file_imports_no_heavy_library(tmp_path: Path) -> None:
+    path = written(tmp_path, axis("'micro_batch': [4, 8]"))
+    code = (
+        "import sys; from dtsweep.sweep.file import read_sweep; print(len(read_sweep(sys.argv[1])[1]),"
+        " sorted({'ray', 'torch', 'pandas', 'numpy', 'pyarrow', 'scipy', 'click'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "4 []\n"

@@ -1,0 +1,135 @@
+"""Points: what they refuse, and what names them."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dtsweep.errors import SweepError
+from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.point import FIELD_TYPES, Point, identity, workload_fields
+
+
+@dataclass(frozen=True)
+class Net:
+    width: int = 8
+    dropout: float | None = None
+    name: str = "net"
+    sizes: list[int] | None = None
+
+
+counts = st.integers(1, 64)
+settings = st.fixed_dictionaries(
+    {},
+    optional={
+        "workers": counts,
+        "micro_batch": counts,
+        "accumulation": counts,
+        "sync": st.sampled_from(sorted(MODES)),
+        "sync_period": st.none() | counts,
+        "staleness": st.none() | st.integers(0, 9),
+        "shards": st.none() | counts,
+        "optimizer": st.sampled_from(["sgd", "adam"]),
+        "learning_rate": st.sampled_from([0, 0.01, 1, 0.5]),
+    },
+)
+
+
+@given(settings, st.randoms())
+def test_one_point_has_one_identity_whatever_the_order_of_its_fields_and_whatever_is_left_to_the_defaults(
+    values: dict[str, Any], random: Any
+) -> None:
+    point = Point(**values)
+    everything: list[tuple[str, Any]] = list(point.scalars().items())
+    random.shuffle(everything)
+    assert identity(Point(**dict(everything))) == identity(point)
+    assert identity(Point(**{**values, "workers": float(point.workers)})) == identity(point)
+
+
+@given(settings, settings)
+def test_two_points_share_an_identity_only_when_all_their_fields_are_equal(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    first, second = Point(**one), Point(**other)
+    assert (identity(first) == identity(second)) == (first.scalars() == second.scalars())
+
+
+def test_identity_is_the_hash_of_canonical_json_without_defaults_so_names_outlive_new_fields() -> None:
+    def named(text: str) -> str:
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    assert identity(Point(workers=2, micro_batch=32), seed=0, repeat=1) == named(
+        '{"point":{"workers":2},"repeat":1,"seed":0}'
+    )
+    assert identity(Point(sync="local_sgd")) == named('{"point":{"sync":"local_sgd","sync_period":8}}')
+    assert identity(Point(environment={"A": "1"}, workload=Net())) == named(
+        '{"point":{"environment":{"A":"1"}},"workload":["Net",{"dropout":null,"name":"net","sizes":null,"width":8}]}'
+    )
+
+
+def test_identity_counts_workload_fields_seed_and_repeat_and_takes_1_and_1_0_of_a_float_field_as_one() -> None:
+    point = Point(workload=Net())
+    names = {
+        identity(point, seed=0, repeat=0),
+        identity(point, seed=1, repeat=0),
+        identity(point, seed=0, repeat=1),
+        identity(replace(point, workload=Net(width=9)), seed=0, repeat=0),
+        identity(replace(point, environment={"A": "1"}), seed=0, repeat=0),
+    }
+    assert len(names) == 5
+    assert identity(Point(workload=Net(dropout=1))) == identity(Point(workload=Net(dropout=1.0)))
+
+
+def test_none_is_the_modes_own_default_and_is_stored_as_the_value_used() -> None:
+    assert Point(sync="local_sgd").scalars()["sync_period"] == 8
+    assert Point(sync="parameter_server").scalars()["shards"] == 1
+    assert Point(sync="parameter_server").staleness is None, "no bound is a value of its own"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_field_is_unread_exactly_where_the_mode_does_not_declare_it(mode: str) -> None:
+    for field in ("sync_period", "staleness", "shards"):
+        reason = None if field in MODES[mode].reads else f"{mode} has no {field}"
+        assert Point(sync=mode, **{field: 4}).unread() == reason  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"workers": 0}, "workers=0 must be at least 1"),
+        ({"workers": True}, "workers=True must be a whole number"),
+        ({"micro_batch": 2.5}, "micro_batch=2.5 must be a whole number"),
+        ({"micro_batch": None}, "micro_batch=None must be a whole number"),
+        ({"sync_period": "8"}, "sync_period='8' must be a whole number or None"),
+        ({"staleness": -1}, "staleness=-1 must be 0 or more, or None for no bound"),
+        ({"learning_rate": float("nan")}, "learning_rate=nan must be a finite number"),
+        ({"learning_rate": -0.1}, "learning_rate=-0.1 must not be negative"),
+        ({"sync": "DDP"}, "sync='DDP' is unknown; did you mean 'ddp'?"),
+        ({"sync": 3}, "sync=3 must be a string"),
+        ({"precision": "int4"}, "precision='int4' is unknown; allowed: fp32, tf32, bf16"),
+    ],
+)
+def test_a_value_that_no_mode_can_use_is_refused_by_name(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(SweepError) as caught:
+        Point(**values)
+    assert str(caught.value) == message
+    assert caught.value.word in FIELD_TYPES
+
+
+def test_a_workload_field_keeps_to_its_annotation() -> None:
+    given: dict[str, Any] = {"width": 4.0, "dropout": 1, "sizes": [1]}
+    assert workload_fields(Net(**given)) == {"width": 4, "dropout": 1.0, "name": "net", "sizes": [1]}
+    wide: Any = "wide"
+    with pytest.raises(SweepError, match=r"workload\.width='wide' must be a whole number"):
+        workload_fields(Net(width=wide))
+
+
+def test_an_error_is_one_line_and_survives_pickling_with_its_word() -> None:
+    error = pickle.loads(pickle.dumps(SweepError("one\ntwo\u2028three\r\n", word="sync")))
+    assert (str(error), error.word) == ("one two three", "sync")

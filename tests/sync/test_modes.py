@@ -1,0 +1,354 @@
+"""The contract of a sync mode, held by each entry of `MODES` on processes without Ray.
+
+One spawn per number of workers trains every mode in every case; the tests compare what came out with plain
+PyTorch in this process. Models are in float64, so that "the same" means 1e-9.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, distributed, nn
+from torch.multiprocessing.spawn import spawn
+
+from dtsweep.measure.clock import CpuClock
+from dtsweep.sweep.modes import MODES, SEMANTICS
+from dtsweep.sweep.point import Point
+from dtsweep.sync.passes import Job, batches_of_steps, loss_in_precision, make_optimizer
+
+CPU = torch.device("cpu")
+WORLDS = (1, 2, 4)
+PERIOD = 3
+"""Steps between exchanges, of modes that have a period."""
+STEPS = 2 * PERIOD
+MICRO_BATCH = 2
+LONGEST = timedelta(seconds=120)
+"""A mode whose ranks wait for each other in vain fails instead of hanging."""
+CASES = ("plain", "accumulation", "between", "no_exchange")
+WITHOUT_RAY = [name for name, mode in MODES.items() if not mode.needs_ray]
+SKIPPING = [name for name in WITHOUT_RAY if MODES[name].can_skip_exchange]
+
+
+@dataclass(frozen=True)
+class Regression:
+    """A small network on samples that are made from their numbers."""
+
+    def build(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1)).double()
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        numbers = torch.arange(samples.start, samples.stop, dtype=torch.float64, device=device)
+        return torch.stack([torch.sin(numbers), torch.cos(2 * numbers), numbers % 5 / 5, numbers % 3], dim=1)
+
+    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
+        wrong: Tensor = model(batch[:, :3]).squeeze(1) - batch[:, 3]
+        return wrong.square().mean()
+
+
+def point_of(mode: str, *, workers: int, case: str = "plain") -> Point:
+    return Point(
+        workers=workers,
+        micro_batch=MICRO_BATCH,
+        accumulation=3 if case == "accumulation" else 1,
+        sync=mode,
+        sync_period=PERIOD if "sync_period" in MODES[mode].reads else None,
+        optimizer="momentum",
+        learning_rate=0.05,
+        workload=Regression(),
+    )
+
+
+def steps_of(case: str) -> int:
+    """Between two exchanges: one step after the first of them."""
+    return PERIOD + 1 if case == "between" else STEPS
+
+
+def job_of(point: Point, rank: int) -> Job:
+    return Job(point=point, rank=rank, device=CPU, loss=loss_in_precision(point, CPU))
+
+
+def model_of(rank: int) -> nn.Module:
+    torch.manual_seed(rank)
+    return Regression().build()
+
+
+def weights(model: nn.Module) -> np.ndarray[Any, Any]:
+    return nn.utils.parameters_to_vector(model.parameters()).detach().numpy().copy()
+
+
+def collectives() -> int:
+    """How many collective operations this process has begun."""
+    group: Any = distributed.distributed_c10d._get_default_group()
+    return int(group._get_sequence_number_for_group())
+
+
+def train(mode: str, case: str, *, workers: int, rank: int) -> dict[str, Any]:
+    """What the common loop does, on one rank; each rank builds another model, which the mode must make equal."""
+    point = point_of(mode, workers=workers, case=case)
+    job = job_of(point, rank)
+    steps, clock, model = batches_of_steps(job), CpuClock(), model_of(rank)
+    sync = MODES[mode].load()(job)
+    sync.prepare(model, functools.partial(make_optimizer, point=point))
+    before = collectives()
+    clock.start()
+    losses = []
+    for _ in range(steps_of(case)):
+        losses.append(sync.step(next(steps), clock, exchange=case != "no_exchange"))
+        clock.end_step()
+    sync.drain()
+    clock.stop()
+    exchanges = collectives() - before
+    counted = dict(sync.counters())
+    trained, shared_by = weights(model), []
+    if MODES[mode].can_skip_exchange:
+        sync.exchange_alone()  # in the first one ranks may agree on more
+        before = collectives()
+        shared_by = [sync.exchange_alone() for _ in range(2)]
+    alone = {"shared_by": shared_by, "exchanges": collectives() - before, "weights": weights(model)}
+    sync.close()
+    return {
+        "weights": trained,
+        "alone": alone,
+        "losses": [float(loss) for loss in losses],
+        "loss_shapes": {(tuple(loss.shape), loss.requires_grad) for loss in losses},
+        "times": clock.times(),
+        "counted": counted,
+        "exchanges": exchanges,
+    }
+
+
+def train_all(rank: int, workers: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers, timeout=LONGEST
+    )
+    results = {
+        (mode, case): train(mode, case, workers=workers, rank=rank)
+        for mode, case in itertools.product(WITHOUT_RAY, CASES)
+        if case != "no_exchange" or MODES[mode].can_skip_exchange
+    }
+    torch.save(results, folder / f"{rank}.pt")
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+Results = dict[tuple[str, str], dict[str, Any]]
+TrainedBy = Callable[[int], list[Results]]
+
+
+@pytest.fixture(scope="module")
+def trained_by(tmp_path_factory: pytest.TempPathFactory) -> TrainedBy:
+    """From a number of workers to what each of its ranks has trained."""
+
+    @functools.cache
+    def trained(workers: int) -> list[Results]:
+        folder = tmp_path_factory.mktemp(f"workers{workers}")
+        spawn(train_all, args=(workers, folder), nprocs=workers)
+        return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(workers)]
+
+    return trained
+
+
+def whole_batches(point: Point, steps: int) -> Iterator[Tensor]:
+    size = point.global_batch
+    return (Regression().batch(range(step * size, (step + 1) * size), CPU) for step in range(steps))
+
+
+def plain(point: Point, steps: int) -> np.ndarray[Any, Any]:
+    """Train in one process with the whole batch, the way a textbook does."""
+    model = model_of(0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for batch in whole_batches(point, steps):
+        optimizer.zero_grad()
+        Regression().loss(model, batch).backward()
+        optimizer.step()
+    return weights(model)
+
+
+def replicas(point: Point, steps: int, *, period: int | None) -> list[np.ndarray[Any, Any]]:
+    """Train a model per worker on its share alone; every `period` steps all take the mean of all."""
+    models = [model_of(0) for _ in range(point.workers)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9) for model in models]
+    for step, batch in enumerate(whole_batches(point, steps), start=1):
+        for model, optimizer, share in zip(models, optimizers, batch.chunk(point.workers), strict=True):
+            optimizer.zero_grad()
+            Regression().loss(model, share).backward()
+            optimizer.step()
+        if period and step % period == 0:
+            mean = torch.from_numpy(np.mean([weights(model) for model in models], axis=0))
+            for model in models:
+                nn.utils.vector_to_parameters(mean.clone(), model.parameters())
+    return [weights(model) for model in models]
+
+
+def same(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+    return bool(np.allclose(one, other, rtol=0, atol=1e-9))
+
+
+def modes_with(semantics: str) -> list[str]:
+    return [name for name in WITHOUT_RAY if MODES[name].semantics(Point(sync=name).scalars()) == semantics]
+
+
+def test_the_comparison_tells_one_training_from_another() -> None:
+    point = point_of("ddp", workers=2)
+    assert not same(plain(point, STEPS), plain(point, STEPS - 1))
+    assert not same(*replicas(point, STEPS, period=None))
+
+
+def test_every_mode_states_a_bound_that_is_tested_here() -> None:
+    tested = {*modes_with("exact"), *modes_with("local"), "parameter_server"}
+    assert set(MODES) == tested, "say in this file what a new kind of mode promises, and test it"
+    assert all(MODES[name].semantics(Point(sync=name).scalars()) in SEMANTICS for name in MODES)
+
+
+@pytest.mark.parametrize("case", ["plain", "accumulation", "between"])
+@pytest.mark.parametrize("mode", WITHOUT_RAY)
+def test_with_one_worker_a_mode_trains_like_plain_pytorch(trained_by: TrainedBy, mode: str, case: str) -> None:
+    (result,) = trained_by(1)
+    assert same(result[mode, case]["weights"], plain(point_of(mode, workers=1, case=case), steps_of(case)))
+
+
+@pytest.mark.parametrize("workers", WORLDS[1:])
+@pytest.mark.parametrize("case", ["plain", "accumulation", "between"])
+@pytest.mark.parametrize("mode", modes_with("exact"))
+def test_an_exact_mode_trains_like_one_worker_with_the_whole_batch(
+    trained_by: TrainedBy, mode: str, case: str, workers: int
+) -> None:
+    expected = plain(point_of(mode, workers=workers, case=case), steps_of(case))
+    for rank in trained_by(workers):
+        assert same(rank[mode, case]["weights"], expected)
+
+
+@pytest.mark.parametrize("workers", WORLDS[1:])
+@pytest.mark.parametrize("mode", modes_with("local"))
+def test_the_workers_of_a_local_mode_agree_after_an_exchange_and_part_until_the_next(
+    trained_by: TrainedBy, mode: str, workers: int
+) -> None:
+    first, *others = trained_by(workers)
+    assert all(same(first[mode, "plain"]["weights"], other[mode, "plain"]["weights"]) for other in others)
+    assert not any(same(first[mode, "between"]["weights"], other[mode, "between"]["weights"]) for other in others)
+
+
+@pytest.mark.parametrize("workers", WORLDS[1:])
+@pytest.mark.parametrize("case", ["plain", "between"])
+def test_local_sgd_is_the_mean_of_replicas_trained_alone(trained_by: TrainedBy, case: str, workers: int) -> None:
+    expected = replicas(point_of("local_sgd", workers=workers), steps_of(case), period=PERIOD)
+    for rank, alone in zip(trained_by(workers), expected, strict=True):
+        assert same(rank["local_sgd", case]["weights"], alone)
+
+
+@pytest.mark.parametrize("workers", WORLDS)
+@pytest.mark.parametrize("mode", SKIPPING)
+def test_without_the_exchange_every_worker_trains_alone(trained_by: TrainedBy, mode: str, workers: int) -> None:
+    expected = replicas(point_of(mode, workers=workers), STEPS, period=None)
+    for rank, alone in zip(trained_by(workers), expected, strict=True):
+        assert same(rank[mode, "no_exchange"]["weights"], alone)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "accumulation"])
+@pytest.mark.parametrize("mode", SKIPPING)
+def test_an_exchange_by_itself_is_one_that_a_step_or_a_period_has(trained_by: TrainedBy, mode: str, case: str) -> None:
+    point = point_of(mode, workers=2)
+    for results in trained_by(2):
+        alone = results[mode, case]["alone"]
+        assert alone["shared_by"] == [point.period] * 2
+        # As many collectives as the exchanges have that one training has more than the other.
+        more = STEPS // point.period - steps_of("between") // point.period
+        each = (results[mode, "plain"]["exchanges"] - results[mode, "between"]["exchanges"]) / more
+        assert alone["exchanges"] == 2 * each > 0
+
+
+def test_an_exchange_by_itself_leaves_ddp_as_it_was_and_averages_what_local_sgd_has(trained_by: TrainedBy) -> None:
+    ranks = trained_by(2)
+    for rank in ranks:
+        assert same(rank["ddp", "plain"]["alone"]["weights"], rank["ddp", "plain"]["weights"])
+    mean = np.mean([rank["local_sgd", "between"]["weights"] for rank in ranks], axis=0)
+    assert not same(ranks[0]["local_sgd", "between"]["weights"], mean)
+    for rank in ranks:
+        assert same(rank["local_sgd", "between"]["alone"]["weights"], mean)
+
+
+@pytest.mark.parametrize("mode", WITHOUT_RAY)
+def test_accumulation_adds_no_exchange_and_without_exchange_there_is_none(trained_by: TrainedBy, mode: str) -> None:
+    for results in trained_by(2):
+        assert results[mode, "plain"]["exchanges"] > 0
+        assert results[mode, "accumulation"]["exchanges"] == results[mode, "plain"]["exchanges"]
+        if MODES[mode].can_skip_exchange:
+            assert results[mode, "no_exchange"]["exchanges"] == 0
+
+
+@pytest.mark.parametrize("workers", WORLDS)
+@pytest.mark.parametrize("mode", WITHOUT_RAY)
+def test_a_step_returns_the_mean_loss_of_its_passes_as_a_detached_scalar(
+    trained_by: TrainedBy, mode: str, workers: int
+) -> None:
+    point = point_of(mode, workers=workers, case="accumulation")
+    (first_step,) = whole_batches(point, 1)
+    for rank, results in enumerate(trained_by(workers)):
+        result = results[mode, "accumulation"]
+        # Passes come one after the other, and in each the shares of the ranks.
+        own = torch.cat(list(first_step.split(MICRO_BATCH))[rank :: point.workers])
+        assert result["losses"][0] == pytest.approx(float(Regression().loss(model_of(0), own).detach()), rel=1e-5)
+        assert result["loss_shapes"] == {((), False)}
+
+
+@pytest.mark.parametrize("workers", WORLDS)
+@pytest.mark.parametrize("mode", WITHOUT_RAY)
+def test_the_phases_that_a_mode_marks_make_up_its_steps(trained_by: TrainedBy, mode: str, workers: int) -> None:
+    for results in trained_by(workers):
+        times = results[mode, "accumulation"]["times"]
+        phases = {name for name in times if name not in ("start_s", "step_s")}
+        assert phases >= {"data_s", "forward_s", "backward_s"}
+        assert np.allclose(sum(times[name] for name in phases), times["step_s"], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("mode", WITHOUT_RAY)
+def test_a_mode_counts_nothing_but_what_the_loop_knows(trained_by: TrainedBy, mode: str) -> None:
+    for results in trained_by(2):
+        assert set(results[mode, "plain"]["counted"]) <= {"bytes_sent", "staleness"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mode_can_be_closed_before_it_was_prepared(mode: str) -> None:
+    sync = MODES[mode].load()(job_of(point_of(mode, workers=1), 0))
+    sync.close()
+    sync.close()
+
+
+@pytest.mark.parametrize("mode", [name for name, info in MODES.items() if not info.can_skip_exchange])
+def test_a_mode_that_can_not_skip_its_exchange_refuses_to(mode: str) -> None:
+    job = job_of(point_of(mode, workers=1), 0)
+    with pytest.raises(NotImplementedError, match="exchange"):
+        MODES[mode].load()(job).step(next(batches_of_steps(job)), CpuClock(), exchange=False)
+    with pytest.raises(NotImplementedError, match="exchange"):
+        MODES[mode].load()(job).exchange_alone()
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize("workers", WORLDS)
+def test_every_sample_is_read_once_and_a_step_reads_the_same_ones_with_any_number_of_workers(
+    workers: int, accumulation: int
+) -> None:
+    @dataclass(frozen=True)
+    class Numbers:
+        def batch(self, samples: range, device: torch.device) -> range:
+            return samples
+
+    point = Point(workers=workers, micro_batch=12 // workers, accumulation=accumulation, workload=Numbers())
+    job_steps = [
+        batches_of_steps(Job(point=point, rank=rank, device=CPU, loss=lambda model, batch: torch.zeros(())))
+        for rank in range(workers)
+    ]
+    for step in range(3):
+        passes = zip(*(next(steps) for steps in job_steps), strict=True)
+        read = [number for samples in itertools.chain(*passes) for number in samples]
+        assert read == list(range(step * 12 * accumulation, (step + 1) * 12 * accumulation))

@@ -1,0 +1,454 @@
+"""One rank's attempt at a trial in a world of one, and the command that measures a point without Ray."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, distributed, nn
+
+from dtsweep import Measure, Resources, Sweep
+from dtsweep.hardware.telemetry import Telemetry
+from dtsweep.metrics.breakdown import Outcome
+from dtsweep.results.schema import TRIALS
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.task import order_of
+from dtsweep.worker.attempt import Team, attempt, status_of
+from dtsweep.worker.torchrun import main
+
+CPU = torch.device("cpu")
+SHORT = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=8)
+ROOT = Path(__file__).parents[2]
+
+SEEN: dict[str, list[Any]] = {"batches": [], "weights": [], "types": []}
+"""What the last trial's workload was asked for; after its steps come those that count FLOPs, once per workload."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _world_of_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    store = tmp_path_factory.mktemp("world") / "store"
+    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
+    # As a session does it; each attempt collects garbage, and a test run has much to look through.
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+    distributed.destroy_process_group()
+
+
+@dataclass(frozen=True)
+class Line:
+    """Fits a line; `fault` says what goes wrong when the model has trained for `sound_steps` steps."""
+
+    fault: str = ""
+    sound_steps: int = 0
+
+    def build(self) -> nn.Module:
+        model = nn.Linear(4, 4)
+        SEEN["weights"].append(model.weight.detach().clone())
+        return model
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        SEEN["batches"].append(samples)
+        return torch.ones(len(samples), 4, device=device)
+
+    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
+        answer: Tensor = model(batch)
+        SEEN["types"].append(answer.dtype)
+        # One batch more than steps: the first is drawn once before training.
+        if len(SEEN["batches"]) > self.sound_steps + 1:
+            self._fail()
+            if self.fault == "nan":
+                return answer.mean() * float("nan")
+        return answer.square().mean()
+
+    def _fail(self) -> None:
+        if self.fault == "raise":
+            raise ValueError("the third layer\nis missing")
+        if self.fault == "silent":
+            raise KeyError
+        if self.fault == "exit":
+            sys.exit("enough of this")
+        if self.fault == "device memory":
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        if self.fault == "host memory":
+            torch.empty(2**60)
+        if self.fault == "interrupt":
+            raise KeyboardInterrupt
+
+
+TELEMETRY = Telemetry(CPU)
+
+
+def tried(workload: Line, measure: Measure = SHORT, **fields: Any) -> Outcome:
+    sweep = Sweep(workload=workload, axes={"workers": [1]}, measure=measure)
+    return tried_in(sweep, Point(**{"micro_batch": 3, "workload": workload, **fields}))
+
+
+def tried_in(sweep: Sweep, point: Point, **more: Any) -> Outcome:
+    for seen in SEEN.values():
+        seen.clear()
+    team = Team(rank=0, device=CPU, workload=point.workload, telemetry=TELEMETRY, device_name="Some CPU")
+    on_warm = more.pop("on_warm", lambda _: None)
+    return attempt(team, order_of(sweep, point, **more), on_warm=on_warm)
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "reason"),
+    [
+        ("raise", "user_error", "ValueError: the third layer"),
+        ("silent", "user_error", "KeyError"),
+        ("exit", "user_error", "SystemExit: enough of this"),
+        ("device memory", "oom_device", "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"),
+        ("host memory", "oom_host", "RuntimeError: "),
+        ("nan", "nan", "the loss is not finite from step 0 on; lower learning_rate"),
+    ],
+)
+def test_what_goes_wrong_in_a_workload_is_the_status_and_reason_of_its_trial(
+    fault: str, status: str, reason: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    outcome = tried(Line(fault=fault))
+    assert outcome["status"] == status
+    assert outcome["reason"].startswith(reason)
+    assert "\n" not in outcome["reason"]
+    # The whole story is in the rank's log.
+    assert (fault == "nan") != ("Traceback" in capfd.readouterr().err)
+
+
+@pytest.mark.parametrize("fault", ["raise", "nan"])
+def test_a_fault_inside_the_window_is_found_and_leaves_the_collector_on(fault: str) -> None:
+    outcome = tried(Line(fault=fault, sound_steps=4))
+    assert outcome["status"] == {"raise": "user_error", "nan": "nan"}[fault]
+    if fault == "nan":
+        assert "from step 4 on" in outcome["reason"]
+    assert gc.isenabled()
+
+
+def test_the_trial_after_a_failed_one_is_measured() -> None:
+    assert tried(Line(fault="raise", sound_steps=4))["status"] == "user_error"
+    assert tried(Line())["status"] == "ok"
+
+
+def test_a_failed_window_leaves_no_thread_that_reads_on() -> None:
+    tried(Line(fault="raise", sound_steps=4))
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("dtsweep")] == []
+
+
+def test_what_a_rank_sends_is_read_without_torch() -> None:
+    # The driver, which never needs it, would stand still for seconds while it imports it.
+    code = "import pickle, sys; pickle.load(sys.stdin.buffer); print({'torch', 'scipy'} & set(sys.modules))"
+    outcome = pickle.dumps(tried(Line()))
+    done = subprocess.run([sys.executable, "-c", code], input=outcome, capture_output=True, check=True, cwd=ROOT)
+    assert done.stdout == b"set()\n"
+
+
+def test_an_interrupt_is_no_result() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        tried(Line(fault="interrupt"))
+    assert gc.isenabled()
+
+
+def test_fewer_than_3_steps_in_time_are_a_timeout_and_no_hang() -> None:
+    outcome = tried(Line(), replace(SHORT, max_seconds=0))
+    assert (outcome["status"], outcome["reason"]) == ("timeout", "0 steps in max_seconds=0; raise it")
+
+
+def test_an_error_says_whose_fault_it_is() -> None:
+    # What libraries that take device memory past torch's allocator say (cuBLAS, NCCL).
+    assert status_of(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate")) == "oom_device"
+    nccl = distributed.DistBackendError("ncclUnhandledCudaError: Last error: Cuda failure 2 'out of memory'")
+    assert status_of(nccl) == "oom_device"
+    assert status_of(MemoryError()) == "oom_host"
+    assert status_of(RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:9")) == "collateral"
+    assert status_of(distributed.DistNetworkError("socket timed out")) == "collateral"
+    assert status_of(RuntimeError("mat1 and mat2 shapes cannot be multiplied")) == "user_error"
+
+
+def test_a_window_has_what_was_ordered_and_its_steps_make_it_up() -> None:
+    warm: list[float] = []
+    workload = Line()
+    sweep = Sweep(workload=workload, axes={"workers": [1]}, measure=SHORT)
+    outcome = tried_in(sweep, Point(micro_batch=3, accumulation=2, workload=workload), on_warm=warm.append)
+    assert (outcome["status"], outcome["reason"], outcome["stop_reason"]) == ("ok", None, "enough")
+    steps = outcome["steps"]
+    assert list(steps["step"]) == [0, 1, 2, 3, 4, 5]
+    assert list(steps["part"]) == ["warmup"] * 2 + ["window"] * 4
+    assert list(steps["block"]) == [-1] * 6
+    assert (outcome["hard_skip"], outcome["window_steps"]) == (2, 4)
+    assert warm == [steps["step_s"][:2].max()]
+    phases = sum(steps[f"{name}_s"] for name in ("data", "forward", "backward", "optimizer"))
+    assert np.allclose(phases, steps["step_s"], rtol=0, atol=1e-9)
+    assert (steps["start_s"][:2] < 0).all()
+    assert steps["start_s"][2] == 0
+    assert 0 <= outcome["window_s"] - steps["step_s"][2:].sum() < 0.5 * outcome["window_s"]
+    # The first batch is drawn once more, before training; then every sample has its turn.
+    assert SEEN["batches"][:13] == [range(0, 3), *(range(first, first + 3) for first in range(0, 36, 3))]
+    assert np.isfinite(steps["loss"]).all()
+    assert outcome["memory_peak_bytes"] > 0
+
+
+def test_a_rank_says_what_its_host_did_in_the_window() -> None:
+    outcome = tried(Line(), replace(SHORT, min_seconds=0.2, max_steps=100_000))
+    assert outcome["process_cpus"] > 0
+    assert 0 <= outcome["host_cpu_share"] <= 1
+    assert outcome["host_memory_used_bytes"] > 0
+    assert "energy_j" not in outcome
+
+
+@pytest.mark.parametrize(("max_steps", "timed"), [(100, 8), (5, 4)])
+def test_warm_up_and_window_are_whole_sync_periods(max_steps: int, timed: int) -> None:
+    measure = Measure(half_width=None, warmup_steps=3, min_steps=6, min_seconds=0, max_steps=max_steps)
+    outcome = tried(Line(), measure, sync="local_sgd", sync_period=4)
+    assert (outcome["hard_skip"], outcome["window_steps"]) == (4, timed)
+    assert list(outcome["steps"]["part"]) == ["warmup"] * 4 + ["window"] * timed
+    assert (outcome["steps"]["sync_s"] > 0).tolist() == [False, False, False, True] * (1 + timed // 4)
+
+
+def test_no_warm_up_is_possible() -> None:
+    outcome = tried(Line(), replace(SHORT, warmup_steps=0))
+    assert outcome["status"] == "ok"
+    assert set(outcome["steps"]["part"]) == {"window"}
+
+
+def test_one_worker_has_no_steps_without_an_exchange() -> None:
+    for sync in ("ddp", "local_sgd"):
+        outcome = tried(Line(), replace(SHORT, min_steps=64, max_steps=64), sync=sync)
+        assert set(outcome["steps"]["part"]) == {"warmup", "window"}
+        assert "exchange_isolated_s" not in outcome
+
+
+# What the device could do
+
+
+def test_rank_0_counts_the_flops_of_a_sample() -> None:
+    # 16 weights: 2 FLOPs each for forward, and as much for each of two gradients; the input needs none.
+    assert tried(Line())["flops"] == {"model_per_sample": 64, "hardware_per_sample": 64}
+
+
+def test_flops_that_can_not_be_meant_are_refused_before_anything_is_measured() -> None:
+    outcome = tried(type("Given", (Line,), {"flops_per_sample": -1})())
+    assert outcome["status"] == "user_error"
+    assert "Given.flops_per_sample is -1; it must be a positive number, or None" in outcome["reason"]
+    assert SEEN["weights"] == []
+
+
+def test_the_peak_of_a_cpu_is_a_matrix_product_measured_by_the_rank_unless_the_sweep_gives_one() -> None:
+    outcome = tried(Line())
+    assert outcome["peak_source"] == "measured"
+    assert outcome["peak_flops_per_s"] == outcome["matmul_flops_per_s"] > 1e8
+    given = Sweep(
+        workload=Line(),
+        axes={"workers": [1]},
+        measure=SHORT,
+        resources=Resources(peak_flops_per_s={"fp32": 1e12, "bf16": 2e12}),
+    )
+    outcome = tried_in(given, Point(workload=Line(), precision="bf16"))
+    assert (outcome["peak_source"], outcome["peak_flops_per_s"]) == ("given", 2e12)
+
+
+def test_a_cpu_is_no_gpu_of_a_similar_name() -> None:
+    sweep = Sweep(workload=Line(), axes={"workers": [1]}, measure=SHORT)
+    team = Team(rank=0, device=CPU, workload=Line(), telemetry=TELEMETRY, device_name="AMD A10-7850K APU")
+    assert attempt(team, order_of(sweep, Point(workload=Line())))["peak_source"] == "measured"
+
+
+def test_the_collector_is_off_in_the_window_alone_unless_it_is_wanted() -> None:
+    @dataclass(frozen=True)
+    class Watch(Line):
+        def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
+            SEEN["types"].append(gc.isenabled())
+            return super().loss(model, batch)
+
+    for wanted in (False, True):
+        tried(Watch(), replace(SHORT, gc=wanted))
+        assert SEEN["types"][:12:2] == [True] * 2 + [wanted] * 4
+        assert gc.isenabled()
+
+
+def test_a_model_does_not_outlive_its_trial() -> None:
+    class Heavy(nn.Linear):
+        """Told apart from other tests' models by its name."""
+
+    @dataclass(frozen=True)
+    class Cyclic(Line):
+        def build(self) -> nn.Module:
+            model = Heavy(4, 4)
+            model.itself = [model]  # type: ignore[assignment]  # a cycle that only the collector ends
+            return model
+
+    for fault in ("", "raise"):
+        tried(Cyclic(fault=fault, sound_steps=3))
+        assert not [thing for thing in gc.get_objects() if type(thing) is Heavy]
+
+
+def test_weights_come_from_seed_and_repeat_whatever_the_mode_and_what_ran_before() -> None:
+    def first_weights(*, seed: int, repeat: int, **fields: Any) -> Tensor:
+        workload = Line()
+        torch.rand(7)
+        sweep = Sweep(workload=workload, axes={"workers": [1]}, measure=SHORT, seed=seed)
+        tried_in(sweep, Point(workload=workload, **fields), repeat=repeat)
+        weights: Tensor = SEEN["weights"][0]
+        return weights
+
+    base = first_weights(seed=0, repeat=1)
+    assert torch.equal(base, first_weights(seed=0, repeat=1, sync="local_sgd", micro_batch=5))
+    assert not torch.equal(base, first_weights(seed=0, repeat=2))
+    assert not torch.equal(base, first_weights(seed=1, repeat=1))
+
+
+def test_bf16_is_autocast_and_the_next_trial_is_fp32_again() -> None:
+    assert tried(Line(), precision="bf16")["status"] == "ok"
+    assert set(SEEN["types"]) == {torch.bfloat16}
+    assert tried(Line())["status"] == "ok"
+    assert set(SEEN["types"]) == {torch.float32}
+
+
+def test_tf32_without_a_gpu_is_refused_with_the_reason() -> None:
+    outcome = tried(Line(), precision="tf32")
+    assert outcome["status"] == "user_error"
+    assert "tf32" in outcome["reason"]
+
+
+def test_attempts_leave_no_threads_and_no_open_files_behind() -> None:
+    def held() -> tuple[int, int]:
+        return len(list(Path("/proc/self/task").iterdir())), len(list(Path("/proc/self/fd").iterdir()))
+
+    for _ in range(2):
+        tried(Line())
+    before = held()
+    for sync in ("ddp", "local_sgd") * 5:
+        tried(Line(), sync=sync)
+    assert held() == before
+
+
+# The command
+
+
+OWN_WORKLOAD = '''
+"""Does a point without Ray give the row of a trial?"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import distributed, nn
+
+from dtsweep import Measure, Sweep
+
+
+@dataclass(frozen=True)
+class Line:
+    width: int = 4
+    kind: str = "plain"
+    fails_on: int = -1
+
+    def build(self):
+        return nn.Linear(self.width, 1)
+
+    def batch(self, samples, device):
+        return torch.ones(len(samples), self.width, device=device)
+
+    def loss(self, model, batch):
+        if distributed.get_rank() == self.fails_on:
+            raise ValueError("not on this rank")
+        return model(batch).square().mean()
+
+
+sweep = Sweep(
+    workload=Line(),
+    axes={"workers": [1, 2], "sync": ["ddp", "local_sgd", "parameter_server"], "workload.fails_on": [-1]},
+    measure=Measure(half_width=None, min_steps=128, min_seconds=0.1),
+)
+'''
+
+
+@pytest.fixture
+def sweep_file(tmp_path: Path) -> Path:
+    path = tmp_path / "line.py"
+    path.write_text(OWN_WORKLOAD)
+    return path
+
+
+def torchrun(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [*command, "dtsweep.worker", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+        env=environment,
+    )
+
+
+def test_a_point_under_torchrun_prints_the_row_of_a_trial(sweep_file: Path) -> None:
+    done = torchrun(sweep_file, "workers=2", "sync=local_sgd")
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    row = json.loads(line)
+    columns = {column.name for column in TRIALS}
+    assert {name for name in row if name not in columns} == {"workload_width", "workload_kind", "workload_fails_on"}
+    assert (row["status"], row["reason"], row["workers"], row["sync_period"]) == ("ok", None, 2, 8)
+    assert row["measured_steps"] % 8 == 0
+    assert row["comm_method"] in ("difference", "wait")
+    assert row["pass_s"] > 0
+    assert row["exchange_isolated_s"] > 0
+    assert row["straggler"].startswith("rank ")
+    assert row["mfu"] > 0
+    assert row["samples_per_s"] > 0
+    assert row["backend"] == "gloo"
+
+
+def test_a_rank_that_fails_under_torchrun_ends_the_run_with_its_row(sweep_file: Path) -> None:
+    done = torchrun(sweep_file, "workers=2", "sync=ddp", "workload.fails_on=1")
+    assert done.returncode == 1
+    (line,) = done.stdout.splitlines()
+    row = json.loads(line)
+    assert (row["status"], row["reason"]) == ("user_error", "rank 1: ValueError: not on this rank")
+    assert "samples_per_s" not in row
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["workers=2", "sync=parameter_server"], "parameter_server needs Ray"),
+        (["workers=1", "sync=ddp"], "workers=1, but torchrun started 2"),
+        (["workers=2", "sync=dpp"], "'ddp'"),
+        (["workers"], "workers"),
+    ],
+)
+def test_what_can_not_be_measured_without_ray_is_refused_in_a_line(
+    sweep_file: Path,
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    assert main([str(sweep_file), *arguments]) == 2
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert line.startswith("dtsweep: ")
+    assert message in line
+    assert said.out == ""
+
+
+def test_without_torchrun_the_command_says_how_it_is_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    assert main(["sweeps/batchsize.py"]) == 2
+    assert "torchrun --nproc-per-node N -m dtsweep.worker" in capsys.readouterr().err

@@ -1,0 +1,225 @@
+"""The timed part of a trial on two real ranks: parts, blocks after the window, one stop for both, compilation."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from torch import Tensor, distributed, nn
+from torch.multiprocessing.spawn import spawn
+
+from dtsweep import Measure, Sweep
+from dtsweep.hardware.telemetry import Telemetry
+from dtsweep.metrics.breakdown import Outcome
+from dtsweep.metrics.rows import settled, trial_row
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.task import Order, order_of
+from dtsweep.worker.attempt import Team, attempt
+
+CPU = torch.device("cpu")
+WORKERS = 2
+WIDE, LEFT = 3072, 52 * 2**20
+"""A layer so wide takes 36 MiB: such memory suffices for its gradient, but not for those of three, one kept or not."""
+BATCHES: list[int] = []
+"""Of the trial under way: how many samples the loss has seen, call by call."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """Fits a line; on rank 1 it compiles something new in the sixth of every eight steps, `compiles` times."""
+
+    compiles: int = 0
+
+    full_at: int = 0
+    """Call of the loss from which on rank 1 has hardly any memory left; the model has three layers then."""
+
+    width: int = 4
+
+    @property
+    def ddp_options(self) -> dict[str, bool]:
+        # Else the gradients leave behind what the exchange alone needs.
+        return {"gradient_as_bucket_view": self.full_at > 0}
+
+    def build(self) -> nn.Module:
+        layers = 3 if self.full_at else 1
+        return nn.Sequential(*(nn.Linear(self.width, self.width) for _ in range(layers)))
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        return torch.ones(len(samples), self.width, device=device)
+
+    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
+        call = len(BATCHES)
+        BATCHES.append(len(batch))
+        if distributed.get_rank() == 1 and call % 8 == 5 and call // 8 < self.compiles:
+            torch.compile(lambda x: x + call, backend="eager")(torch.ones(1))
+        if distributed.get_rank() == 1 and call == self.full_at > 0:
+            limit_memory(psutil.Process().memory_info().vms + LEFT)
+        answer: Tensor = model(batch)
+        return answer.square().mean()
+
+
+def limit_memory(most: int = resource.RLIM_INFINITY) -> None:
+    """Let this process have so many bytes."""
+    resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+
+
+def steps(count: int, **more: Any) -> Measure:
+    """A window of so many steps."""
+    return Measure(half_width=None, warmup_steps=2, min_steps=count, max_steps=count, min_seconds=0, **more)
+
+
+CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
+    "ddp": (steps(96), {}),
+    "local_sgd": (steps(64), {"sync": "local_sgd", "sync_period": 4}),
+    "short": (steps(7), {}),
+    # Its steps are long enough for a second look.
+    "sure": (
+        Measure(half_width=0.9, warmup_steps=2, min_steps=30, min_seconds=0, max_seconds=60),
+        {"workload": Line(width=1024)},
+    ),
+    # Warm-up and window have 34 steps; then come one without the exchange, and eight blocks of two.
+    "full without the exchange": (steps(32), {"workload": Line(full_at=34, width=WIDE)}),
+    "full at the exchange alone": (steps(32), {"workload": Line(full_at=49, width=WIDE)}),
+    "compiles once": (steps(6), {"workload": Line(compiles=1)}),
+    "compiles always": (steps(6), {"workload": Line(compiles=9)}),
+}
+
+
+def trial_of(case: str) -> tuple[Sweep, Order]:
+    measure, fields = CASES[case]
+    sweep = Sweep(workload=Line(), axes={"workers": [WORKERS]}, measure=measure)
+    return sweep, order_of(sweep, Point(**{"workers": WORKERS, "micro_batch": 2, "workload": Line(), **fields}))
+
+
+def measure_all(rank: int, folder: Path, orders: dict[str, Order]) -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORKERS)
+    team = Team(rank=rank, device=CPU, workload=Line(), telemetry=Telemetry(CPU), device_name="Some CPU")
+    outcomes = {}
+    for case, order in orders.items():
+        BATCHES.clear()
+        outcomes[case] = attempt(team, order)
+        limit_memory()
+    torch.save(outcomes, folder / f"{rank}.pt")
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+Measured = Callable[[str], tuple[dict[int, Outcome], dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """From a case to what each rank sent, its warm-up marked, and the row of the trial."""
+    folder = tmp_path_factory.mktemp("timing")
+    trials = {case: trial_of(case) for case in CASES}
+    spawn(measure_all, args=(folder, {case: order for case, (_, order) in trials.items()}), nprocs=WORKERS)
+    sent = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(WORKERS)]
+
+    def of(case: str) -> tuple[dict[int, Outcome], dict[str, Any]]:
+        outcomes = {rank: sent[rank][case] for rank in range(WORKERS)}
+        return outcomes, trial_row(*trials[case], settled(*trials[case], outcomes))
+
+    return of
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_all_is_well_and_both_ranks_stop_at_the_same_step_for_the_same_reason(measured: Measured, case: str) -> None:
+    outcomes, row = measured(case)
+    assert (row["status"], row["reason"]) == ("ok", None)
+    first, second = outcomes.values()
+    assert first["steps"]["part"].tolist() == second["steps"]["part"].tolist()
+    assert first["stop_reason"] == second["stop_reason"] == {"sure": "precise"}.get(case, "max_steps")
+    assert first["window_steps"] == (first["steps"]["part"] == "window").sum()
+    assert row["measured_steps"] + row["warmup_steps"] == first["hard_skip"] + first["window_steps"]
+
+
+@pytest.mark.parametrize(("case", "block", "pairs"), [("ddp", 2, 8), ("local_sgd", 4, 4)])
+def test_after_the_window_come_blocks_with_and_without_the_exchange_in_turns(
+    measured: Measured, case: str, block: int, pairs: int
+) -> None:
+    outcomes, _ = measured(case)
+    turns = (["exchange"] * block + ["no_exchange"] * 2 * block + ["exchange"] * block) * (pairs // 2)
+    for outcome in outcomes.values():
+        table = outcome["steps"]
+        after = np.flatnonzero(table["block"] >= 0)
+        assert table["part"][after].tolist() == turns
+        assert table["block"][after].tolist() == [number for number in range(2 * pairs) for _ in range(block)]
+        assert after[-1] + 1 == len(table["step"])
+        assert np.isfinite(table["step_s"]).all()
+        # The model is lost then, and with it what a loss would say.
+        assert np.isnan(table["loss"][after]).all()
+        assert np.isfinite(table["loss"][: after[0]]).all()
+        assert (np.diff(table["start_s"]) > 0).all()
+
+
+def test_without_the_exchange_a_local_mode_spends_no_time_on_it(measured: Measured) -> None:
+    outcomes, _ = measured("local_sgd")
+    for outcome in outcomes.values():
+        table = outcome["steps"]
+        assert np.isnan(table["sync_s"][table["part"] == "no_exchange"]).all()
+        with_it = table["sync_s"][table["part"] == "exchange"]
+        assert (with_it > 0).tolist() == [False, False, False, True] * 4
+
+
+@pytest.mark.parametrize("case", ["ddp", "local_sgd"])
+def test_the_row_says_what_the_exchange_costs(measured: Measured, case: str) -> None:
+    outcomes, row = measured(case)
+    assert row["comm_method"] == "difference"
+    assert row["comm_share_low"] <= row["comm_share"] <= row["comm_share_high"]
+    assert row["pass_s"] > 0
+    assert 0 <= row["overlap_share"] <= 1
+    assert row["exchange_isolated_s"] > 0
+    # The slowest rank's: the same on all.
+    assert {outcome["exchange_isolated_s"] for outcome in outcomes.values()} == {row["exchange_isolated_s"]}
+
+
+@pytest.mark.parametrize(
+    ("case", "parts", "method"),
+    [
+        ("full without the exchange", {"warmup", "window"}, None),
+        ("full at the exchange alone", {"warmup", "window", "exchange", "no_exchange"}, "difference"),
+    ],
+)
+def test_what_memory_does_not_suffice_for_after_the_window_does_not_cost_the_trial(
+    measured: Measured, case: str, parts: set[str], method: str | None
+) -> None:
+    outcomes, row = measured(case)
+    assert set(outcomes[0]["steps"]["part"]) == parts
+    assert row.get("comm_method") == method
+    assert row["exchange_isolated_s"] is None
+    assert "overlap_share" not in row
+
+
+def test_a_window_too_short_for_blocks_has_none(measured: Measured) -> None:
+    outcomes, row = measured("short")
+    assert set(outcomes[0]["steps"]["part"]) == {"warmup", "window"}
+    assert "comm_share" not in row
+
+
+def test_what_is_compiled_in_a_window_on_one_rank_makes_it_warm_up_on_all(measured: Measured) -> None:
+    outcomes, row = measured("compiles once")
+    for outcome in outcomes.values():
+        assert outcome["steps"]["part"].tolist() == ["warmup"] * (2 + 6 + 2) + ["window"] * 6
+        assert outcome["steps"]["start_s"][10] == 0
+        assert outcome["hard_skip"] == 10
+    assert row["flags"].count("recompiled") == 1
+    assert row["warmup_steps"] == 10
+
+
+def test_what_compiles_again_and_again_is_measured_in_the_third_window_and_flagged(measured: Measured) -> None:
+    outcomes, row = measured("compiles always")
+    assert outcomes[0]["steps"]["part"].tolist() == ["warmup"] * (2 + 6 + 2 + 6 + 2) + ["window"] * 6
+    assert "recompiled" in row["flags"]
+
+
+@pytest.mark.parametrize("case", ["ddp", "sure"])
+def test_what_compiles_nothing_is_not_flagged_so(measured: Measured, case: str) -> None:
+    assert "recompiled" not in measured(case)[1]["flags"]
