@@ -41,19 +41,19 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.log_entry import heading, quartiles, run, table, torchrun
 from dtsweep import Measure, Point, Sweep, workloads
-from dtsweep.hardware.fingerprint import facts
-from dtsweep.hardware.memory import clean
+from dtsweep.hardware.fingerprint import fingerprint
+from dtsweep.hardware.memory import release_memory
 from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.measure.clock import CpuClock, CudaClock
-from dtsweep.measure.exchange import slowest
+from dtsweep.measure.exchange import max_over_ranks
 from dtsweep.measure.statistics import students_t
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.modes import MODES
-from dtsweep.sweep.task import Order, order_of
+from dtsweep.sweep.task import Task, task_of
 from dtsweep.sync.passes import Job, loss_in_precision, make_optimizer
-from dtsweep.worker.attempt import Team, attempt
+from dtsweep.worker.attempt import RankContext, attempt
 from dtsweep.worker.loop import Loop
-from dtsweep.worker.timing import laid_out
+from dtsweep.worker.timing import make_window
 
 POINTS: Mapping[str, tuple[workloads.Gpt, int]] = {
     "compute-heavy": (workloads.Gpt(layers=2, width=128, sequence=64), 64),
@@ -103,28 +103,28 @@ def plain_loop(point: Point, *, rank: int, device: torch.device, steps: int) -> 
     return seconds
 
 
-def plain_block(sweep: Sweep, team: Team) -> float:
+def plain_block(sweep: Sweep, context: RankContext) -> float:
     """Samples per second of the plain loop."""
     point = candidates(sweep)[0].point
-    seconds = plain_loop(point, rank=team.rank, device=team.device, steps=sweep.measure.max_steps)
-    clean(team.device)
-    return point.global_batch * sweep.measure.max_steps / slowest(team.device, seconds)[0]
+    seconds = plain_loop(point, rank=context.rank, device=context.device, steps=sweep.measure.max_steps)
+    release_memory(context.device)
+    return point.global_batch * sweep.measure.max_steps / max_over_ranks(context.device, seconds)[0]
 
 
-def dtsweep_block(sweep: Sweep, team: Team) -> float:
+def dtsweep_block(sweep: Sweep, context: RankContext) -> float:
     """Samples per second of the window that dtsweep measures."""
-    order = common_order(sweep)
+    task = common_order(sweep)
     outcomes: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(outcomes, attempt(team, order))
+    distributed.all_gather_object(outcomes, attempt(context, task))
     samples = candidates(sweep)[0].point.global_batch * sweep.measure.max_steps
     return samples / max(float(outcome["window_s"]) for outcome in outcomes)
 
 
-def common_order(sweep: Sweep) -> Order:
+def common_order(sweep: Sweep) -> Task:
     """The order for the sweep's point, the same on all ranks: the attempt's name is drawn."""
-    orders = [order_of(sweep, candidates(sweep)[0].point)]
-    distributed.broadcast_object_list(orders, src=0)
-    return orders[0]
+    tasks = [task_of(sweep, candidates(sweep)[0].point)]
+    distributed.broadcast_object_list(tasks, src=0)
+    return tasks[0]
 
 
 class EdgeClock(CpuClock):
@@ -137,29 +137,29 @@ class EdgeClock(CpuClock):
         """No step is either."""
 
 
-def instrumented_blocks(sweep: Sweep, team: Team, blocks: str) -> list[float]:
+def instrumented_blocks(sweep: Sweep, context: RankContext, blocks: str) -> list[float]:
     """Seconds of each block, of the slowest rank, on one model in one launch."""
     point, steps = candidates(sweep)[0].point, sweep.measure.max_steps
-    job = Job(point=point, rank=team.rank, device=team.device, loss=loss_in_precision(point, team.device))
+    job = Job(point=point, rank=context.rank, device=context.device, loss=loss_in_precision(point, context.device))
     mode = MODES[point.sync].load()(job)
     torch.manual_seed(0)
-    mode.prepare(point.workload.build().to(team.device).train(), functools.partial(make_optimizer, point=point))
+    mode.prepare(point.workload.build().to(context.device).train(), functools.partial(make_optimizer, point=point))
     loop = Loop(job, mode)
     loop.run("warmup", range(WARMUP))
-    (period_s,) = slowest(team.device, float(loop.parts[-1].times["step_s"].mean()))
-    clocks = {DTSWEEP: loop.clock, EDGE: EdgeClock() if team.device.type == "cpu" else EdgeCudaClock(team.device)}
+    (period_s,) = max_over_ranks(context.device, float(loop.segments[-1].times["step_s"].mean()))
+    clocks = {DTSWEEP: loop.clock, EDGE: EdgeClock() if context.device.type == "cpu" else EdgeCudaClock(context.device)}
     # Looked at until the very end, and never sure before it.
-    order = replace(common_order(sweep), measure=replace(sweep.measure, half_width=0.02, min_steps=steps))
+    task = replace(common_order(sweep), measure=replace(sweep.measure, half_width=0.02, min_steps=steps))
     seconds = []
     for block in blocks:
         loop.clock = clocks[block]
-        window = laid_out(loop, order, period_s) if block == DTSWEEP else range(steps)
+        window = make_window(loop, task, period_s) if block == DTSWEEP else range(steps)
         distributed.barrier()
         if block == DTSWEEP:
-            team.telemetry.start()
-        seconds.append(slowest(team.device, loop.run("window", window))[0])
+            context.telemetry.start()
+        seconds.append(max_over_ranks(context.device, loop.run("window", window))[0])
         if block == DTSWEEP:
-            team.telemetry.stop()
+            context.telemetry.stop()
     mode.close()
     return seconds
 
@@ -174,7 +174,7 @@ class EdgeCudaClock(CudaClock):
         """No step is either."""
 
 
-BLOCKS: Mapping[str, Callable[[Sweep, Team], float]] = {DTSWEEP: dtsweep_block, PLAIN: plain_block}
+BLOCKS: Mapping[str, Callable[[Sweep, RankContext], float]] = {DTSWEEP: dtsweep_block, PLAIN: plain_block}
 
 
 def be_a_rank(options: argparse.Namespace) -> None:
@@ -186,21 +186,21 @@ def be_a_rank(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("nccl" if on_gpu else "gloo")
     sweep = sweep_of(options.ranks, workers=distributed.get_world_size(), steps=options.steps)
-    team = Team(
+    context = RankContext(
         rank=distributed.get_rank(),
         device=device,
         workload=sweep.workload,
         telemetry=Telemetry(device),
-        device_name=facts(device)["device"],
+        device_name=fingerprint(device)["device"],
     )
     rates = []
     if EDGE in options.blocks:
-        rates = instrumented_blocks(sweep, team, options.blocks)
+        rates = instrumented_blocks(sweep, context, options.blocks)
     for loop in options.blocks if not rates else "":
-        rates.append(BLOCKS[loop](sweep, team))
+        rates.append(BLOCKS[loop](sweep, context))
         if len(rates) == 1:
             gc.freeze()  # as a session does
-    if team.rank == 0:
+    if context.rank == 0:
         print(json.dumps(rates), flush=True)
     distributed.destroy_process_group()
 
@@ -217,7 +217,7 @@ def sweep_of(name: str, *, workers: int, steps: int) -> Sweep:
     )
 
 
-def launch(name: str, blocks: str, *, steps: int, workers: int) -> list[float]:
+def session(name: str, blocks: str, *, steps: int, workers: int) -> list[float]:
     """Run blocks in one launch of torchrun; return the samples per second of each."""
     arguments = ["--ranks", name, "--blocks", blocks, "--steps", str(steps)]
     rates: list[float] = json.loads(torchrun("benchmarks.fidelity", *arguments, workers=workers))
@@ -227,14 +227,14 @@ def launch(name: str, blocks: str, *, steps: int, workers: int) -> list[float]:
 def same_ranks(name: str, *, pairs: int, steps: int, workers: int) -> dict[str, NDArray[np.float64]]:
     """Both loops in turns in one launch; the first two blocks, which start everything, are left out."""
     turns = "".join(DTSWEEP + PLAIN if index % 2 == 0 else PLAIN + DTSWEEP for index in range(pairs))
-    rates = np.array(launch(name, DTSWEEP + PLAIN + turns, steps=steps, workers=workers)[2:])
+    rates = np.array(session(name, DTSWEEP + PLAIN + turns, steps=steps, workers=workers)[2:])
     return {loop: rates[[turn == loop for turn in turns]] for loop in BLOCKS}
 
 
 def instrumented(name: str, *, pairs: int, steps: int, workers: int) -> list[str]:
     """What the instruments cost: a row; the ratio is edge-only's seconds to the instrumented ones'."""
     turns = "".join(DTSWEEP + EDGE if index % 2 == 0 else EDGE + DTSWEEP for index in range(pairs))
-    seconds = np.array(launch(name, DTSWEEP + EDGE + turns, steps=steps, workers=workers)[2:])
+    seconds = np.array(session(name, DTSWEEP + EDGE + turns, steps=steps, workers=workers)[2:])
     timed, edge = (steps / seconds[[turn == loop for turn in turns]] for loop in (DTSWEEP, EDGE))
     ratio, low, high = np.exp(with_interval(np.log(timed / edge)))
     more, least, most = with_interval(1e6 / timed - 1e6 / edge)
@@ -255,7 +255,7 @@ def separate(name: str, *, launches: int, steps: int, workers: int) -> dict[str,
     rates: dict[str, list[float]] = {loop: [] for loop in BLOCKS}
     for index in range(launches):
         for loop in sorted(BLOCKS, reverse=index % 2 == 1):
-            rates[loop] += launch(name, loop, steps=steps, workers=workers)
+            rates[loop] += session(name, loop, steps=steps, workers=workers)
     return {loop: np.array(values) for loop, values in rates.items()}
 
 
@@ -293,7 +293,7 @@ def measured(name: str, options: argparse.Namespace) -> list[list[str]]:
     """All rows of a point."""
     size = {"workers": options.workers, "steps": FEW}
     workload, micro_batch = POINTS[name]
-    rate = launch(name, DTSWEEP + DTSWEEP, **size)[-1]
+    rate = session(name, DTSWEEP + DTSWEEP, **size)[-1]
     size["steps"] = max(FEW, round(options.seconds * rate / (micro_batch * options.workers)))
     parameters = sum(tensor.numel() for tensor in workload.build().parameters()) / 1e6
     kind = f"{name}: {parameters:.1f} M parameters, micro_batch {micro_batch}, {size['steps']} steps"

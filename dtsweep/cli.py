@@ -74,17 +74,17 @@ def run(sweep: str, results: str | None, settings: tuple[str, ...], **options: A
 
     where = results or f"results/{question.name}"
     try:
-        summary = execute(question, found, Options(results=where, **options))
+        tally = execute(question, found, Options(results=where, **options))
     except KeyboardInterrupt:  # while Ray starts or stops, where no trial runs
         click.echo("dtsweep: interrupted; what was done is stored", err=True)
         sys.exit(130)
-    if summary.storage_error is not None:
-        click.echo(f"dtsweep: {summary.storage_error}", err=True)
-    elif summary.signal_number is not None:
+    if tally.storage_error is not None:
+        click.echo(f"dtsweep: {tally.storage_error}", err=True)
+    elif tally.signal_number is not None:
         click.echo("dtsweep: interrupted; what was done is stored, the same command goes on", err=True)
     else:
         _print_report(where, as_json=False, show_all=False)
-    sys.exit(summary.exit_code)
+    sys.exit(tally.exit_code)
 
 
 @cli.command()

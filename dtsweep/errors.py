@@ -50,10 +50,10 @@ def did_you_mean(given: str, allowed: Iterable[str]) -> str:
     return f"did you mean {near!r}?" if near else f"allowed: {', '.join(names)}"
 
 
-def shown(value: object) -> str:
+def quoted(value: object) -> str:
     """Show a value in a message: its repr in one line, cut where it gets long.
 
-    >>> shown("ddp"), len(shown(list(range(1000))))
+    >>> quoted("ddp"), len(quoted(list(range(1000))))
     ("'ddp'", 60)
     """
     text = " ".join(repr(value).split())

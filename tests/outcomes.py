@@ -12,7 +12,7 @@ import numpy as np
 from dtsweep import Measure, Sweep
 from dtsweep.metrics.rows import settled, trial_row
 from dtsweep.sweep.point import Point
-from dtsweep.sweep.task import order_of
+from dtsweep.sweep.task import task_of
 
 SKIPPED = 2
 """Steps before the window, of a second each."""
@@ -112,14 +112,14 @@ def outcome(
 def marked(outcomes: Sequence[dict[str, Any]], **fields: Any) -> Outcomes:
     """The outcomes by rank, their warm-up found."""
     sweep, point = _trial(len(outcomes), fields)
-    return dict(settled(sweep, order_of(sweep, point), dict(enumerate(outcomes))))  # type: ignore[arg-type]  # dicts
+    return dict(settled(sweep, task_of(sweep, point), dict(enumerate(outcomes))))  # type: ignore[arg-type]  # dicts
 
 
 def row_of(outcomes: Sequence[dict[str, Any]], *, measure: Measure | None = None, **fields: Any) -> dict[str, Any]:
     """The row of `trials` of a point with these fields, 4 samples a pass where nothing is said."""
     sweep, point = _trial(len(outcomes), fields, measure)
-    order = order_of(sweep, point)
-    return trial_row(sweep, order, settled(sweep, order, dict(enumerate(outcomes))))
+    task = task_of(sweep, point)
+    return trial_row(sweep, task, settled(sweep, task, dict(enumerate(outcomes))))
 
 
 def _trial(workers: int, fields: dict[str, Any], measure: Measure | None = None) -> tuple[Sweep, Point]:

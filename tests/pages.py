@@ -14,7 +14,7 @@ import numpy as np
 from dtsweep.results.store import Results
 from dtsweep.sweep.file import read_sweep
 from dtsweep.sweep.point import workload_types
-from dtsweep.sweep.task import order_of, point_row
+from dtsweep.sweep.task import point_row, task_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -75,10 +75,10 @@ def make_study(folder: Path) -> None:
     results, start = Results(folder / "results" / "batchsize"), datetime(2026, 1, 1, tzinfo=UTC)
     points = [candidate.point for candidate in found if candidate.reason is None]
     for number, point in enumerate(points):
-        order = order_of(sweep, point)
+        task = task_of(sweep, point)
         rate = 100.0 * point.workers * point.micro_batch**0.5
         step_s = point.global_batch / rate
-        ids = {"attempt_id": order.attempt_id, "trial_id": order.trial_id, "repeat": 1, "attempt": 1}
+        ids = {"attempt_id": task.attempt_id, "trial_id": task.trial_id, "repeat": 1, "attempt": 1}
         measured = {"samples_per_s": rate, "step_mean_s": step_s, "step_p50_s": step_s, "env_id": "a1b2", "flags": []}
         where = {"status": "ok", "hosts": 1, "devices": "CPU", "started_at": start + timedelta(minutes=number)}
         ranks = np.repeat(np.arange(point.workers), 4)

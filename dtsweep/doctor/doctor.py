@@ -98,14 +98,14 @@ def examine(*, with_gpu: bool) -> Row:
     """
     import torch
 
-    from dtsweep.hardware.fingerprint import facts
+    from dtsweep.hardware.fingerprint import fingerprint
     from dtsweep.hardware.host import cpu_energy_counters
     from dtsweep.hardware.nvml import find_gpu
     from dtsweep.hardware.peaks import matmul_flops, peak_flops
 
     is_gpu = with_gpu and torch.cuda.is_available()
     device = torch.device("cuda", 0) if is_gpu else torch.device("cpu")
-    known = facts(device)
+    known = fingerprint(device)
     rates = {
         precision: rate(matmul_flops(device, precision), peak_flops(known["device"], precision))
         for precision in ("fp32", "tf32", "bf16")

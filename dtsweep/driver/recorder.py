@@ -21,17 +21,17 @@ from dtsweep.results.store import Results
 from dtsweep.revision import git_commit
 from dtsweep.sweep.point import Point, column_types, identity
 from dtsweep.sweep.settings import Sweep
-from dtsweep.sweep.task import Order, order_of, point_row
+from dtsweep.sweep.task import Task, point_row, task_of
 
 if TYPE_CHECKING:
-    from dtsweep.session.lane import Report
+    from dtsweep.session.lane import AttemptResult
 
 FINE = frozenset({"ok", "skipped", "oom_device"})
 """How trials may end without the command saying that something is wrong."""
 
 
 @dataclass(kw_only=True)
-class Summary:
+class RunTally:
     """How a run went."""
 
     statuses: Counter[str] = field(default_factory=Counter)
@@ -52,7 +52,7 @@ class Summary:
         return 0 if self.statuses.keys() <= FINE else 1
 
 
-class Keeper:
+class Recorder:
     """Makes the rows of each attempt that ended, and stores them."""
 
     def __init__(self, sweep: Sweep, results: Results, *, known: set[str]) -> None:
@@ -63,7 +63,7 @@ class Keeper:
             results: where rows go.
             known: device models of the rows that are there already; another one is refused.
         """
-        self.sweep, self.results, self.summary = sweep, results, Summary()
+        self.sweep, self.results, self.tally = sweep, results, RunTally()
         self.progress = Progress(axes=sweep.axes)
         self._known, self._types = known, column_types(sweep.workload)
         self.flags: tuple[str, ...] = ()
@@ -76,29 +76,29 @@ class Keeper:
             "git_commit": git_commit(folder),
         }
 
-    def __call__(self, trial: Trial, order: Order, report: Report, times: Mapping[str, Any]) -> str:
+    def __call__(self, trial: Trial, task: Task, result: AttemptResult, times: Mapping[str, Any]) -> str:
         """Store an attempt; return its status."""
-        ended = {"status": report.status, "reason": report.reason, **times}
-        outcomes = settled(self.sweep, order, report.outcomes)
-        row = {**trial_row(self.sweep, order, outcomes), **ended}
+        ended = {"status": result.status, "reason": result.reason, **times}
+        outcomes = settled(self.sweep, task, result.outcomes)
+        row = {**trial_row(self.sweep, task, outcomes), **ended}
         if self._known and row.get("devices") and row["devices"] not in self._known:
             raise SweepError(
                 f"these results were measured on {', '.join(sorted(self._known))}, this run is on {row['devices']}; "
                 "measure all anew with --rerun all, or keep both with another --results"
             )
         ranks = rank_rows(outcomes)
-        if report.launch:
-            row |= {"session": report.launch, "log": f"logs/{report.launch}/{report.failed_rank}.log"}
+        if result.session:
+            row |= {"session": result.session, "log": f"logs/{result.session}/{result.failed_rank}.log"}
             for rank in ranks:
-                rank["log"] = f"logs/{report.launch}/{rank['rank']}.log"
-                rank["shards_hosted"] = list(report.shard_nodes).count(rank["rank"])
-        row["flags"] = [*row.get("flags", ()), *report.flags, *self.flags, *self._canary_flags(trial, row)]
+                rank["log"] = f"logs/{result.session}/{rank['rank']}.log"
+                rank["shards_hosted"] = list(result.shard_nodes).count(rank["rank"])
+        row["flags"] = [*row.get("flags", ()), *result.flags, *self.flags, *self._canary_flags(trial, row)]
         # First what was measured: where storage fails, it is kept elsewhere.
         self._commit(row, ranks=ranks, steps=step_columns(outcomes))
         self._note(trial, row)
-        self.keep_logs(report.logs)
-        self._keep_profiles(order, report)
-        return report.status
+        self.keep_logs(result.logs)
+        self._keep_profiles(task, result)
+        return result.status
 
     def rivals(self, point: Point) -> tuple[tuple[float, float], ...]:
         """Latency and throughput of what this run has measured with a point's semantics; not of its own launches."""
@@ -123,34 +123,34 @@ class Keeper:
     def refuses(self, trial: Trial, reason: str | None) -> bool:
         """Store a trial as `infeasible` if there is a reason; say whether there was."""
         if reason is not None:
-            self._without_run(trial, order_of(self.sweep, trial.point, repeat=trial.repeat), "infeasible", reason)
+            self._without_run(trial, task_of(self.sweep, trial.point, repeat=trial.repeat), "infeasible", reason)
         return reason is not None
 
-    def cancelled(self, trial: Trial, order: Order, started_at: datetime) -> None:
+    def cancelled(self, trial: Trial, task: Task, started_at: datetime) -> None:
         """Store that an attempt was interrupted."""
-        self._without_run(trial, order, "cancelled", "interrupted; the same command measures it again", started_at)
+        self._without_run(trial, task, "cancelled", "interrupted; the same command measures it again", started_at)
 
     def keep_logs(self, logs: Mapping[str, str]) -> None:
-        """Store the ends of ranks' logs, by `<launch>/<rank>`."""
+        """Store the ends of ranks' logs, by `<session>/<rank>`."""
         for name, text in logs.items():
             self.results.write_log(name, text)
 
-    def _keep_profiles(self, order: Order, report: Report) -> None:
-        for rank, outcome in report.outcomes.items():
+    def _keep_profiles(self, task: Task, result: AttemptResult) -> None:
+        for rank, outcome in result.outcomes.items():
             if why := outcome.get("no_profile"):
                 self.progress.say(f"no profile of rank {rank}: {why}")
             if profile := outcome.get("profile"):
-                name = f"{report.launch}/{order.trial_id}-{rank}"
+                name = f"{result.session}/{task.trial_id}-{rank}"
                 where = self.results.write_profile(name, **profile)
                 if rank == 0:
                     self.progress.say(f"profile: {where}")
 
     def _without_run(
-        self, trial: Trial, order: Order, status: str, reason: str, started_at: datetime | None = None
+        self, trial: Trial, task: Task, status: str, reason: str, started_at: datetime | None = None
     ) -> None:
         row = {
             **point_row(self.sweep, trial.point),
-            **{name: getattr(order, name) for name in ("attempt_id", "trial_id", "repeat", "attempt")},
+            **{name: getattr(task, name) for name in ("attempt_id", "trial_id", "repeat", "attempt")},
             "role": trial.role,
             "status": status,
             "reason": reason,
@@ -181,7 +181,7 @@ class Keeper:
             self._measured.setdefault(row["semantics"], []).append((row["point_id"], latency, row["samples_per_s"]))
         before = self._last.get(trial.trial_id)
         if before is not None:
-            self.summary.statuses -= Counter([before])
+            self.tally.statuses -= Counter([before])
         self._last[trial.trial_id] = row["status"]
-        self.summary.statuses[row["status"]] += 1
+        self.tally.statuses[row["status"]] += 1
         self.progress.ended(trial.point, row, again=is_retried(row["status"], attempt=row["attempt"]))

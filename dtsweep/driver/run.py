@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dtsweep.driver.recorder import Keeper, Summary
+from dtsweep.driver.recorder import Recorder, RunTally
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.plan.plan import Plan, Trial, canaries, groups_of, make_plan, new_skips
 from dtsweep.results.store import Results, load
@@ -58,74 +58,74 @@ def run(
         KeyboardInterrupt: after what was done has been stored.
     """
     where = str(results or f"results/{sweep.name}")
-    summary = execute(sweep, candidates(sweep), Options(results=where, address=address, rerun=rerun))
-    if summary.storage_error is not None:
-        raise StorageError(summary.storage_error)
-    if summary.signal_number is not None:
+    tally = execute(sweep, candidates(sweep), Options(results=where, address=address, rerun=rerun))
+    if tally.storage_error is not None:
+        raise StorageError(tally.storage_error)
+    if tally.signal_number is not None:
         raise KeyboardInterrupt
     return load(where)
 
 
-def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> Summary:
+def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTally:
     """Run a sweep whose points are listed; talk goes to stderr."""
     results = Results(options.results)
     rows = results.attempts()
     plan = make_plan(sweep, found, rows, rerun=options.rerun)
     known = {row["devices"] for row in rows if row["status"] == "ok" and row["devices"] and options.rerun != "all"}
-    keeper = Keeper(sweep, results, known=known)
+    recorder = Recorder(sweep, results, known=known)
     for name, reason in results.quarantined:
-        keeper.progress.say(f"left out {results}/{name}: {reason}")
-    keeper.progress.say(
+        recorder.progress.say(f"left out {results}/{name}: {reason}")
+    recorder.progress.say(
         f"{len(plan.to_run)} trials to run, {len(plan.done)} done, {len(plan.skipped)} skipped: {results}"
     )
-    keeper.skips(new_skips(sweep, plan.skipped, rows))
+    recorder.skips(new_skips(sweep, plan.skipped, rows))
     if plan.to_run:
-        keeper.progress.total = len(plan.to_run)
-        _run(sweep, plan, keeper, options)
-        if keeper.summary.storage_error is None:
+        recorder.progress.total = len(plan.to_run)
+        _run(sweep, plan, recorder, options)
+        if recorder.tally.storage_error is None:
             results.compact()
     elif options.profiler:
-        keeper.progress.say("nothing runs, so nothing is profiled; --rerun all measures again")
-    return keeper.summary
+        recorder.progress.say("nothing runs, so nothing is profiled; --rerun all measures again")
+    return recorder.tally
 
 
-def _run(sweep: Sweep, plan: Plan, keeper: Keeper, options: Options) -> None:
+def _run(sweep: Sweep, plan: Plan, recorder: Recorder, options: Options) -> None:
     from dtsweep.driver.cluster import connected
     from dtsweep.driver.scheduler import Scheduler
-    from dtsweep.driver.tuner import Interrupted, drive, signals_heard
+    from dtsweep.driver.tuner import Interrupted, run_tuners, signals_noted
 
     folder = sweep.file.parent if sweep.file else None
     with (
         tempfile.TemporaryDirectory(prefix="dtsweep-train-", ignore_cleanup_errors=True) as storage,
         connected(options.address, folder=folder) as cluster,
         # After Ray has started: it takes SIGTERM for itself.
-        signals_heard() as heard,
+        signals_noted() as signals,
     ):
-        keeper.progress.say(f"using {cluster.described()}")
-        keeper.sweep = sweep = _with_gpus(sweep, cluster)
+        recorder.progress.say(f"using {cluster.described()}")
+        recorder.sweep = sweep = _with_gpus(sweep, cluster)
         lanes = _lanes(sweep, cluster)
-        to_run = [trial for trial in plan.to_run if not keeper.refuses(trial, _misfit(sweep, cluster, lanes, trial))]
+        to_run = [trial for trial in plan.to_run if not recorder.refuses(trial, _misfit(sweep, cluster, lanes, trial))]
         groups = groups_of(to_run, fresh=sweep.measure.fresh)
         if cluster.node_types and sweep.measure.repeats > 1:
             # The repeats of a world follow each other, so that its nodes are asked for once.
             groups.sort(key=lambda group: -group[0].point.workers)
-            keeper.flags += ("adjacent_launches",)
+            recorder.flags += ("adjacent_launches",)
         if options.nsight:
-            keeper.flags += ("profiled",)
+            recorder.flags += ("profiled",)
         settings = _settings(sweep, options, cluster, storage=storage)
         lane_settings = [replace(settings, nodes=tuple(n.node_id for n in nodes) if nodes else None) for nodes in lanes]
         watches = canaries([*to_run, *plan.done])
-        scheduler = Scheduler(sweep, groups, lane_settings, keeper, canaries=watches, profiler=options.profiler)
+        scheduler = Scheduler(sweep, groups, lane_settings, recorder, canaries=watches, profiler=options.profiler)
         try:
-            with keeper.progress:
-                drive(scheduler, heard)
-            keeper.keep_logs(scheduler.close())
+            with recorder.progress:
+                run_tuners(scheduler, signals)
+            recorder.keep_logs(scheduler.close())
         except Interrupted as interrupted:
-            keeper.summary.signal_number = interrupted.signal_number
+            recorder.tally.signal_number = interrupted.signal_number
             for running in scheduler.running.values():
-                keeper.cancelled(running.trial, running.order, running.started_at)
+                recorder.cancelled(running.trial, running.task, running.started_at)
         except StorageError as error:
-            keeper.summary.storage_error = str(error)
+            recorder.tally.storage_error = str(error)
 
 
 def _lanes(sweep: Sweep, cluster: Cluster) -> list[tuple[Node, ...] | None]:

@@ -16,15 +16,15 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dtsweep.plan.plan import CANARY_TRIALS, Trial
 from dtsweep.results.statuses import is_retried
-from dtsweep.session.lane import Report, Session
+from dtsweep.session.lane import AttemptResult, Lane
 from dtsweep.session.worker_loop import Settings
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Sweep
-from dtsweep.sweep.task import Order, order_of
+from dtsweep.sweep.task import Task, task_of
 
 CANARY_EVERY_S = 600.0
-"""In a launch that goes on for longer, the canary is measured in between as well."""
+"""In a session that goes on for longer, the canary is measured in between as well."""
 
 TRIALS_PER_TUNER = 500
 """A Tuner slows down and grows with its trials; a fresh one over the same sessions does not."""
@@ -34,15 +34,15 @@ PROFILE_TRIES = 3
 
 
 @dataclass(kw_only=True)
-class Lane:
+class LaneQueue:
     """A place where one session lives at a time."""
 
     actor: Any
     name: str
     group: deque[tuple[Trial, int]] = field(default_factory=deque)
-    """Trials of one launch with the number of their attempt; the lane works them off."""
+    """Trials of one session with the number of their attempt; the lane works them off."""
     canary: Trial | None = None
-    """What both ends of the launch measure."""
+    """What both ends of the session measure."""
     canary_at: float = 0.0
     """When it was last handed out, by the monotonic clock."""
     busy: bool = False
@@ -53,8 +53,8 @@ class Running:
     """An attempt under way."""
 
     trial: Trial
-    order: Order
-    lane: Lane
+    task: Task
+    lane: LaneQueue
     began: float
     started_at: datetime
 
@@ -62,7 +62,7 @@ class Running:
 class KeepsResults(Protocol):
     """What the scheduler needs of who keeps the results."""
 
-    def __call__(self, trial: Trial, order: Order, report: Report, times: Mapping[str, Any]) -> str:
+    def __call__(self, trial: Trial, task: Task, result: AttemptResult, times: Mapping[str, Any]) -> str:
         """Store an attempt; return the status under which it was stored."""
 
     def rivals(self, point: Point) -> tuple[tuple[float, float], ...]:
@@ -77,7 +77,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         sweep: Sweep,
         groups: Sequence[Sequence[Trial]],
         settings: Sequence[Settings],
-        keeper: KeepsResults,
+        recorder: KeepsResults,
         *,
         canaries: Mapping[Any, Trial],
         profiler: str | None = None,
@@ -86,14 +86,14 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
         Args:
             sweep: whose orders are handed out.
-            groups: trials that may share a launch, in the order of the plan.
+            groups: trials that may share a session, in the order of the plan.
             settings: of the session of each lane.
-            keeper: called with each attempt that ended.
-            canaries: what the launches of each world measure at both ends.
+            recorder: called with each attempt that ended.
+            canaries: what the sessions of each world measure at both ends.
             profiler: what the first trial of each world is to be profiled by.
         """
         super().__init__()
-        self._sweep, self._keeper, self._settings = sweep, keeper, settings
+        self._sweep, self._recorder, self._settings = sweep, recorder, settings
         self._canaries, self._profiler, self._profiles = canaries, profiler, Counter[Any]()
         self._waiting = deque(deque((trial, 1) for trial in group) for group in groups)
         self._lanes = [self._new_lane(index) for index in range(len(settings))]
@@ -122,15 +122,15 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         if lane is None:
             return None
         trial, attempt = self._next_of(lane)
-        order = self._order(trial, attempt)
+        task = self._order(trial, attempt)
         now = datetime.now(UTC)
-        self.running[trial_id] = Running(trial=trial, order=order, lane=lane, began=time.monotonic(), started_at=now)
+        self.running[trial_id] = Running(trial=trial, task=task, lane=lane, began=time.monotonic(), started_at=now)
         lane.busy = True
         self._handed_out += 1
-        return {"order": order, "lane": lane.name, "namespace": ray.get_runtime_context().namespace}
+        return {"order": task, "lane": lane.name, "namespace": ray.get_runtime_context().namespace}
 
-    def _next_of(self, lane: Lane) -> tuple[Trial, int]:
-        """The next trial of a lane: each launch's are between two canaries, with more of them in a long one."""
+    def _next_of(self, lane: LaneQueue) -> tuple[Trial, int]:
+        """The next trial of a lane: each session's are between two canaries, with more of them in a long one."""
         measure = self._sweep.measure
         if not lane.group:
             lane.group = self._waiting.popleft()
@@ -147,70 +147,72 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             lane.canary_at = time.monotonic()
         return trial, attempt
 
-    def _order(self, trial: Trial, attempt: int) -> Order:
+    def _order(self, trial: Trial, attempt: int) -> Task:
         point = trial.point
-        order = order_of(self._sweep, point, repeat=trial.repeat, attempt=attempt, role=trial.role)
+        task = task_of(self._sweep, point, repeat=trial.repeat, attempt=attempt, role=trial.role)
         if self._sweep.measure.race and trial.role == "trial":
-            order = replace(order, rivals=self._keeper.rivals(point))
+            task = replace(task, rivals=self._recorder.rivals(point))
         is_profiled = self._profiler and trial.role == "trial" and not MODES[point.sync].needs_ray
         if is_profiled and self._profiles[point.world] < PROFILE_TRIES:
-            order = replace(order, profile=self._profiler)
-        return order
+            task = replace(task, profile=self._profiler)
+        return task
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """A trial has one result, its last."""
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Take an attempt's report, store it, and queue another attempt where that may help."""
+        """Take an attempt's result, store it, and queue another attempt where that may help."""
         try:
             self._complete(self.running.pop(trial_id), result or {"lane_died": True})
         except Exception as failure:  # noqa: BLE001  # Tune would wrap it; the driver raises it as it is
             # The first says what is wrong, and with a full disk where its trial was kept.
             self.failure = self.failure or failure
 
-    def _complete(self, ended: Running, result: Mapping[str, Any]) -> None:
+    def _complete(self, ended: Running, reply: Mapping[str, Any]) -> None:
         lane = ended.lane
-        report = self._take(ended, result)
-        if report.lane_is_spent:
+        result = self._take(ended, reply)
+        if result.lane_is_spent:
             self._revive(lane)
         lane.busy = False
         wall_s = time.monotonic() - ended.began
         times = {
             "started_at": ended.started_at,
-            "startup_s": report.startup_s,
-            "trial_s": report.trial_s,
-            "overhead_s": max(0.0, wall_s - (report.startup_s or 0.0) - (report.trial_s or 0.0)),
+            "startup_s": result.startup_s,
+            "trial_s": result.trial_s,
+            "overhead_s": max(0.0, wall_s - (result.startup_s or 0.0) - (result.trial_s or 0.0)),
         }
-        status = self._keeper(ended.trial, ended.order, report, times)
-        if ended.order.profile:
+        status = self._recorder(ended.trial, ended.task, result, times)
+        if ended.task.profile:
             self._profiles[ended.trial.point.world] += PROFILE_TRIES if status == "ok" else 1
-        if ended.trial.role == "trial" and is_retried(status, attempt=ended.order.attempt):
+        if ended.trial.role == "trial" and is_retried(status, attempt=ended.task.attempt):
             closing = bool(lane.group) and lane.group[-1][0].role == "canary"
-            lane.group.insert(len(lane.group) - closing, (ended.trial, ended.order.attempt + 1))
-        if report.launch_has_ended and all(trial.role == "canary" for trial, _ in lane.group):
-            # Another launch would say nothing about the one that it was to watch.
+            lane.group.insert(len(lane.group) - closing, (ended.trial, ended.task.attempt + 1))
+        if result.session_has_ended and all(trial.role == "canary" for trial, _ in lane.group):
+            # Another session would say nothing about the one that it was to watch.
             lane.group.clear()
         if status in ("no_nodes", "version_mismatch", "infeasible"):
             # The others of this world would wait as long, for the same nodes.
-            self._give_up(lane, report)
+            self._give_up(lane, result)
 
-    def _take(self, ended: Running, result: Mapping[str, Any]) -> Report:
-        """Fetch an attempt's report; where its session's process has ended, make one that says so."""
-        if not result.get("lane_died"):
+    def _take(self, ended: Running, reply: Mapping[str, Any]) -> AttemptResult:
+        """Fetch an attempt's result; where its session's process has ended, make one that says so."""
+        if not reply.get("lane_died"):
             try:
-                report: Report = ray.get(ended.lane.actor.take.remote(ended.order.attempt_id))
+                taken: AttemptResult = ray.get(ended.lane.actor.collect.remote(ended.task.attempt_id))
             except ray.exceptions.RayActorError:
                 pass
             else:
-                return report
-        return Report(outcomes={}, status="collateral", reason="the session's process was killed", lane_is_spent=True)
+                return taken
+        return AttemptResult(
+            outcomes={}, status="collateral", reason="the session's process was killed", lane_is_spent=True
+        )
 
-    def _give_up(self, lane: Lane, report: Report) -> None:
+    def _give_up(self, lane: LaneQueue, result: AttemptResult) -> None:
         for trial, attempt in lane.group:
             if trial.role == "canary":
                 continue
-            order = order_of(self._sweep, trial.point, repeat=trial.repeat, attempt=attempt)
-            self._keeper(trial, order, report, {"started_at": datetime.now(UTC)})
+            task = task_of(self._sweep, trial.point, repeat=trial.repeat, attempt=attempt)
+            self._recorder(trial, task, result, {"started_at": datetime.now(UTC)})
         lane.group.clear()
 
     def save(self, checkpoint_path: str) -> None:
@@ -232,19 +234,19 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         for lane in self._lanes:
             ray.kill(lane.actor)
 
-    def _new_lane(self, index: int) -> Lane:
+    def _new_lane(self, index: int) -> LaneQueue:
         name = f"dtsweep-lane-{index}-{os.urandom(4).hex()}"
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         actor = (
-            ray.remote(num_cpus=0)(Session)
+            ray.remote(num_cpus=0)(Lane)
             .options(
                 name=name, scheduling_strategy=here, runtime_env={"env_vars": _train_settings(self._settings[index])}
             )
             .remote(self._settings[index])
         )
-        return Lane(actor=actor, name=name)
+        return LaneQueue(actor=actor, name=name)
 
-    def _revive(self, lane: Lane) -> None:
+    def _revive(self, lane: LaneQueue) -> None:
         ray.kill(lane.actor)
         fresh = self._new_lane(self._lanes.index(lane))
         lane.actor, lane.name = fresh.actor, fresh.name

@@ -65,28 +65,28 @@ class TrialRunner(tune.Trainable):  # type: ignore[misc]  # Ray's types are skip
         """Keep nothing: a measurement is never resumed half-way."""
 
 
-class _StopWatch(tune.Callback):  # type: ignore[misc]  # as above
+class _StopOnSignal(tune.Callback):  # type: ignore[misc]  # as above
     """Ends a Tuner between two of its steps, where nothing is half stored."""
 
-    def __init__(self, heard: list[int], scheduler: Scheduler) -> None:
-        self._heard, self._scheduler = heard, scheduler
+    def __init__(self, signals: list[int], scheduler: Scheduler) -> None:
+        self._signals, self._scheduler = signals, scheduler
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        if self._heard:
+        if self._signals:
             # First the lanes: Tune waits for its trials to end, and they wait for the lanes.
             self._scheduler.kill()
-            raise Interrupted(self._heard[0])
+            raise Interrupted(self._signals[0])
 
 
-def drive(scheduler: Scheduler, heard: list[int]) -> None:
+def run_tuners(scheduler: Scheduler, signals: list[int]) -> None:
     """Run Tuner after Tuner until nothing is left.
 
     Args:
         scheduler: hands out the trials.
-        heard: signals that came; the first ends the run.
+        signals: signals that came; the first ends the run.
 
     Raises:
         Interrupted: a signal came; what was done is stored.
@@ -106,33 +106,33 @@ def drive(scheduler: Scheduler, heard: list[int]) -> None:
                     name=f"tuner-{time.monotonic_ns()}",
                     storage_path=storage,
                     verbose=0,
-                    callbacks=[_StopWatch(heard, scheduler)],
+                    callbacks=[_StopOnSignal(signals, scheduler)],
                     checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 ),
             )
             tuner.fit()
             if scheduler.failure is not None:
                 raise scheduler.failure
-        if heard:
-            raise Interrupted(heard[0])
+        if signals:
+            raise Interrupted(signals[0])
 
 
 @contextmanager
-def signals_heard() -> Iterator[list[int]]:
+def signals_noted() -> Iterator[list[int]]:
     """Note SIGINT and SIGTERM instead of stopping wherever the driver happens to be; a second one ends it."""
-    heard: list[int] = []
+    signals: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
-        heard.append(number)
-        if len(heard) > 1:
+        signals.append(number)
+        if len(signals) > 1:
             os._exit(128 + number)
 
     if threading.current_thread() is not threading.main_thread():
-        yield heard  # Python gives signals to the main thread alone
+        yield signals  # Python gives signals to the main thread alone
         return
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield heard
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

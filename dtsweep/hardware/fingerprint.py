@@ -49,7 +49,7 @@ IMAGE_DIGESTS = ("CONTAINER_IMAGE_DIGEST", "IMAGE_DIGEST")
 ROOT = Path("/")
 
 
-def facts(device: torch.device, *, own_variables: Collection[str] = (), nvml: Any = pynvml) -> dict[str, Any]:
+def fingerprint(device: torch.device, *, own_variables: Collection[str] = (), nvml: Any = pynvml) -> dict[str, Any]:
     """Describe this rank: the columns of `ranks` that do not change from trial to trial, and `machine`.
 
     Args:

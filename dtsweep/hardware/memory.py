@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 
-def clean(device: torch.device) -> int:
+def release_memory(device: torch.device) -> int:
     """Give back what the last trial left, start a new peak, and return the bytes still in use.
 
     On a GPU the bytes are those of torch's allocator, on a CPU the resident memory of the process.
@@ -33,7 +33,7 @@ def peak_bytes(device: torch.device) -> int:
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _status_bytes("VmHWM")
 
 
-def what_is_full(error: BaseException) -> str | None:
+def oom_status(error: BaseException) -> str | None:
     """`oom_host` or `oom_device` where an exception says that there is no memory left, as a trial's status."""
     text = str(error)
     if isinstance(error, MemoryError) or "DefaultCPUAllocator" in text:

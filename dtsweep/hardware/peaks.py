@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from dtsweep.errors import SweepError
-from dtsweep.hardware.memory import clean
+from dtsweep.hardware.memory import release_memory
 
 MATMUL_S = 0.3
 """How long matrix products are tried."""
@@ -119,7 +119,7 @@ def matmul_flops(device: torch.device, precision: str) -> float:
     with _fp32_products(precision), torch.no_grad():
         dtype = DTYPES[precision]
         reached = _flops_on_gpu(device, dtype) if device.type == "cuda" else _flops_on_cpu(dtype)
-    clean(device)
+    release_memory(device)
     return reached
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import distributed
 
-from dtsweep.hardware.memory import what_is_full
+from dtsweep.hardware.memory import oom_status
 from dtsweep.measure.stopping import AFTER
 
 PAIRS, FEW_PAIRS = 8, 4
@@ -22,7 +22,7 @@ ALONE, ALONE_S = 20, 1.0
 """How often the exchange is done by itself, and for how long at most."""
 
 
-def turns(window_steps: int, *, window_s: float, period: int) -> Iterator[tuple[bool, int]]:
+def abba_blocks(window_steps: int, *, window_s: float, period: int) -> Iterator[tuple[bool, int]]:
     """Lay out blocks of steps with and without the exchange: A B B A A B B A …, so that drift falls on both alike.
 
     Args:
@@ -34,7 +34,7 @@ def turns(window_steps: int, *, window_s: float, period: int) -> Iterator[tuple[
         Whether the block exchanges, and its timed steps. Nothing where four pairs, each block with the step before
         it, would take more than their share of the window.
     """
-    lead = leads(period)
+    lead = untimed_steps(period)
     most = window_steps * AFTER
     wanted = min(most, window_steps * MOST_S / window_s)
     pairs = PAIRS if wanted >= 2 * PAIRS * (lead + period) else FEW_PAIRS
@@ -45,7 +45,7 @@ def turns(window_steps: int, *, window_s: float, period: int) -> Iterator[tuple[
         yield from ((pair % 2 == 0, steps), (pair % 2 == 1, steps))
 
 
-def leads(period: int) -> int:
+def untimed_steps(period: int) -> int:
     """Steps at the start of a block that are not timed.
 
     A step's forward begins with what the step before decided (DDP shares buffers after one with an exchange), so the
@@ -54,7 +54,7 @@ def leads(period: int) -> int:
     return int(period == 1)
 
 
-def alone(exchange: Callable[[], int], device: torch.device) -> float:
+def time_alone(exchange: Callable[[], int], device: torch.device) -> float:
     """Time the exchange of a step by itself: the slowest rank's mean of up to 20, in seconds per step.
 
     Args:
@@ -72,12 +72,12 @@ def alone(exchange: Callable[[], int], device: torch.device) -> float:
 
     steps = exchange()
     # All ranks must agree how often: an exchange has as many parts as there are ranks.
-    (about,) = slowest(device, timed(2))
+    (about,) = max_over_ranks(device, timed(2))
     count = max(2, min(ALONE, int(ALONE_S / max(about, 1e-9))))
-    return slowest(device, timed(count))[0] / steps
+    return max_over_ranks(device, timed(count))[0] / steps
 
 
-def fits(work: Callable[[], object], device: torch.device) -> bool:
+def fits_in_memory(work: Callable[[], object], device: torch.device) -> bool:
     """Do something that exchanges nothing; whether memory sufficed for it on all ranks.
 
     A rank that gave up alone would keep the others waiting in their next exchange. Its log says what was full.
@@ -86,15 +86,15 @@ def fits(work: Callable[[], object], device: torch.device) -> bool:
     try:
         work()
     except RuntimeError as error:
-        if not what_is_full(error):
+        if not oom_status(error):
             raise
         traceback.print_exc()
         full = True
-    (any_full,) = slowest(device, full)
+    (any_full,) = max_over_ranks(device, full)
     return not any_full
 
 
-def slowest(device: torch.device, *values: float) -> list[float]:
+def max_over_ranks(device: torch.device, *values: float) -> list[float]:
     """The largest of each value over all ranks."""
     shared = torch.tensor(values, dtype=torch.float64).to(device)
     distributed.all_reduce(shared, op=distributed.ReduceOp.MAX)

@@ -21,7 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from dtsweep.errors import SweepError, shown
+from dtsweep.errors import SweepError, quoted
 from dtsweep.sweep.point import workload_fields
 
 SAMPLES = (2, 4)
@@ -107,7 +107,7 @@ def given_flops(workload: Any) -> float | None:
         return None
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
         name = type(workload).__name__
-        raise SweepError(f"{name}.flops_per_sample is {shown(given)}; it must be a positive number, or None")
+        raise SweepError(f"{name}.flops_per_sample is {quoted(given)}; it must be a positive number, or None")
     return float(given)
 
 

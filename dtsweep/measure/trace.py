@@ -21,7 +21,7 @@ Event = Mapping[str, Any]
 WINDOW = "dtsweep: profiled steps"
 """Name of the annotation that spans the profiled steps."""
 
-PARTS = ("compute_s", "exchange_s", "overlap_s", "exposed_s", "idle_s")
+CLASSES = ("compute_s", "exchange_s", "overlap_s", "exposed_s", "idle_s")
 """What a step's time is split into; compute, exposed exchange and idle add up to it."""
 
 LARGEST = 10
@@ -74,7 +74,7 @@ def split(compute: Intervals, exchange: Intervals, *, window: tuple[int, int]) -
     compute_ns, exchange_ns, busy_ns = covered(compute), covered(exchange), covered(np.concatenate([compute, exchange]))
     overlap_ns, exposed_ns = compute_ns + exchange_ns - busy_ns, busy_ns - compute_ns
     parts = (compute_ns, exchange_ns, overlap_ns, exposed_ns, window[1] - window[0] - busy_ns)
-    return {name: part / 1e9 for name, part in zip(PARTS, parts, strict=True)}
+    return {name: part / 1e9 for name, part in zip(CLASSES, parts, strict=True)}
 
 
 def breakdown(events: Iterable[Event], *, steps: int, device: str) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def breakdown(events: Iterable[Event], *, steps: int, device: str) -> dict[str, 
 
     parts: dict[str, float | None] = dict(split(_of(pieces, "compute"), _of(pieces, "exchange"), window=window))
     # Steps that left no trace at all were not seen: another profiler may hold the device.
-    parts |= dict.fromkeys(() if pieces else PARTS)
+    parts |= dict.fromkeys(() if pieces else CLASSES)
     overlap, exchange = parts["overlap_s"], parts["exchange_s"]
     return {
         "step_s": (window[1] - window[0]) / 1e9 / steps,

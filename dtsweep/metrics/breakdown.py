@@ -20,7 +20,7 @@ PASS_COLUMNS = ("data_s", "forward_s", "backward_s")
 PHASE_COLUMNS = (*PASS_COLUMNS, "sync_s", "optimizer_s")
 
 
-def of_part(rank: Outcome, name: str, part: str = "window") -> NDArray[np.float64]:
+def steps_of(rank: Outcome, name: str, part: str = "window") -> NDArray[np.float64]:
     """A column of the steps of one part alone."""
     steps: NDArray[np.float64] = rank["steps"][name][rank["steps"]["part"] == part]
     return steps
@@ -32,21 +32,21 @@ def own_work(rank: Outcome, *, is_alone: bool = False) -> float | None:
     From the steps without exchange; else without the time that it waited in the exchange; None where that is unknown
     and there are others.
     """
-    free = of_part(rank, "step_s", "no_exchange")
+    free = steps_of(rank, "step_s", "no_exchange")
     if len(free):
         return float(free.mean())
     if "sync_s" in rank["steps"]:
-        return float((of_part(rank, "step_s") - of_part(rank, "sync_s")).mean())
-    return float(of_part(rank, "step_s").mean()) if is_alone else None
+        return float((steps_of(rank, "step_s") - steps_of(rank, "sync_s")).mean())
+    return float(steps_of(rank, "step_s").mean()) if is_alone else None
 
 
-def phase(ranks: Sequence[Outcome], name: str) -> float | None:
+def slowest_phase_s(ranks: Sequence[Outcome], name: str) -> float | None:
     """Mean per step of the rank that spends most in a phase; None where it was not measured."""
-    known = [float(of_part(rank, name).mean()) for rank in ranks if name in rank["steps"]]
+    known = [float(steps_of(rank, name).mean()) for rank in ranks if name in rank["steps"]]
     return max(known) if len(known) == len(ranks) else None
 
 
-def exchange(point: Point, ranks: Sequence[Outcome]) -> Row:
+def exchange_columns(point: Point, ranks: Sequence[Outcome]) -> Row:
     """Exposed exchange, by the difference to steps without it, else by the time that steps waited for it."""
     if any(name not in rank["steps"] for rank in ranks for name in PASS_COLUMNS):
         return {}
@@ -63,8 +63,8 @@ def exchange(point: Point, ranks: Sequence[Outcome]) -> Row:
         row |= {"comm_share_low": share - float(half) / mean, "comm_share_high": share + float(half) / mean}
         row["pass_s"] = max(_pass_s(point, rank, "no_exchange") for rank in ranks)
     elif all("sync_s" in rank["steps"] for rank in ranks):
-        waited = np.mean([of_part(rank, "sync_s").mean() for rank in ranks])
-        share = float(waited / np.mean([of_part(rank, "step_s").mean() for rank in ranks]))
+        waited = np.mean([steps_of(rank, "sync_s").mean() for rank in ranks])
+        share = float(waited / np.mean([steps_of(rank, "step_s").mean() for rank in ranks]))
         row |= {"comm_method": "wait", "comm_share": share}
         row["pass_s"] = max(_pass_s(point, rank, "window") for rank in ranks)
     else:
@@ -78,7 +78,7 @@ def _blocks(ranks: Sequence[Outcome], part: str) -> NDArray[np.float64]:
     """Mean step of each block of a part, of the slowest rank: (blocks,) seconds, one of each pair."""
     means = []
     for rank in ranks:
-        blocks, times = of_part(rank, "block", part), of_part(rank, "step_s", part)
+        blocks, times = steps_of(rank, "block", part), steps_of(rank, "step_s", part)
         means.append([times[blocks == block].mean() for block in np.unique(blocks)])
     slowest: NDArray[np.float64] = np.max(np.array(means), axis=0)
     return slowest
@@ -86,11 +86,11 @@ def _blocks(ranks: Sequence[Outcome], part: str) -> NDArray[np.float64]:
 
 def _pass_s(point: Point, rank: Outcome, part: str) -> float:
     """A forward/backward pass with its data, mean of a rank."""
-    phases = [of_part(rank, name, part) for name in PASS_COLUMNS]
+    phases = [steps_of(rank, name, part) for name in PASS_COLUMNS]
     return float(np.sum(phases, axis=0).mean()) / point.accumulation
 
 
-def work(ranks: Sequence[Outcome]) -> Row:
+def skew_columns(ranks: Sequence[Outcome]) -> Row:
     """How much longer the slowest rank works than the fastest, and which one that is."""
     if len(ranks) == 1:
         return {"rank_skew": 0.0}
@@ -102,7 +102,7 @@ def work(ranks: Sequence[Outcome]) -> Row:
     return {"rank_skew": max(works) / min(works) - 1, "straggler": f"rank {slowest} on {node}"}
 
 
-def flops(point: Point, ranks: Sequence[Outcome], rate: float) -> Row:
+def flops_columns(point: Point, ranks: Sequence[Outcome], rate: float) -> Row:
     """What a worker computes per second, and the share of its device's peak; the weakest device is the measure."""
     counted = ranks[0].get("flops")
     known = [rank.get("peak_flops_per_s") for rank in ranks]
@@ -118,7 +118,7 @@ def flops(point: Point, ranks: Sequence[Outcome], rate: float) -> Row:
     return row
 
 
-def device(point: Point, ranks: Sequence[Outcome]) -> Row:
+def device_columns(point: Point, ranks: Sequence[Outcome]) -> Row:
     """What devices and hosts did in the window; null unless all ranks know it."""
     hosts = {rank.get("facts", {}).get("node"): rank for rank in ranks}.values()
     energy, power = _all(ranks, "energy_j"), _all(ranks, "power_w")

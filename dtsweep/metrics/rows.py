@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.metrics.breakdown import PHASE_COLUMNS, Row, of_part, own_work
-from dtsweep.metrics.summary import figures, late, with_warmup
+from dtsweep.metrics.breakdown import PHASE_COLUMNS, Row, own_work, steps_of
+from dtsweep.metrics.summary import mark_warmup, staleness_columns, trial_columns
 from dtsweep.sweep.settings import Sweep
-from dtsweep.sweep.task import Order, point_row
+from dtsweep.sweep.task import Task, point_row
 
 TELEMETRY_COLUMNS = (
     "device_utilization",
@@ -38,47 +38,48 @@ TELEMETRY_COLUMNS = (
 """What a rank says of its device and host, stored as it comes."""
 
 
-def trial_row(sweep: Sweep, order: Order, outcomes: Mapping[int, Mapping[str, Any]]) -> Row:
+def trial_row(sweep: Sweep, task: Task, outcomes: Mapping[int, Mapping[str, Any]]) -> Row:
     """Make the row of an attempt from what each rank sent.
 
     Args:
         sweep: its sweep.
-        order: what was run.
+        task: what was run.
         outcomes: by rank; `facts` of the rank in each, figures in those that measured.
 
     Returns:
         Columns of `trials`; figures only where every rank measured and all is well.
     """
-    point = order.to_point(sweep.workload)
+    point = task.to_point(sweep.workload)
     row: Row = {
         **point_row(sweep, point),
-        "attempt_id": order.attempt_id,
-        "trial_id": order.trial_id,
-        "repeat": order.repeat,
-        "attempt": order.attempt,
-        "role": order.role,
-        **worst(outcomes),
+        "attempt_id": task.attempt_id,
+        "trial_id": task.trial_id,
+        "repeat": task.repeat,
+        "attempt": task.attempt,
+        "role": task.role,
+        **explaining_failure(outcomes),
         **machine_columns(outcomes),
     }
     if len(outcomes) == point.workers and all(outcome.get("status") == "ok" for outcome in outcomes.values()):
         ranks = [outcomes[rank] for rank in range(point.workers)]
-        row |= figures(point, ranks, half_width=order.measure.half_width)
+        row |= trial_columns(point, ranks, half_width=task.measure.half_width)
     return row
 
 
-def settled(sweep: Sweep, order: Order, outcomes: Mapping[int, Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+def settled(sweep: Sweep, task: Task, outcomes: Mapping[int, Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
     """Mark in each rank's steps which are warm-up: those before the window, and those found in it."""
     measured = [rank for rank, outcome in sorted(outcomes.items()) if "steps" in outcome]
-    point = order.to_point(sweep.workload)
-    marked = with_warmup(point, [outcomes[rank]["steps"] for rank in measured])
+    point = task.to_point(sweep.workload)
+    marked = mark_warmup(point, [outcomes[rank]["steps"] for rank in measured])
     steps = dict(zip(measured, marked, strict=True))
     return {rank: {**outcome, "steps": steps[rank]} if rank in steps else outcome for rank, outcome in outcomes.items()}
 
 
-def worst(outcomes: Mapping[int, Mapping[str, Any]]) -> Row:
+def explaining_failure(outcomes: Mapping[int, Mapping[str, Any]]) -> Row:
     """The status and reason of a trial: those of the rank whose failure explains the others'.
 
-    >>> worst({0: {"status": "collateral", "reason": "peer gone"}, 1: {"status": "oom_device", "reason": "full"}})
+    >>> full = {"status": "oom_device", "reason": "full"}
+    >>> explaining_failure({0: {"status": "collateral", "reason": "peer gone"}, 1: full})
     {'status': 'oom_device', 'reason': 'rank 1: full'}
     """
     order = ("oom_device", "oom_host", "user_error", "version_mismatch", "timeout", "nan", "collateral", "ok")
@@ -139,11 +140,11 @@ def _rank_row(rank: int, outcome: Mapping[str, Any], *, is_alone: bool) -> Row:
         facts["machine"] = json.dumps(facts["machine"], sort_keys=True)
     row: Row = {"rank": rank, **facts}
     if "steps" in outcome:
-        seconds = of_part(outcome, "step_s")
+        seconds = steps_of(outcome, "step_s")
         row |= {name: outcome.get(name) for name in ("window_s", "memory_peak_bytes", *TELEMETRY_COLUMNS)}
         row |= {"steps": len(seconds), "step_mean_s": float(seconds.mean()), "bytes_sent": outcome.get("bytes_sent")}
-        row |= {name: float(of_part(outcome, name).mean()) for name in PHASE_COLUMNS if name in outcome["steps"]}
-        row |= {"work_s": own_work(outcome, is_alone=is_alone), **late(outcome.get("staleness", ()))}
+        row |= {name: float(steps_of(outcome, name).mean()) for name in PHASE_COLUMNS if name in outcome["steps"]}
+        row |= {"work_s": own_work(outcome, is_alone=is_alone), **staleness_columns(outcome.get("staleness", ()))}
     return row
 
 

@@ -18,7 +18,17 @@ from dtsweep.measure.statistics import (
     steps_in,
 )
 from dtsweep.measure.warmup import drift, spikes, steady_class, steady_from
-from dtsweep.metrics.breakdown import PHASE_COLUMNS, Outcome, Row, device, exchange, flops, of_part, phase, work
+from dtsweep.metrics.breakdown import (
+    PHASE_COLUMNS,
+    Outcome,
+    Row,
+    device_columns,
+    exchange_columns,
+    flops_columns,
+    skew_columns,
+    slowest_phase_s,
+    steps_of,
+)
 from dtsweep.metrics.flags import flags
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import LEAST_HALF_WIDTH
@@ -27,7 +37,7 @@ P99_FROM = 100
 """Steps from which on a 99th percentile is given."""
 
 
-def with_warmup(point: Point, ranks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def mark_warmup(point: Point, ranks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Mark which steps are warm-up: those before the window, and those at its start that are not steady yet.
 
     Args:
@@ -57,7 +67,7 @@ def with_warmup(point: Point, ranks: Sequence[Mapping[str, Any]]) -> list[dict[s
     return marked
 
 
-def figures(point: Point, ranks: Sequence[Outcome], *, half_width: float | None) -> Row:
+def trial_columns(point: Point, ranks: Sequence[Outcome], *, half_width: float | None) -> Row:
     """The statistics of a window, from the raw steps of all ranks.
 
     Args:
@@ -68,7 +78,7 @@ def figures(point: Point, ranks: Sequence[Outcome], *, half_width: float | None)
     Returns:
         Columns of `trials`, `flags` among them.
     """
-    series = [of_part(rank, "step_s") for rank in ranks]
+    series = [steps_of(rank, "step_s") for rank in ranks]
     if point.is_asynchronous:
         steps = periods = np.concatenate(series)
         rate, share = _asynchronous_rate(point, ranks)
@@ -87,13 +97,13 @@ def figures(point: Point, ranks: Sequence[Outcome], *, half_width: float | None)
         "warmup_steps": int(min(rank["steps"]["warmup"].sum() for rank in ranks)),
         "measured_steps": min(len(times) for times in series),
         "window_s": _window_s(ranks),
-        **{name: phase(ranks, name) for name in PHASE_COLUMNS},
-        **exchange(point, ranks),
-        **work(ranks),
-        **flops(point, ranks, rate),
-        **device(point, ranks),
+        **{name: slowest_phase_s(ranks, name) for name in PHASE_COLUMNS},
+        **exchange_columns(point, ranks),
+        **skew_columns(ranks),
+        **flops_columns(point, ranks, rate),
+        **device_columns(point, ranks),
         "memory_peak_bytes": max(rank["memory_peak_bytes"] for rank in ranks),
-        **late([steps for rank in ranks for steps in rank.get("staleness", ())]),
+        **staleness_columns([steps for rank in ranks for steps in rank.get("staleness", ())]),
         **_losses(ranks),
     }
     judged = series[0] if point.is_asynchronous else periods
@@ -101,7 +111,7 @@ def figures(point: Point, ranks: Sequence[Outcome], *, half_width: float | None)
     return {**row, "flags": flags(row, steps, periods, ranks, half_width=half_width)}
 
 
-def late(staleness: Sequence[int]) -> Row:
+def staleness_columns(staleness: Sequence[int]) -> Row:
     """Mean and largest number of updates by others between a pull and its push."""
     if not len(staleness):
         return {}
@@ -127,7 +137,7 @@ def _steady_together(ranks: Sequence[Mapping[str, Any]], found: Sequence[int]) -
 
 def _window_s(ranks: Sequence[Outcome]) -> float:
     """From the first measured step to the end of the last worker's work."""
-    return max(float(rank["window_s"] - of_part(rank, "start_s")[0]) for rank in ranks)
+    return max(float(rank["window_s"] - steps_of(rank, "start_s")[0]) for rank in ranks)
 
 
 def _asynchronous_rate(point: Point, ranks: Sequence[Outcome]) -> tuple[float, float | None]:
@@ -135,8 +145,8 @@ def _asynchronous_rate(point: Point, ranks: Sequence[Outcome]) -> tuple[float, f
 
     The window ends with the first worker that stops; the others' step under way then counts by its share.
     """
-    starts = [of_part(rank, "start_s") for rank in ranks]
-    series = [of_part(rank, "step_s") for rank in ranks]
+    starts = [steps_of(rank, "start_s") for rank in ranks]
+    series = [steps_of(rank, "step_s") for rank in ranks]
     ends = [start + times for start, times in zip(starts, series, strict=True)]
     began, ended = max(float(start[0]) for start in starts), min(float(end[-1]) for end in ends)
     counts = [steps_in(end - start[0], ended - start[0]) for start, end in zip(starts, ends, strict=True)]
@@ -196,7 +206,7 @@ def _step_times(steps: Series, *, worth: float | None) -> Row:
 
 
 def _losses(ranks: Sequence[Outcome]) -> Row:
-    losses = [of_part(rank, "loss") for rank in ranks]
+    losses = [steps_of(rank, "loss") for rank in ranks]
     sent = [rank["bytes_sent"] / rank["window_steps"] for rank in ranks if "bytes_sent" in rank]
     return {
         "loss_first": float(np.mean([loss[0] for loss in losses])),

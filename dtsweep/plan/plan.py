@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dtsweep.digest import workload_digest
-from dtsweep.errors import SweepError, shown
+from dtsweep.errors import SweepError, quoted
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.axes import Candidate, worlds
 from dtsweep.sweep.modes import MODE_FIELDS
@@ -31,7 +31,7 @@ CANARY_TRIALS = 2
 CANARY_DRIFT = 0.02
 """A canary that differs by more from the others of its world, as a share, says that the machine has changed."""
 
-WORDS = {"workload_digest": "source of the workload"}
+COLUMN_TITLES = {"workload_digest": "source of the workload"}
 """What a column is called when it differs."""
 
 TRIAL_REST_S = 0.5
@@ -141,7 +141,7 @@ def outdated(sweep: Sweep, rows: Rows) -> set[str]:
     for row in {row["trial_id"]: row for row in rows if row["status"] == "ok"}.values():
         for name, value in {**now, **_environment(sweep, row)}.items():
             if row[name] is not None and value is not None and row[name] != value:
-                differ[row["trial_id"]] = f"{WORDS.get(name, name)} {row[name]}, this sweep has {value}"
+                differ[row["trial_id"]] = f"{COLUMN_TITLES.get(name, name)} {row[name]}, this sweep has {value}"
     newest = next((row["trial_id"] for row in reversed(rows) if row["status"] == "ok"), None)
     if newest in differ:
         ways = "measure all anew with --rerun all, or keep both with another --results"
@@ -201,7 +201,7 @@ def _differs(sweep: Sweep, row: Mapping[str, Any] | None) -> str:
         return ""
     then = json.loads(row["measure"])
     now = {name: getattr(sweep.measure, name) for name in then if name not in ("repeats", "canary")}
-    other = [f"{name}={shown(then[name])}" for name in now if then[name] != now[name]]
+    other = [f"{name}={quoted(then[name])}" for name in now if then[name] != now[name]]
     return f", measured with {', '.join(other)}" if other else ""
 
 

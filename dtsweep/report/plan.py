@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.plan.plan import Plan, counts, reasons
-from dtsweep.report.progress import short_name, words
+from dtsweep.report.progress import duration, short_name
 from dtsweep.report.text import print_table, say
 from dtsweep.sweep.point import Point, workload_fields
 
@@ -51,7 +51,7 @@ def print_plan(
     for reason, count in reasons(plan).most_common():
         say(console, f"skipped {count}: {reason}")
     if plan.to_run:
-        say(console, f"about {words(plan.seconds)} with {plan.session_starts} session starts, in the order above")
+        say(console, f"about {duration(plan.seconds)} with {plan.session_starts} session starts, in the order above")
     say(
         console,
         "feasibility not checked: --address asks a cluster" if misfits is None else f"{len(misfits)} trials don't fit",

@@ -83,7 +83,7 @@ class Progress:
         if self._best is not None:
             parts.append(f"best {self._best[0]:.4g} samples/s ({self._best[1]})")
         if done:
-            parts.append(f"about {words(seconds / done * max(0, self.total - done))} left")
+            parts.append(f"about {duration(seconds / done * max(0, self.total - done))} left")
         parts.append(f"last: {self._last}" if done else self._last)
         return Text("  ".join(part for part in parts if part), overflow="ellipsis", no_wrap=True)
 
@@ -117,10 +117,10 @@ def _value(point: Point, name: str) -> object:
     return getattr(point, name)
 
 
-def words(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """Say a length of time.
 
-    >>> words(200)
+    >>> duration(200)
     '3 min'
     """
     return (

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-_WORDS = ("sync", "point", "state", "node", "device")
+TEXT_COLUMNS = ("sync", "point", "state", "node", "device")
 
 
 def say(console: Console, text: str, *, style: str = "") -> None:
@@ -35,7 +35,7 @@ def print_table(cells: Mapping[str, Sequence[str]], *, console: Console, style: 
     gap = _gap(console)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap))
     for header in cells:
-        words = header in _WORDS
+        words = header in TEXT_COLUMNS
         table.add_column(header, justify="left" if words else "right", no_wrap=not words, overflow="fold")
     for row in zip(*cells.values(), strict=True):
         table.add_row(*map(Text, row), style=style)
@@ -44,7 +44,7 @@ def print_table(cells: Mapping[str, Sequence[str]], *, console: Console, style: 
 
 def fits(cells: Mapping[str, Sequence[str]], *, console: Console) -> bool:
     """Whether `print_table` breaks these columns between words at most."""
-    parts = {header: str.split if header in _WORDS else str.splitlines for header in cells}
+    parts = {header: str.split if header in TEXT_COLUMNS else str.splitlines for header in cells}
     widths = [
         max(len(part) for text in (header, *column) for part in parts[header](text)) for header, column in cells.items()
     ]

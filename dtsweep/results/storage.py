@@ -18,7 +18,7 @@ from dtsweep.errors import StorageError, SweepError, did_you_mean
 _S3_OPTIONS = ("endpoint_override", "region", "scheme")
 
 
-class Folder:
+class Storage:
     """A folder on this machine or in an object store."""
 
     def __init__(self, where: str | Path) -> None:

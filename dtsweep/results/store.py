@@ -26,7 +26,7 @@ from dtsweep.results.parquet import (
     replaced_by,
 )
 from dtsweep.results.statuses import STATUSES
-from dtsweep.results.storage import Folder
+from dtsweep.results.storage import Storage
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +42,7 @@ class Results:
             where: A folder, or a URI: s3://bucket/folder, with ?endpoint_override=HOST:PORT&scheme=http (or
                 AWS_ENDPOINT_URL) for a store that is not Amazon's; gs://….
         """
-        self._folder = Folder(where)
+        self._folder = Storage(where)
         self._quarantined: dict[str, str] = {}
 
     def __str__(self) -> str:

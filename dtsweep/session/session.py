@@ -1,4 +1,4 @@
-"""One launch of a world: its TorchTrainer on a thread, its ranks, and how it came to its end."""
+"""One session of a world: its TorchTrainer on a thread, its ranks, and how it came to its end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dtsweep.session.nodes import answers, on_node, read_tail, write_stacks
 from dtsweep.session.worker_loop import Settings, serve
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Measure
-from dtsweep.sweep.task import Order
+from dtsweep.sweep.task import Task
 from dtsweep.versions import release, versions
 
 COLLECTIVE_TIMEOUT_S = 300
@@ -30,8 +30,8 @@ IMPORT_S = 600.0
 """Ranks whose processes run have this long for their imports."""
 
 
-class LaunchError(Exception):
-    """A launch did not come up; `status` says in which way."""
+class SessionError(Exception):
+    """A session did not come up; `status` says in which way."""
 
     def __init__(self, status: str, message: str) -> None:
         """Keep the status of the trials that wanted it."""
@@ -39,14 +39,14 @@ class LaunchError(Exception):
         self.status = status
 
 
-class Launch:
+class Session:
     """The ranks of one world while they live."""
 
-    def __init__(self, key: Any, point: Point, settings: Settings, mailbox: Any) -> None:
+    def __init__(self, key: Any, point: Point, settings: Settings, lane: Any) -> None:
         """Prepare; `start` starts."""
         self.key, self.workers = key, point.workers
         self.name = f"{time.strftime('%Y%m%dT%H%M%S')}-w{point.workers}-{os.urandom(3).hex()}"
-        self.mail: list[asyncio.Queue[Any]] = [asyncio.Queue() for _ in range(point.workers)]
+        self.inbox: list[asyncio.Queue[Any]] = [asyncio.Queue() for _ in range(point.workers)]
         self.facts: dict[int, Mapping[str, Any]] = {}
         self.warm: dict[int, float] = {}
         self.done: dict[int, Mapping[str, Any]] = {}
@@ -54,7 +54,7 @@ class Launch:
         self.has_ended = False
         self.is_stale = False
         self.dead_rank: int | None = None
-        self.point, self.settings, self.mailbox = point, settings, mailbox
+        self.point, self.settings, self.lane = point, settings, lane
         self._actors: dict[int, Any] = {}
         self._error: BaseException | None = None
         self._memory_left: int | None = None
@@ -72,9 +72,9 @@ class Launch:
         until = time.monotonic() + self.settings.node_timeout_s + IMPORT_S
         while len(self.facts) < self.workers:
             if self.has_ended:
-                raise LaunchError(*self._why_not_up())
+                raise SessionError(*self._why_not_up())
             if time.monotonic() > until:
-                raise LaunchError(
+                raise SessionError(
                     "hang", f"only ranks {sorted(self.facts)} came up: does an import wait for something?"
                 )
             await self.wait(until - time.monotonic())
@@ -87,19 +87,19 @@ class Launch:
                 there = release(facts["machine"].get(name, version))
                 if there != version:
                     what = f"rank {rank} on {facts['node']} has {name} {there}, the driver {version}"
-                    raise LaunchError("version_mismatch", f"{what}; install the same on all nodes")
+                    raise SessionError("version_mismatch", f"{what}; install the same on all nodes")
 
-    def hello(self, rank: int, facts: Mapping[str, Any], actor: Any) -> None:
+    def register(self, rank: int, facts: Mapping[str, Any], actor: Any) -> None:
         """A rank has come up."""
         self.facts[rank], self._actors[rank] = facts, actor
         self.changed.set()
 
-    def hand_out(self, order: Order, shards: Sequence[Any]) -> None:
+    def hand_out(self, task: Task, shards: Sequence[Any]) -> None:
         """Give all ranks the same order."""
         self.warm.clear()
         self.done.clear()
-        for queue in self.mail:
-            queue.put_nowait((order, shards))
+        for queue in self.inbox:
+            queue.put_nowait((task, shards))
 
     async def wait(self, seconds: float | None) -> None:
         """Wait until something happens, at most so long."""
@@ -111,7 +111,7 @@ class Launch:
 
     async def close(self) -> None:
         """Let the ranks go home; by force if they don't."""
-        for queue in self.mail:
+        for queue in self.inbox:
             queue.put_nowait(None)
         if not await self._joined(CLOSE_S):
             await self.kill()
@@ -124,7 +124,7 @@ class Launch:
         shutil.rmtree(self._storage, ignore_errors=True)
 
     def leaves_memory(self, share: float) -> bool:
-        """Whether a rank holds more than after the launch's first trial; the next trial then gets a new launch."""
+        """Whether a rank holds more than after the session's first trial; the next trial then gets a new session."""
         left = max(outcome["memory_left_bytes"] for outcome in self.done.values())
         device = min(outcome["device_bytes"] for outcome in self.done.values())
         if self._memory_left is None:
@@ -133,7 +133,7 @@ class Launch:
         return self.is_stale
 
     async def verdict(self) -> tuple[str, str]:
-        """Say how the launch ended, which it should not have: status and reason."""
+        """Say how the session ended, which it should not have: status and reason."""
         failures: Mapping[int, BaseException] = getattr(self._error, "worker_failures", {})
         self.dead_rank = min(failures, default=None)
         where = f"rank {self.dead_rank} on {self.facts.get(self.dead_rank, {}).get('node', 'an unknown node')}"  # type: ignore[arg-type]  # None is no rank
@@ -173,7 +173,7 @@ class Launch:
         return f"no answer from rank {names} after {phase}; all stacks are in the logs"
 
     async def tails(self) -> dict[str, str]:
-        """The ends of the ranks' logs, by `<launch>/<rank>`; after the end the nodes forget them."""
+        """The ends of the ranks' logs, by `<session>/<rank>`; after the end the nodes forget them."""
         texts = await asyncio.gather(
             *(on_node(facts["node_id"], read_tail, facts["log"], self.has_ended) for facts in self.facts.values())
         )
@@ -182,7 +182,7 @@ class Launch:
     def _fit(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
             _trainer(self).fit()
-        except Exception as error:  # noqa: BLE001  # whatever ends the trainer ends the launch
+        except Exception as error:  # noqa: BLE001  # whatever ends the trainer ends the session
             self._error = error
         loop.call_soon_threadsafe(self._ended)
 
@@ -209,11 +209,11 @@ class Launch:
         return status, f"the workers did not start: {lines[-1] if lines else 'no reason given'}"
 
 
-def _trainer(launch: Launch) -> Any:
+def _trainer(session: Session) -> Any:
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    point, settings = launch.point, launch.settings
+    point, settings = session.point, session.settings
     resources = {"CPU": settings.cpus_per_worker}
     if settings.gpus_per_worker:
         resources["GPU"] = settings.gpus_per_worker
@@ -228,8 +228,8 @@ def _trainer(launch: Launch) -> Any:
     return TorchTrainer(
         serve,
         train_loop_config={
-            "mailbox": launch.mailbox,
-            "launch": launch.name,
+            "lane": session.lane,
+            "session": session.name,
             "settings": settings,
             "variables": frozenset(variables),
         },
@@ -238,22 +238,22 @@ def _trainer(launch: Launch) -> Any:
             backend="nccl" if settings.gpus_per_worker else "gloo", timeout_s=COLLECTIVE_TIMEOUT_S
         ),
         run_config=RunConfig(
-            name=launch.name,
+            name=session.name,
             storage_path=settings.storage,
             failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
-            worker_runtime_env=_runtime(launch, variables),
+            worker_runtime_env=_runtime(session, variables),
         ),
     )
 
 
-def _runtime(launch: Launch, variables: Mapping[str, str]) -> dict[str, Any]:
+def _runtime(session: Session, variables: Mapping[str, str]) -> dict[str, Any]:
     """What Ray sets up for the ranks' processes."""
-    if not launch.settings.nsight:
+    if not session.settings.nsight:
         return {"env_vars": dict(variables)}
     # Not in Ray's own folder, which ends with a private Ray.
-    report = f"{tempfile.gettempdir()}/dtsweep-{launch.name}_%p"
+    report = f"{tempfile.gettempdir()}/dtsweep-{session.name}_%p"
     options = {"t": "cuda,nvtx,osrt", "s": "none", "o": report, "stop-on-exit": "true"}
-    if launch.settings.gpus_per_worker:
+    if session.settings.gpus_per_worker:
         options |= {"capture-range": "cudaProfilerApi", "capture-range-end": "stop"}
     # Ray has nsys start a bare `python`: let that be this one.
     path = f"{Path(sys.executable).parent}:${{PATH}}"

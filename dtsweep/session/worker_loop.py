@@ -1,4 +1,4 @@
-"""The ranks' side of a session: a loop that takes orders, and what it is started with."""
+"""The ranks' side of a session: a loop that takes tasks, and what it is started with."""
 
 from __future__ import annotations
 
@@ -64,24 +64,24 @@ class Settings:
 
 
 def serve(config: Mapping[str, Any]) -> None:
-    """Run in each rank of a TorchTrainer: take orders until there are none."""
+    """Run in each rank of a TorchTrainer: take tasks until there are none."""
     import ray.train
     import ray.train.torch
     import torch
     from torch import distributed
 
-    from dtsweep.hardware.fingerprint import facts
-    from dtsweep.hardware.memory import clean
+    from dtsweep.hardware.fingerprint import fingerprint
+    from dtsweep.hardware.memory import release_memory
     from dtsweep.hardware.telemetry import Telemetry
-    from dtsweep.worker.attempt import Team, attempt
+    from dtsweep.worker.attempt import RankContext, attempt
 
-    mailbox, launch, settings = config["mailbox"], config["launch"], config["settings"]
+    lane, session, settings = config["lane"], config["session"], config["settings"]
     rank = ray.train.get_context().get_world_rank()
-    log = _redirect_output(launch, rank)
+    log = _redirect_output(session, rank)
     torch.set_num_threads(settings.cpus_per_worker)
     device = ray.train.torch.get_device()
-    known = facts(device, own_variables=config["variables"])
-    team = Team(
+    known = fingerprint(device, own_variables=config["variables"])
+    context = RankContext(
         rank=rank,
         device=device,
         workload=settings.workload(),
@@ -89,15 +89,15 @@ def serve(config: Mapping[str, Any]) -> None:
         device_name=known["device"],
     )
     known |= {"node_id": ray.get_runtime_context().get_node_id(), "log": str(log)}
-    clean(team.device)
+    release_memory(context.device)
     gc.freeze()
     is_first = True
-    ray.get(mailbox.hello.remote(launch, rank, known, ray.get_runtime_context().current_actor))
-    while (mail := ray.get(mailbox.next.remote(launch, rank))) is not None:
-        order, shards = mail
+    ray.get(lane.register.remote(session, rank, known, ray.get_runtime_context().current_actor))
+    while (given := ray.get(lane.next_task.remote(session, rank))) is not None:
+        task, shards = given
         _cut(log)
         outcome = attempt(
-            team, order, servers=shards, on_warm=lambda slowest: mailbox.warm.remote(launch, rank, slowest)
+            context, task, servers=shards, on_warm=lambda slowest: lane.warmed_up.remote(session, rank, slowest)
         )
         if is_first:
             # The first trial imports half of torch: going through that again would cost each trial 0.1 s. Not after
@@ -106,12 +106,12 @@ def serve(config: Mapping[str, Any]) -> None:
             is_first = False
         group = distributed.distributed_c10d._get_default_group()
         position = group._get_sequence_number_for_group()  # type: ignore[attr-defined]  # missing in torch's stub
-        ray.get(mailbox.done.remote(launch, rank, {**outcome, "position": position}))
+        ray.get(lane.finished.remote(session, rank, {**outcome, "position": position}))
 
 
-def _redirect_output(launch: str, rank: int) -> Path:
+def _redirect_output(session: str, rank: int) -> Path:
     """Send all output of this process to a file on its node, where a signal also writes its stacks."""
-    folder = Path(tempfile.gettempdir()) / f"dtsweep-logs-{os.getuid()}" / launch
+    folder = Path(tempfile.gettempdir()) / f"dtsweep-logs-{os.getuid()}" / session
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{rank}.log"
     file = path.open("ab", buffering=0)

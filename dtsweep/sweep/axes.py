@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dtsweep.errors import SweepError, shown
-from dtsweep.sweep.checks import is_drawn, listed, need_scalar
-from dtsweep.sweep.point import FIELD_TYPES, Point, Scalar, fitted, identity, workload_types, workload_value
+from dtsweep.errors import SweepError, quoted
+from dtsweep.sweep.checks import as_scalar, axis_values, is_search_space
+from dtsweep.sweep.point import FIELD_TYPES, Point, Scalar, coerced, identity, workload_types, workload_value
 from dtsweep.sweep.settings import Sweep
 
 
@@ -49,7 +49,7 @@ def narrow(sweep: Sweep, settings: Mapping[str, list[Scalar]]) -> Sweep:
     for new, old in (("accumulation", "global_batch"), ("global_batch", "accumulation")):
         if new in settings and old not in settings:
             axes.pop(old, None)
-    still_drawn = any(is_drawn(axis) for axis in axes.values())
+    still_drawn = any(is_search_space(axis) for axis in axes.values())
     return replace(sweep, axes=axes, samples=sweep.samples if still_drawn else None)
 
 
@@ -83,8 +83,8 @@ def _parse(text: str) -> Scalar:
 
 def _combinations(sweep: Sweep) -> Iterator[dict[str, Scalar]]:
     """Yield the values of all axes but the functions: the product of the lists, times the draws."""
-    drawn = {name: axis for name, axis in sweep.axes.items() if is_drawn(axis)}
-    lists = {name: listed(axis) for name, axis in sweep.axes.items() if name not in drawn and not callable(axis)}
+    drawn = {name: axis for name, axis in sweep.axes.items() if is_search_space(axis)}
+    lists = {name: axis_values(axis) for name, axis in sweep.axes.items() if name not in drawn and not callable(axis)}
     draws = list(zip(*(_draws(name, space, sweep) for name, space in drawn.items()), strict=True)) if drawn else [()]
     for values in itertools.product(*lists.values()):
         for draw in draws:
@@ -97,7 +97,7 @@ def _draws(name: str, space: Any, sweep: Sweep) -> list[Scalar]:
     # Each axis has a stream of its own: whatever --set does to the others, these draws stay as they are.
     seed = hashlib.sha256(f"{sweep.seed} {name}".encode()).digest()[:4]
     random = RandomState(int.from_bytes(seed, "big"))
-    return [need_scalar(name, _draw(name, space, random)) for _ in range(sweep.samples or 0)]
+    return [as_scalar(name, _draw(name, space, random)) for _ in range(sweep.samples or 0)]
 
 
 def _draw(name: str, space: Any, random: Any) -> Any:
@@ -120,9 +120,9 @@ class _Asked(Point):
 
 
 def _candidate(sweep: Sweep, values: dict[str, Scalar]) -> Candidate:
-    functions = {name: axis for name, axis in sweep.axes.items() if callable(axis) and not is_drawn(axis)}
+    functions = {name: axis for name, axis in sweep.axes.items() if callable(axis) and not is_search_space(axis)}
     for name, function in functions.items():
-        values[name] = need_scalar(name, _call(function, _point(sweep, values), what=name, values=values))
+        values[name] = as_scalar(name, _call(function, _point(sweep, values), what=name, values=values))
     point = _point(sweep, values)
     if isinstance(point, _Asked):
         per_pass = point.workers * point.micro_batch
@@ -150,7 +150,7 @@ def _point(sweep: Sweep, values: Mapping[str, Scalar]) -> Point:
     }
     if "global_batch" not in values:
         return _with_workload(Point(**settings, workload=sweep.workload), values)
-    asked = fitted("global_batch", values["global_batch"], int)
+    asked = coerced("global_batch", values["global_batch"], int)
     if asked < 1:
         raise SweepError(f"global_batch={asked} must be at least 1", word="global_batch")
     return _with_workload(_Asked(**settings, workload=sweep.workload, asked=asked), values)
@@ -184,7 +184,7 @@ def _reason(sweep: Sweep, point: Point, values: Mapping[str, Scalar]) -> str | N
         return None
     reason = _call(sweep.skip, point, what="skip", values=values)
     if reason is not None and not (isinstance(reason, str) and reason):
-        raise SweepError(f"skip returned {shown(reason)}; return a reason (a string) or None", word="skip")
+        raise SweepError(f"skip returned {quoted(reason)}; return a reason (a string) or None", word="skip")
     return reason
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from dtsweep.errors import SweepError, did_you_mean, nearest, shown
+from dtsweep.errors import SweepError, did_you_mean, nearest, quoted
 from dtsweep.sweep.point import FIELD_TYPES, Scalar, workload_fields
 
 
@@ -31,7 +31,7 @@ def check_workload(workload: Any) -> None:
     for field_name, value in workload_fields(workload).items():
         if not _is_json(value):
             raise SweepError(
-                f"field {field_name!r} of workload {name} is {shown(value)}, no JSON value; make it in a method",
+                f"field {field_name!r} of workload {name} is {quoted(value)}, no JSON value; make it in a method",
                 word=field_name,
             )
 
@@ -51,7 +51,7 @@ def check_axis(name: str, axis: Any, *, workload: Any) -> None:
         SweepError: with the nearest name, or with what to write instead.
     """
     _check_name(name, [item.name for item in fields(workload) if _is_scalar_field(item, workload)])
-    if is_drawn(axis):
+    if is_search_space(axis):
         if axis.is_function():
             raise SweepError(
                 f"axis {name!r} is tune.sample_from, which no seed reaches; write a function of the point: lambda p: …",
@@ -78,9 +78,9 @@ def _check_name(name: Any, workload_names: Iterable[str]) -> None:
 
 
 def _check_values(name: str, axis: Any) -> None:
-    values = listed(axis)
+    values = axis_values(axis)
     if values is None or type(values) in (str, int, float, bool):
-        raise SweepError(f"axis {name!r} is {shown(axis)}, no list; write [{shown(axis)}]", word=name)
+        raise SweepError(f"axis {name!r} is {quoted(axis)}, no list; write [{quoted(axis)}]", word=name)
     if not isinstance(values, (list, tuple, range)):
         what = "sorted(…)" if isinstance(values, (set, frozenset)) else "a list [value, value] of it"
         what = "….tolist()" if hasattr(values, "tolist") else what
@@ -88,20 +88,20 @@ def _check_values(name: str, axis: Any) -> None:
     if not values:
         raise SweepError(f"axis {name!r} is empty; give at least one value or leave it out", word=name)
     for value in values:
-        need_scalar(name, value)
+        as_scalar(name, value)
 
 
-def listed(axis: Any) -> Any:
+def axis_values(axis: Any) -> Any:
     """The values of an axis that is a list, or a list in Ray Tune's words (`tune.grid_search`)."""
     return axis["grid_search"] if isinstance(axis, dict) and set(axis) == {"grid_search"} else axis
 
 
-def is_drawn(axis: Any) -> bool:
+def is_search_space(axis: Any) -> bool:
     """Whether an axis is a search-space object of Ray Tune; found out without importing it."""
     return any(kind.__module__ == "ray.tune.search.sample" for kind in type(axis).__mro__)
 
 
-def need_scalar(name: str, value: Any) -> Scalar:
+def as_scalar(name: str, value: Any) -> Scalar:
     """Return a value that an axis may hold.
 
     Raises:
@@ -110,8 +110,8 @@ def need_scalar(name: str, value: Any) -> Scalar:
     if value is not None and type(value) not in (str, int, float, bool):
         kind = type(value).__name__
         raise SweepError(
-            f"axis {name!r} has {shown(value)} ({kind}), no JSON scalar; use str, int, float, bool or None", word=name
+            f"axis {name!r} has {quoted(value)} ({kind}), no JSON scalar; use str, int, float, bool or None", word=name
         )
     if isinstance(value, (int, float)) and not abs(value) < (2**63 if isinstance(value, int) else float("inf")):
-        raise SweepError(f"axis {name!r} has {shown(value)}, no JSON scalar; use a finite 64-bit number", word=name)
+        raise SweepError(f"axis {name!r} has {quoted(value)}, no JSON scalar; use a finite 64-bit number", word=name)
     return value  # type: ignore[no-any-return]  # the lines above made sure

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from dtsweep.errors import SweepError, did_you_mean, shown
+from dtsweep.errors import SweepError, did_you_mean, quoted
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
 
 Scalar = str | int | float | bool | None
@@ -69,10 +69,10 @@ class Point:
     def __post_init__(self) -> None:
         """Fill in the mode's own defaults and refuse values that no mode can use."""
         for name, hint in FIELD_TYPES.items():
-            object.__setattr__(self, name, fitted(name, getattr(self, name), hint))
+            object.__setattr__(self, name, coerced(name, getattr(self, name), hint))
         for name, allowed in CHOICES.items():
             if (value := getattr(self, name)) not in allowed:
-                raise SweepError(f"{name}={shown(value)} is unknown; {did_you_mean(value, allowed)}", word=name)
+                raise SweepError(f"{name}={quoted(value)} is unknown; {did_you_mean(value, allowed)}", word=name)
         for name in ("workers", "micro_batch", "accumulation", "sync_period", "shards"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise SweepError(f"{name}={value} must be at least 1", word=name)
@@ -190,10 +190,10 @@ def workload_value(name: str, value: Any, hint: Any) -> Any:
     Raises:
         SweepError: the value has no such type.
     """
-    return None if value is None else fitted(f"workload.{name}", value, hint)
+    return None if value is None else coerced(f"workload.{name}", value, hint)
 
 
-def fitted(name: str, value: Any, hint: Any) -> Any:
+def coerced(name: str, value: Any, hint: Any) -> Any:
     """Give a value the type of its field: 1 is 1.0 for a float, 4.0 is 4 for a whole number.
 
     Values of fields that are no scalars come back as they are.
@@ -210,7 +210,7 @@ def fitted(name: str, value: Any, hint: Any) -> Any:
         value = int(value)
     if type(value) not in kinds or value in (float("inf"), -float("inf")) or value != value:  # noqa: PLR0124  # nan
         wanted = " or ".join(words for kind, words in _KINDS.items() if kind in kinds)
-        raise SweepError(f"{name}={shown(value)} must be {wanted}", word=name)
+        raise SweepError(f"{name}={quoted(value)} must be {wanted}", word=name)
     return value
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from dtsweep.errors import SweepError, shown
-from dtsweep.sweep.checks import check_axis, check_workload, is_drawn
-from dtsweep.sweep.point import CHOICES, Point, fitted
+from dtsweep.errors import SweepError, quoted
+from dtsweep.sweep.checks import check_axis, check_workload, is_search_space
+from dtsweep.sweep.point import CHOICES, Point, coerced
 
 LEAST_HALF_WIDTH = 0.005
 """An interval is never given narrower than this share of the mean: what is rare may not have come yet."""
@@ -101,20 +101,20 @@ class Resources:
         _fit(self, {"gpus_per_worker": 0, "cpus_per_worker": 1, "concurrent": 1})
         if not isinstance(self.environment, Mapping):
             raise SweepError(
-                f"environment={shown(self.environment)} must be names and values: {{'NAME': 'value'}}",
+                f"environment={quoted(self.environment)} must be names and values: {{'NAME': 'value'}}",
                 word="environment",
             )
         for name, value in self.environment.items():
             if not isinstance(value, str):
                 raise SweepError(
-                    f"environment {name}={shown(value)} must be a string, such as {str(value)!r}", word=name
+                    f"environment {name}={quoted(value)} must be a string, such as {str(value)!r}", word=name
                 )
         wanted, word = "must be FLOP/s by precision, such as {'bf16': 989e12}", "peak_flops_per_s"
         if not isinstance(self.peak_flops_per_s, Mapping):
-            raise SweepError(f"peak_flops_per_s={shown(self.peak_flops_per_s)} {wanted}", word=word)
+            raise SweepError(f"peak_flops_per_s={quoted(self.peak_flops_per_s)} {wanted}", word=word)
         for precision, peak in self.peak_flops_per_s.items():
             if precision not in CHOICES["precision"] or type(peak) not in (int, float) or not 0 < peak < math.inf:
-                raise SweepError(f"peak_flops_per_s has {precision!r}: {shown(peak)}; it {wanted}", word=word)
+                raise SweepError(f"peak_flops_per_s has {precision!r}: {quoted(peak)}; it {wanted}", word=word)
 
     def peak(self, precision: str) -> float | None:
         """What the sweep says that a device can do at a precision, in FLOP/s."""
@@ -158,7 +158,7 @@ class Sweep:
         check_workload(self.workload)
         if not isinstance(self.axes, Mapping):
             raise SweepError(
-                f"axes={shown(self.axes)} must be names and lists, such as {{'workers': [1, 2]}}", word="axes"
+                f"axes={quoted(self.axes)} must be names and lists, such as {{'workers': [1, 2]}}", word="axes"
             )
         for name, axis in self.axes.items():
             check_axis(name, axis, workload=self.workload)
@@ -168,15 +168,15 @@ class Sweep:
                 word="global_batch",
             )
         if self.skip is not None and not callable(self.skip):
-            raise SweepError(f"skip={shown(self.skip)} must be a function of the point: lambda p: …", word="skip")
+            raise SweepError(f"skip={quoted(self.skip)} must be a function of the point: lambda p: …", word="skip")
         for name, kind in {"measure": Measure, "resources": Resources}.items():
             if not isinstance(given := getattr(self, name), kind):
-                raise SweepError(f"{name}={shown(given)} must be {kind.__name__}(…)", word=name)
+                raise SweepError(f"{name}={quoted(given)} must be {kind.__name__}(…)", word=name)
         _fit(self, {"samples": 1, "seed": 0})
         self._check_samples()
 
     def _check_samples(self) -> None:
-        drawn = [name for name, axis in self.axes.items() if is_drawn(axis)]
+        drawn = [name for name, axis in self.axes.items() if is_search_space(axis)]
         if drawn and self.samples is None:
             raise SweepError(
                 f"axis {drawn[0]!r} is drawn from a search space: say how often, Sweep(samples=N)", word=drawn[0]
@@ -196,7 +196,7 @@ def _fit(settings: Any, least: Mapping[str, float]) -> None:
     """Give these settings the types of their fields, and refuse what is below its least value."""
     hints = get_type_hints(type(settings))
     for name, smallest in least.items():
-        value = fitted(name, getattr(settings, name), hints[name])
+        value = coerced(name, getattr(settings, name), hints[name])
         if value is not None and value < smallest:
             raise SweepError(f"{name}={value} must be at least {smallest}", word=name)
         object.__setattr__(settings, name, value)

@@ -13,7 +13,7 @@ from dtsweep.sweep.settings import Measure, Sweep
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class Task:
     """One attempt at a trial: plain values, as they travel to the ranks."""
 
     attempt_id: str
@@ -27,7 +27,7 @@ class Order:
     repeat: int
     attempt: int
     measure: Measure
-    launch: str
+    session_group: str
     """Trials of one launch may share a session, if they need the same world."""
 
     role: str = "trial"
@@ -47,12 +47,12 @@ class Order:
         return Point(**self.point, environment=self.environment, workload=replace(workload, **self.workload))
 
 
-def order_of(sweep: Sweep, point: Point, *, repeat: int = 1, attempt: int = 1, role: str = "trial") -> Order:
+def task_of(sweep: Sweep, point: Point, *, repeat: int = 1, attempt: int = 1, role: str = "trial") -> Task:
     """Make the order for an attempt at a trial."""
     as_canary = {"role": role} if role != "trial" else {}
     trial_id = trial_name(sweep, point, repeat=repeat, **as_canary)
     fresh = f"/{trial_id}" if sweep.measure.fresh else ""
-    return Order(
+    return Task(
         attempt_id=uuid.uuid4().hex,
         trial_id=trial_id,
         point=point.scalars(),
@@ -62,7 +62,7 @@ def order_of(sweep: Sweep, point: Point, *, repeat: int = 1, attempt: int = 1, r
         repeat=repeat,
         attempt=attempt,
         measure=sweep.measure,
-        launch=f"{repeat}{fresh}",
+        session_group=f"{repeat}{fresh}",
         role=role,
         peak_flops_per_s=sweep.resources.peak(point.precision),
     )

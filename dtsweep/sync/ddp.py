@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dtsweep.measure.clock import Clock
-from dtsweep.measure.exchange import fits
+from dtsweep.measure.exchange import fits_in_memory
 from dtsweep.sync.passes import Job, MakeOptimizer, passes
 
 
@@ -41,7 +41,7 @@ class Ddp:
 
     def exchange_alone(self) -> int:
         """All-reduce tensors of the sizes of its buckets, all at once."""
-        if not self._buckets and not fits(self._make_buckets, self._job.device):
+        if not self._buckets and not fits_in_memory(self._make_buckets, self._job.device):
             raise MemoryError("a rank has no memory for a second set of DDP's buckets")
         for work in [torch.distributed.all_reduce(bucket, async_op=True) for bucket in self._buckets]:
             work.wait()

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from dtsweep.measure.exchange import alone, fits, leads, turns
+from dtsweep.measure.exchange import abba_blocks, fits_in_memory, time_alone, untimed_steps
 from dtsweep.measure.profile import ProfileError, profiled
 from dtsweep.worker.loop import Loop, barrier
 
@@ -23,17 +23,17 @@ def time_exchange(loop: Loop, window_steps: int, window_s: float) -> dict[str, A
     The trial is measured: where memory doesn't suffice for more, it keeps its row without these figures.
     """
     job = loop.job
-    blocks = list(turns(window_steps, window_s=window_s, period=job.point.period))
+    blocks = list(abba_blocks(window_steps, window_s=window_s, period=job.point.period))
     if not blocks or not _has_room(loop):
         return {}
     for block, (exchanges, steps) in enumerate(blocks):
-        for _ in range(leads(job.point.period)):
+        for _ in range(untimed_steps(job.point.period)):
             loop.step(exchange=exchanges)
         barrier(job.device)
         loop.run("exchange" if exchanges else "no_exchange", range(steps), block=block)
     barrier(job.device)
     try:
-        return {"exchange_isolated_s": alone(loop.mode.exchange_alone, job.device)}
+        return {"exchange_isolated_s": time_alone(loop.mode.exchange_alone, job.device)}
     except MemoryError:
         traceback.print_exc()
         return {}
@@ -50,7 +50,7 @@ def _has_room(loop: Loop) -> bool:
         for _ in range(loop.job.point.period):
             loop.step(exchange=False)
 
-    return fits(steps, loop.job.device)
+    return fits_in_memory(steps, loop.job.device)
 
 
 def record(loop: Loop, profiler: str) -> dict[str, Any]:

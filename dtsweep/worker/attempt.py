@@ -20,7 +20,7 @@ import torch
 from torch import distributed, nn
 
 from dtsweep.errors import SweepError
-from dtsweep.hardware.memory import clean, total_bytes, what_is_full
+from dtsweep.hardware.memory import oom_status, release_memory, total_bytes
 from dtsweep.hardware.peaks import matmul_flops, peak_flops
 from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.measure.flops import count_flops, given_flops
@@ -28,16 +28,16 @@ from dtsweep.metrics.breakdown import Outcome
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Measure
-from dtsweep.sweep.task import Order
+from dtsweep.sweep.task import Task
 from dtsweep.sync.passes import Job, batches_of_steps, loss_in_precision, make_optimizer
-from dtsweep.worker.timing import timed
+from dtsweep.worker.timing import time_trial
 
 FEW_STEPS = 3
 """A window that ran out of time with fewer steps is a `timeout`."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Team:
+class RankContext:
     """This rank's place in its world."""
 
     rank: int
@@ -53,8 +53,8 @@ class Team:
 
 
 def attempt(
-    team: Team,
-    order: Order,
+    context: RankContext,
+    task: Task,
     *,
     servers: Sequence[Any] = (),
     on_warm: Callable[[float], None] = lambda _: None,
@@ -62,13 +62,13 @@ def attempt(
     """Run one attempt to its end, whatever happens in it.
 
     Args:
-        team: this rank.
-        order: what to run; the same on all ranks.
+        context: this rank.
+        task: what to run; the same on all ranks.
         servers: shards of the parameter server, if the mode needs them.
         on_warm: told the slowest warm-up step in seconds, just before the window.
     """
     try:
-        outcome = _measure(team, order, servers, on_warm)
+        outcome = _measure(context, task, servers, on_warm)
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the user's own code may raise anything
         traceback.print_exc()
         # The name alone where the exception says nothing.
@@ -76,12 +76,12 @@ def attempt(
         outcome = {"status": status_of(error), "reason": ": ".join(said)}
     sys.stdout.flush()
     sys.stderr.flush()
-    return {**outcome, "memory_left_bytes": clean(team.device), "device_bytes": total_bytes(team.device)}
+    return {**outcome, "memory_left_bytes": release_memory(context.device), "device_bytes": total_bytes(context.device)}
 
 
 def status_of(error: BaseException) -> str:
     """Name what an exception on a rank means for the trial."""
-    if full := what_is_full(error):
+    if full := oom_status(error):
         return full
     # A peer that is gone shows as an error of the exchange: the fault is not this rank's.
     gone = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting")
@@ -91,43 +91,43 @@ def status_of(error: BaseException) -> str:
     return "user_error"
 
 
-def _measure(team: Team, order: Order, servers: Sequence[Any], on_warm: Callable[[float], None]) -> Outcome:
+def _measure(context: RankContext, task: Task, servers: Sequence[Any], on_warm: Callable[[float], None]) -> Outcome:
     """Build the trial and have it timed."""
-    point = order.to_point(team.workload)
+    point = task.to_point(context.workload)
     # Refused before anything is measured.
     given_flops(point.workload)
-    _set_precision(point.precision, team.device)
+    _set_precision(point.precision, context.device)
     job = Job(
         point=point,
-        rank=team.rank,
-        device=team.device,
-        loss=loss_in_precision(point, team.device),
+        rank=context.rank,
+        device=context.device,
+        loss=loss_in_precision(point, context.device),
         ddp_options=getattr(point.workload, "ddp_options", {}),
         servers=servers,
     )
-    known = _device_rates(team, order, point)
+    known = _device_rates(context, task, point)
     mode = MODES[point.sync].load()(job)
     try:
         # A workload of its own: this one travels to the parameter servers, without what `batch` has cached.
-        make = functools.partial(make_optimizer, point=order.to_point(team.workload))
-        model = _build(job, order)
+        make = functools.partial(make_optimizer, point=task.to_point(context.workload))
+        model = _build(job, task)
         mode.prepare(model, make)
-        outcome = {**known, **timed(job, mode, order, telemetry=team.telemetry, on_warm=on_warm)}
-        if team.rank == 0:
-            flops = count_flops(point.workload, model=model, precision=point.precision, device=team.device)
+        outcome = {**known, **time_trial(job, mode, task, telemetry=context.telemetry, on_warm=on_warm)}
+        if context.rank == 0:
+            flops = count_flops(point.workload, model=model, precision=point.precision, device=context.device)
             # As plain values: whoever reads them need not import torch.
             outcome["flops"] = flops and asdict(flops)
-        return {**outcome, **_verdict(outcome, order.measure)}
+        return {**outcome, **_verdict(outcome, task.measure)}
     finally:
         mode.close()
 
 
-def _device_rates(team: Team, order: Order, point: Point) -> Outcome:
+def _device_rates(context: RankContext, task: Task, point: Point) -> Outcome:
     """What the device can do: given, known from a table, or on a CPU measured by a matrix product on all ranks."""
-    matmul = matmul_flops(team.device, point.precision)
-    on_cpu = team.device.type == "cpu"
-    table = None if on_cpu else peak_flops(team.device_name, point.precision)
-    known = {"given": order.peak_flops_per_s, "table": table}
+    matmul = matmul_flops(context.device, point.precision)
+    on_cpu = context.device.type == "cpu"
+    table = None if on_cpu else peak_flops(context.device_name, point.precision)
+    known = {"given": task.peak_flops_per_s, "table": table}
     source = next((source for source, peak in known.items() if peak), "measured" if on_cpu else None)
     return {
         "matmul_flops_per_s": matmul,
@@ -136,9 +136,9 @@ def _device_rates(team: Team, order: Order, point: Point) -> Outcome:
     }
 
 
-def _build(job: Job, order: Order) -> nn.Module:
+def _build(job: Job, task: Task) -> nn.Module:
     """Make the model, and the data that a workload makes once, from the same seed on all ranks."""
-    seed = int.from_bytes(hashlib.sha256(f"{order.seed}/{order.repeat}".encode()).digest()[:4], "big")
+    seed = int.from_bytes(hashlib.sha256(f"{task.seed}/{task.repeat}".encode()).digest()[:4], "big")
     _set_seed(seed)
     model = job.point.workload.build().to(job.device).train()
     _set_seed(seed)

@@ -18,7 +18,7 @@ from dtsweep.sync.passes import Job, batches_of_steps
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class Segment:
     """Steps that were run in one go."""
 
     name: str
@@ -39,7 +39,7 @@ class Loop:
         """Begin with the first samples."""
         self.job, self.mode = job, mode
         self.clock, self._batches = clock_for(job.device), batches_of_steps(job)
-        self.parts: list[Part] = []
+        self.segments: list[Segment] = []
         self.drained_s = 0.0
 
     def run(self, name: str, window: Iterable[int], *, block: int = -1, drain: bool = False) -> float:
@@ -55,7 +55,7 @@ class Loop:
         self.drained_s = time.perf_counter() - began_drain
         seconds = self.clock.stop()
         times = self.clock.times()
-        self.parts.append(Part(name=name, block=block, began=self.clock.began, times=times, losses=losses))
+        self.segments.append(Segment(name=name, block=block, began=self.clock.began, times=times, losses=losses))
         return seconds
 
     def step(self, *, exchange: bool = True) -> torch.Tensor:
@@ -64,31 +64,31 @@ class Loop:
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """The columns of `steps`, part after part; starts count from the window's."""
-        window = next(part for part in reversed(self.parts) if part.name == "window")
-        names = {name for part in self.parts for name in part.times}
-        columns = {name: _joined(part.times.get(name, _unknown(part)) for part in self.parts) for name in names}
-        columns["start_s"] = _joined(part.times["start_s"] + part.began - window.began for part in self.parts)
+        window = next(part for part in reversed(self.segments) if part.name == "window")
+        names = {name for part in self.segments for name in part.times}
+        columns = {name: _joined(part.times.get(name, _unknown(part)) for part in self.segments) for name in names}
+        columns["start_s"] = _joined(part.times["start_s"] + part.began - window.began for part in self.segments)
         columns["loss"] = _joined(
             torch.stack(part.losses).double().cpu().numpy() if part.name in ("warmup", "window") else _unknown(part)
-            for part in self.parts
+            for part in self.segments
             if len(part.losses)
         )
-        counts = [len(part.losses) for part in self.parts]
-        columns["part"] = np.repeat([part.name for part in self.parts], counts)
-        columns["block"] = np.repeat([part.block for part in self.parts], counts)
+        counts = [len(part.losses) for part in self.segments]
+        columns["part"] = np.repeat([part.name for part in self.segments], counts)
+        columns["block"] = np.repeat([part.block for part in self.segments], counts)
         columns["step"] = np.arange(len(columns["part"]))
         return columns
 
     def demote(self) -> None:
         """Count the last window as warm-up."""
-        self.parts[-1] = replace(self.parts[-1], name="warmup")
+        self.segments[-1] = replace(self.segments[-1], name="warmup")
 
 
 def _joined(arrays: Iterable[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate(list(arrays))
 
 
-def _unknown(part: Part) -> NDArray[np.float64]:
+def _unknown(part: Segment) -> NDArray[np.float64]:
     return np.full(len(part.losses), np.nan)
 
 

@@ -17,11 +17,11 @@ from torch.distributed import distributed_c10d
 from dtsweep.hardware.memory import peak_bytes, retries
 from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.measure.clock import Times
-from dtsweep.measure.exchange import slowest
+from dtsweep.measure.exchange import max_over_ranks
 from dtsweep.measure.stopping import Rule
 from dtsweep.measure.window import Peers, Window
 from dtsweep.sweep.modes import MODES, SyncMode
-from dtsweep.sweep.task import Order
+from dtsweep.sweep.task import Task
 from dtsweep.sync.passes import Job
 from dtsweep.worker.after_window import record, time_exchange
 from dtsweep.worker.loop import Loop, barrier
@@ -36,53 +36,53 @@ HOST_BOUND = 0.5
 """Share of steps that had ended before the next was launched, from which on the host is what is measured."""
 
 
-def timed(
-    job: Job, mode: SyncMode, order: Order, *, telemetry: Telemetry, on_warm: Callable[[float], None]
+def time_trial(
+    job: Job, mode: SyncMode, task: Task, *, telemetry: Telemetry, on_warm: Callable[[float], None]
 ) -> dict[str, Any]:
     """Warm up, measure a window, and then what the exchange costs.
 
     Args:
         job: the trial as this rank sees it.
         mode: prepared with the model.
-        order: the trial.
+        task: the trial.
         telemetry: of this rank's device.
         on_warm: told the slowest warm-up step in seconds, just before the window.
     """
     loop = Loop(job, mode)
     outcome: dict[str, Any] = {}
-    left_s, had_compiled, spent_s = order.measure.max_seconds, False, 0.0
+    left_s, had_compiled, spent_s = task.measure.max_seconds, False, 0.0
     for count in range(1, WINDOWS + 1):
-        limits = replace(order.measure, max_seconds=left_s)
-        outcome, compiled_in = _window(loop, replace(order, measure=limits), telemetry, on_warm=on_warm)
-        compiled, spent_s = slowest(job.device, compiled_in, outcome["window_s"])
+        limits = replace(task.measure, max_seconds=left_s)
+        outcome, compiled_in = _window(loop, replace(task, measure=limits), telemetry, on_warm=on_warm)
+        compiled, spent_s = max_over_ranks(job.device, compiled_in, outcome["window_s"])
         left_s -= spent_s
         had_compiled |= compiled > 0
         # A parameter server has been left for good: such a window stays, with its flag.
-        if not compiled or left_s <= order.measure.min_seconds or job.servers or count == WINDOWS:
+        if not compiled or left_s <= task.measure.min_seconds or job.servers or count == WINDOWS:
             break
         loop.demote()
     outcome["flags"] += ["recompiled"] * had_compiled
     if MODES[job.point.sync].can_skip_exchange and job.point.workers > 1:
         outcome |= time_exchange(loop, outcome["window_steps"], spent_s)
-    if order.profile and not job.servers:
-        outcome |= record(loop, order.profile)
+    if task.profile and not job.servers:
+        outcome |= record(loop, task.profile)
     return {**outcome, "steps": loop.columns()}
 
 
 def _window(
-    loop: Loop, order: Order, telemetry: Telemetry, *, on_warm: Callable[[float], None]
+    loop: Loop, task: Task, telemetry: Telemetry, *, on_warm: Callable[[float], None]
 ) -> tuple[dict[str, Any], int]:
     """Warm up and measure one window; also how much was compiled inside it."""
     job, period = loop.job, loop.job.point.period
-    loop.run("warmup", range(math.ceil(order.measure.warmup_steps / period) * period))
-    slowest_s, period_s = _agree(job, loop.parts[-1].times)
+    loop.run("warmup", range(math.ceil(task.measure.warmup_steps / period) * period))
+    slowest_s, period_s = _agree(job, loop.segments[-1].times)
     on_warm(slowest_s)
-    window = laid_out(loop, order, period_s)
+    window = make_window(loop, task, period_s)
     loop.mode.counters()
     compiled, retried = _compiled(), retries(job.device)
     telemetry.start()
     try:
-        with _collector(keep=order.measure.gc):
+        with _collector(keep=task.measure.gc):
             barrier(job.device)
             window_s = loop.run("window", window, drain=True)
     finally:
@@ -94,7 +94,7 @@ def _window(
         **seen,
         **loop.mode.counters(),
         "window_s": window_s,
-        "hard_skip": sum(len(part.losses) for part in loop.parts[:-1]),
+        "hard_skip": sum(len(part.losses) for part in loop.segments[:-1]),
         "window_steps": window.steps,
         "stop_reason": window.reason,
         "memory_peak_bytes": peak_bytes(job.device),
@@ -104,21 +104,21 @@ def _window(
     return outcome, _compiled() - compiled
 
 
-def laid_out(loop: Loop, order: Order, period_s: float) -> Window:
+def make_window(loop: Loop, task: Task, period_s: float) -> Window:
     """The loop's next window: its rule, and what this rank shares with the others."""
     job, point = loop.job, loop.job.point
     rule = Rule(
-        order.measure,
+        task.measure,
         period=point.period,
         samples_per_step=point.workers * point.micro_batch * point.accumulation,
-        rivals=order.rivals,
+        rivals=task.rivals,
     )
     rule.rehearse()
     # Keys of this window alone: a trial may have several.
-    key = f"{order.attempt_id}/{len(loop.parts)}"
+    key = f"{task.attempt_id}/{len(loop.segments)}"
     store = distributed_c10d.PrefixStore(key, distributed_c10d._get_default_store()) if job.point.workers > 1 else None
     return Window(
-        order.measure,
+        task.measure,
         rule,
         loop.clock.so_far,
         peers=Peers(rank=job.rank, store=store, together=not point.is_asynchronous),
@@ -127,7 +127,7 @@ def laid_out(loop: Loop, order: Order, period_s: float) -> Window:
 
 
 def _flags(loop: Loop, window_s: float) -> list[str]:
-    between = abs(window_s - loop.drained_s - float(loop.parts[-1].times["step_s"].sum()))
+    between = abs(window_s - loop.drained_s - float(loop.segments[-1].times["step_s"].sum()))
     waited = loop.clock.waited_for_host()
     return ["timer_mismatch"] * (between > MISMATCH * window_s + SLACK_S) + ["host_bound"] * (
         waited is not None and waited > HOST_BOUND
@@ -138,7 +138,7 @@ def _agree(job: Job, warm: Times) -> tuple[float, float]:
     """The slowest warm-up step, and what a sync period takes: the same on all ranks."""
     periods = warm["step_s"].reshape(-1, job.point.period).sum(axis=1)
     # The median: one hiccup must not make the ranks look after every step.
-    most, period_s = slowest(
+    most, period_s = max_over_ranks(
         job.device, warm["step_s"].max(initial=0.0), float(np.median(periods)) if len(periods) else 0.0
     )
     return most, period_s

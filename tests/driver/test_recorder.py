@@ -15,12 +15,12 @@ from typing import Any, Literal
 import pytest
 
 from dtsweep import Measure, StorageError, Sweep, SweepError, load, workloads
-from dtsweep.driver.recorder import Keeper, Summary
+from dtsweep.driver.recorder import Recorder, RunTally
 from dtsweep.plan.plan import Trial, canaries, make_plan
 from dtsweep.results.store import Results
-from dtsweep.session.lane import Report
+from dtsweep.session.lane import AttemptResult
 from dtsweep.sweep.axes import candidates
-from dtsweep.sweep.task import order_of
+from dtsweep.sweep.task import task_of
 from tests.outcomes import Tokens, facts, outcome
 
 SWEEP = Sweep(workload=workloads.Gpt(), axes={"workers": [1]})
@@ -52,19 +52,19 @@ class Kept:
     """A keeper of `TWO_WORLDS`, and attempts that end one after the other."""
 
     def __init__(self, folder: Path) -> None:
-        self.keeper = Keeper(TWO_WORLDS, Results(folder), known=set())
+        self.recorder = Recorder(TWO_WORLDS, Results(folder), known=set())
         self._count = 0
 
     def end(self, trial: Trial, step_s: float = 1.0, *, status: str = "ok", **report: Any) -> dict[str, Any]:
         """End an attempt whose ranks took so long for each step; return its row."""
         self._count += 1
         ranks = report.pop("ranks", [outcome([step_s] * 20) for _ in range(trial.point.workers)])
-        order = order_of(TWO_WORLDS, trial.point, repeat=trial.repeat, role=trial.role)
+        task = task_of(TWO_WORLDS, trial.point, repeat=trial.repeat, role=trial.role)
         sent = dict(enumerate(ranks)) if status == "ok" else {0: {"facts": facts()}}
         reason = None if status == "ok" else "why"
-        ended = Report(outcomes=sent, status=status, reason=reason, launch="launch", **report)
-        assert self.keeper(trial, order, ended, {"started_at": START + timedelta(seconds=self._count)}) == status
-        (row,) = [row for row in self.keeper.results.attempts() if row["attempt_id"] == order.attempt_id]
+        ended = AttemptResult(outcomes=sent, status=status, reason=reason, session="launch", **report)
+        assert self.recorder(trial, task, ended, {"started_at": START + timedelta(seconds=self._count)}) == status
+        (row,) = [row for row in self.recorder.results.attempts() if row["attempt_id"] == task.attempt_id]
         return row
 
 
@@ -74,7 +74,7 @@ def kept(tmp_path: Path) -> Kept:
 
 
 def statuses(kept: Kept) -> dict[str, int]:
-    return dict(kept.keeper.summary.statuses)
+    return dict(kept.recorder.tally.statuses)
 
 
 def test_an_attempt_is_a_row_with_its_ranks_steps_and_log(kept: Kept) -> None:
@@ -83,14 +83,14 @@ def test_an_attempt_is_a_row_with_its_ranks_steps_and_log(kept: Kept) -> None:
     assert (row["status"], row["role"], row["repeat"], row["session"]) == ("ok", "trial", 1, "launch")
     assert row["log"] == "logs/launch/1.log"
     assert row["samples_per_s"] == 2 * trial.point.micro_batch / 0.5
-    results = kept.keeper.results
+    results = kept.recorder.results
     assert results.table("ranks")["shards_hosted"].to_pylist() == [0, 2]
     assert results.table("steps").num_rows == 2 * 22
     assert (Path(str(results)) / "logs/launch/1.log").read_text() == "all went well"
 
 
 def test_the_flags_of_a_row_come_from_its_figures_its_session_and_the_run(kept: Kept) -> None:
-    kept.keeper.flags = ("adjacent_launches",)
+    kept.recorder.flags = ("adjacent_launches",)
     (trial, *_) = trials_of(workers=1, sync="ddp")
     row = kept.end(trial, ranks=[outcome([1.0] * 20, flags=["throttled"])], flags=["memory_left"])
     assert row["flags"] == ["throttled", "memory_left", "adjacent_launches"]
@@ -110,7 +110,7 @@ def test_of_a_workload_the_scalar_fields_are_columns_whatever_else_it_has(tmp_pa
         sweep = Sweep(workload=workload, axes={"workers": [1]})
         results = Results(tmp_path / str(number))
         (trial,) = make_plan(sweep, candidates(sweep), []).to_run
-        Keeper(sweep, results, known=set()).cancelled(trial, order_of(sweep, trial.point), START)
+        Recorder(sweep, results, known=set()).cancelled(trial, task_of(sweep, trial.point), START)
         (row,) = results.attempts()
         stored = {name: value for name, value in row.items() if name.startswith("workload_")}
         own = {name.removeprefix("workload_"): value for name, value in stored.items() if name != "workload_digest"}
@@ -128,7 +128,7 @@ def test_a_failure_before_any_step_is_a_row_in_every_mode(kept: Kept, sync: str)
 
 
 def test_another_device_than_the_results_have_is_refused(kept: Kept) -> None:
-    kept.keeper._known = {"H100"}
+    kept.recorder._known = {"H100"}
     with pytest.raises(SweepError, match="measured on H100, this run is on EPYC"):
         kept.end(trials_of(workers=1)[0])
 
@@ -144,17 +144,17 @@ def test_a_canary_changes_neither_the_counts_nor_the_exit_code(kept: Kept) -> No
     assert (row["status"], row["reason"]) == ("user_error", "why")
     kept.end(canary_of(2), status="no_nodes")
     assert statuses(kept) == {"ok": 1}
-    assert kept.keeper.summary.exit_code == 0
+    assert kept.recorder.tally.exit_code == 0
     kept.end(trial, status="user_error")
-    assert kept.keeper.summary.exit_code == 1
+    assert kept.recorder.tally.exit_code == 1
 
 
 def test_a_canary_that_was_interrupted_is_a_row_and_does_not_count(kept: Kept) -> None:
     watch = canary_of(2)
-    order = order_of(TWO_WORLDS, watch.point, role=watch.role)
-    kept.keeper.cancelled(watch, order, START)
-    (row,) = kept.keeper.results.attempts()
-    assert (row["role"], row["status"], row["trial_id"]) == ("canary", "cancelled", order.trial_id)
+    task = task_of(TWO_WORLDS, watch.point, role=watch.role)
+    kept.recorder.cancelled(watch, task, START)
+    (row,) = kept.recorder.results.attempts()
+    assert (row["role"], row["status"], row["trial_id"]) == ("canary", "cancelled", task.trial_id)
     assert statuses(kept) == {}
 
 
@@ -163,7 +163,7 @@ def test_reading_results_leaves_canaries_out_unless_they_are_asked_for(kept: Kep
     (trial,) = trials_of(workers=1, sync="ddp", micro_batch=canary_of(1).point.micro_batch)
     for ended in (canary_of(1), trial, canary_of(1)):
         kept.end(ended)
-    results = kept.keeper.results
+    results = kept.recorder.results
     assert load(results)["role"].tolist() == ["trial"]
     everything = load(results, canaries=True)
     assert everything["role"].tolist() == ["canary", "trial", "canary"]
@@ -206,23 +206,23 @@ def test_rivals_are_the_measured_points_of_the_same_semantics_by_their_latency_a
     kept.end(small, ranks=[outcome(steps)])
     kept.end(local, ranks=[outcome(steps)])
     # A median of 1 s; where only each eighth step has an exchange, a mean of 1.25.
-    assert kept.keeper.rivals(large.point) == ((1.0, 2 / 1.25),)
-    assert kept.keeper.rivals(trials_of(workers=1, sync="local_sgd", micro_batch=4)[0].point) == ((1.25, 2 / 1.25),)
+    assert kept.recorder.rivals(large.point) == ((1.0, 2 / 1.25),)
+    assert kept.recorder.rivals(trials_of(workers=1, sync="local_sgd", micro_batch=4)[0].point) == ((1.25, 2 / 1.25),)
 
 
 def test_a_point_is_not_raced_against_its_own_other_launch(kept: Kept) -> None:
     first, other = trials_of(workers=1, sync="ddp")
     kept.end(first)
     again = trials_of(workers=1, sync="ddp", micro_batch=first.point.micro_batch, repeat=2)
-    assert kept.keeper.rivals(again[0].point) == ()
-    assert len(kept.keeper.rivals(other.point)) == 1
+    assert kept.recorder.rivals(again[0].point) == ()
+    assert len(kept.recorder.rivals(other.point)) == 1
 
 
 def test_neither_a_canary_nor_a_failure_is_a_rival(kept: Kept) -> None:
     first, other = trials_of(workers=2, sync="ddp")
     kept.end(canary_of(2))
     kept.end(first, status="user_error")
-    assert kept.keeper.rivals(other.point) == ()
+    assert kept.recorder.rivals(other.point) == ()
 
 
 # Profiles
@@ -234,7 +234,7 @@ def test_a_profile_is_stored_by_launch_trial_and_rank_and_its_place_is_said(
     (trial, *_) = trials_of(workers=2, sync="ddp")
     profiles = [{"trace": gzip.compress(bytes([rank])), "table": {"compute_s": rank}} for rank in range(2)]
     kept.end(trial, ranks=[outcome([1.0] * 20, profile=profile) for profile in profiles])
-    folder = Path(str(kept.keeper.results)) / "profiles" / "launch"
+    folder = Path(str(kept.recorder.results)) / "profiles" / "launch"
     for rank in range(2):
         assert gzip.decompress((folder / f"{trial.trial_id}-{rank}.json.gz").read_bytes()) == bytes([rank])
         assert json.loads((folder / f"{trial.trial_id}-{rank}.json").read_text()) == {"compute_s": rank}
@@ -251,7 +251,7 @@ def test_a_rank_of_which_no_profile_could_be_made_says_why_and_is_measured(
 
 def test_a_trial_without_a_profile_has_no_folder_of_them(kept: Kept) -> None:
     kept.end(trials_of(workers=1)[0])
-    assert not (Path(str(kept.keeper.results)) / "profiles").exists()
+    assert not (Path(str(kept.recorder.results)) / "profiles").exists()
 
 
 # Rows that can't be stored; exit codes
@@ -259,14 +259,14 @@ def test_a_trial_without_a_profile_has_no_folder_of_them(kept: Kept) -> None:
 
 def test_a_row_that_cannot_be_stored_is_safe_where_the_message_says(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way of a folder")
-    keeper = Keeper(SWEEP, Results(tmp_path / "file" / "r"), known=set())
+    recorder = Recorder(SWEEP, Results(tmp_path / "file" / "r"), known=set())
     (trial,) = make_plan(SWEEP, candidates(SWEEP), []).to_run
-    order = order_of(SWEEP, trial.point)
+    task = task_of(SWEEP, trial.point)
     with pytest.raises(StorageError, match="the last trial is safe in ") as error:
-        keeper.cancelled(trial, order, datetime.now(UTC))
+        recorder.cancelled(trial, task, datetime.now(UTC))
     found = re.search(r"safe in (\S+):", str(error.value))
     assert found is not None
-    assert load(found[1])["attempt_id"].tolist() == [order.attempt_id]
+    assert load(found[1])["attempt_id"].tolist() == [task.attempt_id]
 
 
 def test_a_trial_whose_log_cannot_be_stored_is(tmp_path: Path) -> None:
@@ -278,14 +278,14 @@ def test_a_trial_whose_log_cannot_be_stored_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("summary", "code"),
+    ("tally", "code"),
     [
-        (Summary(statuses=Counter(ok=3, skipped=1, oom_device=1)), 0),
-        (Summary(statuses=Counter(ok=3, user_error=1)), 1),
-        (Summary(statuses=Counter(user_error=1, infeasible=1)), 4),
-        (Summary(statuses=Counter(no_nodes=1), storage_error="full"), 5),
-        (Summary(statuses=Counter(cancelled=1), signal_number=2), 130),
+        (RunTally(statuses=Counter(ok=3, skipped=1, oom_device=1)), 0),
+        (RunTally(statuses=Counter(ok=3, user_error=1)), 1),
+        (RunTally(statuses=Counter(user_error=1, infeasible=1)), 4),
+        (RunTally(statuses=Counter(no_nodes=1), storage_error="full"), 5),
+        (RunTally(statuses=Counter(cancelled=1), signal_number=2), 130),
     ],
 )
-def test_of_several_faults_the_gravest_names_the_exit_code(summary: Summary, code: int) -> None:
-    assert summary.exit_code == code
+def test_of_several_faults_the_gravest_names_the_exit_code(tally: RunTally, code: int) -> None:
+    assert tally.exit_code == code

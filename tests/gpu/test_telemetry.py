@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from dtsweep.hardware.fingerprint import facts
+from dtsweep.hardware.fingerprint import fingerprint
 from dtsweep.hardware.nvml import find_gpu
 from dtsweep.hardware.telemetry import Telemetry
 
@@ -81,6 +81,6 @@ def test_a_reading_takes_less_than_a_500th_of_the_time_between_two() -> None:
 
 
 def test_the_machine_has_driver_libraries_and_settings() -> None:
-    machine = facts(torch.device("cuda", 0))["machine"]
+    machine = fingerprint(torch.device("cuda", 0))["machine"]
     assert {"driver", "cuda", "cudnn", "nccl", "gpu"} <= set(machine)
     assert machine["gpu"]["power_limit_w"] > 0

@@ -11,7 +11,7 @@ import pynvml
 import pytest
 import torch
 
-from dtsweep.hardware.fingerprint import ambient, cpu, facts, host
+from dtsweep.hardware.fingerprint import ambient, cpu, fingerprint, host
 from dtsweep.hardware.nvml import driver, find_gpu, topology
 from tests.stand_in_nvml import GPU, UUID, MissingNvml, StandInNvml, torch_sees_a_gpu
 
@@ -28,14 +28,14 @@ def write(root: Path, files: dict[str, str]) -> Path:
 
 
 def machine(**arguments: Any) -> dict[str, Any]:
-    found: dict[str, Any] = facts(CPU, **arguments)["machine"]
+    found: dict[str, Any] = fingerprint(CPU, **arguments)["machine"]
     return found
 
 
 def test_a_machine_is_described_alike_by_two_processes_and_in_plain_json() -> None:
     code = (
-        "import json, torch; from dtsweep.hardware.fingerprint import facts; "
-        "print(json.dumps(facts(torch.device('cpu'))))"
+        "import json, torch; from dtsweep.hardware.fingerprint import fingerprint; "
+        "print(json.dumps(fingerprint(torch.device('cpu'))))"
     )
     launcher = {"RANK": "1", "MASTER_PORT": "1234", "NCCL_RAS_ADDR": "localhost:999", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -47,7 +47,7 @@ def test_a_machine_is_described_alike_by_two_processes_and_in_plain_json() -> No
 
 
 def test_a_machine_names_nothing_that_passes_and_nothing_that_is_unknown() -> None:
-    found = facts(CPU)
+    found = fingerprint(CPU)
     text = json.dumps(found["machine"])
     assert found["node"] not in text.split('"')
     assert str(os.getpid()) not in text.replace(".", '"').split('"')
@@ -152,7 +152,7 @@ def test_a_container_is_known_by_its_marks(
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")
 def test_a_gpu_is_described_without_what_tells_it_from_its_equals() -> None:
-    found = facts(GPU, nvml=StandInNvml(devices=3))
+    found = fingerprint(GPU, nvml=StandInNvml(devices=3))
     assert (found["device"], found["device_uuid"]) == ("A GPU", "0b1c")
     assert "0b1c" not in json.dumps(found["machine"])
     described = {name: found["machine"][name] for name in ("driver", "cudnn", "nccl", "gpu", "topology")}
@@ -174,9 +174,9 @@ def test_a_gpu_is_described_without_what_tells_it_from_its_equals() -> None:
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")
 def test_what_nvml_cannot_tell_of_a_gpu_is_left_out() -> None:
-    some = facts(GPU, nvml=StandInNvml(unsupported=["nvmlDeviceGetApplicationsClock", "nvmlDeviceGetEccMode"]))
+    some = fingerprint(GPU, nvml=StandInNvml(unsupported=["nvmlDeviceGetApplicationsClock", "nvmlDeviceGetEccMode"]))
     assert set(some["machine"]["gpu"]) == {"mig", "persistence", "power_limit_w"}
-    assert not {"driver", "gpu", "topology"} & set(facts(GPU, nvml=MissingNvml())["machine"])
+    assert not {"driver", "gpu", "topology"} & set(fingerprint(GPU, nvml=MissingNvml())["machine"])
 
 
 def test_every_function_that_is_asked_for_is_one_of_the_library() -> None:

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtsweep.measure.exchange import leads, turns
+from dtsweep.measure.exchange import abba_blocks, untimed_steps
 
 
 def block_sizes(window_steps: int, *, window_s: float = 1.0, period: int = 1) -> list[int]:
-    return [steps for _, steps in turns(window_steps, window_s=window_s, period=period)]
+    return [steps for _, steps in abba_blocks(window_steps, window_s=window_s, period=period)]
 
 
 def test_blocks_with_and_without_the_exchange_take_turns() -> None:
-    exchanges = [exchanges for exchanges, _ in turns(96, window_s=1.0, period=1)]
+    exchanges = [exchanges for exchanges, _ in abba_blocks(96, window_s=1.0, period=1)]
     assert exchanges == [True, False, False, True] * 4
 
 
@@ -41,17 +41,17 @@ def test_a_block_is_a_multiple_of_the_sync_period_and_begins_where_one_does() ->
     # 16 periods of 4 steps: four pairs of one period each are half of them.
     assert block_sizes(64, period=4) == [4] * 8
     assert block_sizes(63, period=4) == []
-    assert (leads(1), leads(4)) == (1, 0)
+    assert (untimed_steps(1), untimed_steps(4)) == (1, 0)
 
 
 @given(st.integers(1, 5000), st.floats(0.01, 600), st.integers(1, 60))
 def test_a_step_time_that_rises_evenly_changes_the_difference_by_nothing(
     window_steps: int, window_s: float, period: int
 ) -> None:
-    laid_out = list(turns(window_steps, window_s=window_s, period=period))
-    exchanges = np.repeat([exchange for exchange, _ in laid_out], [steps for _, steps in laid_out]).astype(bool)
+    make_window = list(abba_blocks(window_steps, window_s=window_s, period=period))
+    exchanges = np.repeat([exchange for exchange, _ in make_window], [steps for _, steps in make_window]).astype(bool)
     assert exchanges.sum() * 2 == len(exchanges)
-    assert len(exchanges) + leads(period) * len(laid_out) <= window_steps / 2
+    assert len(exchanges) + untimed_steps(period) * len(make_window) <= window_steps / 2
     assert len(exchanges) % period == 0
     if len(exchanges):
         rising = np.arange(len(exchanges))

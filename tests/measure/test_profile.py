@@ -17,7 +17,7 @@ from torch import distributed, nn
 from torch.multiprocessing.spawn import spawn
 
 from dtsweep.measure.profile import Profile, ProfileError, profiled
-from dtsweep.measure.trace import PARTS, WINDOW, breakdown, covered, innermost, split
+from dtsweep.measure.trace import CLASSES, WINDOW, breakdown, covered, innermost, split
 
 CPU = torch.device("cpu")
 SECOND = 10**9
@@ -45,7 +45,7 @@ def test_a_window_splits_as_counting_its_ticks_does(compute: Any, exchange: Any,
     inside = ticks([window])
     computes, exchanges = ticks(compute) & inside, ticks(exchange) & inside
     counted = (computes, exchanges, computes & exchanges, exchanges - computes, inside - computes - exchanges)
-    assert parts == {name: len(part) / SECOND for name, part in zip(PARTS, counted, strict=True)}
+    assert parts == {name: len(part) / SECOND for name, part in zip(CLASSES, counted, strict=True)}
 
 
 def test_exchange_behind_compute_is_overlap_and_the_rest_is_exposed() -> None:
@@ -83,7 +83,7 @@ def window(start: float, end: float) -> dict[str, Any]:
 
 
 def microseconds(table: dict[str, Any]) -> list[float]:
-    return [round(1e6 * table[name], 3) for name in PARTS]
+    return [round(1e6 * table[name], 3) for name in CLASSES]
 
 
 def test_on_a_gpu_only_what_runs_on_the_device_counts() -> None:
@@ -147,7 +147,7 @@ def test_an_operator_that_calls_others_in_between_is_one_call() -> None:
 def test_a_device_that_was_not_seen_is_unknown_and_not_idle() -> None:
     table = breakdown([window(0, 10), event("aten::mm", 0, 5)], steps=1, device="cuda")
     assert table["step_s"] == pytest.approx(10e-6)
-    assert [table[name] for name in PARTS] == [None] * len(PARTS)
+    assert [table[name] for name in CLASSES] == [None] * len(CLASSES)
 
 
 def small_model() -> nn.Module:

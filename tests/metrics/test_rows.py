@@ -10,12 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dtsweep.metrics.rows import TELEMETRY_COLUMNS, machine_columns, rank_rows, settled, step_columns, trial_row, worst
+from dtsweep.metrics.rows import (
+    TELEMETRY_COLUMNS,
+    explaining_failure,
+    machine_columns,
+    rank_rows,
+    settled,
+    step_columns,
+    trial_row,
+)
 from dtsweep.results.schema import RANKS, STEPS, TRIALS
 from dtsweep.results.store import Results
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Sweep
-from dtsweep.sweep.task import order_of
+from dtsweep.sweep.task import task_of
 from tests.outcomes import PASS, SKIPPED, Tokens, facts, marked, outcome, row_of
 
 SWEEP = Sweep(workload=Tokens(), axes={"workers": [1]})
@@ -39,10 +47,10 @@ def test_the_rank_whose_failure_explains_the_others_gives_the_status() -> None:
     chain = ["oom_device", "oom_host", "user_error", "version_mismatch", "timeout", "nan", "collateral", "ok"]
     for index, status in enumerate(chain[:-1]):
         outcomes = {rank: {"status": other, "reason": "r"} for rank, other in enumerate(reversed(chain[index:]))}
-        assert worst(outcomes) == {"status": status, "reason": f"rank {len(outcomes) - 1}: r"}
-    assert worst({0: {"status": "ok", "reason": None}}) == {"status": "ok", "reason": None}
-    assert worst({0: {"facts": {}}, 1: {"status": "ok"}})["status"] == "ok"
-    assert worst({}) == {}
+        assert explaining_failure(outcomes) == {"status": status, "reason": f"rank {len(outcomes) - 1}: r"}
+    assert explaining_failure({0: {"status": "ok", "reason": None}}) == {"status": "ok", "reason": None}
+    assert explaining_failure({0: {"facts": {}}, 1: {"status": "ok"}})["status"] == "ok"
+    assert explaining_failure({}) == {}
 
 
 def test_machines_of_one_kind_have_one_env_id_however_many_and_others_another() -> None:
@@ -74,9 +82,9 @@ def test_hosts_are_counted_by_node_and_devices_named_once() -> None:
 
 def test_the_row_says_what_the_order_was() -> None:
     point = Point(workload=Tokens())
-    order = order_of(SWEEP, point, repeat=2, attempt=3, role="canary")
-    row = trial_row(SWEEP, order, settled(SWEEP, order, {0: outcome([1.0] * 9)}))
-    assert (row["attempt_id"], row["trial_id"]) == (order.attempt_id, order.trial_id)
+    task = task_of(SWEEP, point, repeat=2, attempt=3, role="canary")
+    row = trial_row(SWEEP, task, settled(SWEEP, task, {0: outcome([1.0] * 9)}))
+    assert (row["attempt_id"], row["trial_id"]) == (task.attempt_id, task.trial_id)
     assert (row["repeat"], row["attempt"], row["role"], row["status"]) == (2, 3, "canary", "ok")
     assert row["torch_version"] == "2.13.0"
 
@@ -124,10 +132,8 @@ def test_the_warm_up_that_was_found_is_stored_with_the_steps(tmp_path: Path) -> 
 
 
 def test_a_rank_that_failed_has_its_steps_marked_beside_those_that_never_measured() -> None:
-    order = order_of(SWEEP, Point(workers=3, workload=Tokens()))
-    outcomes = settled(
-        SWEEP, order, {0: outcome([1.0] * 3), 1: {"facts": facts()}, 2: outcome([1.0] * 4, status="nan")}
-    )
+    task = task_of(SWEEP, Point(workers=3, workload=Tokens()))
+    outcomes = settled(SWEEP, task, {0: outcome([1.0] * 3), 1: {"facts": facts()}, 2: outcome([1.0] * 4, status="nan")})
     assert [int(outcomes[rank]["steps"]["warmup"].sum()) for rank in (0, 2)] == [SKIPPED, SKIPPED]
     assert "steps" not in outcomes[1]
 

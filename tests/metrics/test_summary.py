@@ -20,7 +20,7 @@ WAITED = {**PASS, "sync_s": 0.0}
 """Phases of a mode that marks its exchange, and never waits for it."""
 
 
-def flops(model: float, hardware: float | None) -> dict[str, float | None]:
+def flops_columns(model: float, hardware: float | None) -> dict[str, float | None]:
     """What rank 0 sends of a sample's FLOPs."""
     return {"model_per_sample": model, "hardware_per_sample": hardware}
 
@@ -398,7 +398,7 @@ def test_one_rank_is_no_slower_than_itself() -> None:
 
 def test_utilization_of_flops_is_what_a_worker_does_by_what_its_device_could() -> None:
     # 8 samples a second by two workers: 4 each, of 6 and with recomputation 8 FLOPs.
-    ranks = [outcome(STEADY, flops=flops(6.0, 8.0), peak_flops_per_s=96.0, peak_source="table")] * 2
+    ranks = [outcome(STEADY, flops=flops_columns(6.0, 8.0), peak_flops_per_s=96.0, peak_source="table")] * 2
     row = row_of(ranks)
     assert (row["flops_per_sample"], row["flops_per_s_per_worker"]) == (6, 24)
     assert (row["peak_flops_per_s"], row["peak_source"]) == (96, "table")
@@ -407,14 +407,17 @@ def test_utilization_of_flops_is_what_a_worker_does_by_what_its_device_could() -
 
 def test_of_different_devices_the_weakest_is_the_measure() -> None:
     ranks = [
-        outcome(STEADY, flops=flops(6.0, 6.0), peak_flops_per_s=peak, peak_source="table") for peak in (96.0, 48.0)
+        outcome(STEADY, flops=flops_columns(6.0, 6.0), peak_flops_per_s=peak, peak_source="table")
+        for peak in (96.0, 48.0)
     ]
     assert (row_of(ranks)["peak_flops_per_s"], row_of(ranks)["mfu"]) == (48, 0.5)
 
 
 @pytest.mark.parametrize("peaks", [(None, None), (96.0, None)])
 def test_without_the_peak_of_every_device_the_share_is_unknown_and_the_flops_are_not(peaks: Any) -> None:
-    row = row_of([outcome(STEADY, flops=flops(6.0, 8.0), peak_flops_per_s=peak, peak_source="table") for peak in peaks])
+    row = row_of(
+        [outcome(STEADY, flops=flops_columns(6.0, 8.0), peak_flops_per_s=peak, peak_source="table") for peak in peaks]
+    )
     assert row["flops_per_s_per_worker"] == 24
     assert [row.get(name) for name in ("peak_flops_per_s", "peak_source", "mfu", "hfu")] == [None] * 4
 
@@ -426,7 +429,7 @@ def test_flops_that_were_not_counted_leave_the_peak_known() -> None:
 
 
 def test_flops_that_a_workload_gives_say_nothing_of_what_is_computed_again() -> None:
-    row = row_of([outcome(STEADY, flops=flops(24.0, None), peak_flops_per_s=96.0, peak_source="table")])
+    row = row_of([outcome(STEADY, flops=flops_columns(24.0, None), peak_flops_per_s=96.0, peak_source="table")])
     assert (row["mfu"], row.get("hfu")) == (1, None)
 
 

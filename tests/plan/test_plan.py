@@ -16,7 +16,7 @@ from dtsweep.results.schema import TRIALS
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.file import read_sweep
 from dtsweep.sweep.point import identity
-from dtsweep.sweep.task import order_of, point_row
+from dtsweep.sweep.task import point_row, task_of
 from dtsweep.versions import versions
 
 SWEEP = Sweep(
@@ -144,13 +144,13 @@ def test_a_canary_is_no_larger_than_a_trial_of_its_world(wide: int) -> None:
 
 def test_a_canary_is_named_apart_from_the_trial_with_its_point() -> None:
     watch = canary_of(group_of({"workers": [2], "micro_batch": [1, 2, 3]}))
-    trial, watched = (order_of(SWEEP, watch.point, role=role) for role in ("trial", "canary"))
+    trial, watched = (task_of(SWEEP, watch.point, role=role) for role in ("trial", "canary"))
     assert (trial.role, watched.role) == ("trial", "canary")
-    assert trial.trial_id == order_of(SWEEP, watch.point).trial_id != watched.trial_id
+    assert trial.trial_id == task_of(SWEEP, watch.point).trial_id != watched.trial_id
     # As it was named before there were canaries.
     assert trial.trial_id == identity(watch.point, seed=0, repeat=1, fresh=False)
     # It runs in the session of the trials around it.
-    assert trial.launch == watched.launch
+    assert trial.session_group == watched.session_group
     assert point_row(SWEEP, watch.point)["point_id"] == identity(watch.point)
 
 
@@ -160,7 +160,7 @@ def test_canaries_leave_open_what_is_to_run() -> None:
     watch = canary_of(group)
     sweep = replace(SWEEP, axes={"workers": [2], "micro_batch": [1, 2]}, skip=None)
     ran = {**rows()[0], **point_row(sweep, watch.point), "role": "canary"}
-    ran["trial_id"] = order_of(sweep, watch.point, role="canary").trial_id
+    ran["trial_id"] = task_of(sweep, watch.point, role="canary").trial_id
     assert plan(sweep, [ran]) == (2, 0)
 
 

@@ -24,8 +24,8 @@ from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.metrics.breakdown import Outcome
 from dtsweep.results.schema import TRIALS
 from dtsweep.sweep.point import Point
-from dtsweep.sweep.task import order_of
-from dtsweep.worker.attempt import Team, attempt, status_of
+from dtsweep.sweep.task import task_of
+from dtsweep.worker.attempt import RankContext, attempt, status_of
 from dtsweep.worker.torchrun import main
 
 CPU = torch.device("cpu")
@@ -100,9 +100,9 @@ def tried(workload: Line, measure: Measure = SHORT, **fields: Any) -> Outcome:
 def tried_in(sweep: Sweep, point: Point, **more: Any) -> Outcome:
     for seen in SEEN.values():
         seen.clear()
-    team = Team(rank=0, device=CPU, workload=point.workload, telemetry=TELEMETRY, device_name="Some CPU")
+    context = RankContext(rank=0, device=CPU, workload=point.workload, telemetry=TELEMETRY, device_name="Some CPU")
     on_warm = more.pop("on_warm", lambda _: None)
-    return attempt(team, order_of(sweep, point, **more), on_warm=on_warm)
+    return attempt(context, task_of(sweep, point, **more), on_warm=on_warm)
 
 
 @pytest.mark.parametrize(
@@ -260,8 +260,8 @@ def test_the_peak_of_a_cpu_is_a_matrix_product_measured_by_the_rank_unless_the_s
 
 def test_a_cpu_is_no_gpu_of_a_similar_name() -> None:
     sweep = Sweep(workload=Line(), axes={"workers": [1]}, measure=SHORT)
-    team = Team(rank=0, device=CPU, workload=Line(), telemetry=TELEMETRY, device_name="AMD A10-7850K APU")
-    assert attempt(team, order_of(sweep, Point(workload=Line())))["peak_source"] == "measured"
+    context = RankContext(rank=0, device=CPU, workload=Line(), telemetry=TELEMETRY, device_name="AMD A10-7850K APU")
+    assert attempt(context, task_of(sweep, Point(workload=Line())))["peak_source"] == "measured"
 
 
 def test_the_collector_is_off_in_the_window_alone_unless_it_is_wanted() -> None:

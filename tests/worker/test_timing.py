@@ -20,8 +20,8 @@ from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.metrics.breakdown import Outcome
 from dtsweep.metrics.rows import settled, trial_row
 from dtsweep.sweep.point import Point
-from dtsweep.sweep.task import Order, order_of
-from dtsweep.worker.attempt import Team, attempt
+from dtsweep.sweep.task import Task, task_of
+from dtsweep.worker.attempt import RankContext, attempt
 
 CPU = torch.device("cpu")
 WORKERS = 2
@@ -92,20 +92,20 @@ CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
 }
 
 
-def trial_of(case: str) -> tuple[Sweep, Order]:
+def trial_of(case: str) -> tuple[Sweep, Task]:
     measure, fields = CASES[case]
     sweep = Sweep(workload=Line(), axes={"workers": [WORKERS]}, measure=measure)
-    return sweep, order_of(sweep, Point(**{"workers": WORKERS, "micro_batch": 2, "workload": Line(), **fields}))
+    return sweep, task_of(sweep, Point(**{"workers": WORKERS, "micro_batch": 2, "workload": Line(), **fields}))
 
 
-def measure_all(rank: int, folder: Path, orders: dict[str, Order]) -> None:
+def measure_all(rank: int, folder: Path, tasks: dict[str, Task]) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORKERS)
-    team = Team(rank=rank, device=CPU, workload=Line(), telemetry=Telemetry(CPU), device_name="Some CPU")
+    context = RankContext(rank=rank, device=CPU, workload=Line(), telemetry=Telemetry(CPU), device_name="Some CPU")
     outcomes = {}
-    for case, order in orders.items():
+    for case, task in tasks.items():
         BATCHES.clear()
-        outcomes[case] = attempt(team, order)
+        outcomes[case] = attempt(context, task)
         limit_memory()
     torch.save(outcomes, folder / f"{rank}.pt")
     distributed.barrier()
@@ -120,7 +120,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     """From a case to what each rank sent, its warm-up marked, and the row of the trial."""
     folder = tmp_path_factory.mktemp("timing")
     trials = {case: trial_of(case) for case in CASES}
-    spawn(measure_all, args=(folder, {case: order for case, (_, order) in trials.items()}), nprocs=WORKERS)
+    spawn(measure_all, args=(folder, {case: task for case, (_, task) in trials.items()}), nprocs=WORKERS)
     sent = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(WORKERS)]
 
     def of(case: str) -> tuple[dict[int, Outcome], dict[str, Any]]:
@@ -189,10 +189,10 @@ def test_the_row_says_what_the_exchange_costs(measured: Measured, case: str) -> 
     ],
 )
 def test_what_memory_does_not_suffice_for_after_the_window_does_not_cost_the_trial(
-    measured: Measured, case: str, parts: set[str], method: str | None
+    measured: Measured, case: str, segments: set[str], method: str | None
 ) -> None:
     outcomes, row = measured(case)
-    assert set(outcomes[0]["steps"]["part"]) == parts
+    assert set(outcomes[0]["steps"]["part"]) == segments
     assert row.get("comm_method") == method
     assert row["exchange_isolated_s"] is None
     assert "overlap_share" not in row
