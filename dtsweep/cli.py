@@ -65,14 +65,16 @@ def cli() -> None:
     help="Seconds to wait for nodes.",
 )
 @click.option("--profile", is_flag=True, help="Store a trace of some steps of each world's first trial.")
-@click.option("--nsight", is_flag=True, help="Run the workers under nsys, where it is installed on the nodes.")
+@click.option("--in-process", is_flag=True, help="One worker in this process, without Ray: for a debugger.")
 def run(sweep: str, results: str | None, settings: tuple[str, ...], **options: Any) -> None:
     """Run what is not yet in the results, then print the frontier."""
+    if options["in_process"] and options["address"]:
+        raise SweepError("--in-process uses no Ray, so --address says nothing; leave one of them out")
     question, found = _read(sweep, settings)
 
-    from dtsweep.driver.run import Options, execute
+    from dtsweep.driver.run import Options, execute, results_of
 
-    where = results or f"results/{question.name}"
+    where = results or results_of(question, in_process=options["in_process"])
     try:
         tally = execute(question, found, Options(results=where, **options))
     except KeyboardInterrupt:  # while Ray starts or stops, where no trial runs
@@ -177,7 +179,7 @@ def _print_report(results: str, *, as_json: bool, show_all: bool) -> None:
 def _misfits(sweep: Sweep, made: Plan, address: str) -> dict[str, str]:
     from dtsweep.driver.run import misfits
 
-    return misfits(sweep, made.to_run, address)
+    return misfits(sweep, made, address)
 
 
 def _console() -> Console:

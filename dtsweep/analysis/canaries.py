@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from dtsweep.analysis.launches import without_canaries
-from dtsweep.plan.plan import CANARY_DRIFT
+from dtsweep.results.statuses import CANARY_DRIFT
+from dtsweep.sweep.point import World
 
 if TYPE_CHECKING:
     import pandas as pd
 
-WORLD = ("point_id", "workers", "placement", "environment", "env_id", "cpus_per_worker", "gpus_per_worker")
+WORLD = ("point_id", *(item.name for item in fields(World)), "env_id", "cpus_per_worker", "gpus_per_worker")
 """What makes canaries comparable: they are the same point of the same world."""
 
 

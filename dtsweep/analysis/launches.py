@@ -8,7 +8,8 @@ import numpy as np
 
 from dtsweep.analysis.spread import pooled_is_better, spread_of
 from dtsweep.measure.statistics import students_t
-from dtsweep.sweep.point import FIELD_TYPES
+from dtsweep.sweep.modes import latency_column
+from dtsweep.sweep.point import AXES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +31,7 @@ def setting_columns(frame: pd.DataFrame) -> list[str]:
         them differ at most in where and when they ran.
     """
     workload = [c for c in frame.columns if c.startswith("workload_") and c != "workload_digest"]
-    return [c for c in ("workload", *FIELD_TYPES, "environment", *workload) if c in frame.columns]
+    return [c for c in ("workload", *AXES, "environment", *workload) if c in frame.columns]
 
 
 def without_canaries(frame: pd.DataFrame) -> pd.DataFrame:
@@ -46,23 +47,21 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         The `ok` trials without canaries, with `launch` (the session, or else the trial itself) and `latency_s`
-        (`step_p50_s`, or `step_mean_s` where semantics is local) with its interval within the launch.
+        (`dtsweep.sweep.modes.latency_column`) with its interval within the launch.
     """
     trials = without_canaries(frame[frame["status"] == "ok"])
     names = ["samples_per_s", "step_mean_s", "step_p50_s", "comm_share"]
     bounds = [f"{name}_{end}" for name in names for end in ("low", "high")]
     # astype leaves every column in memory of its own, which pandas warns of; a copy is in one piece.
     trials = trials.astype(dict.fromkeys([*names, *bounds, "tokens_per_s", "mfu"], "float64")).copy()
-    local = trials["semantics"] == "local"
-    # The window has a fixed number of samples and steps, so the rate's relative interval is the mean step's;
-    # results before there was `step_mean_s_low` have only that.
-    mean_low = trials["step_mean_s"] * trials["samples_per_s"] / trials["samples_per_s_high"]
-    mean_high = trials["step_mean_s"] * trials["samples_per_s"] / trials["samples_per_s_low"]
+    by_mean = trials["semantics"].map(latency_column) == "step_mean_s"
+    latency = {
+        f"latency_s{end}": trials[f"step_p50_s{end}"].mask(by_mean, trials[f"step_mean_s{end}"])
+        for end in ("", "_low", "_high")
+    }
     return trials.assign(
         launch=trials["session"].where(trials["session"].notna(), trials["trial_id"]),
-        latency_s=trials["step_p50_s"].mask(local, trials["step_mean_s"]),
-        latency_s_low=trials["step_p50_s_low"].mask(local, trials["step_mean_s_low"].fillna(mean_low)),
-        latency_s_high=trials["step_p50_s_high"].mask(local, trials["step_mean_s_high"].fillna(mean_high)),
+        **latency,
     )
 
 

@@ -15,12 +15,9 @@ from typing import Any
 
 import ray
 
-import dtsweep
+from dtsweep.driver.shipping import shipped_modules
 from dtsweep.errors import SweepError
 from dtsweep.sweep.point import Point
-
-UPLOAD_LIMIT_BYTES = 512 * 2**20
-"""What Ray takes as code of a job."""
 
 CONNECT_S = 5.0
 """How long a cluster may take to answer."""
@@ -172,26 +169,6 @@ def _need_answer(address: str) -> None:
     except OSError as error:
         reason = error.strerror or "no answer"
         raise SweepError(f"no Ray at {address!r} ({reason}); start one, or use --address local") from error
-
-
-def shipped_modules(folder: Path | None) -> list[str]:
-    """List what travels to the nodes: dtsweep as it is here, and each module and package beside the sweep file.
-
-    Raises:
-        SweepError: it is more than Ray takes.
-    """
-    modules = [str(Path(dtsweep.__file__).parent)]
-    if folder is not None:
-        beside = sorted(folder.resolve().iterdir())
-        modules += [str(path) for path in beside if path.suffix == ".py" or (path / "__init__.py").is_file()]
-    size = sum(path.stat().st_size for module in modules for path in _files(Path(module)))
-    if size > UPLOAD_LIMIT_BYTES:
-        raise SweepError(f"the code in {folder} has {size / 2**20:.0f} MiB, Ray takes 512; move data elsewhere")
-    return modules
-
-
-def _files(path: Path) -> Iterator[Path]:
-    yield from (file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
 
 
 def _this_machines() -> str | None:

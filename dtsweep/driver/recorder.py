@@ -1,4 +1,4 @@
-"""Stores what a run brings: rows of every attempt, logs of its ranks; and counts how trials ended."""
+"""Turns each finished attempt into rows, stores them, and keeps the tally behind the exit code."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dtsweep.digest import workload_digest
-from dtsweep.errors import StorageError, SweepError
-from dtsweep.metrics.rows import rank_rows, settled, step_columns, trial_row
-from dtsweep.plan.plan import CANARY_DRIFT, Trial
+from dtsweep.errors import StorageError
+from dtsweep.metrics.attempt_result import AttemptResult
+from dtsweep.metrics.rows import point_row, rank_rows, step_columns, task_row, trial_row, with_warmup_marked
+from dtsweep.plan.trial import Trial
 from dtsweep.report.progress import Progress
-from dtsweep.results.statuses import is_retried
+from dtsweep.results.statuses import CANARY_DRIFT, is_retried
 from dtsweep.results.store import Results
 from dtsweep.revision import git_commit
-from dtsweep.sweep.point import Point, column_types, identity
+from dtsweep.sweep.axes import Candidate
+from dtsweep.sweep.modes import latency_column
+from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.settings import Sweep
-from dtsweep.sweep.task import Task, point_row, task_of
-
-if TYPE_CHECKING:
-    from dtsweep.session.lane import AttemptResult
+from dtsweep.sweep.task import Task, task_of, trial_name
+from dtsweep.sweep.values import column_types
 
 FINE = frozenset({"ok", "skipped", "oom_device"})
 """How trials may end without the command saying that something is wrong."""
@@ -55,49 +56,63 @@ class RunTally:
 class Recorder:
     """Makes the rows of each attempt that ended, and stores them."""
 
-    def __init__(self, sweep: Sweep, results: Results, *, known: set[str]) -> None:
-        """Keep what rows are made of.
+    def __init__(
+        self, sweep: Sweep, results: Results, progress: Progress, *, harness: str = "ray", flags: Sequence[str] = ()
+    ) -> None:
+        """Take what rows are made of.
 
         Args:
-            sweep: its resources may be settled later, before the first row is stored.
+            sweep: with its resources settled.
             results: where rows go.
-            known: device models of the rows that are there already; another one is refused.
+            progress: told of each attempt.
+            harness: what starts the ranks.
+            flags: of every row that was measured.
         """
-        self.sweep, self.results, self.tally = sweep, results, RunTally()
-        self.progress = Progress(axes=sweep.axes)
-        self._known, self._types = known, column_types(sweep.workload)
-        self.flags: tuple[str, ...] = ()
+        self.tally = RunTally()
+        self._sweep, self._results, self._progress, self._flags = sweep, results, progress, flags
+        self._types = column_types(sweep.workload)
         self._last: dict[str, str] = {}
         self._measured: dict[str, list[tuple[str, float, float]]] = {}
         self._canaries: dict[str, list[float]] = {}
         folder = sweep.file.parent if sweep.file else None
+        self._harness = harness
         self._same = {
             "workload_digest": workload_digest(sweep.workload, folder=folder),
             "git_commit": git_commit(folder),
+            "harness": harness,
         }
 
-    def __call__(self, trial: Trial, task: Task, result: AttemptResult, times: Mapping[str, Any]) -> str:
-        """Store an attempt; return its status."""
-        ended = {"status": result.status, "reason": result.reason, **times}
-        outcomes = settled(self.sweep, task, result.outcomes)
-        row = {**trial_row(self.sweep, task, outcomes), **ended}
-        if self._known and row.get("devices") and row["devices"] not in self._known:
-            raise SweepError(
-                f"these results were measured on {', '.join(sorted(self._known))}, this run is on {row['devices']}; "
-                "measure all anew with --rerun all, or keep both with another --results"
-            )
-        ranks = rank_rows(outcomes)
-        if result.session:
-            row |= {"session": result.session, "log": f"logs/{result.session}/{result.failed_rank}.log"}
-            for rank in ranks:
+    def store(
+        self, trial: Trial, task: Task, result: AttemptResult, *, started_at: datetime, wall_s: float | None = None
+    ) -> str:
+        """Store an attempt; return its status.
+
+        Args:
+            trial: what was run.
+            task: the attempt.
+            result: what became of it.
+            started_at: when it was handed out.
+            wall_s: how long it took the driver in all; None where it was not run itself.
+        """
+        results = with_warmup_marked(trial.point, result.results)
+        row = {
+            **trial_row(self._sweep, trial.point, task, result.facts, results, harness=self._harness),
+            **{"status": result.status, "reason": result.reason, "started_at": started_at},
+            **(_times(result, wall_s) if wall_s is not None else {}),
+            "session": result.session,
+        }
+        ranks = rank_rows(result.facts, results)
+        for rank in ranks:
+            rank["shards_hosted"] = list(result.shard_nodes).count(rank["rank"])
+            if rank["log"] is not None:
                 rank["log"] = f"logs/{result.session}/{rank['rank']}.log"
-                rank["shards_hosted"] = list(result.shard_nodes).count(rank["rank"])
-        row["flags"] = [*row.get("flags", ()), *result.flags, *self.flags, *self._canary_flags(trial, row)]
+        row["log"] = next((rank["log"] for rank in ranks if rank["rank"] == result.failed_rank), None)
+        flags = [*row.get("flags", ()), *result.flags, *self._flags, *self._canary_flags(task, row)]
         # First what was measured: where storage fails, it is kept elsewhere.
-        self._commit(row, ranks=ranks, steps=step_columns(outcomes))
+        self._commit({**row, "flags": flags}, ranks=ranks, steps=step_columns(results))
         self._note(trial, row)
-        self.keep_logs(result.logs)
-        self._keep_profiles(task, result)
+        self.store_logs(result.logs)
+        self._store_profiles(task, result)
         return result.status
 
     def rivals(self, point: Point) -> tuple[tuple[float, float], ...]:
@@ -105,56 +120,55 @@ class Recorder:
         measured, own = self._measured.get(point.semantics, ()), identity(point)
         return tuple((latency, rate) for name, latency, rate in measured if name != own)
 
-    def _canary_flags(self, trial: Trial, row: Mapping[str, Any]) -> list[str]:
+    def store_skipped(self, skipped: Sequence[Candidate], rows: Sequence[Mapping[str, Any]]) -> None:
+        """Store a row for each skipped point whose reason is not among the stored rows yet."""
+        known = {(row["trial_id"], row["reason"]) for row in rows if row["status"] == "skipped"}
+        for candidate in skipped:
+            trial_id = trial_name(self._sweep, candidate.point, repeat=1, **candidate.overrides)
+            if (trial_id, candidate.reason) in known:
+                continue
+            row = {**point_row(self._sweep, candidate.point), **candidate.overrides, "trial_id": trial_id}
+            row |= {"status": "skipped", "reason": candidate.reason, "started_at": datetime.now(UTC)}
+            self._commit({**row, "attempt_id": uuid.uuid4().hex, "repeat": 1, "attempt": 1})
+
+    def store_refused(self, trial: Trial, reason: str) -> None:
+        """Store a trial that the cluster can't hold."""
+        self._without_run(trial, task_of(self._sweep, trial.point, repeat=trial.repeat), "infeasible", reason)
+
+    def store_cancelled(self, trial: Trial, task: Task, started_at: datetime) -> None:
+        """Store that an attempt was interrupted."""
+        self._without_run(trial, task, "cancelled", "interrupted; the same command measures it again", started_at)
+
+    def store_logs(self, logs: Mapping[str, str]) -> None:
+        """Store the ends of ranks' logs, by `<session>/<rank>`."""
+        for name, text in logs.items():
+            self._results.write_log(name, text)
+
+    def _canary_flags(self, task: Task, row: Mapping[str, Any]) -> list[str]:
         """Compare a canary with the earlier ones of its world in this run, by their median."""
-        if row["role"] != "canary" or row["status"] != "ok":
+        if not task.is_canary or row["status"] != "ok":
             return []
-        others = self._canaries.setdefault(identity(trial.point), [])
+        others = self._canaries.setdefault(task.point_id, [])
         drifts = bool(others) and abs(row["step_mean_s"] / median(others) - 1) > CANARY_DRIFT
         others.append(row["step_mean_s"])
         return ["canary_drift"] * drifts
 
-    def skips(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Store the rows of skipped points."""
-        for row in rows:
-            now = {"attempt_id": uuid.uuid4().hex, "started_at": datetime.now(UTC), "repeat": 1, "attempt": 1}
-            self._commit({**row, **now})
-
-    def refuses(self, trial: Trial, reason: str | None) -> bool:
-        """Store a trial as `infeasible` if there is a reason; say whether there was."""
-        if reason is not None:
-            self._without_run(trial, task_of(self.sweep, trial.point, repeat=trial.repeat), "infeasible", reason)
-        return reason is not None
-
-    def cancelled(self, trial: Trial, task: Task, started_at: datetime) -> None:
-        """Store that an attempt was interrupted."""
-        self._without_run(trial, task, "cancelled", "interrupted; the same command measures it again", started_at)
-
-    def keep_logs(self, logs: Mapping[str, str]) -> None:
-        """Store the ends of ranks' logs, by `<session>/<rank>`."""
-        for name, text in logs.items():
-            self.results.write_log(name, text)
-
-    def _keep_profiles(self, task: Task, result: AttemptResult) -> None:
-        for rank, outcome in result.outcomes.items():
-            if why := outcome.get("no_profile"):
-                self.progress.say(f"no profile of rank {rank}: {why}")
-            if profile := outcome.get("profile"):
-                name = f"{result.session}/{task.trial_id}-{rank}"
-                where = self.results.write_profile(name, **profile)
+    def _store_profiles(self, task: Task, result: AttemptResult) -> None:
+        measured = {rank: sent.measured for rank, sent in result.results.items() if sent.measured is not None}
+        for rank, sent in measured.items():
+            if sent.no_profile:
+                self._progress.say(f"no profile of rank {rank}: {sent.no_profile}")
+            if sent.profile:
+                where = self._results.write_profile(f"{result.session}/{task.trial_id}-{rank}", **sent.profile)
                 if rank == 0:
-                    self.progress.say(f"profile: {where}")
+                    self._progress.say(f"profile: {where}")
 
     def _without_run(
         self, trial: Trial, task: Task, status: str, reason: str, started_at: datetime | None = None
     ) -> None:
         row = {
-            **point_row(self.sweep, trial.point),
-            **{name: getattr(task, name) for name in ("attempt_id", "trial_id", "repeat", "attempt")},
-            "role": trial.role,
-            "status": status,
-            "reason": reason,
-            "started_at": started_at or datetime.now(UTC),
+            **task_row(self._sweep, trial.point, task),
+            **{"role": trial.role, "status": status, "reason": reason, "started_at": started_at or datetime.now(UTC)},
         }
         self._commit(row)
         self._note(trial, row)
@@ -162,26 +176,31 @@ class Recorder:
     def _commit(self, row: Mapping[str, Any], **tables: Any) -> None:
         row = {"role": "trial", **row, **self._same}
         try:
-            self.results.commit(row, workload_types=self._types, **tables)
+            self._results.commit(row, workload_types=self._types, **tables)
         except StorageError as error:
             # The measurement is paid for: keep it where it can be copied from.
             spool = tempfile.mkdtemp(prefix="dtsweep-unsaved-")
             Results(spool).commit(row, workload_types=self._types, **tables)
             raise StorageError(
-                f"{error}; the last trial is safe in {spool}: copy its folders into {self.results}"
+                f"{error}; the last trial is safe in {spool}: copy its folders into {self._results}"
             ) from error
 
     def _note(self, trial: Trial, row: Mapping[str, Any]) -> None:
-        if row.get("role") == "canary":
+        if trial.is_canary:
             # It is no answer to the question: it counts neither as done nor as failed.
-            self.progress.canary(trial.point, row)
+            self._progress.canary(trial.point, row)
             return
         if row["status"] == "ok":
-            latency = row["step_mean_s" if row["semantics"] == "local" else "step_p50_s"]
-            self._measured.setdefault(row["semantics"], []).append((row["point_id"], latency, row["samples_per_s"]))
+            latency_s = row[latency_column(row["semantics"])]
+            self._measured.setdefault(row["semantics"], []).append((row["point_id"], latency_s, row["samples_per_s"]))
         before = self._last.get(trial.trial_id)
         if before is not None:
             self.tally.statuses -= Counter([before])
         self._last[trial.trial_id] = row["status"]
         self.tally.statuses[row["status"]] += 1
-        self.progress.ended(trial.point, row, again=is_retried(row["status"], attempt=row["attempt"]))
+        self._progress.ended(trial.point, row, again=is_retried(row["status"], attempt=row["attempt"]))
+
+
+def _times(result: AttemptResult, wall_s: float) -> dict[str, float | None]:
+    overhead_s = wall_s - (result.startup_s or 0.0) - (result.trial_s or 0.0)
+    return {"startup_s": result.startup_s, "trial_s": result.trial_s, "overhead_s": max(0.0, overhead_s)}

@@ -1,27 +1,30 @@
-"""Runs a sweep: plans it, connects to Ray, has the scheduler drive it, stores what comes of it."""
+"""Runs a sweep: plans it, lays it out, has it measured, stores what comes of it."""
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from dtsweep.driver.prepare import Prepared, prepare
+from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder, RunTally
-from dtsweep.errors import StorageError, SweepError
-from dtsweep.plan.plan import Plan, Trial, canaries, groups_of, make_plan, new_skips
+from dtsweep.errors import StorageError
+from dtsweep.plan.plan import Plan, make_plan, measured_by
+from dtsweep.plan.trial import groups_of
+from dtsweep.report.progress import Progress
 from dtsweep.results.store import Results, load
 from dtsweep.sweep.axes import Candidate, candidates
-from dtsweep.sweep.file import module_name
+from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.settings import Sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dtsweep.driver.cluster import Cluster, Node
-    from dtsweep.session.worker_loop import Code, Settings
+    from dtsweep.driver.cluster import Cluster
+    from dtsweep.session.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,32 +36,44 @@ class Options:
     rerun: str | None = None
     node_timeout_s: float = 300.0
     profile: bool = False
-    nsight: bool = False
+    in_process: bool = False
 
     @property
-    def profiler(self) -> str | None:
-        """What records steps after the window, if anything does: one process has room for one of them."""
-        return "nsight" if self.nsight else "torch" if self.profile else None
+    def harness(self) -> str:
+        """What starts the ranks: column `harness`."""
+        return "in_process" if self.in_process else "ray"
+
+
+def results_of(sweep: Sweep, *, in_process: bool = False) -> str:
+    """Where results lie by default."""
+    return f"results/{sweep.name}" + "-in-process" * in_process
 
 
 def run(
-    sweep: Sweep, results: str | Path | None = None, *, address: str | None = None, rerun: str | None = None
+    sweep: Sweep,
+    results: str | Path | None = None,
+    *,
+    address: str | None = None,
+    rerun: str | None = None,
+    in_process: bool = False,
 ) -> pd.DataFrame:
     """Run what is not yet in the results and return one row per trial, as `dtsweep.load` does.
 
     Args:
         sweep: the question.
-        results: a folder or a URI; `results/<file name>` by default.
+        results: a folder or a URI; `results/<file name>` by default, in this process `results/<file name>-in-process`.
         address: `local`, `auto` or HOST:PORT; by default the Ray that Ray's own programs would use here.
         rerun: None, `failed` or `all`.
+        in_process: run the points with one worker in this very process, without Ray: for a debugger.
 
     Raises:
         SweepError: the sweep or the results can't be used.
         StorageError: the rows could not be stored.
         KeyboardInterrupt: after what was done has been stored.
     """
-    where = str(results or f"results/{sweep.name}")
-    tally = execute(sweep, candidates(sweep), Options(results=where, address=address, rerun=rerun))
+    where = str(results or results_of(sweep, in_process=in_process))
+    options = Options(results=where, address=address, rerun=rerun, in_process=in_process)
+    tally = execute(sweep, candidates(sweep), options)
     if tally.storage_error is not None:
         raise StorageError(tally.storage_error)
     if tally.signal_number is not None:
@@ -67,145 +82,149 @@ def run(
 
 
 def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTally:
-    """Run a sweep whose points are listed; talk goes to stderr."""
-    results = Results(options.results)
-    rows = results.attempts()
-    plan = make_plan(sweep, found, rows, rerun=options.rerun)
-    known = {row["devices"] for row in rows if row["status"] == "ok" and row["devices"] and options.rerun != "all"}
-    recorder = Recorder(sweep, results, known=known)
+    """Run a sweep whose points are listed; talk goes to stderr.
+
+    Raises:
+        SweepError: the sweep, the options or the results can't be used.
+    """
+    results, progress = Results(options.results), Progress(axes=sweep.axes)
+    rows = measured_by(options.harness, results.attempts())
+    if options.in_process:
+        sweep, found = _for_this_process(sweep, found)
+    plan = make_plan(sweep, found, rows, rerun=options.rerun, harness=options.harness)
     for name, reason in results.quarantined:
-        recorder.progress.say(f"left out {results}/{name}: {reason}")
-    recorder.progress.say(
-        f"{len(plan.to_run)} trials to run, {len(plan.done)} done, {len(plan.skipped)} skipped: {results}"
+        progress.say(f"left out {results}/{name}: {reason}")
+    progress.say(f"{len(plan.to_run)} trials to run, {len(plan.done)} done, {len(plan.skipped)} skipped: {results}")
+    progress.total = len(plan.to_run)
+    run_of = _Run(sweep=sweep, plan=plan, rows=rows, results=results, progress=progress, options=options)
+    if not plan.to_run:
+        if options.profile:
+            progress.say("nothing runs, so nothing is profiled; --rerun all measures again")
+        return run_of.recorder(sweep).tally
+    tally = run_of.in_this_process() if options.in_process else run_of.on_ray()
+    if tally.storage_error is None:
+        results.compact()
+    return tally
+
+
+def _for_this_process(sweep: Sweep, found: Sequence[Candidate]) -> tuple[Sweep, list[Candidate]]:
+    """The sweep as this process can run it: one launch of each point, no canaries; what it can't run is skipped."""
+    from dtsweep.worker.in_process import gpus_here
+
+    gpus = gpus_here(sweep.resources)
+    sweep = replace(
+        sweep,
+        measure=replace(sweep.measure, repeats=1, fresh=False, canary=False),
+        resources=replace(sweep.resources, gpus_per_worker=gpus),
     )
-    recorder.skips(new_skips(sweep, plan.skipped, rows))
-    if plan.to_run:
-        recorder.progress.total = len(plan.to_run)
-        _run(sweep, plan, recorder, options)
-        if recorder.tally.storage_error is None:
-            results.compact()
-    elif options.profiler:
-        recorder.progress.say("nothing runs, so nothing is profiled; --rerun all measures again")
-    return recorder.tally
+    harness = Harness(name="in_process", has_gpus=gpus > 0)
+    return sweep, [replace(c, reason=c.reason or impossible(c.point, harness)) for c in found]
 
 
-def _run(sweep: Sweep, plan: Plan, recorder: Recorder, options: Options) -> None:
-    from dtsweep.driver.cluster import connected
-    from dtsweep.driver.scheduler import Scheduler
-    from dtsweep.driver.tuner import Interrupted, run_tuners, signals_noted
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """A plan that is carried out, on Ray or in this process."""
 
-    folder = sweep.file.parent if sweep.file else None
-    with (
-        tempfile.TemporaryDirectory(prefix="dtsweep-train-", ignore_cleanup_errors=True) as storage,
-        connected(options.address, folder=folder) as cluster,
-        # After Ray has started: it takes SIGTERM for itself.
-        signals_noted() as signals,
-    ):
-        recorder.progress.say(f"using {cluster.described()}")
-        recorder.sweep = sweep = _with_gpus(sweep, cluster)
-        lanes = _lanes(sweep, cluster)
-        to_run = [trial for trial in plan.to_run if not recorder.refuses(trial, _misfit(sweep, cluster, lanes, trial))]
-        groups = groups_of(to_run, fresh=sweep.measure.fresh)
-        if cluster.node_types and sweep.measure.repeats > 1:
-            # The repeats of a world follow each other, so that its nodes are asked for once.
-            groups.sort(key=lambda group: -group[0].point.workers)
-            recorder.flags += ("adjacent_launches",)
-        if options.nsight:
-            recorder.flags += ("profiled",)
-        settings = _settings(sweep, options, cluster, storage=storage)
-        lane_settings = [replace(settings, nodes=tuple(n.node_id for n in nodes) if nodes else None) for nodes in lanes]
-        watches = canaries([*to_run, *plan.done])
-        scheduler = Scheduler(sweep, groups, lane_settings, recorder, canaries=watches, profiler=options.profiler)
+    sweep: Sweep
+    plan: Plan
+    rows: Sequence[Mapping[str, Any]]
+    """What the results have of this harness."""
+
+    results: Results
+    progress: Progress
+    options: Options
+
+    @property
+    def known_devices(self) -> frozenset[str]:
+        """Device models of the results that stay; empty is any."""
+        kept = () if self.options.rerun == "all" else self.rows
+        return frozenset(row["devices"] for row in kept if row["status"] == "ok" and row["devices"])
+
+    def recorder(self, sweep: Sweep, flags: Sequence[str] = ()) -> Recorder:
+        """Make the recorder of a sweep whose resources are settled; it stores at once what is skipped."""
+        recorder = Recorder(sweep, self.results, self.progress, harness=self.options.harness, flags=flags)
+        recorder.store_skipped(self.plan.skipped, self.rows)
+        return recorder
+
+    def in_this_process(self) -> RunTally:
+        """Run the plan with one worker, here."""
+        from dtsweep.driver.in_process import run_in_process
+
+        self.progress.say("using this process: one worker, one launch; its rows are never compared with a cluster's")
+        recorder = self.recorder(self.sweep)
+        queue = Queue(
+            self.sweep, groups_of(self.plan.to_run, fresh=False), canaries={}, is_profiled=self.options.profile
+        )
         try:
-            with recorder.progress:
+            run_in_process(self.sweep, queue, recorder, known_devices=self.known_devices)
+        except StorageError as error:
+            recorder.tally.storage_error = str(error)
+        return recorder.tally
+
+    def on_ray(self) -> RunTally:
+        """Run the plan on a Ray, private or not."""
+        from dtsweep.driver.cluster import connected
+        from dtsweep.driver.tuner import signals_noted
+
+        folder = self.sweep.file.parent if self.sweep.file else None
+        with (
+            tempfile.TemporaryDirectory(prefix="dtsweep-train-", ignore_cleanup_errors=True) as storage,
+            connected(self.options.address, folder=folder) as cluster,
+            # After Ray has started: it takes SIGTERM for itself.
+            signals_noted() as signals,
+        ):
+            self.progress.say(f"using {cluster.described()}")
+            prepared = prepare(self.sweep, self.plan, cluster)
+            return self._drive(prepared, self._lane_settings(prepared, cluster, storage=storage), signals)
+
+    def _drive(self, prepared: Prepared, settings: Sequence[Settings], signals: list[int]) -> RunTally:
+        from dtsweep.driver.scheduler import Scheduler
+        from dtsweep.driver.tuner import Interrupted, run_tuners
+
+        recorder = self.recorder(prepared.sweep, flags=prepared.flags)
+        for trial, reason in prepared.refused:
+            recorder.store_refused(trial, reason)
+        queue = Queue(
+            prepared.sweep,
+            prepared.groups,
+            lanes=len(settings),
+            canaries=prepared.canaries,
+            is_profiled=self.options.profile,
+        )
+        scheduler = Scheduler(queue, settings, recorder)
+        try:
+            with self.progress:
                 run_tuners(scheduler, signals)
-            recorder.keep_logs(scheduler.close())
+            recorder.store_logs(scheduler.close())
         except Interrupted as interrupted:
             recorder.tally.signal_number = interrupted.signal_number
             for running in scheduler.running.values():
-                recorder.cancelled(running.trial, running.task, running.started_at)
+                recorder.store_cancelled(running.trial, running.task, running.started_at)
         except StorageError as error:
             recorder.tally.storage_error = str(error)
+        return recorder.tally
 
+    def _lane_settings(self, prepared: Prepared, cluster: Cluster, *, storage: str) -> list[Settings]:
+        from dtsweep.driver.shipping import pickled_workload
+        from dtsweep.session.settings import Settings
 
-def _lanes(sweep: Sweep, cluster: Cluster) -> list[tuple[Node, ...] | None]:
-    """Share the nodes out over the lanes; one lane has them all."""
-    count = sweep.resources.concurrent
-    if count == 1:
-        return [None]
-    if cluster.node_types:
-        raise SweepError("concurrent trials need nodes that stay; this cluster adds and removes them: use concurrent=1")
-    usable = [node for node in cluster.nodes if node.resources.get("CPU", 0)]
-    if len(usable) < count:
-        raise SweepError(
-            f"concurrent={count} needs as many nodes, so that trials don't disturb each other; here: {len(usable)}"
+        resources = prepared.sweep.resources
+        settings = Settings(
+            code=pickled_workload(prepared.sweep, is_shipped=not cluster.is_private),
+            cpus_per_worker=resources.cpus_per_worker,
+            gpus_per_worker=resources.gpus_per_worker or 0,
+            environment=dict(resources.environment),
+            node_timeout_s=self.options.node_timeout_s,
+            storage=storage,
+            is_private=cluster.is_private,
+            known_devices=self.known_devices,
         )
-    return [tuple(usable[index::count]) for index in range(count)]
+        return [replace(settings, nodes=tuple(n.node_id for n in nodes) if nodes else None) for nodes in prepared.lanes]
 
 
-def _misfit(sweep: Sweep, cluster: Cluster, lanes: Sequence[tuple[Node, ...] | None], trial: Trial) -> str | None:
-    resources = sweep.resources
-    if trial.point.precision == "tf32" and not resources.gpus_per_worker:
-        return "precision tf32 needs a GPU"
-    each = {"CPU": resources.cpus_per_worker, "GPU": resources.gpus_per_worker or 0}
-    return next((why for lane in lanes if (why := cluster.misfit(trial.point, each=each, nodes=lane))), None)
-
-
-def _code(sweep: Sweep, *, is_shipped: bool) -> Code:
-    """Pickle the workload: a class of the sweep file by value, what it imports from the folder by name.
-
-    Args:
-        sweep: its workload travels.
-        is_shipped: whether the folder's modules travel with Ray's job; else they are found where they are.
-    """
-    from ray import cloudpickle
-
-    from dtsweep.session.worker_loop import Code
-
-    module = sys.modules[type(sweep.workload).__module__]
-    by_value = sweep.file is not None and module.__name__ == module_name(sweep.file)
-    if by_value:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        pickled = cloudpickle.dumps(sweep.workload)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise SweepError(f"workload {type(sweep.workload).__name__} can't be sent to the workers: {error}") from error
-    finally:
-        if by_value:
-            cloudpickle.unregister_pickle_by_value(module)
-    folder = None if is_shipped or sweep.file is None else str(sweep.file.resolve().parent)
-    return Code(pickled=pickled, folder=folder)
-
-
-def _settings(sweep: Sweep, options: Options, cluster: Cluster, *, storage: str) -> Settings:
-    from dtsweep.session.worker_loop import Settings
-
-    return Settings(
-        code=_code(sweep, is_shipped=not cluster.is_private),
-        cpus_per_worker=sweep.resources.cpus_per_worker,
-        gpus_per_worker=sweep.resources.gpus_per_worker or 0,
-        environment=dict(sweep.resources.environment),
-        node_timeout_s=options.node_timeout_s,
-        storage=storage,
-        is_private=cluster.is_private,
-        nsight=options.nsight,
-    )
-
-
-def misfits(sweep: Sweep, trials: Sequence[Trial], address: str) -> dict[str, str]:
-    """Ask a cluster which trials don't fit on it: reasons by trial."""
+def misfits(sweep: Sweep, plan: Plan, address: str) -> dict[str, str]:
+    """Ask a cluster which trials of a plan don't fit on it: reasons by trial."""
     from dtsweep.driver.cluster import connected
 
     with connected(address, folder=None) as cluster:
-        sweep = _with_gpus(sweep, cluster)
-        lanes = _lanes(sweep, cluster)
-        found = {trial.trial_id: _misfit(sweep, cluster, lanes, trial) for trial in trials}
-    return {trial_id: why for trial_id, why in found.items() if why}
-
-
-def _with_gpus(sweep: Sweep, cluster: Cluster) -> Sweep:
-    """Settle how many GPUs a worker gets."""
-    gpus = sweep.resources.gpus_per_worker
-    return replace(
-        sweep, resources=replace(sweep.resources, gpus_per_worker=int(cluster.has_gpus()) if gpus is None else gpus)
-    )
+        return {trial.trial_id: reason for trial, reason in prepare(sweep, plan, cluster).refused}

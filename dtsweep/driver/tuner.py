@@ -40,10 +40,10 @@ class Interrupted(BaseException):
 
 
 class TrialRunner(tune.Trainable):  # type: ignore[misc]  # Ray's types are skipped
-    """What Tune sees of a trial: its step asks a lane to run the order."""
+    """What Tune sees of a trial: its step asks a lane to run the task."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Take the first order."""
+        """Take the first task."""
         self._config = config
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -55,10 +55,10 @@ class TrialRunner(tune.Trainable):  # type: ignore[misc]  # Ray's types are skip
         """Run it to its end."""
         lane = ray.get_actor(self._config["lane"], namespace=self._config["namespace"])
         try:
-            ended = ray.get(lane.run.remote(self._config["order"]))
+            ended = ray.get(lane.run.remote(self._config["task"]))
         except ray.exceptions.RayActorError:
             # The lane was killed: by us, at the end of an interrupted run, or by its node's lack of memory.
-            ended = {"attempt_id": self._config["order"].attempt_id, "status": "collateral", "lane_died": True}
+            ended = {"attempt_id": self._config["task"].attempt_id, "status": "collateral", "lane_died": True}
         return {**ended, tune.result.DONE: True}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
@@ -92,7 +92,7 @@ def run_tuners(scheduler: Scheduler, signals: list[int]) -> None:
         Interrupted: a signal came; what was done is stored.
         StorageError: rows could not be stored.
     """
-    os.environ |= TUNE_SETTINGS | {"TUNE_MAX_PENDING_TRIALS_PG": str(max(4, len(scheduler._lanes)))}
+    os.environ |= TUNE_SETTINGS | {"TUNE_MAX_PENDING_TRIALS_PG": str(max(4, scheduler.lanes))}
     address, here = ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id()
     # Beside the sessions, on this very node: an address alone may be that of several.
     place = tune.PlacementGroupFactory([{f"node:{address}": 0.001}], bundle_label_selector=[{"ray.io/node-id": here}])

@@ -2,6 +2,7 @@
 
 Ranks, and doctor's task on each node; imports torch, NVML and psutil. In reading order:
 
+    device          waiting for a device, and for all ranks
     nvml            what NVML says of a device, unknown where it says nothing
     host            counters of a host: network and CPU energy
     telemetry       what devices and hosts did in a window

@@ -14,6 +14,7 @@ import torch
 
 from dtsweep.errors import SweepError
 from dtsweep.hardware.memory import release_memory
+from dtsweep.sweep.precision import PRECISIONS
 
 MATMUL_S = 0.3
 """How long matrix products are tried."""
@@ -23,10 +24,6 @@ PRODUCT_S = 0.02
 
 GPU_SIZE = 8192
 """Rows and columns of a product on a GPU: 1 to 20 ms on the devices below, in at most 0.8 GB."""
-
-DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-"""Of the factors of a matrix product, by precision; tf32 takes fp32 numbers."""
-
 
 Factors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Left, right, and room for their product."""
@@ -106,7 +103,7 @@ def matmul_flops(device: torch.device, precision: str) -> float:
 
     Args:
         device: where to.
-        precision: a key of `DTYPES`; bf16 and fp16 with factors in it, as autocast has them.
+        precision: of a point; bf16 with factors in it, as autocast has them.
 
     Returns:
         FLOP/s, two per multiplication and addition.
@@ -114,10 +111,11 @@ def matmul_flops(device: torch.device, precision: str) -> float:
     Raises:
         SweepError: the device has no such precision.
     """
-    if precision not in DTYPES or (precision == "tf32" and device.type != "cuda"):
-        raise SweepError(f"no matrix products in {precision!r} on {device.type}; known: fp32, bf16, fp16, on GPUs tf32")
-    with _fp32_products(precision), torch.no_grad():
-        dtype = DTYPES[precision]
+    known = PRECISIONS.get(precision)
+    if known is None or (known.needs_gpu and device.type != "cuda"):
+        raise SweepError(f"no matrix products in {precision!r} on {device.type}; known: {', '.join(PRECISIONS)}")
+    with _fp32_products(is_tf32=known.is_tf32), torch.no_grad():
+        dtype = getattr(torch, known.dtype)
         reached = _flops_on_gpu(device, dtype) if device.type == "cuda" else _flops_on_cpu(dtype)
     release_memory(device)
     return reached
@@ -172,10 +170,10 @@ def _factors(size: int, dtype: torch.dtype, device: torch.device) -> Factors:
 
 
 @contextmanager
-def _fp32_products(precision: str) -> Iterator[None]:
+def _fp32_products(*, is_tf32: bool) -> Iterator[None]:
     """Let fp32 be fp32, and tf32 be tf32, for a while."""
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    torch.set_float32_matmul_precision("high" if is_tf32 else "highest")
     try:
         yield
     finally:

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-PHASES = ("data", "forward", "backward", "sync", "optimizer")
-"""The parts of a step, in the order in which they usually come."""
+from dtsweep.results.statuses import PHASE_MEANINGS
 
 Times = Mapping[str, NDArray[np.float64]]
 """By column (`start_s`, `step_s`, `data_s` …): (steps,) seconds; a phase that was not measured is absent."""
@@ -198,4 +197,4 @@ class CudaClock:
 def _phase_columns(steps: Sequence[Mapping[str, float]]) -> Times:
     """Each phase that some step had, as a column."""
     seen = {phase for step in steps for phase in step}
-    return {f"{name}_s": np.array([step.get(name, 0.0) for step in steps]) for name in PHASES if name in seen}
+    return {f"{name}_s": np.array([step.get(name, 0.0) for step in steps]) for name in PHASE_MEANINGS if name in seen}

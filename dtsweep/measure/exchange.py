@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import distributed
 
+from dtsweep.hardware.device import wait_for
 from dtsweep.hardware.memory import oom_status
 from dtsweep.measure.stopping import AFTER
 
@@ -63,11 +64,11 @@ def time_alone(exchange: Callable[[], int], device: torch.device) -> float:
     """
 
     def timed(count: int) -> float:
-        _wait(device)
+        wait_for(device)
         began = time.perf_counter()
         for _ in range(count):
             exchange()
-        _wait(device)
+        wait_for(device)
         return (time.perf_counter() - began) / count
 
     steps = exchange()
@@ -99,8 +100,3 @@ def max_over_ranks(device: torch.device, *values: float) -> list[float]:
     shared = torch.tensor(values, dtype=torch.float64).to(device)
     distributed.all_reduce(shared, op=distributed.ReduceOp.MAX)
     return [float(value) for value in shared]
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

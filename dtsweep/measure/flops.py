@@ -22,7 +22,8 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from dtsweep.errors import SweepError, quoted
-from dtsweep.sweep.point import workload_fields
+from dtsweep.sweep.precision import PRECISIONS
+from dtsweep.sweep.values import workload_fields
 
 SAMPLES = (2, 4)
 """Micro-batches that are counted, to see that twice the samples take twice the work. Not 1: batch normalization
@@ -30,9 +31,6 @@ refuses a single sample."""
 
 TOLERANCE = 0.01
 """By which share of itself the count may differ from linear."""
-
-AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-"""Precisions in which the loss is computed under autocast."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +174,8 @@ def _count(loss: Callable[[], torch.Tensor], precision: str, device: torch.devic
     formulas = flop_registry | {torch.ops.aten.convolution_backward: _convolution_backward}
     counting = {operation: tally.counting(formula) for operation, formula in formulas.items()}
     with FlopCounterMode(display=False, custom_mapping=counting):
-        with torch.autocast(device.type, dtype=AUTOCAST.get(precision), enabled=precision in AUTOCAST):
+        known = PRECISIONS[precision]
+        with torch.autocast(device.type, dtype=getattr(torch, known.dtype), enabled=known.is_autocast):
             result = loss()
         tally.in_backward = True
         result.backward()

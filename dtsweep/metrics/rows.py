@@ -4,120 +4,135 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.metrics.breakdown import PHASE_COLUMNS, Row, own_work, steps_of
+from dtsweep.metrics.breakdown import PHASE_COLUMNS, Row, own_work
+from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
 from dtsweep.metrics.summary import mark_warmup, staleness_columns, trial_columns
+from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.settings import Sweep
-from dtsweep.sweep.task import Task, point_row
+from dtsweep.sweep.task import Task
+from dtsweep.sweep.values import column_types, workload_fields
 
-TELEMETRY_COLUMNS = (
-    "device_utilization",
-    "device_memory_used_bytes",
-    "sm_clock_hz",
-    "sm_clock_share",
-    "temperature_celsius",
-    "throttle_reasons",
-    "device_errors",
-    "power_w",
-    "energy_j",
-    "other_processes",
-    "process_cpus",
-    "host_cpu_share",
-    "host_memory_used_bytes",
-    "host_load",
-    "network_sent_bytes",
-    "network_received_bytes",
-    "cpu_energy_j",
-    "matmul_flops_per_s",
-)
-"""What a rank says of its device and host, stored as it comes."""
+Facts = Mapping[int, RankFacts]
+"""By rank: of all that came up."""
+
+Results = Mapping[int, RankResult]
+"""By rank: of those that answered."""
 
 
-def trial_row(sweep: Sweep, task: Task, outcomes: Mapping[int, Mapping[str, Any]]) -> Row:
+def point_row(sweep: Sweep, point: Point) -> Row:
+    """The columns of a trial that are known before it runs."""
+    global_batch = None if point.is_asynchronous else point.global_batch
+    fields, columns = workload_fields(point.workload), column_types(point.workload)
+    return {
+        **point.scalars(),
+        **{f"workload_{name}": fields[name] for name in columns},
+        "point_id": identity(point),
+        "workload": type(point.workload).__name__,
+        "seed": sweep.seed,
+        "semantics": point.semantics,
+        "environment": json.dumps({**sweep.resources.environment, **point.environment}, sort_keys=True),
+        "global_batch": global_batch,
+        "samples_per_update": global_batch or point.samples_per_worker_step,
+        "cpus_per_worker": sweep.resources.cpus_per_worker,
+        "gpus_per_worker": sweep.resources.gpus_per_worker,
+        "fresh": sweep.measure.fresh,
+        "measure": json.dumps(asdict(sweep.measure), sort_keys=True),
+    }
+
+
+def task_row(sweep: Sweep, point: Point, task: Task) -> Row:
+    """The columns of an attempt that are known before it runs."""
+    names = ("attempt_id", "trial_id", "repeat", "attempt", "role")
+    return {**point_row(sweep, point), **{name: getattr(task, name) for name in names}}
+
+
+def trial_row(sweep: Sweep, point: Point, task: Task, facts: Facts, results: Results, *, harness: str = "ray") -> Row:
     """Make the row of an attempt from what each rank sent.
 
     Args:
         sweep: its sweep.
-        task: what was run.
-        outcomes: by rank; `facts` of the rank in each, figures in those that measured.
+        point: what was run, with its workload.
+        task: the attempt.
+        facts: where each rank runs.
+        results: of the ranks that answered; steps with `warmup`.
+        harness: what started the ranks.
 
     Returns:
-        Columns of `trials`; figures only where every rank measured and all is well.
+        Columns of `trials`; numbers only where every rank measured and all is well.
     """
-    point = task.to_point(sweep.workload)
     row: Row = {
-        **point_row(sweep, point),
-        "attempt_id": task.attempt_id,
-        "trial_id": task.trial_id,
-        "repeat": task.repeat,
-        "attempt": task.attempt,
-        "role": task.role,
-        **explaining_failure(outcomes),
-        **machine_columns(outcomes),
+        **task_row(sweep, point, task),
+        **explaining_failure(results),
+        **machine_columns(facts, harness=harness),
     }
-    if len(outcomes) == point.workers and all(outcome.get("status") == "ok" for outcome in outcomes.values()):
-        ranks = [outcomes[rank] for rank in range(point.workers)]
-        row |= trial_columns(point, ranks, half_width=task.measure.half_width)
+    measured = [results[rank].measured for rank in sorted(results) if results[rank].status == "ok"]
+    ranks = [rank for rank in measured if rank is not None]
+    if len(ranks) == point.workers:
+        nodes = [facts[rank].node for rank in range(point.workers)]
+        row |= trial_columns(point, ranks, nodes=nodes, half_width=task.measure.half_width)
     return row
 
 
-def settled(sweep: Sweep, task: Task, outcomes: Mapping[int, Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+def with_warmup_marked(point: Point, results: Results) -> dict[int, RankResult]:
     """Mark in each rank's steps which are warm-up: those before the window, and those found in it."""
-    measured = [rank for rank, outcome in sorted(outcomes.items()) if "steps" in outcome]
-    point = task.to_point(sweep.workload)
-    marked = mark_warmup(point, [outcomes[rank]["steps"] for rank in measured])
-    steps = dict(zip(measured, marked, strict=True))
-    return {rank: {**outcome, "steps": steps[rank]} if rank in steps else outcome for rank, outcome in outcomes.items()}
-
-
-def explaining_failure(outcomes: Mapping[int, Mapping[str, Any]]) -> Row:
-    """The status and reason of a trial: those of the rank whose failure explains the others'.
-
-    >>> full = {"status": "oom_device", "reason": "full"}
-    >>> explaining_failure({0: {"status": "collateral", "reason": "peer gone"}, 1: full})
-    {'status': 'oom_device', 'reason': 'rank 1: full'}
-    """
-    order = ("oom_device", "oom_host", "user_error", "version_mismatch", "timeout", "nan", "collateral", "ok")
-    reported = [rank for rank in sorted(outcomes) if "status" in outcomes[rank]]
-    if not reported:
-        return {}
-    rank = min(reported, key=lambda r: order.index(outcomes[r]["status"]))
-    reason = outcomes[rank].get("reason")
-    return {"status": outcomes[rank]["status"], "reason": f"rank {rank}: {reason}" if reason else None}
-
-
-def machine_columns(outcomes: Mapping[int, Mapping[str, Any]]) -> Row:
-    """What the trial ran on, and the digest that tells whether two trials ran on the same."""
-    facts = {rank: outcome["facts"] for rank, outcome in outcomes.items() if "facts" in outcome}
-    if not facts:
-        return {}
-    machines = sorted(
-        json.dumps([fact["device"], fact["threads"], fact["machine"]], sort_keys=True) for fact in facts.values()
-    )
-    versions = facts[min(facts)]["machine"]
+    measured = {rank: result.measured for rank, result in sorted(results.items()) if result.measured is not None}
+    marked = dict(zip(measured, mark_warmup(point, list(measured.values())), strict=True))
     return {
-        "hosts": len({fact.get("node_id") or fact["node"] for fact in facts.values()}),
-        "devices": device_names(facts),
-        "backend": "nccl" if facts[min(facts)]["device_uuid"] else "gloo",
-        "env_id": hashlib.sha256("".join(sorted(set(machines))).encode()).hexdigest()[:16],
-        **{name: value for name, value in versions.items() if name.endswith("_version")},
+        rank: replace(result, measured=marked[rank]) if rank in marked else result for rank, result in results.items()
     }
 
 
-def rank_rows(outcomes: Mapping[int, Mapping[str, Any]]) -> list[Row]:
+def explaining_failure(results: Results) -> Row:
+    """The status and reason of a trial: those of the rank whose failure explains the others'.
+
+    >>> full = RankResult(status="oom_device", reason="full")
+    >>> explaining_failure({0: RankResult(status="collateral", reason="peer gone"), 1: full})
+    {'status': 'oom_device', 'reason': 'rank 1: full'}
+    """
+    order = ("oom_device", "oom_host", "user_error", "version_mismatch", "timeout", "nan", "collateral", "ok")
+    if not results:
+        return {}
+    rank = min(sorted(results), key=lambda r: order.index(results[r].status))
+    reason = results[rank].reason
+    return {"status": results[rank].status, "reason": f"rank {rank}: {reason}" if reason else None}
+
+
+def machine_columns(facts: Facts, *, harness: str) -> Row:
+    """What the trial ran on, and the digest that tells whether two trials ran on the same."""
+    if not facts:
+        return {}
+    first = facts[min(facts)]
+    return {
+        "hosts": len({fact.node_id or fact.node for fact in facts.values()}),
+        "devices": device_names(facts),
+        "backend": "nccl" if first.device_uuid else "gloo",
+        "env_id": _environment_id(facts, harness),
+        **{name: value for name, value in first.machine.items() if name.endswith("_version")},
+    }
+
+
+def _environment_id(facts: Facts, harness: str) -> str:
+    machines = {json.dumps([fact.device, fact.threads, fact.machine], sort_keys=True) for fact in facts.values()}
+    # The driver's own process, with its other threads, is another environment than a worker's.
+    other = [harness] if harness == "in_process" else []
+    return hashlib.sha256("".join([*sorted(machines), *other]).encode()).hexdigest()[:16]
+
+
+def rank_rows(facts: Facts, results: Results) -> list[Row]:
     """The rows of `ranks`: what each rank ran on and measured."""
-    is_alone = len(outcomes) == 1
-    return [_rank_row(rank, outcome, is_alone=is_alone) for rank, outcome in sorted(outcomes.items())]
+    return [_rank_row(rank, facts, results) for rank in sorted(facts)]
 
 
-def step_columns(outcomes: Mapping[int, Mapping[str, Any]]) -> dict[str, NDArray[Any]] | None:
+def step_columns(results: Results) -> dict[str, NDArray[Any]] | None:
     """The columns of `steps`, rank after rank; None where no rank measured."""
-    measured = {rank: outcome["steps"] for rank, outcome in sorted(outcomes.items()) if "steps" in outcome}
+    measured = {rank: result.measured.steps for rank, result in sorted(results.items()) if result.measured is not None}
     if not measured:
         return None
     names = {name for columns in measured.values() for name in columns}
@@ -134,24 +149,45 @@ def step_columns(outcomes: Mapping[int, Mapping[str, Any]]) -> dict[str, NDArray
     return table
 
 
-def _rank_row(rank: int, outcome: Mapping[str, Any], *, is_alone: bool) -> Row:
-    facts = dict(outcome.get("facts", {}))
-    if "machine" in facts:
-        facts["machine"] = json.dumps(facts["machine"], sort_keys=True)
-    row: Row = {"rank": rank, **facts}
-    if "steps" in outcome:
-        seconds = steps_of(outcome, "step_s")
-        row |= {name: outcome.get(name) for name in ("window_s", "memory_peak_bytes", *TELEMETRY_COLUMNS)}
-        row |= {"steps": len(seconds), "step_mean_s": float(seconds.mean()), "bytes_sent": outcome.get("bytes_sent")}
-        row |= {name: float(steps_of(outcome, name).mean()) for name in PHASE_COLUMNS if name in outcome["steps"]}
-        row |= {"work_s": own_work(outcome, is_alone=is_alone), **staleness_columns(outcome.get("staleness", ()))}
-    return row
+def _rank_row(rank: int, facts: Facts, results: Results) -> Row:
+    row: Row = {"rank": rank, **asdict(facts[rank])}
+    row["machine"] = json.dumps(row["machine"], sort_keys=True)
+    measured = results[rank].measured if rank in results else None
+    return row if measured is None else row | _measured_columns(measured, is_alone=len(facts) == 1)
 
 
-def device_names(ranks: Mapping[int, Mapping[str, Any]]) -> str:
-    """All device models of a world, each once.
+def _measured_columns(measured: Measured, *, is_alone: bool) -> Row:
+    seconds = measured.of_part("step_s")
+    return {
+        **measured.telemetry,
+        "matmul_flops_per_s": measured.matmul_flops_per_s,
+        "window_s": measured.window_s,
+        "memory_peak_bytes": measured.memory_peak_bytes,
+        "bytes_sent": measured.bytes_sent,
+        "steps": len(seconds),
+        "step_mean_s": float(seconds.mean()),
+        **{name: float(measured.of_part(name).mean()) for name in PHASE_COLUMNS if name in measured.steps},
+        "work_s": own_work(measured, is_alone=is_alone),
+        **staleness_columns(measured.staleness),
+    }
 
-    >>> device_names({0: {"device": "H100"}, 1: {"device": "H100"}})
-    'H100'
+
+def device_names(facts: Facts) -> str:
+    """All device models of a world, each once, such as `NVIDIA H100 80GB HBM3`."""
+    return ", ".join(sorted({fact.device for fact in facts.values()}))
+
+
+def other_devices(facts: Facts, *, known: Collection[str]) -> str | None:
+    """Say that ranks are on another device model than the results, and the ways out; None where they are not.
+
+    Args:
+        facts: of all ranks.
+        known: device models of the results; empty is any.
     """
-    return ", ".join(sorted({rank["device"] for rank in ranks.values()}))
+    found = device_names(facts)
+    if not known or found in known:
+        return None
+    return (
+        f"these results were measured on {', '.join(sorted(known))}, this run is on {found}; "
+        "measure all anew with --rerun all, or keep both with another --results"
+    )

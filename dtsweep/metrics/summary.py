@@ -1,9 +1,9 @@
-"""From the steps of all ranks to the figures of a trial."""
+"""The columns of a trial, from the steps of all ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,16 +20,15 @@ from dtsweep.measure.statistics import (
 from dtsweep.measure.warmup import drift, spikes, steady_class, steady_from
 from dtsweep.metrics.breakdown import (
     PHASE_COLUMNS,
-    Outcome,
     Row,
     device_columns,
     exchange_columns,
     flops_columns,
     skew_columns,
     slowest_phase_s,
-    steps_of,
 )
 from dtsweep.metrics.flags import flags
+from dtsweep.metrics.rank_result import Measured, Steps
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import LEAST_HALF_WIDTH
 
@@ -37,78 +36,116 @@ P99_FROM = 100
 """Steps from which on a 99th percentile is given."""
 
 
-def mark_warmup(point: Point, ranks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def mark_warmup(point: Point, ranks: Sequence[Measured]) -> list[Measured]:
     """Mark which steps are warm-up: those before the window, and those at its start that are not steady yet.
 
     Args:
         point: what was measured.
-        ranks: the columns of `steps` of each rank that measured.
+        ranks: what each rank measured.
 
     Returns:
-        The same with `warmup`. Where ranks step together the slowest rank's steps say where the steady part
-        begins; where they don't, each rank's own. If no part is steady, nothing of the window is left out; nor
-        if ranks that step apart were steady at different times.
+        The same with `warmup` among the columns of `steps`. Where ranks step together the slowest rank's steps say
+        where the steady part begins; where they don't, each rank's own. If no part is steady, nothing of the window is
+        left out; nor if ranks that step apart were steady at different times.
     """
     if not ranks:
         return []
-    windows = [steps["part"] == "window" for steps in ranks]
-    series = [steps["step_s"][window] for steps, window in zip(ranks, windows, strict=True)]
+    windows = [rank.steps["part"] == "window" for rank in ranks]
+    series = [rank.steps["step_s"][window] for rank, window in zip(ranks, windows, strict=True)]
     together = not point.is_asynchronous and len({len(times) for times in series}) == 1
     if together:
         found = [(steady_from(_together(point, series)) or 0) * point.period] * len(series)
     else:
         found = [(steady_from(over_periods(times, point.period)) or 0) * point.period for times in series]
-    if point.is_asynchronous and not _steady_together(ranks, found):
+    if point.is_asynchronous and not _steady_together([rank.steps for rank in ranks], found):
         found = [0] * len(found)
     marked = []
-    for steps, window, count in zip(ranks, windows, found, strict=True):
-        part = np.where(window & (np.cumsum(window) <= count), "warmup", steps["part"])
-        marked.append({**steps, "part": part, "warmup": part == "warmup"})
+    for rank, window, count in zip(ranks, windows, found, strict=True):
+        part = np.where(window & (np.cumsum(window) <= count), "warmup", rank.steps["part"])
+        marked.append(replace(rank, steps={**rank.steps, "part": part, "warmup": part == "warmup"}))
     return marked
 
 
-def trial_columns(point: Point, ranks: Sequence[Outcome], *, half_width: float | None) -> Row:
+@dataclass(frozen=True, kw_only=True)
+class _View:
+    """The ranks' windows as one series, and what it says of the rate."""
+
+    steps: Series
+    """(steps,) seconds."""
+
+    periods: Series
+    """(periods,) seconds: mean steps of sync periods."""
+
+    rate: float
+    """Samples per second."""
+
+    share: float | None
+    """Half of the 95 % interval of the mean step, and of the rate, as a share; None where the steps are too few."""
+
+    worth: float | None
+    """Independent steps that the series is worth; None where a rank has too few."""
+
+    judged: Series
+    """By which the window is called steady: rank 0's where steps are each worker's own."""
+
+
+def _step_together(point: Point, ranks: Sequence[Measured]) -> _View:
+    """A step is one of all ranks: the slowest rank's."""
+    series = [rank.of_part("step_s") for rank in ranks]
+    steps, periods = slowest_rank(series), _together(point, series)
+    half = reported_half_width(periods)
+    return _View(
+        steps=steps,
+        periods=periods,
+        rate=point.global_batch * len(steps) / _window_s(ranks),
+        share=half / float(periods.mean()) if half is not None else None,
+        worth=_worth([steps]),
+        judged=periods,
+    )
+
+
+def _step_apart(point: Point, ranks: Sequence[Measured]) -> _View:
+    """A step is a worker's own: all of them count."""
+    series = [rank.of_part("step_s") for rank in ranks]
+    steps = np.concatenate(series)
+    rate, share = _asynchronous_rate(point, ranks)
+    return _View(steps=steps, periods=steps, rate=rate, share=share, worth=_worth(series), judged=series[0])
+
+
+def trial_columns(point: Point, ranks: Sequence[Measured], *, nodes: Sequence[str], half_width: float | None) -> Row:
     """The statistics of a window, from the raw steps of all ranks.
 
     Args:
         point: what was measured.
-        ranks: what each rank sent, its steps with `warmup`.
+        ranks: what each rank measured, its steps with `warmup`.
+        nodes: the host name of each rank.
         half_width: how well the mean should be known, as a share of it.
 
     Returns:
         Columns of `trials`, `flags` among them.
     """
-    series = [steps_of(rank, "step_s") for rank in ranks]
-    if point.is_asynchronous:
-        steps = periods = np.concatenate(series)
-        rate, share = _asynchronous_rate(point, ranks)
-    else:
-        steps, periods = slowest_rank(series), _together(point, series)
-        rate = point.global_batch * len(steps) / _window_s(ranks)
-        half = reported_half_width(periods)
-        share = half / float(periods.mean()) if half is not None else None
+    view = (_step_apart if point.is_asynchronous else _step_together)(point, ranks)
     row = {
-        **_rates(point, rate, share),
-        **_mean(float(periods.mean()), share),
-        **_step_times(steps, worth=_worth(series if point.is_asynchronous else [steps])),
+        **_rates(point, view.rate, view.share),
+        **_mean(float(view.periods.mean()), view.share),
+        **_step_times(view.steps, worth=view.worth),
         # An exchange in every period is a pattern: it is no oddity.
-        "spike_share": float(spikes(periods).mean()),
-        "stop_reason": ranks[0]["stop_reason"],
-        "warmup_steps": int(min(rank["steps"]["warmup"].sum() for rank in ranks)),
-        "measured_steps": min(len(times) for times in series),
+        "spike_share": float(spikes(view.periods).mean()),
+        "stop_reason": ranks[0].stop_reason,
+        "warmup_steps": int(min(rank.steps["warmup"].sum() for rank in ranks)),
+        "measured_steps": min(len(rank.of_part("step_s")) for rank in ranks),
         "window_s": _window_s(ranks),
         **{name: slowest_phase_s(ranks, name) for name in PHASE_COLUMNS},
         **exchange_columns(point, ranks),
-        **skew_columns(ranks),
-        **flops_columns(point, ranks, rate),
-        **device_columns(point, ranks),
-        "memory_peak_bytes": max(rank["memory_peak_bytes"] for rank in ranks),
-        **staleness_columns([steps for rank in ranks for steps in rank.get("staleness", ())]),
+        **skew_columns(ranks, nodes),
+        **flops_columns(point, ranks, view.rate),
+        **device_columns(point, ranks, nodes),
+        "memory_peak_bytes": max(rank.memory_peak_bytes for rank in ranks),
+        **staleness_columns([count for rank in ranks for count in rank.staleness]),
         **_losses(ranks),
+        **_steadiness(view.judged, ranks, within=max(half_width or 0.0, view.share or 0.0)),
     }
-    judged = series[0] if point.is_asynchronous else periods
-    row |= _steadiness(judged, ranks, within=max(half_width or 0.0, share or 0.0))
-    return {**row, "flags": flags(row, steps, periods, ranks, half_width=half_width)}
+    return {**row, "flags": flags(row, view.steps, view.periods, ranks, half_width=half_width)}
 
 
 def staleness_columns(staleness: Sequence[int]) -> Row:
@@ -126,7 +163,7 @@ def _together(point: Point, series: Sequence[Series]) -> Series:
     return slowest_rank([over_periods(times, point.period) for times in series])
 
 
-def _steady_together(ranks: Sequence[Mapping[str, Any]], found: Sequence[int]) -> bool:
+def _steady_together(ranks: Sequence[Steps], found: Sequence[int]) -> bool:
     """Whether all ranks are steady for at least half of the time in which all are in their windows."""
     windows = [steps["start_s"][steps["part"] == "window"] for steps in ranks]
     last = [steps["step_s"][steps["part"] == "window"][-1] for steps in ranks]
@@ -135,31 +172,49 @@ def _steady_together(ranks: Sequence[Mapping[str, Any]], found: Sequence[int]) -
     return bool(ended - began >= 0.5 * (ended - max(starts[0] for starts in windows)))
 
 
-def _window_s(ranks: Sequence[Outcome]) -> float:
+def _window_s(ranks: Sequence[Measured]) -> float:
     """From the first measured step to the end of the last worker's work."""
-    return max(float(rank["window_s"] - steps_of(rank, "start_s")[0]) for rank in ranks)
+    return max(float(rank.window_s - rank.of_part("start_s")[0]) for rank in ranks)
 
 
-def _asynchronous_rate(point: Point, ranks: Sequence[Outcome]) -> tuple[float, float | None]:
+@dataclass(frozen=True, kw_only=True)
+class _Span:
+    """The measured steps of one rank on the common clock, in seconds."""
+
+    times: Series
+    ends: Series
+
+    @property
+    def start(self) -> float:
+        return float(self.ends[0] - self.times[0])
+
+    def steps_until(self, at: float) -> float:
+        """How many steps ended by then, the one under way by its share."""
+        return steps_in(self.ends - self.start, at - self.start)
+
+    def inside(self, began: float, ended: float) -> Series:
+        """The times of the steps that lie whole between two moments."""
+        inside: Series = self.times[(self.ends - self.times >= began) & (self.ends <= ended)]
+        return inside
+
+
+def _asynchronous_rate(point: Point, ranks: Sequence[Measured]) -> tuple[float, float | None]:
     """Samples per second while all workers were steadily at work, and its 95 % half-width as a share of it.
 
     The window ends with the first worker that stops; the others' step under way then counts by its share.
     """
-    starts = [steps_of(rank, "start_s") for rank in ranks]
-    series = [steps_of(rank, "step_s") for rank in ranks]
-    ends = [start + times for start, times in zip(starts, series, strict=True)]
-    began, ended = max(float(start[0]) for start in starts), min(float(end[-1]) for end in ends)
-    counts = [steps_in(end - start[0], ended - start[0]) for start, end in zip(starts, ends, strict=True)]
-    before = [steps_in(end - start[0], began - start[0]) for start, end in zip(starts, ends, strict=True)]
-    samples = (sum(counts) - sum(before)) * point.micro_batch * point.accumulation
-    rate = samples / (ended - began)
-    counted = [times[(end - times >= began) & (end <= ended)] for times, end in zip(series, ends, strict=True)]
-    halves = [mean_half_width(times) for times in counted]
+    times = [(rank.of_part("start_s"), rank.of_part("step_s")) for rank in ranks]
+    spans = [_Span(times=seconds, ends=starts + seconds) for starts, seconds in times]
+    began, ended = max(span.start for span in spans), min(float(span.ends[-1]) for span in spans)
+    steps = sum(span.steps_until(ended) - span.steps_until(began) for span in spans)
+    rate = steps * point.samples_per_worker_step / (ended - began)
+    counted = [span.inside(began, ended) for span in spans]
+    halves = [mean_half_width(seconds) for seconds in counted]
     known = [half for half in halves if half is not None]
     if len(known) < len(halves):
         return rate, None
     # Workers vary independently: the squares of their rates' errors add up.
-    means = np.array([times.mean() for times in counted])
+    means = np.array([seconds.mean() for seconds in counted])
     share = float(np.sqrt(np.sum(np.square(known / means**2))) / np.sum(1 / means))
     return rate, max(share, LEAST_HALF_WIDTH)
 
@@ -205,9 +260,9 @@ def _step_times(steps: Series, *, worth: float | None) -> Row:
     return row
 
 
-def _losses(ranks: Sequence[Outcome]) -> Row:
-    losses = [steps_of(rank, "loss") for rank in ranks]
-    sent = [rank["bytes_sent"] / rank["window_steps"] for rank in ranks if "bytes_sent" in rank]
+def _losses(ranks: Sequence[Measured]) -> Row:
+    losses = [rank.of_part("loss") for rank in ranks]
+    sent = [rank.bytes_sent / rank.window_steps for rank in ranks if rank.bytes_sent is not None]
     return {
         "loss_first": float(np.mean([loss[0] for loss in losses])),
         "loss_last": float(np.mean([loss[-1] for loss in losses])),
@@ -215,9 +270,9 @@ def _losses(ranks: Sequence[Outcome]) -> Row:
     }
 
 
-def _steadiness(series: Series, ranks: Sequence[Outcome], *, within: float) -> Row:
+def _steadiness(series: Series, ranks: Sequence[Measured], *, within: float) -> Row:
     """How the window became steady; where steps are each worker's own, by those of rank 0."""
-    found = [(rank["steps"]["part"] == "warmup").sum() > rank["hard_skip"] for rank in ranks]
+    found = [(rank.steps["part"] == "warmup").sum() > rank.skipped_steps for rank in ranks]
     kind = steady_class(series, within=within)
     return {
         "drift": drift(series) if len(series) >= 3 else None,

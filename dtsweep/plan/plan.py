@@ -3,53 +3,27 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 from dtsweep.digest import workload_digest
 from dtsweep.errors import SweepError, quoted
+from dtsweep.plan.estimate import expected_s
+from dtsweep.plan.trial import Trial, groups_of
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.axes import Candidate, worlds
-from dtsweep.sweep.modes import MODE_FIELDS
-from dtsweep.sweep.point import Point, identity
-from dtsweep.sweep.settings import Measure, Sweep
-from dtsweep.sweep.task import point_row, trial_name
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.settings import Sweep
+from dtsweep.sweep.task import trial_name
 from dtsweep.versions import versions
 
 Rows = Sequence[Mapping[str, Any]]
 
-SESSION_START_S = 15.0
-"""What the start of a session takes, until results say better."""
-
-CANARY_TRIALS = 2
-"""Trials of a launch from which on it has canaries: around a single one they would cost twice what they watch."""
-
-CANARY_DRIFT = 0.02
-"""A canary that differs by more from the others of its world, as a share, says that the machine has changed."""
-
 COLUMN_TITLES = {"workload_digest": "source of the workload"}
 """What a column is called when it differs."""
-
-TRIAL_REST_S = 0.5
-"""What a trial takes beside its window, until results say better."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """A point and a repeat, and what the plan says of it."""
-
-    point: Point
-    repeat: int
-    trial_id: str
-    why: str
-    """Why it is to be run, or how it ended."""
-
-    role: str = "trial"
-    """`trial` or `canary`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +46,9 @@ class Plan:
     """Sessions that the run will start, if none fails."""
 
 
-def make_plan(sweep: Sweep, found: Sequence[Candidate], rows: Rows, *, rerun: str | None = None) -> Plan:
+def make_plan(
+    sweep: Sweep, found: Sequence[Candidate], rows: Rows, *, rerun: str | None = None, harness: str = "ray"
+) -> Plan:
     """Compare a sweep with its results.
 
     Args:
@@ -80,10 +56,12 @@ def make_plan(sweep: Sweep, found: Sequence[Candidate], rows: Rows, *, rerun: st
         found: its candidates.
         rows: all attempts so far, the oldest first.
         rerun: None resumes; `failed` measures again what did not end `ok`; `all` everything.
+        harness: what will start the ranks; rows of another one count for nothing.
 
     Raises:
         SweepError: the results are of another workload, version or resources.
     """
+    rows = measured_by(harness, rows)
     stale = outdated(sweep, rows) if rerun != "all" else set()
     newest = {row["trial_id"]: row for row in rows}
     finished = {row["trial_id"] for row in rows if row["status"] == "ok"}
@@ -91,7 +69,7 @@ def make_plan(sweep: Sweep, found: Sequence[Candidate], rows: Rows, *, rerun: st
     done: list[Trial] = []
     points = [candidate.point for candidate in found if candidate.reason is None]
     for repeat in range(1, sweep.measure.repeats + 1):
-        for point in _order(sweep, points, repeat=repeat):
+        for point in _in_order(sweep, points, repeat=repeat):
             trial_id = trial_name(sweep, point, repeat=repeat)
             status = "ok" if trial_id in finished else newest.get(trial_id, {}).get("status")
             why, is_done = ("measured otherwise", False) if trial_id in stale else _state(status, rerun=rerun)
@@ -103,29 +81,22 @@ def make_plan(sweep: Sweep, found: Sequence[Candidate], rows: Rows, *, rerun: st
         to_run=to_run,
         done=done,
         skipped=skipped,
-        seconds=_expected_s(sweep, to_run, rows),
+        seconds=expected_s(sweep, to_run, rows),
         session_starts=len(groups_of(to_run, fresh=sweep.measure.fresh)),
     )
 
 
-def new_skips(sweep: Sweep, skipped: Sequence[Candidate], rows: Rows) -> list[dict[str, Any]]:
-    """Make a row for each skipped point whose reason is not stored yet."""
-    known = {(row["trial_id"], row["reason"]) for row in rows if row["status"] == "skipped"}
-    made = []
-    for candidate in skipped:
-        trial_id = trial_name(sweep, candidate.point, repeat=1, **candidate.overrides)
-        if (trial_id, candidate.reason) not in known:
-            row = {**point_row(sweep, candidate.point), **candidate.overrides}
-            made.append({**row, "trial_id": trial_id, "status": "skipped", "reason": candidate.reason})
-    return made
+def measured_by(harness: str, rows: Rows) -> Rows:
+    """Select the attempts of a harness; rows from before the column were measured on Ray."""
+    return [row for row in rows if (row.get("harness") or "ray") == harness]
 
 
 def outdated(sweep: Sweep, rows: Rows) -> set[str]:
     """Refuse results that can't be compared with what this sweep would add.
 
     Returns:
-        Trials that were measured otherwise than the newest one, which is as this sweep would measure: what is
-        left of results that `--rerun all` is renewing. They are to be measured again.
+        Ids of `ok` trials with another workload source, versions or resources than the newest, which agrees: an
+        interrupted `--rerun all` leaves them. They are to be measured again.
 
     Raises:
         SweepError: the newest trial differs from what this sweep would add; names in what, and the ways out.
@@ -157,30 +128,12 @@ def _environment(sweep: Sweep, row: Mapping[str, Any]) -> dict[str, str]:
     return {"environment": json.dumps({**sweep.resources.environment, **points_own}, sort_keys=True)}
 
 
-def canaries(trials: Sequence[Trial]) -> dict[Any, Trial]:
-    """For each world the fixed point that its launches measure at both ends, to show whether the machine has changed.
-
-    The trial with the middle micro-batch as plain `ddp`: never larger than what the world runs itself.
-
-    Args:
-        trials: all of the plan, done ones too, so that a resumed run has the same canaries.
-    """
-    found = {}
-    plain: dict[str, Any] = {"sync": "ddp", **dict.fromkeys(MODE_FIELDS), "accumulation": 1}
-    for world in worlds([trial.point for trial in trials]):
-        inside = [trial for trial in trials if trial.point.world == world]
-        inside.sort(key=lambda trial: (trial.point.micro_batch, identity(trial.point)))
-        middle = inside[len(inside) // 2]
-        found[world] = replace(middle, point=replace(middle.point, **plain), role="canary", why="canary")
-    return found
-
-
-def _order(sweep: Sweep, points: Sequence[Point], *, repeat: int) -> list[Point]:
+def _in_order(sweep: Sweep, points: Sequence[Point], *, repeat: int) -> list[Point]:
     """World after world, shuffled inside: slow drift of the machine falls on no point in particular."""
     ordered = []
     for world in worlds(points):
         inside = [point for point in points if point.world == world]
-        random.Random(f"{sweep.seed}/{repeat}/{world}").shuffle(inside)
+        random.Random(f"{sweep.seed}/{repeat}/{astuple(world)}").shuffle(inside)
         ordered += inside
     return ordered
 
@@ -200,29 +153,10 @@ def _differs(sweep: Sweep, row: Mapping[str, Any] | None) -> str:
     if row is None or row["status"] != "ok" or not row["measure"]:
         return ""
     then = json.loads(row["measure"])
-    now = {name: getattr(sweep.measure, name) for name in then if name not in ("repeats", "canary")}
-    other = [f"{name}={quoted(then[name])}" for name in now if then[name] != now[name]]
+    # Another version may have had other settings: what only one of the two knows is no difference.
+    now = {name: value for name, value in asdict(sweep.measure).items() if name not in ("repeats", "canary")}
+    other = [f"{name}={quoted(then[name])}" for name in now if name in then and then[name] != now[name]]
     return f", measured with {', '.join(other)}" if other else ""
-
-
-def _expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Rows) -> float:
-    """Expect what finished trials took; without them a window between the shortest and the longest."""
-    measured = [row for row in rows if row["status"] == "ok" and row["window_s"]]
-    known = [row["startup_s"] for row in measured if row["startup_s"]]
-    each = (
-        sum((row["trial_s"] or row["window_s"]) + (row["overhead_s"] or 0) for row in measured) / len(measured)
-        if measured
-        else _window_s(sweep.measure) + TRIAL_REST_S
-    )
-    start = sum(known) / len(known) if known else SESSION_START_S
-    groups = groups_of(trials, fresh=sweep.measure.fresh)
-    windows = len(trials) + 2 * sum(len(group) >= CANARY_TRIALS for group in groups) * sweep.measure.canary
-    return (windows * each + len(groups) * start) / sweep.resources.concurrent
-
-
-def _window_s(measure: Measure) -> float:
-    shortest = min(measure.min_seconds, measure.max_seconds)
-    return shortest if measure.half_width is None else math.sqrt(max(shortest, TRIAL_REST_S) * measure.max_seconds)
 
 
 def counts(plan: Plan) -> dict[str, int]:
@@ -233,11 +167,3 @@ def counts(plan: Plan) -> dict[str, int]:
 def reasons(plan: Plan) -> Counter[str]:
     """How many points are skipped for each reason."""
     return Counter(str(candidate.reason) for candidate in plan.skipped)
-
-
-def groups_of(trials: Sequence[Trial], *, fresh: bool) -> list[list[Trial]]:
-    """Split a plan's trials into those that share a launch, in its order."""
-    groups: dict[Any, list[Trial]] = {}
-    for trial in trials:
-        groups.setdefault(trial.trial_id if fresh else (trial.repeat, trial.point.world), []).append(trial)
-    return list(groups.values())

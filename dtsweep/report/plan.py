@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.plan.plan import Plan, counts, reasons
 from dtsweep.report.progress import duration, short_name
 from dtsweep.report.text import print_table, say
-from dtsweep.sweep.point import Point, workload_fields
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.values import workload_fields
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.report.text import interval, rate, significant, whole
-from dtsweep.sweep.point import CHOICES
+from dtsweep.sweep.point import AXES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +35,7 @@ def setting(row: pd.Series[Any], varying: list[str]) -> str:
         elif name == "staleness" and row["sync"] == "parameter_server":
             own.append("s=∞")
     others = [c for c in varying if c not in ("sync", *_SYNC_SETTINGS, *_BATCH_SHAPE)]
-    named = {c: "" if c in CHOICES else f"{axis(c)}=" for c in others if pd.notna(row[c])}
+    named = {c: "" if c in AXES and AXES[c].choices else f"{axis(c)}=" for c in others if pd.notna(row[c])}
     return " ".join([*own, *(f"{name}{row[c]}" for c, name in named.items())])
 
 

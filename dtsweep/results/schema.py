@@ -6,14 +6,15 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 
 from dtsweep.errors import SweepError
-from dtsweep.results.statuses import FINAL, FLAG_MEANINGS, STATUS_MEANINGS
+from dtsweep.results.statuses import FINAL, FLAG_MEANINGS, PHASE_MEANINGS, STATUS_MEANINGS
+from dtsweep.sweep.point import AXES, FIELD_TYPES
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Stored in every file; it rises with each release that adds columns, and no column is ever changed or removed."""
 
 BOOL, INT, FLOAT, TEXT = pa.bool_(), pa.int64(), pa.float64(), pa.string()
@@ -36,13 +37,19 @@ _IDENTITY = (
     Column("attempt_id", TEXT, "", "name of the attempt, the key of all three tables"),
     Column("trial_id", TEXT, "", "name of the trial: its point, workload, seed, repeat and `fresh`"),
 )
-_PHASES = (
-    ("data_s", "loading the batches of a step"),
-    ("forward_s", "forward passes of a step"),
-    ("backward_s", "backward passes of a step, with the communication that hides behind them"),
-    ("sync_s", "exchange between workers that a step waits for"),
-    ("optimizer_s", "update of the parameters in a step"),
-)
+_PHASES = tuple((f"{phase}_s", meaning) for phase, meaning in PHASE_MEANINGS.items())
+
+_AXIS_TYPES: Mapping[type, Any] = {int: INT, float: FLOAT, str: TEXT}
+
+
+def _axis_columns() -> tuple[Column, ...]:
+    """The axes of a point, as they are declared on its fields."""
+    kinds = {name: (set(get_args(hint)) or {hint}) - {type(None)} for name, hint in FIELD_TYPES.items()}
+    return tuple(
+        Column(name, _AXIS_TYPES[kinds[name].pop()], declared.unit, declared.meaning.rstrip("."))
+        for name, declared in AXES.items()
+    )
+
 
 TRIALS: tuple[Column, ...] = (
     *_IDENTITY,
@@ -59,17 +66,7 @@ TRIALS: tuple[Column, ...] = (
     Column("workload_digest", TEXT, "", "digest of the workload's source"),
     Column("seed", INT, "", "seed of the sweep"),
     Column("semantics", TEXT, "", "what an update means: exact, lossy, stale or local"),
-    Column("workers", INT, "workers", "training processes"),
-    Column("micro_batch", INT, "samples", "per worker in one forward/backward pass"),
-    Column("accumulation", INT, "passes", "forward/backward passes per step"),
-    Column("sync", TEXT, "", "how the workers combine their work"),
-    Column("sync_period", INT, "steps", "from one exchange to the next"),
-    Column("staleness", INT, "steps", "bound on how far workers may be apart; null is no bound or no such mode"),
-    Column("shards", INT, "servers", "that share the parameters"),
-    Column("optimizer", TEXT, "", "update rule, where the workload has none of its own"),
-    Column("learning_rate", FLOAT, "", "step size of the optimizer"),
-    Column("precision", TEXT, "", "number format of the matrix products"),
-    Column("placement", TEXT, "", "how the workers are spread over nodes"),
+    *_axis_columns(),
     Column("environment", TEXT, "", "JSON of the workers' variables by name"),
     Column("global_batch", INT, "samples", "per step over all workers; null where a step is one worker's push"),
     Column("samples_per_update", INT, "samples", "behind one update of the parameters"),
@@ -142,6 +139,7 @@ TRIALS: tuple[Column, ...] = (
     Column("cpus_per_worker", FLOAT, "CPUs", "asked for per worker, also its threads"),
     Column("gpus_per_worker", FLOAT, "GPUs", "asked for per worker"),
     Column("fresh", BOOL, "", "whether the trial had a session of its own"),
+    Column("harness", TEXT, "", "what started the workers: ray, torchrun or in_process; null is ray"),
     Column("backend", TEXT, "", "of the collectives: nccl or gloo"),
     Column("session", TEXT, "", "which launch of the workers measured it"),
     Column("log", TEXT, "", "path of the log of the worker that failed, else of rank 0"),

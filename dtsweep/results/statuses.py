@@ -1,4 +1,4 @@
-"""How an attempt can end, what is then tried again, and what flags warn of: closed sets."""
+"""How an attempt can end, what is then tried again, what flags warn of, the phases of a step: closed sets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
         "rank_died": "a worker process ended",
         "node_lost": "a machine went away",
         "preempted": "a machine was taken back by its owner",
-        "collateral": "ended by the failure of another trial",
+        "collateral": "ended by what failed beside it: a peer of its trial, its session, or the process of its lane",
         "nan": "the loss was not finite",
         "user_error": "the workload raised an exception",
         "infeasible": "the cluster can't hold the workers",
@@ -29,6 +29,9 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
 )
 STATUSES = frozenset(STATUS_MEANINGS)
 """How an attempt can end: a closed set."""
+
+CANARY_DRIFT = 0.02
+"""A canary that differs by more from the others of its world, as a share, says that the machine has changed."""
 
 FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
     {
@@ -49,12 +52,22 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "window_short": "the window is under 5 s, too short for the energy counter; energy is null",
         "oom_retry": "the allocator ran full, emptied its cache and tried again",
         "memory_left": "the trial left memory behind, so the next one got a new session",
-        "canary_drift": "the canary differs by more than 2 % from the earlier ones of its world in this run",
-        "profiled": "the workers ran under nsys, which slows them down",
+        "canary_drift": f"the canary differs by over {CANARY_DRIFT:.0%} from the earlier ones of its world in this run",
         "adjacent_launches": "the repeats of a world followed each other",
     }
 )
 """What a reader should know before trusting a row's numbers: a closed set."""
+
+PHASE_MEANINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "data": "loading the batches of a step",
+        "forward": "forward passes of a step",
+        "backward": "backward passes of a step, with the communication that hides behind them",
+        "sync": "exchange between workers that a step waits for",
+        "optimizer": "update of the parameters in a step",
+    }
+)
+"""The parts of a step, in the order in which they usually come."""
 
 FINAL = frozenset({"ok", "oom_device", "nan", "user_error", "timeout"})
 """Not measured again when a sweep is resumed."""

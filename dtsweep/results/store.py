@@ -190,7 +190,7 @@ class Results:
 
 
 def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFrame:
-    """Read one row per trial: its newest `ok` attempt, else its newest; the oldest first.
+    """Read one row per trial and harness: its newest `ok` attempt, else its newest; the oldest first.
 
     Args:
         results: the place.
@@ -205,14 +205,16 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
     """
     stored = _stored(results, "trials")
     rows = stored.take(pa.array(_by_start(stored), pa.int64()))
-    chosen: dict[str, int] = {}
+    chosen: dict[Any, int] = {}
     statuses, roles = rows["status"].to_pylist(), rows["role"].to_pylist()
-    for index, trial_id in enumerate(rows["trial_id"].to_pylist()):
+    # What another harness measured is another trial; rows from before the column were measured on Ray.
+    trials = zip(rows["trial_id"].to_pylist(), rows["harness"].fill_null("ray").to_pylist(), strict=True)
+    for index, trial in enumerate(trials):
         if roles[index] == "canary":
             if canaries:
-                chosen[f"canary {index}"] = index
-        elif statuses[index] == "ok" or statuses[chosen.get(trial_id, index)] != "ok":
-            chosen[trial_id] = index
+                chosen["canary", index] = index
+        elif statuses[index] == "ok" or statuses[chosen.get(trial, index)] != "ok":
+            chosen[trial] = index
     return _frame(rows.take(pa.array(sorted(chosen.values()), pa.int64())))
 
 

@@ -2,8 +2,11 @@
 
 An actor beside the driver, and its ranks; imports Ray Train, and torch in functions alone. In reading order:
 
-    nodes           small tasks on a given node: logs, stacks, signs of life
+    nodes           small Ray tasks on a given node: its logs, stacks, signs of life
+    settings        what every session of a run shares, and the code that travels
     worker_loop     the loop in which a session's ranks take tasks
+    trainer         the TorchTrainer of a session
+    deadlines       until when the ranks of an attempt are waited for
     session         one TorchTrainer run: its ranks, and how it ended
-    lane            a session at a time, handed trial after trial
+    lane            the actor in which one session lives at a time
 """

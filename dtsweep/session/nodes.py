@@ -1,4 +1,4 @@
-"""What is asked of the nodes on which ranks live: their logs, their stacks, and whether they are still there."""
+"""Small Ray tasks on a given node: fetch a log's tail, dump stacks, check that it is alive."""
 
 from __future__ import annotations
 
@@ -16,27 +16,31 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 TAIL_BYTES = 2**18
 """The end of a rank's log that is kept."""
 
-NO_LOG = "this node's log is not to be had"
+NO_LOG = "log unavailable"
 
 NODE_ANSWERS_S = 30.0
 """A node that has not said that it lives by then counts as gone."""
+
+
+def pinned_to(node_id: str) -> NodeAffinitySchedulingStrategy:
+    """Place a task or an actor on this node, or nowhere."""
+    return NodeAffinitySchedulingStrategy(node_id, soft=False)
 
 
 async def on_node(node_id: str, function: Any, *arguments: Any) -> Any:
     """Call a function on a node: here, or by a task without CPUs; where that fails, say so."""
     if node_id == ray.get_runtime_context().get_node_id():
         return function(*arguments)
-    placed = NodeAffinitySchedulingStrategy(node_id, soft=False)
+    task = ray.remote(num_cpus=0)(function).options(scheduling_strategy=pinned_to(node_id))
     try:
-        return await ray.remote(num_cpus=0)(function).options(scheduling_strategy=placed).remote(*arguments)
+        return await task.remote(*arguments)
     except ray.exceptions.RayError as error:
         return f"{NO_LOG} ({type(error).__name__})"
 
 
 async def answers(node_id: str) -> bool:
     """Whether a node runs a task; one that is gone fails it once Ray has noticed."""
-    placed = NodeAffinitySchedulingStrategy(node_id, soft=False)
-    answer = ray.remote(num_cpus=0)(node_lives).options(scheduling_strategy=placed)
+    answer = ray.remote(num_cpus=0)(node_lives).options(scheduling_strategy=pinned_to(node_id))
     try:
         await asyncio.wait_for(answer.remote(), NODE_ANSWERS_S)
     except (ray.exceptions.RayError, TimeoutError):

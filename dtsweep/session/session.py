@@ -1,12 +1,10 @@
-"""One session of a world: its TorchTrainer on a thread, its ranks, and how it came to its end."""
+"""One session: the TorchTrainer run of a world on a thread, its ranks, and how it came to its end."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import shutil
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -16,14 +14,16 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError
 
+from dtsweep.metrics.rank_result import RankFacts, RankResult
+from dtsweep.metrics.rows import other_devices
 from dtsweep.session.nodes import answers, on_node, read_tail, write_stacks
-from dtsweep.session.worker_loop import Settings, serve
-from dtsweep.sweep.point import Point
+from dtsweep.session.settings import Settings
+from dtsweep.session.trainer import trainer_of
+from dtsweep.sweep.point import World
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
 from dtsweep.versions import release, versions
 
-COLLECTIVE_TIMEOUT_S = 300
 CLOSE_S = 30.0
 
 IMPORT_S = 600.0
@@ -39,37 +39,53 @@ class SessionError(Exception):
         self.status = status
 
 
+class RefusedError(Exception):
+    """Ranks came up where this run must not measure; the message says why and the ways out."""
+
+
 class Session:
     """The ranks of one world while they live."""
 
-    def __init__(self, key: Any, point: Point, settings: Settings, lane: Any) -> None:
-        """Prepare; `start` starts."""
-        self.key, self.workers = key, point.workers
-        self.name = f"{time.strftime('%Y%m%dT%H%M%S')}-w{point.workers}-{os.urandom(3).hex()}"
-        self.inbox: list[asyncio.Queue[Any]] = [asyncio.Queue() for _ in range(point.workers)]
-        self.facts: dict[int, Mapping[str, Any]] = {}
+    def __init__(self, group: str, world: World, settings: Settings, lane: Any) -> None:
+        """Prepare; `start` starts.
+
+        Args:
+            group: tasks of this group may share it.
+            world: of its ranks.
+            settings: of the run.
+            lane: the actor that the ranks ask for tasks.
+        """
+        self.group, self.world, self.workers = group, world, world.workers
+        self.name = f"{time.strftime('%Y%m%dT%H%M%S')}-w{world.workers}-{os.urandom(3).hex()}"
+        self.inbox: list[asyncio.Queue[Any]] = [asyncio.Queue() for _ in range(world.workers)]
+        self.facts: dict[int, RankFacts] = {}
         self.warm: dict[int, float] = {}
-        self.done: dict[int, Mapping[str, Any]] = {}
+        self.results: dict[int, RankResult] = {}
         self.changed = asyncio.Event()
         self.has_ended = False
         self.is_stale = False
         self.dead_rank: int | None = None
-        self.point, self.settings, self.lane = point, settings, lane
+        self._settings, self._lane = settings, lane
         self._actors: dict[int, Any] = {}
         self._error: BaseException | None = None
         self._memory_left: int | None = None
         self._storage = Path(settings.storage) / self.name
 
+    def fits(self, task: Task) -> bool:
+        """Whether this session may run a task."""
+        return (self.group, self.world) == (task.session_group, task.point.world) and not self.is_stale
+
     async def start(self) -> None:
         """Start the ranks and wait for all of them.
 
         Raises:
-            LaunchError: they did not come up.
+            SessionError: they did not come up.
+            RefusedError: they came up on devices that the results don't know.
         """
         loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._fit, args=(loop,), name=self.name, daemon=True)
         self._thread.start()
-        until = time.monotonic() + self.settings.node_timeout_s + IMPORT_S
+        until = time.monotonic() + self._settings.node_timeout_s + IMPORT_S
         while len(self.facts) < self.workers:
             if self.has_ended:
                 raise SessionError(*self._why_not_up())
@@ -79,25 +95,27 @@ class Session:
                 )
             await self.wait(until - time.monotonic())
         self._compare_versions()
+        if message := other_devices(self.facts, known=self._settings.known_devices):
+            raise RefusedError(message)
 
     def _compare_versions(self) -> None:
         here = {name: release(version) for name, version in versions().items()}
         for rank, facts in sorted(self.facts.items()):
             for name, version in here.items():
-                there = release(facts["machine"].get(name, version))
+                there = release(facts.machine.get(name, version))
                 if there != version:
-                    what = f"rank {rank} on {facts['node']} has {name} {there}, the driver {version}"
+                    what = f"rank {rank} on {facts.node} has {name} {there}, the driver {version}"
                     raise SessionError("version_mismatch", f"{what}; install the same on all nodes")
 
-    def register(self, rank: int, facts: Mapping[str, Any], actor: Any) -> None:
-        """A rank has come up."""
+    def register(self, rank: int, facts: RankFacts, actor: Any) -> None:
+        """Note that a rank has come up."""
         self.facts[rank], self._actors[rank] = facts, actor
         self.changed.set()
 
     def hand_out(self, task: Task, shards: Sequence[Any]) -> None:
-        """Give all ranks the same order."""
+        """Give all ranks the same task."""
         self.warm.clear()
-        self.done.clear()
+        self.results.clear()
         for queue in self.inbox:
             queue.put_nowait((task, shards))
 
@@ -110,7 +128,7 @@ class Session:
         self.changed.clear()
 
     async def close(self) -> None:
-        """Let the ranks go home; by force if they don't."""
+        """Let the ranks end; by force if they don't."""
         for queue in self.inbox:
             queue.put_nowait(None)
         if not await self._joined(CLOSE_S):
@@ -125,18 +143,26 @@ class Session:
 
     def leaves_memory(self, share: float) -> bool:
         """Whether a rank holds more than after the session's first trial; the next trial then gets a new session."""
-        left = max(outcome["memory_left_bytes"] for outcome in self.done.values())
-        device = min(outcome["device_bytes"] for outcome in self.done.values())
+        left = max(result.memory_left_bytes for result in self.results.values())
+        device = min(result.device_bytes for result in self.results.values())
         if self._memory_left is None:
             self._memory_left = left
         self.is_stale = left - self._memory_left > share * device
         return self.is_stale
 
+    def is_in_step(self) -> bool:
+        """Whether all ranks answered and have begun as many collectives: the next trial can follow."""
+        if self.has_ended or len(self.results) < self.workers:
+            return False
+        positions = {result.position for result in self.results.values()}
+        return self.workers == 1 or (len(positions) == 1 and None not in positions)
+
     async def verdict(self) -> tuple[str, str]:
         """Say how the session ended, which it should not have: status and reason."""
         failures: Mapping[int, BaseException] = getattr(self._error, "worker_failures", {})
         self.dead_rank = min(failures, default=None)
-        where = f"rank {self.dead_rank} on {self.facts.get(self.dead_rank, {}).get('node', 'an unknown node')}"  # type: ignore[arg-type]  # None is no rank
+        node = self.facts[self.dead_rank].node if self.dead_rank in self.facts else "an unknown node"
+        where = f"rank {self.dead_rank} on {node}"
         text = " ".join([str(self._error), *map(str, failures.values())])
         causes = [getattr(failure, "health_check_failure", failure) for failure in failures.values()]
         if any(isinstance(cause, RayActorError) and cause.preempted for cause in causes):
@@ -156,15 +182,16 @@ class Session:
     async def _lost_nodes(self) -> list[str]:
         """Names of nodes that are gone: Ray notices a node's end seconds later than that of its processes."""
         here = ray.get_runtime_context().get_node_id()
-        nodes = {facts["node_id"]: facts["node"] for facts in self.facts.values() if facts["node_id"] != here}
-        lives = await asyncio.gather(*map(answers, nodes))
+        ids = {facts.node_id: facts.node for facts in self.facts.values()}
+        nodes = {node_id: name for node_id, name in ids.items() if node_id not in (here, None)}
+        lives = await asyncio.gather(*(answers(str(node_id)) for node_id in nodes))
         return sorted({name for name, answered in zip(nodes.values(), lives, strict=True) if not answered})
 
     async def stacks(self, measure: Measure) -> str:
         """Have all ranks write their stacks to their logs; say which ranks did not answer."""
-        silent = sorted(set(range(self.workers)) - set(self.done))
-        await asyncio.gather(*(on_node(facts["node_id"], write_stacks, facts["pid"]) for facts in self.facts.values()))
-        names = ", ".join(f"{rank} on {self.facts[rank]['node']}" for rank in silent)
+        silent = sorted(set(range(self.workers)) - set(self.results))
+        await asyncio.gather(*(on_node(str(facts.node_id), write_stacks, facts.pid) for facts in self.facts.values()))
+        names = ", ".join(f"{rank} on {self.facts[rank].node}" for rank in silent)
         phase = (
             f"a window of max_seconds={measure.max_seconds:g}, what follows it, and a minute"
             if self.warm
@@ -175,13 +202,13 @@ class Session:
     async def tails(self) -> dict[str, str]:
         """The ends of the ranks' logs, by `<session>/<rank>`; after the end the nodes forget them."""
         texts = await asyncio.gather(
-            *(on_node(facts["node_id"], read_tail, facts["log"], self.has_ended) for facts in self.facts.values())
+            *(on_node(str(facts.node_id), read_tail, facts.log, self.has_ended) for facts in self.facts.values())
         )
         return {f"{self.name}/{rank}": text for rank, text in zip(self.facts, texts, strict=True)}
 
     def _fit(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            _trainer(self).fit()
+            trainer_of(self.world, self._settings, session=self.name, lane=self._lane).fit()
         except Exception as error:  # noqa: BLE001  # whatever ends the trainer ends the session
             self._error = error
         loop.call_soon_threadsafe(self._ended)
@@ -198,63 +225,10 @@ class Session:
 
     def _why_not_up(self) -> tuple[str, str]:
         cause = getattr(self._error, "controller_failure", None) or self._error
-        if "nsight profile failed" in str(cause):
-            return "infeasible", "nsys does not run on the nodes; install Nsight Systems there, or leave --nsight out"
         if type(cause).__name__ in ("WorkerGroupStartupTimeoutError", "InsufficientClusterResourcesError"):
-            seconds = f"{self.settings.node_timeout_s:g}"
+            seconds = f"{self._settings.node_timeout_s:g}"
             return "no_nodes", f"nodes for {self.workers} workers did not come in {seconds} s; see --node-timeout"
         failures: Mapping[int, BaseException] = getattr(self._error, "worker_failures", {})
         lines = str(next(iter(failures.values()), cause)).strip().splitlines()
         status = "user_error" if failures and not any("ActorDied" in str(f) for f in failures.values()) else "rank_died"
         return status, f"the workers did not start: {lines[-1] if lines else 'no reason given'}"
-
-
-def _trainer(session: Session) -> Any:
-    from ray.train import FailureConfig, RunConfig, ScalingConfig
-    from ray.train.torch import TorchConfig, TorchTrainer
-
-    point, settings = session.point, session.settings
-    resources = {"CPU": settings.cpus_per_worker}
-    if settings.gpus_per_worker:
-        resources["GPU"] = settings.gpus_per_worker
-    variables = {"OMP_NUM_THREADS": str(settings.cpus_per_worker), **settings.environment, **point.environment}
-    scaling = ScalingConfig(
-        num_workers=point.workers,
-        use_gpu=settings.gpus_per_worker > 0,
-        resources_per_worker=resources,
-        placement_strategy=point.placement.upper(),
-        label_selector={"ray.io/node-id": f"in({','.join(settings.nodes)})"} if settings.nodes else None,
-    )
-    return TorchTrainer(
-        serve,
-        train_loop_config={
-            "lane": session.lane,
-            "session": session.name,
-            "settings": settings,
-            "variables": frozenset(variables),
-        },
-        scaling_config=scaling,
-        torch_config=TorchConfig(
-            backend="nccl" if settings.gpus_per_worker else "gloo", timeout_s=COLLECTIVE_TIMEOUT_S
-        ),
-        run_config=RunConfig(
-            name=session.name,
-            storage_path=settings.storage,
-            failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
-            worker_runtime_env=_runtime(session, variables),
-        ),
-    )
-
-
-def _runtime(session: Session, variables: Mapping[str, str]) -> dict[str, Any]:
-    """What Ray sets up for the ranks' processes."""
-    if not session.settings.nsight:
-        return {"env_vars": dict(variables)}
-    # Not in Ray's own folder, which ends with a private Ray.
-    report = f"{tempfile.gettempdir()}/dtsweep-{session.name}_%p"
-    options = {"t": "cuda,nvtx,osrt", "s": "none", "o": report, "stop-on-exit": "true"}
-    if session.settings.gpus_per_worker:
-        options |= {"capture-range": "cudaProfilerApi", "capture-range-end": "stop"}
-    # Ray has nsys start a bare `python`: let that be this one.
-    path = f"{Path(sys.executable).parent}:${{PATH}}"
-    return {"env_vars": {**variables, "PATH": path}, "nsight": options}

@@ -1,4 +1,4 @@
-"""The ranks' side of a session: a loop that takes tasks, and what it is started with."""
+"""The loop in which a session's ranks take tasks, and where their output goes."""
 
 from __future__ import annotations
 
@@ -10,94 +10,48 @@ import signal
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from ray import cloudpickle
 
 LOG_BYTES = 4 * 2**20
 """A rank's log that has grown beyond this is cut before the next trial."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Code:
-    """The workload as it travels, once per session."""
-
-    pickled: bytes
-    """The object; a class from the sweep file goes by value."""
-
-    folder: str | None
-    """The sweep file's folder, for what lies beside it."""
-
-    def load(self) -> Any:
-        """Unpickle the workload in this process."""
-        if self.folder is not None and Path(self.folder).is_dir() and self.folder not in sys.path:
-            sys.path.insert(0, self.folder)
-        return cloudpickle.loads(self.pickled)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What every session of a run shares."""
-
-    code: Code
-    cpus_per_worker: int
-    gpus_per_worker: int
-    environment: Mapping[str, str]
-    node_timeout_s: float
-    storage: str
-    """A folder on the driver's node for what Ray Train leaves."""
-
-    is_private: bool
-    """Whether Ray was started for this run, on this machine."""
-
-    nsight: bool = False
-    """Whether ranks run under NVIDIA's `nsys`."""
-
-    nodes: tuple[str, ...] | None = None
-    """The nodes of this lane; None is all."""
-
-    def workload(self) -> Any:
-        """The sweep's workload."""
-        return self.code.load()
-
-
 def serve(config: Mapping[str, Any]) -> None:
-    """Run in each rank of a TorchTrainer: take tasks until there are none."""
+    """Run in each rank of a TorchTrainer: take tasks until there are none.
+
+    Args:
+        config: `lane`, the actor that hands out tasks; `session`, its name; `settings`; `variables`, the names of
+            the environment variables that the sweep sets.
+    """
     import ray.train
     import ray.train.torch
     import torch
     from torch import distributed
 
-    from dtsweep.hardware.fingerprint import fingerprint
-    from dtsweep.hardware.memory import release_memory
-    from dtsweep.hardware.telemetry import Telemetry
-    from dtsweep.worker.attempt import RankContext, attempt
+    from dtsweep.worker.attempt import run_attempt
+    from dtsweep.worker.rank import become_rank
 
     lane, session, settings = config["lane"], config["session"], config["settings"]
     rank = ray.train.get_context().get_world_rank()
     log = _redirect_output(session, rank)
     torch.set_num_threads(settings.cpus_per_worker)
-    device = ray.train.torch.get_device()
-    known = fingerprint(device, own_variables=config["variables"])
-    context = RankContext(
-        rank=rank,
-        device=device,
+    context = become_rank(
+        rank,
+        ray.train.torch.get_device(),
         workload=settings.workload(),
-        telemetry=Telemetry(device),
-        device_name=known["device"],
+        own_variables=config["variables"],
+        node_id=ray.get_runtime_context().get_node_id(),
+        log=str(log),
     )
-    known |= {"node_id": ray.get_runtime_context().get_node_id(), "log": str(log)}
-    release_memory(context.device)
-    gc.freeze()
     is_first = True
-    ray.get(lane.register.remote(session, rank, known, ray.get_runtime_context().current_actor))
+    ray.get(lane.register.remote(session, rank, context.facts, ray.get_runtime_context().current_actor))
     while (given := ray.get(lane.next_task.remote(session, rank))) is not None:
         task, shards = given
         _cut(log)
-        outcome = attempt(
-            context, task, servers=shards, on_warm=lambda slowest: lane.warmed_up.remote(session, rank, slowest)
+        result = run_attempt(
+            context, task, servers=shards, on_warm=lambda slowest_s: lane.warmed_up.remote(session, rank, slowest_s)
         )
         if is_first:
             # The first trial imports half of torch: going through that again would cost each trial 0.1 s. Not after
@@ -106,7 +60,7 @@ def serve(config: Mapping[str, Any]) -> None:
             is_first = False
         group = distributed.distributed_c10d._get_default_group()
         position = group._get_sequence_number_for_group()  # type: ignore[attr-defined]  # missing in torch's stub
-        ray.get(lane.finished.remote(session, rank, {**outcome, "position": position}))
+        ray.get(lane.finished.remote(session, rank, replace(result, position=position)))
 
 
 def _redirect_output(session: str, rank: int) -> Path:

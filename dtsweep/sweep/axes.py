@@ -10,8 +10,10 @@ from typing import Any
 
 from dtsweep.errors import SweepError, quoted
 from dtsweep.sweep.checks import as_scalar, axis_values, is_search_space
-from dtsweep.sweep.point import FIELD_TYPES, Point, Scalar, coerced, identity, workload_types, workload_value
+from dtsweep.sweep.constraints import impossible
+from dtsweep.sweep.point import AXES, Point, World, identity
 from dtsweep.sweep.settings import Sweep
+from dtsweep.sweep.values import Scalar, coerced, workload_types, workload_value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +112,7 @@ def _draw(name: str, space: Any, random: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class _Asked(Point):
-    """What a function of the other axes sees where the global batch is one of them, and accumulation follows."""
+    """A point whose `global_batch` was asked for and whose accumulation is not yet known; axis functions see it."""
 
     asked: int
 
@@ -125,7 +127,7 @@ def _candidate(sweep: Sweep, values: dict[str, Scalar]) -> Candidate:
         values[name] = as_scalar(name, _call(function, _point(sweep, values), what=name, values=values))
     point = _point(sweep, values)
     if isinstance(point, _Asked):
-        per_pass = point.workers * point.micro_batch
+        per_pass = point.data_parallel * point.micro_batch
         if point.asked % per_pass:
             reason = (
                 f"global_batch {point.asked} is no multiple of {point.workers} workers × {point.micro_batch} samples"
@@ -142,7 +144,7 @@ def _without_global(values: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 def _point(sweep: Sweep, values: Mapping[str, Scalar]) -> Point:
     """Make a point of values by the names that axes have."""
-    settings: dict[str, Any] = {name: value for name, value in values.items() if name in FIELD_TYPES}
+    settings: dict[str, Any] = {name: value for name, value in values.items() if name in AXES}
     settings["environment"] = {
         name.removeprefix("env."): str(value)
         for name, value in values.items()
@@ -172,14 +174,8 @@ def _with_workload(point: Point, values: Mapping[str, Scalar]) -> Point:
 
 
 def _reason(sweep: Sweep, point: Point, values: Mapping[str, Scalar]) -> str | None:
-    if unread := point.unread():
-        return unread
-    if (
-        "optimizer" in sweep.axes
-        and point.optimizer != Point().optimizer
-        and callable(getattr(point.workload, "optimizer", None))
-    ):
-        return f"{type(point.workload).__name__} has an optimizer of its own, the point's is not read"
+    if reason := impossible(point):
+        return reason
     if sweep.skip is None:
         return None
     reason = _call(sweep.skip, point, what="skip", values=values)
@@ -196,6 +192,6 @@ def _call(function: Callable[[Point], Any], point: Point, *, what: str, values: 
         raise SweepError(f"{what} failed for {said}: {type(error).__name__}: {error}", word=what) from error
 
 
-def worlds(points: Iterable[Point]) -> list[tuple[Any, ...]]:
+def worlds(points: Iterable[Point]) -> list[World]:
     """The worlds of these points, largest first: the order in which sessions are started."""
-    return sorted({point.world for point in points}, key=lambda world: (-world[0], *world[1:]))
+    return sorted({point.world for point in points}, key=lambda w: (-w.workers, w.placement, w.environment))

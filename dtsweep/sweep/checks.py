@@ -1,4 +1,4 @@
-"""What is refused before a point is made: a workload that can't be named in JSON, an axis that is none."""
+"""Validation of a sweep's workload and axes, before any point is built."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from dtsweep.errors import SweepError, did_you_mean, nearest, quoted
-from dtsweep.sweep.point import FIELD_TYPES, Scalar, workload_fields
+from dtsweep.sweep.point import AXES
+from dtsweep.sweep.values import Scalar, workload_fields
 
 
 def check_workload(workload: Any) -> None:
@@ -68,11 +69,11 @@ def _is_scalar_field(item: Any, workload: Any) -> bool:
 def _check_name(name: Any, workload_names: Iterable[str]) -> None:
     # A workload's field is found without its prefix too: to forget it is the likeliest slip.
     allowed = {field: f"workload.{field}" for field in workload_names}
-    allowed |= {full: full for full in [*allowed.values(), *FIELD_TYPES, "global_batch"]}
+    allowed |= {full: full for full in [*allowed.values(), *AXES, "global_batch"]}
     if name in allowed.values() or (isinstance(name, str) and name.startswith("env.") and name != "env."):
         return
     near = nearest(str(name), allowed)
-    names = dict.fromkeys([*FIELD_TYPES, "global_batch", *allowed.values(), "env.NAME"])
+    names = dict.fromkeys([*AXES, "global_batch", *allowed.values(), "env.NAME"])
     what = f"did you mean {allowed[near]!r}?" if near else did_you_mean(str(name), names)
     raise SweepError(f"axis {name!r} is no field of a point or of the workload; {what}", word=str(name))
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from dtsweep.errors import SweepError, did_you_mean, nearest
 from dtsweep.sweep.axes import Candidate, candidates, narrow
-from dtsweep.sweep.point import Scalar
 from dtsweep.sweep.settings import Sweep
+from dtsweep.sweep.values import Scalar
 
 
 def read_sweep(path: str | Path, settings: dict[str, list[Scalar]] | None = None) -> tuple[Sweep, list[Candidate]]:

@@ -1,91 +1,61 @@
-"""Sync modes: how workers combine their work. This page is their list; each mode has a file beside it.
-
-A new mode is one file and one entry in `MODES`. This module needs no torch: plans are made from it.
-"""
+"""The list of sync modes, readable without torch: plans are made from it. Each mode is a file in `dtsweep.sync`."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
-    from dtsweep.measure.clock import Clock
-    from dtsweep.sync.passes import Job, MakeOptimizer
+from typing import Any
 
 SEMANTICS = ("exact", "lossy", "stale", "local")
-"""From the strongest to the weakest: what an update means."""
+"""What an update means, from the strongest to the weakest."""
+
+Fields = Mapping[str, Any]
+"""Fields of a point by name."""
 
 
-class SyncMode(Protocol):
-    """What the common loop asks of a mode; `tests/test_sync_modes.py` holds every mode to it."""
+def latency_column(semantics: str) -> str:
+    """Name the column of `trials` that is the frontier's latency: the one definition of it.
 
-    def __init__(self, job: Job) -> None:
-        """Take the trial as one rank sees it."""
+    The median step; where updates are local the mean, because the exchange falls on one step in `sync_period`, which a
+    median would not see.
 
-    def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
-        """Take over the freshly built model, the same on all ranks, on its device."""
+    >>> latency_column("exact"), latency_column("local")
+    ('step_p50_s', 'step_mean_s')
+    """
+    return "step_mean_s" if semantics == "local" else "step_p50_s"
 
-    def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> torch.Tensor:
-        """Do one optimizer step: a pass for each batch, then the exchange and the update.
 
-        Args:
-            batches: `accumulation` batches of this rank, on its device.
-            clock: told when each phase ends.
-            exchange: False leaves the exchange out, where `can_skip_exchange`; the model is lost then.
-
-        Returns:
-            The mean loss of this rank's passes: a detached scalar on the device.
-        """
-
-    def drain(self) -> None:
-        """End what is still under way; called inside the window, after its last step."""
-
-    def exchange_alone(self) -> int:
-        """Do the exchange of a step by itself, with nothing to hide behind, where `can_skip_exchange`.
-
-        Returns:
-            How many steps share one such exchange.
-
-        Raises:
-            MemoryError: a rank has no memory for it; on all ranks, and before anything is exchanged.
-        """
-
-    def counters(self) -> Mapping[str, Any]:
-        """What the mode counted since the last call: any of `bytes_sent`, `staleness` (one per step)."""
-
-    def close(self) -> None:
-        """Let go of the model and of everything shared; also called after a failure."""
+def _settings_by_name(fields: Fields) -> str:
+    return " ".join(f"{name}={value}" for name, value in fields.items())
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModeInfo:
-    """What a mode declares, readable without importing it."""
+    """What a mode declares; all but the first three have defaults."""
 
     implementation: str
     """`module:class` of the mode."""
 
-    semantics: Callable[[Mapping[str, Any]], str]
+    semantics: Callable[[Fields], str]
     """From the fields of a point to one of `SEMANTICS`."""
 
     reads: Mapping[str, Any]
     """The fields of a point that only some modes read, with this mode's own defaults."""
 
+    label: Callable[[Fields], str] = _settings_by_name
+    """The fields that it reads, as tables show them behind the mode's name."""
+
     needs_ray: bool = False
     """Whether it works in a Ray session alone."""
+
+    servers: Callable[[Fields], int] = lambda _: 0
+    """From the fields of a point to the server processes that its ranks need beside them."""
 
     can_skip_exchange: bool = False
     """Whether `step(exchange=False)` and `exchange_alone` work, which measure the exchange."""
 
-    def load(self) -> type[SyncMode]:
-        """Import the mode (and with it torch)."""
-        module, name = self.implementation.split(":")
-        mode: type[SyncMode] = getattr(importlib.import_module(module), name)
-        return mode
+    can_restart: bool = True
+    """Whether steps can follow the window's last: another window, a profile."""
 
 
 MODES: Mapping[str, ModeInfo] = {
@@ -99,13 +69,19 @@ MODES: Mapping[str, ModeInfo] = {
         implementation="dtsweep.sync.local_sgd:LocalSgd",
         semantics=lambda _: "local",
         reads={"sync_period": 8},
+        label=lambda fields: f"H={fields['sync_period']}",
         can_skip_exchange=True,
     ),
     "parameter_server": ModeInfo(
         implementation="dtsweep.sync.parameter_server:ParameterServer",
         semantics=lambda fields: "exact" if fields["staleness"] == 0 else "stale",
         reads={"staleness": None, "shards": 1},
+        label=lambda fields: "s={staleness} shards={shards}".format_map(
+            {name: "∞" if value is None else value for name, value in fields.items()}
+        ),
         needs_ray=True,
+        servers=lambda fields: int(fields["shards"]),
+        can_restart=False,
     ),
 }
 """Every mode by the name that an axis uses."""

@@ -1,4 +1,4 @@
-"""A point: one setting of all axes, and what names it."""
+"""A point: one setting of all axes, and what names it. Each axis is declared here, once."""
 
 from __future__ import annotations
 
@@ -6,59 +6,80 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from dtsweep.errors import SweepError, did_you_mean, quoted
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
+from dtsweep.sweep.precision import PRECISIONS
+from dtsweep.sweep.values import Scalar, coerced, workload_fields
 
-Scalar = str | int | float | bool | None
-"""What an axis may hold: a JSON scalar."""
 
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "sync": tuple(MODES),
-    "optimizer": ("sgd", "momentum", "adam", "adamw"),
-    "precision": ("fp32", "tf32", "bf16"),
-    "placement": ("pack", "spread", "strict_pack", "strict_spread"),
-}
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """What a field of `Point` declares: checks, columns of `trials` and the table in the docs are made from it."""
+
+    meaning: str
+    """One sentence."""
+
+    unit: str = ""
+    """Empty where the values have none."""
+
+    choices: tuple[str, ...] = ()
+    """All allowed values; empty where they are not a closed set."""
+
+    least: float | None = None
+    """The smallest allowed value."""
+
+
+def axis(default: Any, meaning: str, **declared: Any) -> Any:
+    """Declare a field of `Point` that can be an axis; `declared` are `unit`, `choices` and `least` of `Axis`."""
+    return field(default=default, metadata={"axis": Axis(meaning=meaning, **declared)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What needs a fresh group of worker processes when it changes."""
+
+    workers: int
+    placement: str
+    environment: tuple[tuple[str, str], ...]
+    """Variables that the point sets, sorted by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
     """One setting of all axes."""
 
-    workers: int = 1
-    """Training processes, one device each."""
-
-    micro_batch: int = 32
-    """Samples per worker in one forward/backward pass."""
-
-    accumulation: int = 1
-    """Forward/backward passes per optimizer step."""
-
-    sync: str = "ddp"
-    """How workers combine their work; `dtsweep.sweep.modes.MODES` lists the modes."""
-
-    sync_period: int | None = None
-    """Optimizer steps from one exchange to the next (local_sgd)."""
-
-    staleness: int | None = None
-    """Steps that the fastest worker may be ahead of the slowest (parameter_server); None is no bound."""
-
-    shards: int | None = None
-    """Servers that share the parameters (parameter_server)."""
-
-    optimizer: str = "sgd"
-    """Update rule, where the workload has none of its own; momentum is SGD with 0.9."""
-
-    learning_rate: float = 0.01
-    """Step size of the optimizer."""
-
-    precision: str = "fp32"
-    """fp32 and tf32 set the matrix products, bf16 is autocast; parameters stay in fp32."""
-
-    placement: str = "pack"
-    """How Ray spreads the workers over nodes."""
+    workers: int = axis(1, "Training processes, one device each.", unit="workers", least=1)
+    micro_batch: int = axis(32, "Samples per worker in one forward/backward pass.", unit="samples", least=1)
+    accumulation: int = axis(1, "Forward/backward passes per optimizer step.", unit="passes", least=1)
+    sync: str = axis("ddp", "How workers combine their work: one of the sync modes.", choices=tuple(MODES))
+    sync_period: int | None = axis(
+        None, "Optimizer steps from one exchange to the next (local_sgd).", unit="steps", least=1
+    )
+    staleness: int | None = axis(
+        None,
+        "Steps that the fastest worker may be ahead of the slowest (parameter_server); None is no bound.",
+        unit="steps",
+        least=0,
+    )
+    shards: int | None = axis(None, "Servers that share the parameters (parameter_server).", unit="servers", least=1)
+    optimizer: str = axis(
+        "sgd",
+        "Update rule, where the workload has none of its own; momentum is SGD with 0.9.",
+        choices=("sgd", "momentum", "adam", "adamw"),
+    )
+    learning_rate: float = axis(0.01, "Step size of the optimizer.", least=0)
+    precision: str = axis(
+        "fp32",
+        "fp32 and tf32 (on GPUs) set the matrix products, bf16 is autocast; parameters stay in fp32.",
+        choices=tuple(PRECISIONS),
+    )
+    placement: str = axis(
+        "pack",
+        "How Ray spreads the workers over nodes.",
+        choices=("pack", "spread", "strict_pack", "strict_spread"),
+    )
 
     workload: Any = field(default=None, repr=False)
     """The workload with the fields of this point, for `skip` and axes that are functions."""
@@ -68,21 +89,31 @@ class Point:
 
     def __post_init__(self) -> None:
         """Fill in the mode's own defaults and refuse values that no mode can use."""
-        for name, hint in FIELD_TYPES.items():
-            object.__setattr__(self, name, coerced(name, getattr(self, name), hint))
-        for name, allowed in CHOICES.items():
-            if (value := getattr(self, name)) not in allowed:
-                raise SweepError(f"{name}={quoted(value)} is unknown; {did_you_mean(value, allowed)}", word=name)
-        for name in ("workers", "micro_batch", "accumulation", "sync_period", "shards"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise SweepError(f"{name}={value} must be at least 1", word=name)
-        if self.staleness is not None and self.staleness < 0:
-            raise SweepError(f"staleness={self.staleness} must be 0 or more, or None for no bound", word="staleness")
-        if self.learning_rate < 0:
-            raise SweepError(f"learning_rate={self.learning_rate} must not be negative", word="learning_rate")
+        for name, declared in AXES.items():
+            value = coerced(name, getattr(self, name), FIELD_TYPES[name])
+            object.__setattr__(self, name, value)
+            _check(name, value, declared)
         for name, default in MODES[self.sync].reads.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default)
+
+    @property
+    def data_parallel(self) -> int:
+        """Groups of workers that each train on samples of their own; today every worker is one.
+
+        >>> Point(workers=4).data_parallel
+        4
+        """
+        return self.workers
+
+    @property
+    def samples_per_worker_step(self) -> int:
+        """Samples of one data-parallel worker per step.
+
+        >>> Point(micro_batch=8, accumulation=2).samples_per_worker_step
+        16
+        """
+        return self.micro_batch * self.accumulation
 
     @property
     def global_batch(self) -> int:
@@ -91,11 +122,11 @@ class Point:
         >>> Point(workers=4, micro_batch=8, accumulation=2).global_batch
         64
         """
-        return self.workers * self.micro_batch * self.accumulation
+        return self.data_parallel * self.samples_per_worker_step
 
     @property
     def semantics(self) -> str:
-        """What an update of this point means: one of `dtsweep.sync.SEMANTICS`.
+        """What an update of this point means: one of `dtsweep.sweep.modes.SEMANTICS`.
 
         >>> Point(sync="parameter_server").semantics
         'stale'
@@ -113,118 +144,49 @@ class Point:
         return self.sync_period or 1
 
     @property
-    def world(self) -> tuple[Any, ...]:
+    def servers(self) -> int:
+        """Server processes that its ranks need beside them."""
+        return MODES[self.sync].servers(self.scalars())
+
+    @property
+    def world(self) -> World:
         """What needs a fresh worker group when it changes."""
-        return (self.workers, self.placement, tuple(sorted(self.environment.items())))
+        return World(
+            workers=self.workers, placement=self.placement, environment=tuple(sorted(self.environment.items()))
+        )
 
-    def unread(self) -> str | None:
-        """Name the first field that is set although the mode does not read it.
+    @property
+    def unread_field(self) -> str | None:
+        """The first field that is set although the mode does not read it.
 
-        >>> Point(sync="ddp", sync_period=8).unread()
-        'ddp has no sync_period'
+        >>> Point(sync="ddp", sync_period=8).unread_field
+        'sync_period'
         """
-        reads = MODES[self.sync].reads
-        for name in MODE_FIELDS:
-            if name not in reads and getattr(self, name) is not None:
-                return f"{self.sync} has no {name}"
-        return None
+        unread = (name for name in MODE_FIELDS if name not in MODES[self.sync].reads)
+        return next((name for name in unread if getattr(self, name) is not None), None)
 
     def scalars(self) -> dict[str, Scalar]:
         """The point's own fields by name, the workload's and the environment left out."""
-        return {name: getattr(self, name) for name in FIELD_TYPES}
+        return {name: getattr(self, name) for name in AXES}
 
     def with_workload(self, values: Mapping[str, Scalar]) -> Point:
         """The same point with these fields of its workload replaced."""
         return replace(self, workload=replace(self.workload, **values)) if values else self
 
 
-FIELD_TYPES: dict[str, Any] = {
-    name: hint for name, hint in get_type_hints(Point).items() if name not in ("workload", "environment")
-}
-"""The fields of a point that can be axes, with their types."""
+def _check(name: str, value: Any, declared: Axis) -> None:
+    if declared.choices and value not in declared.choices:
+        raise SweepError(f"{name}={quoted(value)} is unknown; {did_you_mean(value, declared.choices)}", word=name)
+    if declared.least is not None and value is not None and value < declared.least:
+        or_none = ", or None" if type(None) in get_args(FIELD_TYPES[name]) else ""
+        raise SweepError(f"{name}={value} must be at least {declared.least}{or_none}", word=name)
 
 
-def workload_types(workload: Any) -> dict[str, Any]:
-    """The types of a workload's fields by name, as annotated.
+AXES: Mapping[str, Axis] = {item.name: item.metadata["axis"] for item in fields(Point) if "axis" in item.metadata}
+"""The fields of a point that can be axes, as they are declared."""
 
-    Raises:
-        SweepError: for an annotation that names what is not there.
-    """
-    try:
-        hints = get_type_hints(type(workload))
-    except NameError as error:
-        name = type(workload).__name__
-        raise SweepError(f"an annotation of workload {name} can't be read: {error}; import it", word=name) from None
-    return {item.name: hints[item.name] for item in fields(workload)}
-
-
-def column_types(workload: Any) -> dict[str, type]:
-    """The types of a workload's scalar fields by name, None left out: those that are columns of `trials`.
-
-    A field of several such types, a list or a dict is in the trial's name alone.
-    """
-    found = {}
-    for name, hint in workload_types(workload).items():
-        kinds = {type(value) for value in get_args(hint)} if get_origin(hint) is Literal else _kinds(hint)
-        kinds -= {type(None)}
-        kinds = {float} if kinds == {int, float} else kinds
-        if len(kinds) == 1 and kinds <= set(_KINDS):
-            found[name] = kinds.pop()
-    return found
-
-
-def workload_fields(workload: Any) -> dict[str, Any]:
-    """All fields of a workload by name, in their types: what tells two workloads of one class apart.
-
-    Raises:
-        SweepError: for a value of another type than its annotation.
-    """
-    return {
-        name: workload_value(name, getattr(workload, name), hint) for name, hint in workload_types(workload).items()
-    }
-
-
-def workload_value(name: str, value: Any, hint: Any) -> Any:
-    """Give a value the type of a workload's field; None stays None, annotated or not.
-
-    Raises:
-        SweepError: the value has no such type.
-    """
-    return None if value is None else coerced(f"workload.{name}", value, hint)
-
-
-def coerced(name: str, value: Any, hint: Any) -> Any:
-    """Give a value the type of its field: 1 is 1.0 for a float, 4.0 is 4 for a whole number.
-
-    Values of fields that are no scalars come back as they are.
-
-    Raises:
-        SweepError: the value has no such type.
-    """
-    kinds = _kinds(hint)
-    if not kinds <= set(_KINDS):
-        return value
-    if type(value) is int and float in kinds and int not in kinds:
-        value = float(value)
-    elif type(value) is float and value.is_integer() and int in kinds and float not in kinds:
-        value = int(value)
-    if type(value) not in kinds or value in (float("inf"), -float("inf")) or value != value:  # noqa: PLR0124  # nan
-        wanted = " or ".join(words for kind, words in _KINDS.items() if kind in kinds)
-        raise SweepError(f"{name}={quoted(value)} must be {wanted}", word=name)
-    return value
-
-
-def _kinds(hint: Any) -> set[Any]:
-    return set(get_args(hint)) if get_origin(hint) in (Union, UnionType) else {hint}
-
-
-_KINDS = {
-    int: "a whole number",
-    float: "a finite number",
-    str: "a string",
-    bool: "True or False",
-    type(None): "None",
-}
+FIELD_TYPES: Mapping[str, Any] = {name: hint for name, hint in get_type_hints(Point).items() if name in AXES}
+"""Their types."""
 
 
 def identity(point: Point, **trial: Any) -> str:

@@ -10,7 +10,9 @@ from typing import Any, get_type_hints
 
 from dtsweep.errors import SweepError, quoted
 from dtsweep.sweep.checks import check_axis, check_workload, is_search_space
-from dtsweep.sweep.point import CHOICES, Point, coerced
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.precision import PRECISIONS
+from dtsweep.sweep.values import coerced
 
 LEAST_HALF_WIDTH = 0.005
 """An interval is never given narrower than this share of the mean: what is rare may not have come yet."""
@@ -113,7 +115,7 @@ class Resources:
         if not isinstance(self.peak_flops_per_s, Mapping):
             raise SweepError(f"peak_flops_per_s={quoted(self.peak_flops_per_s)} {wanted}", word=word)
         for precision, peak in self.peak_flops_per_s.items():
-            if precision not in CHOICES["precision"] or type(peak) not in (int, float) or not 0 < peak < math.inf:
+            if precision not in PRECISIONS or type(peak) not in (int, float) or not 0 < peak < math.inf:
                 raise SweepError(f"peak_flops_per_s has {precision!r}: {quoted(peak)}; it {wanted}", word=word)
 
     def peak(self, precision: str) -> float | None:

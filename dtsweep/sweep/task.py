@@ -1,34 +1,38 @@
-"""An order: one attempt at a trial, as plain values that travel to the ranks."""
+"""The message that tells ranks what to measure: one attempt at a trial, in picklable values."""
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dtsweep.sweep.point import Point, column_types, identity, workload_fields
+from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.settings import Measure, Sweep
+from dtsweep.sweep.values import workload_fields
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One attempt at a trial: plain values, as they travel to the ranks."""
+    """One attempt at a trial."""
 
     attempt_id: str
     trial_id: str
-    point: Mapping[str, Any]
-    """The point's own fields."""
+    point_id: str
+
+    point: Point
+    """Without its workload: what passes the task on need not be able to import the workload's class."""
+
     workload: Mapping[str, Any]
     """All fields of the point's workload."""
-    environment: Mapping[str, str]
+
     seed: int
     repeat: int
     attempt: int
     measure: Measure
+
     session_group: str
-    """Trials of one launch may share a session, if they need the same world."""
+    """Tasks of one group may share a session, if they need the same world."""
 
     role: str = "trial"
     """`trial`, or `canary`: the fixed point that both ends of a session measure."""
@@ -37,27 +41,32 @@ class Task:
     """What a worker's device can do at this precision, where the sweep says so."""
 
     rivals: tuple[tuple[float, float], ...] = ()
-    """Latency and throughput of points that were measured, for `Measure(race=True)`."""
+    """Latency in seconds and samples per second of points that were measured, for `Measure(race=True)`."""
 
-    profile: str | None = None
-    """What records some steps after the window: `torch`'s profiler or `nsight`."""
+    is_profiled: bool = False
+    """Whether torch's profiler records some steps after the window."""
 
-    def to_point(self, workload: Any) -> Point:
-        """Put the point together again around the sweep's workload."""
-        return Point(**self.point, environment=self.environment, workload=replace(workload, **self.workload))
+    @property
+    def is_canary(self) -> bool:
+        """Whether it watches the machine and answers no question."""
+        return self.role == "canary"
+
+    def point_of(self, workload: Any) -> Point:
+        """The point with the sweep's workload, which has the task's fields then."""
+        return replace(self.point, workload=replace(workload, **self.workload))
 
 
 def task_of(sweep: Sweep, point: Point, *, repeat: int = 1, attempt: int = 1, role: str = "trial") -> Task:
-    """Make the order for an attempt at a trial."""
+    """Make the task of an attempt at a trial."""
     as_canary = {"role": role} if role != "trial" else {}
     trial_id = trial_name(sweep, point, repeat=repeat, **as_canary)
     fresh = f"/{trial_id}" if sweep.measure.fresh else ""
     return Task(
         attempt_id=uuid.uuid4().hex,
         trial_id=trial_id,
-        point=point.scalars(),
+        point_id=identity(point),
+        point=replace(point, workload=None),
         workload=workload_fields(point.workload),
-        environment=dict(point.environment),
         seed=sweep.seed,
         repeat=repeat,
         attempt=attempt,
@@ -71,24 +80,3 @@ def task_of(sweep: Sweep, point: Point, *, repeat: int = 1, attempt: int = 1, ro
 def trial_name(sweep: Sweep, point: Point, *, repeat: int, **overrides: Any) -> str:
     """Name a trial; what is not in the name is stored beside it: limits, resources, versions, machine."""
     return identity(point, seed=sweep.seed, repeat=repeat, fresh=sweep.measure.fresh, **overrides)
-
-
-def point_row(sweep: Sweep, point: Point) -> dict[str, Any]:
-    """The columns of a trial that are known before it runs."""
-    rate = None if point.is_asynchronous else point.global_batch
-    fields, columns = workload_fields(point.workload), column_types(point.workload)
-    return {
-        **point.scalars(),
-        **{f"workload_{name}": fields[name] for name in columns},
-        "point_id": identity(point),
-        "workload": type(point.workload).__name__,
-        "seed": sweep.seed,
-        "semantics": point.semantics,
-        "environment": json.dumps({**sweep.resources.environment, **point.environment}, sort_keys=True),
-        "global_batch": rate,
-        "samples_per_update": point.micro_batch * point.accumulation if rate is None else rate,
-        "cpus_per_worker": sweep.resources.cpus_per_worker,
-        "gpus_per_worker": sweep.resources.gpus_per_worker,
-        "fresh": sweep.measure.fresh,
-        "measure": json.dumps(asdict(sweep.measure), sort_keys=True),
-    }

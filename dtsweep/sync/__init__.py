@@ -2,6 +2,7 @@
 
 Ranks; imports torch, and `parameter_server` Ray. The list of modes is `dtsweep.sweep.modes`. In reading order:
 
+    mode            what a mode is, and the trial as one rank sees it
     passes          the passes of a step, which all modes share
     ddp             the mode ddp
     local_sgd       the mode local_sgd

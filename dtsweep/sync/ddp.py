@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,15 +11,16 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dtsweep.measure.clock import Clock
 from dtsweep.measure.exchange import fits_in_memory
-from dtsweep.sync.passes import Job, MakeOptimizer, passes
+from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode
+from dtsweep.sync.passes import passes
 
 
-class Ddp:
+class Ddp(SyncMode):
     """torch's `DistributedDataParallel`; under accumulation only the last pass exchanges."""
 
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it."""
-        self._job = job
+        super().__init__(job)
         self._buckets: list[torch.Tensor] = []
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
@@ -36,9 +37,6 @@ class Ddp:
         clock.mark("optimizer")
         return loss
 
-    def drain(self) -> None:
-        """Nothing is under way after a step."""
-
     def exchange_alone(self) -> int:
         """All-reduce tensors of the sizes of its buckets, all at once."""
         if not self._buckets and not fits_in_memory(self._make_buckets, self._job.device):
@@ -54,11 +52,3 @@ class Ddp:
         sizes = known.get("rebuilt_bucket_sizes") or known["bucket_sizes"]
         like = next(self._model.parameters())
         self._buckets = [like.new_zeros(int(size) // like.element_size()) for size in sizes.split(",")]
-
-    def counters(self) -> Mapping[str, Any]:
-        """What the exchange sends is the backend's affair; it is not counted here."""
-        return {}
-
-    def close(self) -> None:
-        """Let go of the model."""
-        self.__dict__.clear()

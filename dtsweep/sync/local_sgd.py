@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,15 +10,16 @@ from torch import nn
 from torch.distributed.algorithms.model_averaging.utils import average_parameters
 
 from dtsweep.measure.clock import Clock
-from dtsweep.sync.passes import Job, MakeOptimizer, passes, share_weights
+from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode
+from dtsweep.sync.passes import passes, share_weights
 
 
-class LocalSgd:
+class LocalSgd(SyncMode):
     """torch's model averaging; optimizer state stays each worker's own."""
 
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it."""
-        self._job = job
+        super().__init__(job)
         self._steps = 0
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
@@ -39,18 +40,7 @@ class LocalSgd:
             clock.mark("sync")
         return loss
 
-    def drain(self) -> None:
-        """Nothing is under way after a step."""
-
     def exchange_alone(self) -> int:
         """Average the parameters; a whole period shares it."""
         average_parameters(self._model.parameters(), torch.distributed.distributed_c10d._get_default_group())
         return self._job.point.period
-
-    def counters(self) -> Mapping[str, Any]:
-        """What the exchange sends is the backend's affair; it is not counted here."""
-        return {}
-
-    def close(self) -> None:
-        """Let go of the model."""
-        self.__dict__.clear()

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from dtsweep.measure.clock import Clock
-from dtsweep.sync.passes import Job, MakeOptimizer, passes, share_weights
+from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode
+from dtsweep.sync.passes import passes, share_weights
 
 Flat = NDArray[np.float32]
 """The values of a shard's parameters one after another."""
@@ -121,23 +122,23 @@ class Shard:
             await self._changed.wait_for(reached)
 
 
-class ParameterServer:
+class ParameterServer(SyncMode):
     """The worker's side: push the gradient of a step, pull the parameters for the next."""
 
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it; `job.servers` are the shards."""
-        self._job = job
+        super().__init__(job)
         self._bytes_sent = 0
         self._late: list[int] = []
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Spread the parameters over the shards; rank 0's values are everybody's."""
         self._model = model
-        self._parts = deal([p for p in model.parameters() if p.requires_grad], len(self._job.servers))
-        self._versions = [0] * len(self._parts)
+        self._pieces = deal([p for p in model.parameters() if p.requires_grad], len(self._job.servers))
+        self._versions = [0] * len(self._pieces)
         plan = {"workers": self._job.point.workers, "staleness": self._job.point.staleness}
         if self._job.rank == 0:
-            values = [[p.detach().cpu() for p in part] for part in self._parts]
+            values = [[p.detach().cpu() for p in piece] for piece in self._pieces]
             ray.get(
                 [
                     shard.reset.remote(value, make_optimizer, plan)
@@ -152,11 +153,11 @@ class ParameterServer:
         if not exchange:
             raise NotImplementedError("the update happens on the server: a step without exchange trains nothing")
         loss = passes(self._job, self._model, batches, clock)
-        gradients = [_flatten([_gradient(p) for p in part]) for part in self._parts]
+        gradients = [_flatten([_gradient(p) for p in piece]) for piece in self._pieces]
         calls = zip(self._job.servers, gradients, self._versions, strict=True)
         answers = ray.get([shard.exchange.remote(self._job.rank, *pushed) for shard, *pushed in calls])
-        for part, (values, _, _) in zip(self._parts, answers, strict=True):
-            _assign(part, values)
+        for piece, (values, _, _) in zip(self._pieces, answers, strict=True):
+            _assign(piece, values)
         self._versions = [version for _, version, _ in answers]
         self._late.append(max(late for _, _, late in answers))
         self._bytes_sent += sum(gradient.nbytes for gradient in gradients)
@@ -168,19 +169,11 @@ class ParameterServer:
         """Leave, so that nobody waits for a worker that has ended its window."""
         ray.get([shard.leave.remote(self._job.rank) for shard in self._job.servers])
 
-    def exchange_alone(self) -> int:
-        """Not possible, as `step` says."""
-        raise NotImplementedError("an exchange is an update, which needs a gradient")
-
     def counters(self) -> Mapping[str, Any]:
         """Bytes of gradients pushed, and how late each step's gradient came, in updates of others."""
         counted = {"bytes_sent": self._bytes_sent, "staleness": self._late}
         self._bytes_sent, self._late = 0, []
         return counted
-
-    def close(self) -> None:
-        """Let go of the model."""
-        self.__dict__.clear()
 
 
 def deal(parameters: Sequence[nn.Parameter], shards: int) -> list[list[nn.Parameter]]:

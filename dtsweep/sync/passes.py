@@ -1,12 +1,11 @@
-"""What all modes share: the trial as one rank sees it, and the passes of a step."""
+"""The forward and backward passes of a step, which all modes share; its samples, loss and optimizer."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -14,31 +13,8 @@ from torch import nn
 
 from dtsweep.measure.clock import Clock
 from dtsweep.sweep.point import Point
-
-MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """One trial as one rank sees it."""
-
-    point: Point
-    """Its workload is the trial's own."""
-
-    rank: int
-    """This worker's index."""
-
-    device: torch.device
-    """Where this worker computes."""
-
-    loss: Callable[[nn.Module, Any], torch.Tensor]
-    """The workload's loss in the point's precision."""
-
-    ddp_options: Mapping[str, Any] = field(default_factory=dict)
-    """What the workload asks of `DistributedDataParallel`."""
-
-    servers: Sequence[Any] = ()
-    """Handles of the parameter server's shards, in a Ray session."""
+from dtsweep.sweep.precision import PRECISIONS
+from dtsweep.sync.mode import Job
 
 
 def passes(job: Job, model: nn.Module, batches: Iterator[Any], clock: Clock, *, exchange: bool = True) -> torch.Tensor:
@@ -82,7 +58,9 @@ def batches_of_steps(job: Job) -> Iterator[Iterator[Any]]:
     point = job.point
     for step in itertools.count():
         first_pass = step * point.accumulation
-        shares = [index * point.workers + job.rank for index in range(first_pass, first_pass + point.accumulation)]
+        shares = [
+            index * point.data_parallel + job.rank for index in range(first_pass, first_pass + point.accumulation)
+        ]
         yield (
             point.workload.batch(range(share * point.micro_batch, (share + 1) * point.micro_batch), job.device)
             for share in shares
@@ -90,13 +68,15 @@ def batches_of_steps(job: Job) -> Iterator[Iterator[Any]]:
 
 
 def loss_in_precision(point: Point, device: torch.device) -> Callable[[nn.Module, Any], torch.Tensor]:
-    """Give the workload's loss; in bf16 under autocast, the parameters staying in fp32."""
+    """Give the workload's loss, under autocast where the precision asks for it; parameters stay in fp32."""
     plain: Callable[[nn.Module, Any], torch.Tensor] = point.workload.loss
-    if point.precision != "bf16":
+    precision = PRECISIONS[point.precision]
+    if not precision.is_autocast:
         return plain
+    dtype = getattr(torch, precision.dtype)
 
     def under_autocast(model: nn.Module, batch: Any) -> torch.Tensor:
-        with torch.autocast(device.type, dtype=torch.bfloat16):
+        with torch.autocast(device.type, dtype=dtype):
             return plain(model, batch)
 
     return under_autocast

@@ -1,8 +1,4 @@
-"""One rank: builds a trial, warms it up, times its window. Knows nothing of Ray.
-
-`torchrun --nproc-per-node 2 -m dtsweep.worker SWEEP.py workers=2 sync=ddp` runs one point without Ray and
-prints its row as JSON: the control measurement of what the harness costs.
-"""
+"""One attempt at a trial on one rank: builds it, warms it up, times its window. Knows nothing of Ray."""
 
 from __future__ import annotations
 
@@ -12,53 +8,37 @@ import random
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import distributed, nn
 
-from dtsweep.errors import SweepError
 from dtsweep.hardware.memory import oom_status, release_memory, total_bytes
 from dtsweep.hardware.peaks import matmul_flops, peak_flops
-from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.measure.flops import count_flops, given_flops
-from dtsweep.metrics.breakdown import Outcome
-from dtsweep.sweep.modes import MODES
+from dtsweep.metrics.rank_result import Measured, RankResult
 from dtsweep.sweep.point import Point
+from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
-from dtsweep.sync.passes import Job, batches_of_steps, loss_in_precision, make_optimizer
+from dtsweep.sync.mode import Job, load_mode
+from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
+from dtsweep.worker.rank import RankContext
 from dtsweep.worker.timing import time_trial
 
 FEW_STEPS = 3
 """A window that ran out of time with fewer steps is a `timeout`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankContext:
-    """This rank's place in its world."""
-
-    rank: int
-    device: torch.device
-    workload: Any
-    """The sweep's workload; a trial replaces fields of it."""
-
-    telemetry: Telemetry
-    """Of this rank's device and host."""
-
-    device_name: str
-    """Model of the device."""
-
-
-def attempt(
+def run_attempt(
     context: RankContext,
     task: Task,
     *,
     servers: Sequence[Any] = (),
     on_warm: Callable[[float], None] = lambda _: None,
-) -> Outcome:
+) -> RankResult:
     """Run one attempt to its end, whatever happens in it.
 
     Args:
@@ -68,15 +48,22 @@ def attempt(
         on_warm: told the slowest warm-up step in seconds, just before the window.
     """
     try:
-        outcome = _measure(context, task, servers, on_warm)
+        measured = _measure(context, task, servers, on_warm)
+        status, reason = _verdict(measured, task.measure)
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the user's own code may raise anything
         traceback.print_exc()
         # The name alone where the exception says nothing.
-        said = [type(error).__name__, *str(error).strip().splitlines()[:1]]
-        outcome = {"status": status_of(error), "reason": ": ".join(said)}
+        words = [type(error).__name__, *str(error).strip().splitlines()[:1]]
+        measured, status, reason = None, status_of(error), ": ".join(words)
     sys.stdout.flush()
     sys.stderr.flush()
-    return {**outcome, "memory_left_bytes": release_memory(context.device), "device_bytes": total_bytes(context.device)}
+    return RankResult(
+        status=status,
+        reason=reason,
+        measured=measured,
+        memory_left_bytes=release_memory(context.device),
+        device_bytes=total_bytes(context.device),
+    )
 
 
 def status_of(error: BaseException) -> str:
@@ -91,12 +78,12 @@ def status_of(error: BaseException) -> str:
     return "user_error"
 
 
-def _measure(context: RankContext, task: Task, servers: Sequence[Any], on_warm: Callable[[float], None]) -> Outcome:
+def _measure(context: RankContext, task: Task, servers: Sequence[Any], on_warm: Callable[[float], None]) -> Measured:
     """Build the trial and have it timed."""
-    point = task.to_point(context.workload)
+    point = task.point_of(context.workload)
     # Refused before anything is measured.
     given_flops(point.workload)
-    _set_precision(point.precision, context.device)
+    _set_precision(point.precision)
     job = Job(
         point=point,
         rank=context.rank,
@@ -105,28 +92,32 @@ def _measure(context: RankContext, task: Task, servers: Sequence[Any], on_warm: 
         ddp_options=getattr(point.workload, "ddp_options", {}),
         servers=servers,
     )
-    known = _device_rates(context, task, point)
-    mode = MODES[point.sync].load()(job)
+    rates = _device_rates(context, task, point)
+    mode = load_mode(point.sync)(job)
     try:
         # A workload of its own: this one travels to the parameter servers, without what `batch` has cached.
-        make = functools.partial(make_optimizer, point=task.to_point(context.workload))
+        make = functools.partial(make_optimizer, point=task.point_of(context.workload))
         model = _build(job, task)
         mode.prepare(model, make)
-        outcome = {**known, **time_trial(job, mode, task, telemetry=context.telemetry, on_warm=on_warm)}
-        if context.rank == 0:
-            flops = count_flops(point.workload, model=model, precision=point.precision, device=context.device)
-            # As plain values: whoever reads them need not import torch.
-            outcome["flops"] = flops and asdict(flops)
-        return {**outcome, **_verdict(outcome, task.measure)}
+        measured = time_trial(job, mode, task, telemetry=context.telemetry, on_warm=on_warm)
+        flops = _flops(point, model, context) if context.rank == 0 else {}
+        return replace(measured, **rates, **flops)
     finally:
         mode.close()
 
 
-def _device_rates(context: RankContext, task: Task, point: Point) -> Outcome:
+def _flops(point: Point, model: nn.Module, context: RankContext) -> dict[str, Any]:
+    counted = count_flops(point.workload, model=model, precision=point.precision, device=context.device)
+    if counted is None:
+        return {}
+    return {"flops_per_sample": counted.model_per_sample, "hardware_flops_per_sample": counted.hardware_per_sample}
+
+
+def _device_rates(context: RankContext, task: Task, point: Point) -> dict[str, Any]:
     """What the device can do: given, known from a table, or on a CPU measured by a matrix product on all ranks."""
     matmul = matmul_flops(context.device, point.precision)
     on_cpu = context.device.type == "cpu"
-    table = None if on_cpu else peak_flops(context.device_name, point.precision)
+    table = None if on_cpu else peak_flops(context.facts.device, point.precision)
     known = {"given": task.peak_flops_per_s, "table": table}
     source = next((source for source, peak in known.items() if peak), "measured" if on_cpu else None)
     return {
@@ -148,26 +139,26 @@ def _build(job: Job, task: Task) -> nn.Module:
     return model  # type: ignore[no-any-return]  # the user's class says what it is
 
 
-def _verdict(outcome: Outcome, measure: Measure) -> Outcome:
-    steps = outcome["steps"]
+def _verdict(measured: Measured, measure: Measure) -> tuple[str, str | None]:
+    """Status and reason of an attempt whose window came to its end."""
+    steps = measured.steps
     # A window ends a little after its decision: steps that ended too late don't count here.
-    timed_steps = steps["part"] == "window"
-    in_time = int((timed_steps & (steps["start_s"] + steps["step_s"] <= measure.max_seconds)).sum())
-    if outcome["stop_reason"] == "max_seconds" and in_time < FEW_STEPS:
-        return {"status": "timeout", "reason": f"{in_time} steps in max_seconds={measure.max_seconds:g}; raise it"}
+    in_window = steps["part"] == "window"
+    in_time = int((in_window & (steps["start_s"] + steps["step_s"] <= measure.max_seconds)).sum())
+    if measured.stop_reason == "max_seconds" and in_time < FEW_STEPS:
+        return "timeout", f"{in_time} steps in max_seconds={measure.max_seconds:g}; raise it"
     finite = np.isfinite(steps["loss"]) | ~np.isin(steps["part"], ("warmup", "window"))
     if not finite.all():
         step = int(np.argmin(finite))
-        return {"status": "nan", "reason": f"the loss is not finite from step {step} on; lower learning_rate"}
-    return {"status": "ok", "reason": None}
+        return "nan", f"the loss is not finite from step {step} on; lower learning_rate"
+    return "ok", None
 
 
-def _set_precision(precision: str, device: torch.device) -> None:
+def _set_precision(precision: str) -> None:
     """Set all flags that change how fast the same work is done, whatever the last trial's workload set."""
-    if precision == "tf32" and device.type != "cuda":
-        raise SweepError("precision 'tf32' needs a GPU; on a CPU it would be fp32 under another name")
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    is_tf32 = PRECISIONS[precision].is_tf32
+    torch.set_float32_matmul_precision("high" if is_tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = is_tf32
     torch.backends.cudnn.benchmark = False
 
 

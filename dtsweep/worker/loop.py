@@ -1,4 +1,4 @@
-"""The timed loop of one rank: runs a mode's steps, part after part, and keeps their times."""
+"""The timed loop of one rank: runs a mode's steps, segment after segment, and keeps their times."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import distributed
 
 from dtsweep.measure.clock import Times, clock_for
-from dtsweep.sweep.modes import SyncMode
-from dtsweep.sync.passes import Job, batches_of_steps
+from dtsweep.sync.mode import Job, SyncMode
+from dtsweep.sync.passes import batches_of_steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +32,7 @@ class Segment:
 
 
 class Loop:
-    """Runs a mode's steps and keeps their times, part by part."""
+    """Runs a mode's steps and keeps their times, segment by segment."""
 
     def __init__(self, job: Job, mode: SyncMode) -> None:
         """Begin with the first samples."""
@@ -63,19 +62,25 @@ class Loop:
         return self.mode.step(next(self._batches), self.clock, exchange=exchange)
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """The columns of `steps`, part after part; starts count from the window's."""
-        window = next(part for part in reversed(self.segments) if part.name == "window")
-        names = {name for part in self.segments for name in part.times}
-        columns = {name: _joined(part.times.get(name, _unknown(part)) for part in self.segments) for name in names}
-        columns["start_s"] = _joined(part.times["start_s"] + part.began - window.began for part in self.segments)
-        columns["loss"] = _joined(
-            torch.stack(part.losses).double().cpu().numpy() if part.name in ("warmup", "window") else _unknown(part)
-            for part in self.segments
-            if len(part.losses)
+        """The columns of `steps`, segment after segment; starts count from the window's."""
+        window = next(segment for segment in reversed(self.segments) if segment.name == "window")
+        names = {name for segment in self.segments for name in segment.times}
+        columns = {
+            name: _joined(segment.times.get(name, _unknown(segment)) for segment in self.segments) for name in names
+        }
+        columns["start_s"] = _joined(
+            segment.times["start_s"] + segment.began - window.began for segment in self.segments
         )
-        counts = [len(part.losses) for part in self.segments]
-        columns["part"] = np.repeat([part.name for part in self.segments], counts)
-        columns["block"] = np.repeat([part.block for part in self.segments], counts)
+        columns["loss"] = _joined(
+            torch.stack(segment.losses).double().cpu().numpy()
+            if segment.name in ("warmup", "window")
+            else _unknown(segment)
+            for segment in self.segments
+            if len(segment.losses)
+        )
+        counts = [len(segment.losses) for segment in self.segments]
+        columns["part"] = np.repeat([segment.name for segment in self.segments], counts)
+        columns["block"] = np.repeat([segment.block for segment in self.segments], counts)
         columns["step"] = np.arange(len(columns["part"]))
         return columns
 
@@ -88,14 +93,5 @@ def _joined(arrays: Iterable[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate(list(arrays))
 
 
-def _unknown(part: Segment) -> NDArray[np.float64]:
-    return np.full(len(part.losses), np.nan)
-
-
-def barrier(device: torch.device) -> None:
-    """Wait for the device, then for all ranks."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        distributed.barrier(device_ids=[device.index])
-    else:
-        distributed.barrier()
+def _unknown(segment: Segment) -> NDArray[np.float64]:
+    return np.full(len(segment.losses), np.nan)

@@ -8,23 +8,24 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch.distributed import distributed_c10d
 
+from dtsweep.hardware.device import barrier
 from dtsweep.hardware.memory import peak_bytes, retries
 from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.measure.clock import Times
 from dtsweep.measure.exchange import max_over_ranks
 from dtsweep.measure.stopping import Rule
 from dtsweep.measure.window import Peers, Window
-from dtsweep.sweep.modes import MODES, SyncMode
+from dtsweep.metrics.rank_result import Measured
+from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.task import Task
-from dtsweep.sync.passes import Job
-from dtsweep.worker.after_window import record, time_exchange
-from dtsweep.worker.loop import Loop, barrier
+from dtsweep.sync.mode import Job, SyncMode
+from dtsweep.worker.after_window import profile_steps, time_exchange
+from dtsweep.worker.loop import Loop
 
 WINDOWS = 3
 """Windows of a trial at most: one in which something was compiled is measured again."""
@@ -38,7 +39,7 @@ HOST_BOUND = 0.5
 
 def time_trial(
     job: Job, mode: SyncMode, task: Task, *, telemetry: Telemetry, on_warm: Callable[[float], None]
-) -> dict[str, Any]:
+) -> Measured:
     """Warm up, measure a window, and then what the exchange costs.
 
     Args:
@@ -48,30 +49,27 @@ def time_trial(
         telemetry: of this rank's device.
         on_warm: told the slowest warm-up step in seconds, just before the window.
     """
-    loop = Loop(job, mode)
-    outcome: dict[str, Any] = {}
-    left_s, had_compiled, spent_s = task.measure.max_seconds, False, 0.0
+    loop, info = Loop(job, mode), MODES[job.point.sync]
+    left_s, had_compiled = task.measure.max_seconds, False
     for count in range(1, WINDOWS + 1):
         limits = replace(task.measure, max_seconds=left_s)
-        outcome, compiled_in = _window(loop, replace(task, measure=limits), telemetry, on_warm=on_warm)
-        compiled, spent_s = max_over_ranks(job.device, compiled_in, outcome["window_s"])
+        measured, compiled_in = _window(loop, replace(task, measure=limits), telemetry, on_warm=on_warm)
+        compiled, spent_s = max_over_ranks(job.device, compiled_in, measured.window_s)
         left_s -= spent_s
         had_compiled |= compiled > 0
-        # A parameter server has been left for good: such a window stays, with its flag.
-        if not compiled or left_s <= task.measure.min_seconds or job.servers or count == WINDOWS:
+        # Where no window can follow, this one stays, with its flag.
+        if not compiled or left_s <= task.measure.min_seconds or not info.can_restart or count == WINDOWS:
             break
         loop.demote()
-    outcome["flags"] += ["recompiled"] * had_compiled
-    if MODES[job.point.sync].can_skip_exchange and job.point.workers > 1:
-        outcome |= time_exchange(loop, outcome["window_steps"], spent_s)
-    if task.profile and not job.servers:
-        outcome |= record(loop, task.profile)
-    return {**outcome, "steps": loop.columns()}
+    isolated_s = None
+    if info.can_skip_exchange and job.point.workers > 1:
+        isolated_s = time_exchange(loop, measured.window_steps, spent_s)
+    profile = profile_steps(loop) if task.is_profiled and info.can_restart else {}
+    flags = [*measured.flags, *(["recompiled"] * had_compiled)]
+    return replace(measured, steps=loop.columns(), flags=flags, exchange_isolated_s=isolated_s, **profile)
 
 
-def _window(
-    loop: Loop, task: Task, telemetry: Telemetry, *, on_warm: Callable[[float], None]
-) -> tuple[dict[str, Any], int]:
+def _window(loop: Loop, task: Task, telemetry: Telemetry, *, on_warm: Callable[[float], None]) -> tuple[Measured, int]:
     """Warm up and measure one window; also how much was compiled inside it."""
     job, period = loop.job, loop.job.point.period
     loop.run("warmup", range(math.ceil(task.measure.warmup_steps / period) * period))
@@ -90,18 +88,18 @@ def _window(
     noticed = seen.pop("telemetry_flags")
     barrier(job.device)
     window.forget()
-    outcome = {
-        **seen,
+    measured = Measured(
+        steps={},
+        window_s=window_s,
+        window_steps=window.steps,
+        skipped_steps=sum(len(segment.losses) for segment in loop.segments[:-1]),
+        stop_reason=window.reason,
+        flags=[*noticed, *_flags(loop, window_s), *(["oom_retry"] * (retries(job.device) > retried))],
+        memory_peak_bytes=peak_bytes(job.device),
+        telemetry=seen,
         **loop.mode.counters(),
-        "window_s": window_s,
-        "hard_skip": sum(len(part.losses) for part in loop.segments[:-1]),
-        "window_steps": window.steps,
-        "stop_reason": window.reason,
-        "memory_peak_bytes": peak_bytes(job.device),
-        "flags": [*noticed, *_flags(loop, window_s)],
-    }
-    outcome["flags"] += ["oom_retry"] * (retries(job.device) > retried)
-    return outcome, _compiled() - compiled
+    )
+    return measured, _compiled() - compiled
 
 
 def make_window(loop: Loop, task: Task, period_s: float) -> Window:
@@ -110,7 +108,7 @@ def make_window(loop: Loop, task: Task, period_s: float) -> Window:
     rule = Rule(
         task.measure,
         period=point.period,
-        samples_per_step=point.workers * point.micro_batch * point.accumulation,
+        samples_per_step=point.global_batch,
         rivals=task.rivals,
     )
     rule.rehearse()

@@ -1,0 +1,94 @@
+"""What a run will do on a cluster: GPUs settled, trials that don't fit refused, lanes and sessions laid out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dtsweep.errors import SweepError
+from dtsweep.plan.canaries import canaries
+from dtsweep.plan.plan import Plan
+from dtsweep.plan.trial import Trial, groups_of
+from dtsweep.sweep.constraints import Harness, impossible
+from dtsweep.sweep.point import World
+from dtsweep.sweep.settings import Sweep
+
+if TYPE_CHECKING:
+    from dtsweep.driver.cluster import Cluster, Node
+
+    Lanes = Sequence[tuple[Node, ...] | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A plan, laid out on a cluster."""
+
+    sweep: Sweep
+    """With the GPUs of a worker settled."""
+
+    groups: Sequence[Sequence[Trial]]
+    """Trials that may share a session, in the order in which they run."""
+
+    refused: Sequence[tuple[Trial, str]]
+    """Trials that the cluster can't hold, each with the reason."""
+
+    lanes: Lanes
+    """The nodes of each lane; None is all."""
+
+    canaries: Mapping[World, Trial]
+    flags: tuple[str, ...] = ()
+    """Of every row of the run."""
+
+
+def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
+    """Lay a plan out on a cluster.
+
+    Raises:
+        SweepError: the cluster has no room for that many lanes.
+    """
+    sweep = _with_gpus(sweep, cluster)
+    lanes = _lanes(sweep, cluster)
+    reasons = [(trial, _misfit(sweep, cluster, lanes, trial)) for trial in plan.to_run]
+    to_run = [trial for trial, reason in reasons if reason is None]
+    groups = groups_of(to_run, fresh=sweep.measure.fresh)
+    # On an autoscaler the repeats of a world follow each other, so that its nodes are asked for once.
+    is_adjacent = bool(cluster.node_types) and sweep.measure.repeats > 1
+    return Prepared(
+        sweep=sweep,
+        groups=sorted(groups, key=lambda group: -group[0].point.workers) if is_adjacent else groups,
+        refused=[(trial, reason) for trial, reason in reasons if reason is not None],
+        lanes=lanes,
+        canaries=canaries([*to_run, *plan.done]),
+        flags=("adjacent_launches",) * is_adjacent,
+    )
+
+
+def _with_gpus(sweep: Sweep, cluster: Cluster) -> Sweep:
+    """Settle how many GPUs a worker gets."""
+    gpus = sweep.resources.gpus_per_worker
+    settled = int(cluster.has_gpus()) if gpus is None else gpus
+    return replace(sweep, resources=replace(sweep.resources, gpus_per_worker=settled))
+
+
+def _lanes(sweep: Sweep, cluster: Cluster) -> Lanes:
+    """Share the nodes out over the lanes; one lane has them all."""
+    count = sweep.resources.concurrent
+    if count == 1:
+        return [None]
+    if cluster.node_types:
+        raise SweepError("concurrent trials need nodes that stay; this cluster adds and removes them: use concurrent=1")
+    usable = [node for node in cluster.nodes if node.resources.get("CPU", 0)]
+    if len(usable) < count:
+        raise SweepError(
+            f"concurrent={count} needs as many nodes, so that trials don't disturb each other; here: {len(usable)}"
+        )
+    return [tuple(usable[index::count]) for index in range(count)]
+
+
+def _misfit(sweep: Sweep, cluster: Cluster, lanes: Lanes, trial: Trial) -> str | None:
+    resources = sweep.resources
+    if reason := impossible(trial.point, Harness(has_gpus=bool(resources.gpus_per_worker))):
+        return reason
+    each = {"CPU": resources.cpus_per_worker, "GPU": resources.gpus_per_worker or 0}
+    return next((why for lane in lanes if (why := cluster.misfit(trial.point, each=each, nodes=lane))), None)

@@ -1,0 +1,140 @@
+"""The queue of a run: which attempt comes next in each lane, and what follows from how one ended. Time is given."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dtsweep.plan.canaries import CANARY_TRIALS
+from dtsweep.plan.trial import Trial
+from dtsweep.results.statuses import is_retried
+from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.point import Point, World
+from dtsweep.sweep.settings import Sweep
+from dtsweep.sweep.task import Task, task_of
+
+CANARY_EVERY_S = 600.0
+"""In a session that goes on for longer, the canary is measured in between as well."""
+
+PROFILE_TRIES = 3
+"""Trials of a world that are profiled until one ends well: more of them the profiler itself may break."""
+
+HOPELESS = ("no_nodes", "version_mismatch", "infeasible")
+"""Statuses after which the other trials of a session would wait as long, for the same nodes."""
+
+
+@dataclass(kw_only=True)
+class LaneQueue:
+    """The trials of the session that a lane works off."""
+
+    group: deque[tuple[Trial, int]] = field(default_factory=deque)
+    """Each with the number of its attempt."""
+
+    canary: Trial | None = None
+    """What both ends of the session measure."""
+
+    canary_at: float = 0.0
+    """When it was last handed out, by the monotonic clock."""
+
+
+class Queue:
+    """Hands out attempts lane by lane: each session's trials between two canaries, retries at its end."""
+
+    def __init__(
+        self,
+        sweep: Sweep,
+        groups: Sequence[Sequence[Trial]],
+        *,
+        lanes: int = 1,
+        canaries: Mapping[World, Trial],
+        is_profiled: bool = False,
+    ) -> None:
+        """Line the trials up.
+
+        Args:
+            sweep: whose tasks are handed out.
+            groups: trials that may share a session, in the order of the plan.
+            lanes: how many work side by side.
+            canaries: what the sessions of each world measure at both ends.
+            is_profiled: whether the first trial of each world is to be profiled.
+        """
+        self._sweep, self._canaries, self._is_profiled = sweep, canaries, is_profiled
+        self._waiting = deque(deque((trial, 1) for trial in group) for group in groups)
+        self._lanes = [LaneQueue() for _ in range(lanes)]
+        self._profiles = Counter[World]()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left to hand out."""
+        return not any(map(self.has_work, range(len(self._lanes))))
+
+    def has_work(self, lane: int) -> bool:
+        """Whether there is something to hand out to this lane."""
+        return bool(self._lanes[lane].group or self._waiting)
+
+    def next(
+        self, lane: int, *, now: float, rivals: Callable[[Point], tuple[tuple[float, float], ...]]
+    ) -> tuple[Trial, Task]:
+        """Take a lane's next trial, which it has, and make the task of the attempt.
+
+        Args:
+            lane: its number.
+            now: by the monotonic clock, in seconds.
+            rivals: latency and throughput of what was measured with a point's semantics.
+        """
+        queue = self._lanes[lane]
+        if not queue.group:
+            self._begin_group(queue)
+        elif queue.canary is not None and now - queue.canary_at > CANARY_EVERY_S:
+            queue.group.appendleft((queue.canary, 1))
+        trial, attempt = queue.group.popleft()
+        task = task_of(self._sweep, trial.point, repeat=trial.repeat, attempt=attempt, role=trial.role)
+        if trial.is_canary:
+            queue.canary_at = now
+            return trial, task
+        if self._sweep.measure.race:
+            task = replace(task, rivals=rivals(trial.point))
+        return trial, replace(task, is_profiled=self._wants_profile(trial.point))
+
+    def ended(
+        self, lane: int, trial: Trial, task: Task, status: str, *, session_has_ended: bool
+    ) -> list[tuple[Trial, Task]]:
+        """Note how an attempt ended; queue another one where that may help.
+
+        Returns:
+            What is given up with it: trials of its session that would end alike, and the tasks they would have had.
+        """
+        queue = self._lanes[lane]
+        if task.is_profiled:
+            self._profiles[trial.point.world] += PROFILE_TRIES if status == "ok" else 1
+        if not trial.is_canary and is_retried(status, attempt=task.attempt):
+            has_closing = bool(queue.group) and queue.group[-1][0].is_canary
+            queue.group.insert(len(queue.group) - has_closing, (trial, task.attempt + 1))
+        if session_has_ended and all(waiting.is_canary for waiting, _ in queue.group):
+            # Another session would say nothing about the one that it was to watch.
+            queue.group.clear()
+        return self._give_up(queue) if status in HOPELESS else []
+
+    def _begin_group(self, queue: LaneQueue) -> None:
+        queue.group = self._waiting.popleft()
+        first = queue.group[0][0]
+        is_watched = self._sweep.measure.canary and len(queue.group) >= CANARY_TRIALS
+        queue.canary = self._canaries.get(first.point.world) if is_watched else None
+        if queue.canary is not None:
+            queue.canary = replace(queue.canary, repeat=first.repeat)
+            queue.group.appendleft((queue.canary, 1))
+            queue.group.append((queue.canary, 1))
+
+    def _wants_profile(self, point: Point) -> bool:
+        can_follow = MODES[point.sync].can_restart
+        return self._is_profiled and can_follow and self._profiles[point.world] < PROFILE_TRIES
+
+    def _give_up(self, queue: LaneQueue) -> list[tuple[Trial, Task]]:
+        given_up = [
+            (trial, task_of(self._sweep, trial.point, repeat=trial.repeat, attempt=attempt))
+            for trial, attempt in queue.group
+            if not trial.is_canary
+        ]
+        queue.group.clear()
+        return given_up

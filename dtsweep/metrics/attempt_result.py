@@ -1,0 +1,47 @@
+"""What a session hands to the driver for one attempt, whatever became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dtsweep.metrics.rank_result import RankFacts, RankResult
+
+
+@dataclass(kw_only=True)
+class AttemptResult:
+    """How one attempt ended, and what its ranks sent."""
+
+    status: str
+    reason: str | None = None
+    facts: Mapping[int, RankFacts] = field(default_factory=dict)
+    """By rank: of all that came up."""
+
+    results: Mapping[int, RankResult] = field(default_factory=dict)
+    """By rank: of those that answered."""
+
+    flags: list[str] = field(default_factory=list)
+    session: str | None = None
+    """Name of the session that ran it."""
+
+    failed_rank: int = 0
+    startup_s: float | None = None
+    """Start of the session and of its parameter servers, where this attempt waited for them."""
+
+    trial_s: float | None = None
+    """From handing out the task to the last rank's answer."""
+
+    shard_nodes: Sequence[int] = ()
+    """The rank on whose node each shard of the parameter server lives."""
+
+    session_has_ended: bool = False
+    """Whether the next attempt gets another session."""
+
+    lane_is_spent: bool = False
+    """Whether the worker group could not be killed; the lane's actor is then replaced."""
+
+    refusal: str | None = None
+    """Why the run must end, although nothing is wrong with the trial: it was not begun."""
+
+    logs: Mapping[str, str] = field(default_factory=dict)
+    """Ends of the ranks' logs that became known, by `<session>/<rank>`."""

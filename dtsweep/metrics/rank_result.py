@@ -1,0 +1,122 @@
+"""What a rank sends to the driver: where it runs, how its attempt ended, and what it measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Steps = Mapping[str, NDArray[Any]]
+"""Columns of the table `steps`, each (steps,), over warm-up, window and what follows; times in seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankFacts:
+    """Where a rank runs: columns of `ranks` that stay the same from trial to trial."""
+
+    node: str
+    """Host name of its machine."""
+
+    pid: int
+    device: str
+    """Model of its device."""
+
+    device_uuid: str | None
+    """None on a CPU."""
+
+    threads: int
+    """That PyTorch uses for one operation."""
+
+    niceness: int
+    machine: Mapping[str, Any]
+    """Hardware, software and settings behind `env_id`; what is unknown is absent."""
+
+    node_id: str | None = None
+    """Ray's name of the machine."""
+
+    log: str | None = None
+    """Path of its log on that machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What a rank measured in a trial whose window came to its end."""
+
+    steps: Steps
+    """`step`, `part`, `block`, `start_s`, `step_s`, `loss` and each phase that was marked; the driver adds `warmup`."""
+
+    window_s: float
+    """From the common start until this rank's work is done, in seconds."""
+
+    window_steps: int
+    """Steps of the window, with the warm-up that is found in it."""
+
+    skipped_steps: int
+    """Steps before the window."""
+
+    stop_reason: str
+    """Which rule ended the window."""
+
+    flags: Sequence[str] = ()
+    """What this rank noticed, names of `FLAG_MEANINGS`."""
+
+    memory_peak_bytes: int
+    telemetry: Mapping[str, Any] = field(default_factory=dict)
+    """Columns of `ranks` about its device and host in the window, stored as they come."""
+
+    bytes_sent: int | None = None
+    """Payload that it handed over in the window; None where the mode does not count it."""
+
+    staleness: Sequence[int] = ()
+    """(steps,) updates by others between a pull and its push; empty where the mode has none."""
+
+    matmul_flops_per_s: float | None = None
+    """Of a large matrix product at the trial's precision."""
+
+    peak_flops_per_s: float | None = None
+    peak_source: str | None = None
+    """`given`, `table` or `measured`."""
+
+    flops_per_sample: float | None = None
+    """Of the model, without recomputation; rank 0 alone counts."""
+
+    hardware_flops_per_sample: float | None = None
+    """The same with recomputation."""
+
+    exchange_isolated_s: float | None = None
+    """A step's exchange alone, in seconds."""
+
+    profile: Mapping[str, Any] | None = None
+    """`trace` (bytes of a Chrome trace in gzip) and `table` of some steps after the window."""
+
+    no_profile: str | None = None
+    """Why there is no profile although one was asked for."""
+
+    def of_part(self, name: str, part: str = "window") -> NDArray[np.float64]:
+        """A column of the steps of one part alone."""
+        column: NDArray[np.float64] = self.steps[name][self.steps["part"] == part]
+        return column
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankResult:
+    """How one attempt ended on one rank."""
+
+    status: str
+    """One of `STATUSES`."""
+
+    reason: str | None = None
+    measured: Measured | None = None
+    """None where the attempt failed before its window's end."""
+
+    memory_left_bytes: int = 0
+    """In use after cleaning up."""
+
+    device_bytes: int = 0
+    """What the device has."""
+
+    position: int | None = None
+    """Collectives that the rank has begun: ranks in step have the same number."""

@@ -1,0 +1,33 @@
+"""Canaries: the fixed point of each world that its sessions measure at both ends, to see the machine change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dtsweep.plan.trial import Trial
+from dtsweep.sweep.axes import worlds
+from dtsweep.sweep.modes import MODE_FIELDS
+from dtsweep.sweep.point import World, identity
+
+CANARY_TRIALS = 2
+"""Trials of a session from which on it has canaries: around a single one they would cost twice what they watch."""
+
+
+def canaries(trials: Sequence[Trial]) -> Mapping[World, Trial]:
+    """Choose the canary of each world.
+
+    The trial with the middle micro-batch as plain `ddp`: never larger than what the world runs itself.
+
+    Args:
+        trials: all of the plan, done ones too, so that a resumed run has the same canaries.
+    """
+    found = {}
+    plain: dict[str, Any] = {"sync": "ddp", **dict.fromkeys(MODE_FIELDS), "accumulation": 1}
+    for world in worlds([trial.point for trial in trials]):
+        inside = [trial for trial in trials if trial.point.world == world]
+        inside.sort(key=lambda trial: (trial.point.micro_batch, identity(trial.point)))
+        middle = inside[len(inside) // 2]
+        found[world] = replace(middle, point=replace(middle.point, **plain), role="canary", why="canary")
+    return found

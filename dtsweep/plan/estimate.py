@@ -1,0 +1,37 @@
+"""How long a run is expected to take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dtsweep.plan.canaries import CANARY_TRIALS
+from dtsweep.plan.trial import Trial, groups_of
+from dtsweep.sweep.settings import Measure, Sweep
+
+SESSION_START_S = 15.0
+"""What the start of a session takes, until results say better."""
+
+TRIAL_REST_S = 0.5
+"""What a trial takes beside its window, until results say better."""
+
+
+def expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str, Any]]) -> float:
+    """Expect what finished trials took; without them a window between the shortest and the longest."""
+    measured = [row for row in rows if row["status"] == "ok" and row["window_s"]]
+    known = [row["startup_s"] for row in measured if row["startup_s"]]
+    each = (
+        sum((row["trial_s"] or row["window_s"]) + (row["overhead_s"] or 0) for row in measured) / len(measured)
+        if measured
+        else _window_s(sweep.measure) + TRIAL_REST_S
+    )
+    start = sum(known) / len(known) if known else SESSION_START_S
+    groups = groups_of(trials, fresh=sweep.measure.fresh)
+    windows = len(trials) + 2 * sum(len(group) >= CANARY_TRIALS for group in groups) * sweep.measure.canary
+    return (windows * each + len(groups) * start) / sweep.resources.concurrent
+
+
+def _window_s(measure: Measure) -> float:
+    shortest = min(measure.min_seconds, measure.max_seconds)
+    return shortest if measure.half_width is None else math.sqrt(max(shortest, TRIAL_REST_S) * measure.max_seconds)

@@ -1,0 +1,54 @@
+"""What every session of a run shares, and the workload's code as it travels to the ranks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ray import cloudpickle
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """The workload as it travels, once per session."""
+
+    pickled: bytes
+    """The object; a class from the sweep file goes by value."""
+
+    folder: str | None
+    """The sweep file's folder, for what lies beside it."""
+
+    def load(self) -> Any:
+        """Unpickle the workload in this process."""
+        if self.folder is not None and Path(self.folder).is_dir() and self.folder not in sys.path:
+            sys.path.insert(0, self.folder)
+        return cloudpickle.loads(self.pickled)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What every session of a run shares."""
+
+    code: Code
+    cpus_per_worker: int
+    gpus_per_worker: int
+    environment: Mapping[str, str]
+    node_timeout_s: float
+    storage: str
+    """A folder on the driver's node for what Ray Train leaves."""
+
+    is_private: bool
+    """Whether Ray was started for this run, on this machine."""
+
+    known_devices: frozenset[str] = frozenset()
+    """Device models of the results so far; ranks on another one are refused. Empty is any."""
+
+    nodes: tuple[str, ...] | None = None
+    """The nodes of this lane; None is all."""
+
+    def workload(self) -> Any:
+        """The sweep's workload."""
+        return self.code.load()

@@ -1,0 +1,76 @@
+"""What can't be: the one table of points that no run, or not this one, can measure. A cluster's size is its own matter.
+
+`dtsweep.driver.cluster` adds what needs the cluster: worlds that its nodes can't hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.precision import PRECISIONS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Harness:
+    """What starts the ranks, as far as it is known."""
+
+    name: str = "ray"
+    """`ray`, `torchrun` or `in_process`: column `harness`."""
+
+    has_gpus: bool | None = None
+    """Whether ranks get a GPU; None before that is known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constraint:
+    """A kind of point that can't be measured."""
+
+    applies: Callable[[Point, Harness], bool]
+    reason: str
+    """A format string over `point`."""
+
+
+CONSTRAINTS: tuple[Constraint, ...] = (
+    Constraint(
+        applies=lambda point, _: point.unread_field is not None,
+        reason="{point.sync} has no {point.unread_field}",
+    ),
+    Constraint(
+        applies=lambda point, _: (
+            point.optimizer != Point().optimizer and callable(getattr(point.workload, "optimizer", None))
+        ),
+        reason="{point.workload.__class__.__name__} has an optimizer of its own, the point's is not read",
+    ),
+    Constraint(
+        applies=lambda point, harness: PRECISIONS[point.precision].needs_gpu and harness.has_gpus is False,
+        reason="precision {point.precision} needs a GPU",
+    ),
+    Constraint(
+        applies=lambda point, harness: MODES[point.sync].needs_ray and harness.name != "ray",
+        reason="{point.sync} needs Ray",
+    ),
+    Constraint(
+        applies=lambda point, harness: point.workers > 1 and harness.name == "in_process",
+        reason="in this process there is one worker, not {point.workers}",
+    ),
+    Constraint(
+        applies=lambda point, harness: bool(point.environment) and harness.name == "in_process",
+        reason="an env. axis needs worker processes of their own",
+    ),
+)
+"""In the order in which they are asked; the first that applies is the reason."""
+
+
+def impossible(point: Point, harness: Harness = Harness()) -> str | None:  # frozen
+    """Say why a point can't be measured, or None.
+
+    >>> impossible(Point(sync="ddp", sync_period=8))
+    'ddp has no sync_period'
+    >>> impossible(Point(workers=2), Harness(name="in_process"))
+    'in this process there is one worker, not 2'
+    """
+    found = (constraint for constraint in CONSTRAINTS if constraint.applies(point, harness))
+    return next((constraint.reason.format(point=point) for constraint in found), None)

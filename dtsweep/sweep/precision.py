@@ -1,0 +1,34 @@
+"""Precisions that an axis may name: one table for sweep files, ranks, FLOP counts and doctor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """How the matrix products of a trial are computed; parameters stay in fp32."""
+
+    dtype: str
+    """torch's name of the numbers that a product multiplies."""
+
+    is_autocast: bool = False
+    """Whether the loss is computed under `torch.autocast` to that type."""
+
+    is_tf32: bool = False
+    """Whether products of fp32 numbers may round them to TensorFloat-32."""
+
+    needs_gpu: bool = False
+    """Whether a CPU would do something else under this name."""
+
+
+PRECISIONS: Mapping[str, Precision] = MappingProxyType(
+    {
+        "fp32": Precision(dtype="float32"),
+        "tf32": Precision(dtype="float32", is_tf32=True, needs_gpu=True),
+        "bf16": Precision(dtype="bfloat16", is_autocast=True),
+    }
+)
+"""Every precision by the name that an axis uses."""

@@ -1,0 +1,102 @@
+"""Values of axes and of a workload's fields, in the types that they are declared with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from dtsweep.errors import SweepError, quoted
+
+Scalar = str | int | float | bool | None
+"""What an axis may hold: a JSON scalar."""
+
+
+def workload_types(workload: Any) -> dict[str, Any]:
+    """The types of a workload's fields by name, as annotated.
+
+    Raises:
+        SweepError: for an annotation that names what is not there.
+    """
+    try:
+        hints = get_type_hints(type(workload))
+    except NameError as error:
+        name = type(workload).__name__
+        raise SweepError(f"an annotation of workload {name} can't be read: {error}; import it", word=name) from None
+    return {item.name: hints[item.name] for item in fields(workload)}
+
+
+def column_types(workload: Any) -> dict[str, type]:
+    """The types of a workload's scalar fields by name, None left out: those that are columns of `trials`.
+
+    A field of several such types, a list or a dict is in the trial's name alone.
+    """
+    found = {}
+    for name, hint in workload_types(workload).items():
+        kinds = {type(value) for value in get_args(hint)} if get_origin(hint) is Literal else _kinds(hint)
+        kinds -= {type(None)}
+        kinds = {float} if kinds == {int, float} else kinds
+        if len(kinds) == 1 and kinds <= set(_KINDS):
+            found[name] = kinds.pop()
+    return found
+
+
+def workload_fields(workload: Any) -> dict[str, Any]:
+    """All fields of a workload by name, in their types: what tells two workloads of one class apart.
+
+    Raises:
+        SweepError: for a value of another type than its annotation.
+    """
+    return {
+        name: workload_value(name, getattr(workload, name), hint) for name, hint in workload_types(workload).items()
+    }
+
+
+def workload_value(name: str, value: Any, hint: Any) -> Any:
+    """Give a value the type of a workload's field; None stays None, annotated or not.
+
+    Raises:
+        SweepError: the value has no such type.
+    """
+    return None if value is None else coerced(f"workload.{name}", value, hint)
+
+
+def coerced(name: str, value: Any, hint: Any) -> Any:
+    """Give a value the type of its field: 1 is 1.0 for a float, 4.0 is 4 for a whole number.
+
+    Values of fields that are no scalars come back as they are.
+
+    Raises:
+        SweepError: the value has no such type.
+    """
+    kinds = _kinds(hint)
+    if not kinds <= set(_KINDS):
+        return value
+    given = _as_kind(value, kinds)
+    if type(given) not in kinds or (isinstance(given, float) and not math.isfinite(given)):
+        wanted = " or ".join(words for kind, words in _KINDS.items() if kind in kinds)
+        raise SweepError(f"{name}={quoted(given)} must be {wanted}", word=name)
+    return given
+
+
+def _as_kind(value: Any, kinds: set[Any]) -> Any:
+    """A whole number as a float where only floats are allowed, and the other way round."""
+    if type(value) is int and float in kinds and int not in kinds:
+        return float(value)
+    if type(value) is float and value.is_integer() and int in kinds and float not in kinds:
+        return int(value)
+    return value
+
+
+def _kinds(hint: Any) -> set[Any]:
+    return set(get_args(hint)) if get_origin(hint) in (Union, UnionType) else {hint}
+
+
+_KINDS = {
+    int: "a whole number",
+    float: "a finite number",
+    str: "a string",
+    bool: "True or False",
+    type(None): "None",
+}

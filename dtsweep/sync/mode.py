@@ -1,0 +1,97 @@
+"""What a sync mode is: the protocol that the common loop follows, and the trial as one rank sees it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from dtsweep.measure.clock import Clock
+from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.point import Point
+
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One trial as one rank sees it."""
+
+    point: Point
+    """Its workload is the trial's own."""
+
+    rank: int
+    """This worker's index."""
+
+    device: torch.device
+    """Where this worker computes."""
+
+    loss: Callable[[nn.Module, Any], torch.Tensor]
+    """The workload's loss in the point's precision."""
+
+    ddp_options: Mapping[str, Any] = field(default_factory=dict)
+    """What the workload asks of `DistributedDataParallel`."""
+
+    servers: Sequence[Any] = ()
+    """Handles of the parameter server's shards, in a Ray session."""
+
+
+class SyncMode:
+    """What the common loop asks of a mode; `tests/sync/test_modes.py` holds every mode to it.
+
+    A mode has `prepare` and `step`; the others have defaults.
+    """
+
+    def __init__(self, job: Job) -> None:
+        """Take the trial as one rank sees it."""
+        self._job = job
+
+    def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
+        """Take over the freshly built model, the same on all ranks, on its device."""
+        raise NotImplementedError
+
+    def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> torch.Tensor:
+        """Do one optimizer step: a pass for each batch, then the exchange and the update.
+
+        Args:
+            batches: `accumulation` batches of this rank, on its device.
+            clock: told when each phase ends.
+            exchange: False leaves the exchange out, where `can_skip_exchange`; the model is lost then.
+
+        Returns:
+            The mean loss of this rank's passes: a detached scalar on the device.
+        """
+        raise NotImplementedError
+
+    def drain(self) -> None:
+        """End what is still under way; called inside the window, after its last step. By default nothing is."""
+
+    def exchange_alone(self) -> int:
+        """Do the exchange of a step by itself, with nothing to hide behind, where `can_skip_exchange`.
+
+        Returns:
+            How many steps share one such exchange.
+
+        Raises:
+            MemoryError: a rank has no memory for it; on all ranks, and before anything is exchanged.
+        """
+        raise NotImplementedError
+
+    def counters(self) -> Mapping[str, Any]:
+        """What the mode counted since the last call: any of `bytes_sent`, `staleness` (one per step)."""
+        return {}
+
+    def close(self) -> None:
+        """Let go of the model and of everything shared; also called after a failure."""
+        self.__dict__.clear()
+
+
+def load_mode(name: str) -> type[SyncMode]:
+    """Import a mode of `MODES`."""
+    module, kind = MODES[name].implementation.split(":")
+    mode: type[SyncMode] = getattr(importlib.import_module(module), kind)
+    return mode

@@ -1,0 +1,70 @@
+"""Becoming a rank: what a worker process sets up and finds out about itself before its first trial."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dtsweep.hardware.fingerprint import fingerprint
+from dtsweep.hardware.memory import release_memory
+from dtsweep.hardware.telemetry import Telemetry
+from dtsweep.metrics.rank_result import RankFacts
+from dtsweep.sweep.settings import Resources
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankContext:
+    """One rank's place in its world."""
+
+    rank: int
+    device: torch.device
+    workload: Any
+    """The sweep's workload; a trial replaces fields of it."""
+
+    telemetry: Telemetry
+    """Of this rank's device and host."""
+
+    facts: RankFacts
+
+
+def take_device(resources: Resources, *, index: int) -> torch.device:
+    """Choose a device where no Ray deals them out: the GPU with this index, where there are GPUs and workers get one.
+
+    Args:
+        resources: what each worker gets; its threads are set, too.
+        index: of this rank among those of its machine.
+    """
+    torch.set_num_threads(resources.cpus_per_worker)
+    if not torch.cuda.is_available() or resources.gpus_per_worker == 0:
+        return torch.device("cpu")
+    device = torch.device("cuda", index)
+    torch.cuda.set_device(device)
+    return device
+
+
+def become_rank(
+    rank: int, device: torch.device, *, workload: Any, own_variables: Collection[str], **where: Any
+) -> RankContext:
+    """Describe this process and its device, and start from clean memory.
+
+    Args:
+        rank: its index.
+        device: where it computes.
+        workload: the sweep's.
+        own_variables: environment variables that the sweep sets; they are no part of the machine.
+        where: `node_id` and `log` of `RankFacts`, in a Ray session.
+    """
+    context = RankContext(
+        rank=rank,
+        device=device,
+        workload=workload,
+        telemetry=Telemetry(device),
+        facts=RankFacts(**fingerprint(device, own_variables=own_variables), **where),
+    )
+    release_memory(device)
+    gc.freeze()
+    return context
