@@ -186,6 +186,8 @@ def test_a_profile_is_stored_beside_the_tables_and_is_in_nobodys_way(tmp_path: P
     assert Path(where) == tmp_path / "profiles" / "launch" / "trial1-0.json.gz"
     assert Path(where).read_bytes() == b"trace"
     assert json.loads((tmp_path / "profiles" / "launch" / "trial1-0.json").read_text()) == {"compute_s": 0.5}
+    results.write_profile("launch/trial2-0", b"trace", None)
+    assert {file.name for file in (tmp_path / "profiles" / "launch").glob("trial2*")} == {"trial2-0.json.gz"}
     results.compact()
     assert contents(tmp_path) == stored(1)
 
