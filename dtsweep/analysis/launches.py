@@ -54,15 +54,11 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
     # astype leaves every column in memory of its own, which pandas warns of; a copy is in one piece.
     trials = trials.astype(dict.fromkeys([*names, *bounds, "tokens_per_s", "mfu"], "float64")).copy()
     local = trials["semantics"] == "local"
-    # The window has a fixed number of samples and steps, so the rate's relative interval is the mean step's;
-    # results before there was `step_mean_s_low` have only that.
-    mean_low = trials["step_mean_s"] * trials["samples_per_s"] / trials["samples_per_s_high"]
-    mean_high = trials["step_mean_s"] * trials["samples_per_s"] / trials["samples_per_s_low"]
     return trials.assign(
         launch=trials["session"].where(trials["session"].notna(), trials["trial_id"]),
         latency_s=trials["step_p50_s"].mask(local, trials["step_mean_s"]),
-        latency_s_low=trials["step_p50_s_low"].mask(local, trials["step_mean_s_low"].fillna(mean_low)),
-        latency_s_high=trials["step_p50_s_high"].mask(local, trials["step_mean_s_high"].fillna(mean_high)),
+        latency_s_low=trials["step_p50_s_low"].mask(local, trials["step_mean_s_low"]),
+        latency_s_high=trials["step_p50_s_high"].mask(local, trials["step_mean_s_high"]),
     )
 
 
