@@ -37,7 +37,7 @@ ONLY_IN_FUNCTIONS = {
     "pandas": "results analysis report",
     "scipy": "measure analysis",
     "transformers": "workloads",
-    "torch": "session doctor workloads",
+    "torch": "session doctor workloads.samples workloads.cifar10 workloads.gpt workloads.transformers",
     "ray": "driver.run",
 }
 """Who may import what only where it is needed, so that the module itself is light."""

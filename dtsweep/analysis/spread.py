@@ -53,10 +53,11 @@ def spread_of(trials: pd.DataFrame, of: str, *, relative: bool = True) -> pd.Dat
 
 
 def pooled_is_better(degrees: Any, *, pooled: Any, launches: Any) -> Any:
-    """Whether the pooled spread gives the better interval, by what was launched and not by what was measured.
+    """True where the pooled spread has enough degrees of freedom.
 
-    With two or three launches Student's t is 12.7 or 4.3; twice as many degrees of freedom are worth the
-    assumption that all points spread alike, until a point has launches enough of its own.
+    Depends on the number of launches only, never on measured values. With two or three launches Student's t is
+    12.7 or 4.3; twice as many degrees of freedom are worth the assumption that all points spread alike, until a
+    point has launches enough of its own.
 
     Args:
         degrees: of freedom of the point's own spread, 0 for one launch; a number or an array, as the others.

@@ -12,9 +12,10 @@ POWERCAP = Path("/sys/class/powercap")
 
 
 def network_bytes() -> dict[str, tuple[int, int]]:
-    """Count bytes sent and received by the host, by interface, without the loopback; RDMA passes it by.
+    """Count bytes sent and received by the host, by interface; RDMA traffic is not seen.
 
-    Bridges, bonds and tunnels hand on what a device sends: they count only where no device is seen, in a container.
+    Only interfaces with a device count, since bridges and bonds would count bytes twice; in a container, where none is
+    visible, all but the loopback.
     """
     counted = {name: (io.bytes_sent, io.bytes_recv) for name, io in psutil.net_io_counters(pernic=True).items()}
     counted.pop("lo", None)

@@ -27,6 +27,21 @@ BUSY, LOW_CLOCK = 0.5, 0.9
 """A device that is utilized this much should run at this share of its highest clock."""
 
 
+def _names_of_limits(seen: Iterable[int]) -> list[str]:
+    return sorted({name for bits in seen for name in limit_names(bits)})
+
+
+READ_COLUMNS: Mapping[str, tuple[str, Callable[[list[Any]], Any], float]] = {
+    "device_utilization": ("utilization", fmean, LOOK_BACK_S),
+    "device_memory_used_bytes": ("memory_bytes", max, 0.0),
+    "sm_clock_hz": ("clock_hz", fmean, 0.0),
+    "temperature_celsius": ("temperature_celsius", max, 0.0),
+    "throttle_reasons": ("limits", _names_of_limits, 0.0),
+    "power_w": ("power_w", fmean, LOOK_BACK_S),
+}
+"""Columns of `ranks` from readings: which field of a `Reading`, how its values become one, and from which second on."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Edge:
     """Counters at an edge of a window."""
@@ -167,23 +182,16 @@ def gpu_columns(first: Edge, last: Edge, readings: Sequence[tuple[float, Reading
         last: the window's end.
         readings: each with its seconds from the start.
     """
-    seconds = last.at_s - first.at_s
-    late = [reading for at_s, reading in readings if at_s >= LOOK_BACK_S]
-    taken = [reading for _, reading in readings]
-    energy_j = None
+    columns: dict[str, Any] = {}
+    for column, (field, reduced, since_s) in READ_COLUMNS.items():
+        known = _known(getattr(reading, field) for at_s, reading in readings if at_s >= since_s)
+        columns[column] = reduced(known) if known else None
+    seconds, energy_j = last.at_s - first.at_s, None
     if first.energy_j is not None and last.energy_j is not None and seconds >= ENERGY_FROM_S:
         energy_j = last.energy_j - first.energy_j
-    limits = _known(reading.limits for reading in taken)
-    return {
-        "device_utilization": _mean(reading.utilization for reading in late),
-        "device_memory_used_bytes": max(_known(reading.memory_bytes for reading in taken), default=None),
-        "sm_clock_hz": _mean(reading.clock_hz for reading in taken),
-        "temperature_celsius": max(_known(reading.temperature_celsius for reading in taken), default=None),
-        "throttle_reasons": sorted({name for bits in limits for name in limit_names(bits)}) if limits else None,
-        "power_w": energy_j / seconds if energy_j is not None else _mean(reading.power_w for reading in late),
-        "energy_j": energy_j,
-        "other_processes": max(_known((first.other_processes, last.other_processes)), default=None),
-    }
+        columns["power_w"] = energy_j / seconds
+    others = max(_known((first.other_processes, last.other_processes)), default=None)
+    return {**columns, "energy_j": energy_j, "other_processes": others}
 
 
 def _flags(columns: Mapping[str, Any]) -> list[str]:
@@ -201,8 +209,3 @@ def _flags(columns: Mapping[str, Any]) -> list[str]:
 
 def _known(values: Iterable[Any]) -> list[Any]:
     return [value for value in values if value is not None]
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = _known(values)
-    return fmean(known) if known else None

@@ -9,6 +9,6 @@ Ranks; `statistics` the driver and readers too. Imports torch and NumPy. In read
     clock           when each phase and step ended
     exchange        what the exchange costs: with and without it in turns
     flops           FLOPs of a sample, counted without computing
-    trace           who was at work when: intervals of a trace
-    profile         a trace of some steps, and its kernels by class
+    trace           breakdown of a GPU's trace: seconds per step by class
+    profile         a trace of some steps, and on a GPU its kernels by class
 """

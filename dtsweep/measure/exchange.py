@@ -79,7 +79,7 @@ def time_alone(exchange: Callable[[], int], device: torch.device) -> float:
 
 
 def fits_in_memory(work: Callable[[], object], device: torch.device) -> bool:
-    """Do something that exchanges nothing; whether memory sufficed for it on all ranks.
+    """Run `work` (no collectives inside); True if no rank ran out of memory. All ranks get the same answer.
 
     A rank that gave up alone would keep the others waiting in their next exchange. Its log says what was full.
     """

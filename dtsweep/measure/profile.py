@@ -1,4 +1,4 @@
-"""A trace of some steps by torch's profiler, and what they spent their time on. Never inside a timed window."""
+"""Trace of some steps by torch's profiler, and on a GPU what they spent their time on. Never inside a timed window."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Profile:
     trace: bytes
     """Chrome trace, JSON in gzip; Perfetto opens it."""
 
-    table: dict[str, Any]
-    """Seconds per step by class, and the largest kernels: see `timeline.breakdown`."""
+    table: dict[str, Any] | None
+    """Seconds per step by class, and the largest kernels, as `trace.breakdown` gives them; None on a CPU."""
 
 
 class ProfileError(Exception):
@@ -36,8 +36,8 @@ def profiled(step: Callable[[], None], *, steps: int, device: torch.device) -> P
     """Run some steps under torch's profiler; all ranks together.
 
     A step under the profiler is slower, by some microseconds an operator: small models by half, so the table is
-    for shares and not for step times. On a CPU the start takes a millisecond, and what follows the steps half a
-    second where the trace has 6 MB (5 steps of a four-layer `Gpt`; 0.4 MB in gzip). On a GPU the first start loads
+    for shares and not for step times. On a CPU the start takes a millisecond, and what follows the steps a fifth of
+    a second where the trace has 5 MB (5 steps of a four-layer `Gpt`; 0.4 MB in gzip). On a GPU the first start loads
     CUPTI, which can take seconds; and CUPTI stays attached and slows all later steps, unless `TEARDOWN_CUPTI=1` is
     in the environment (pytorch issue 144455). So a profile comes after everything that is timed in its process.
 
@@ -64,7 +64,8 @@ def profiled(step: Callable[[], None], *, steps: int, device: torch.device) -> P
             file = Path(folder, "trace.json")
             profiler.export_chrome_trace(str(file))
             trace = file.read_bytes()
-        table = breakdown(json.loads(trace)["traceEvents"], steps=steps, device=device.type)
+        is_gpu = device.type == "cuda"
+        table = breakdown(json.loads(trace)["traceEvents"], steps=steps) if is_gpu else None
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise ProfileError(f"{type(error).__name__}: {error}") from error
     return Profile(trace=gzip.compress(trace, mtime=0), table=table)

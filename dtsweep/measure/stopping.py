@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,11 +29,77 @@ Rivals = Sequence[tuple[float, float]]
 """Measured points: latency in seconds, samples per second."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """The step time of a window's steady part, and how well it is known."""
+
+    mean_s: float
+    median_s: float
+    half_width_s: float
+    """Of the mean's 95 % interval."""
+    drift: float
+    """What the step time rises by from the first steady step to the last, as a share of it."""
+    periods: int
+    """Steady ones; steps, where the period is 1."""
+
+    @property
+    def half_width(self) -> float:
+        """`half_width_s` as a share of the mean."""
+        return self.half_width_s / self.mean_s
+
+
+def estimate(series: Series, period: int) -> Estimate | None:
+    """Estimate the step time; None while no part is steady, or too little of it for an interval.
+
+    Args:
+        series: (steps,) seconds of the window's steps so far.
+        period: steps after which the pattern of work repeats: mean and interval are those of whole periods.
+    """
+    means = over_periods(series, period)
+    start = steady_from(means)
+    if start is None:
+        return None
+    steady = means[start:]
+    half_width_s = mean_half_width(steady)
+    if half_width_s is None:
+        return None
+    return Estimate(
+        mean_s=float(steady.mean()),
+        median_s=float(np.median(series[start * period :])),
+        half_width_s=half_width_s,
+        drift=drift(steady),
+        periods=len(steady),
+    )
+
+
+def is_precise(known: Estimate, *, within: float, period: int) -> bool:
+    """Whether the mean step time is known to `within`, a share of it, and does not drift by more."""
+    enough = FEWEST_STEPS if period == 1 else FEWEST_PERIODS
+    return known.periods >= enough and known.half_width <= within and abs(known.drift) <= within
+
+
+def is_dominated(known: Estimate, rivals: Rivals, *, samples_per_step: float, latency_is_mean: bool) -> bool:
+    """Whether some rival is clearly better in both, latency and rate, than a point of these steps at its very best."""
+    # While steps still get faster, the best is yet to come.
+    if known.half_width > RACE_HALF_WIDTH or known.drift <= -RACE_MARGIN:
+        return False
+    latency_s = (known.mean_s if latency_is_mean else known.median_s) - 2 * known.half_width_s
+    rate = samples_per_step / (known.mean_s - 2 * known.half_width_s)
+    better = 1 + RACE_MARGIN
+    return any(rival_s * better <= latency_s and rivals_rate >= rate * better for rival_s, rivals_rate in rivals)
+
+
 class Rule:
     """Decides for one window; sees its steps at every look."""
 
     def __init__(
-        self, measure: Measure, *, period: int = 1, samples_per_step: float = 0.0, rivals: Rivals = ()
+        self,
+        measure: Measure,
+        *,
+        period: int = 1,
+        samples_per_step: float = 0.0,
+        latency_is_mean: bool = False,
+        rivals: Rivals = (),
     ) -> None:
         """Begin a window.
 
@@ -40,10 +107,11 @@ class Rule:
             measure: the wanted half-width and the limits.
             period: steps after which the pattern of work repeats.
             samples_per_step: samples of all workers behind one step of one of them.
+            latency_is_mean: whether the point's latency is its mean step instead of the median one.
             rivals: what a point must not be dominated by, where `measure.race`.
         """
         self._measure, self.period = measure, period
-        self._samples, self._rivals = samples_per_step, rivals
+        self._samples_per_step, self._latency_is_mean, self._rivals = samples_per_step, latency_is_mean, rivals
         self._seen: str | None = None
 
     def rehearse(self) -> None:
@@ -83,30 +151,15 @@ class Rule:
 
     def _shown(self, series: Series, seconds: float) -> str | None:
         """What the steps show at one look."""
-        measure = self._measure
+        measure, period = self._measure, self.period
         is_long = len(series) >= max(measure.min_steps, FIRST_LOOK) and seconds >= measure.min_seconds
         within = measure.half_width if is_long else None
-        if within is None and not measure.race:
+        races = measure.race and len(series) >= FIRST_RACE_LOOK
+        known = estimate(series, period) if races or within is not None else None
+        if known is None:
             return None
-        seen = over_periods(series, self.period)
-        start = steady_from(seen)
-        steady = seen[start:]
-        half = mean_half_width(steady)
-        if start is None or half is None:
-            return None
-        share, rise = half / float(steady.mean()), drift(steady)
-        races = measure.race and len(series) >= FIRST_RACE_LOOK and share <= RACE_HALF_WIDTH
-        # While steps still get faster, the best is yet to come.
-        if races and rise > -RACE_MARGIN and self._is_dominated(steady, half):
+        if races and is_dominated(
+            known, self._rivals, samples_per_step=self._samples_per_step, latency_is_mean=self._latency_is_mean
+        ):
             return "dominated"
-        enough = FEWEST_STEPS if self.period == 1 else FEWEST_PERIODS
-        if within is None or len(steady) < enough:
-            return None
-        return "precise" if share <= within and abs(rise) <= within else None
-
-    def _is_dominated(self, steady: Series, half: float) -> bool:
-        """Whether some rival is better than this point at its very best."""
-        latency = float(steady.mean() if self.period > 1 else np.median(steady)) - 2 * half
-        rate = self._samples / (float(steady.mean()) - 2 * half)
-        better = 1 + RACE_MARGIN
-        return any(rival * better <= latency and rivals_rate >= rate * better for rival, rivals_rate in self._rivals)
+        return "precise" if within is not None and is_precise(known, within=within, period=period) else None

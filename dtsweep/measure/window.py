@@ -1,4 +1,4 @@
-"""The steps of a window: how ranks that may not ask each other stop at the same one."""
+"""Decides after each step whether the window goes on; ranks agree through the key-value store, never by collective."""
 
 from __future__ import annotations
 

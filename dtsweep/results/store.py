@@ -97,13 +97,13 @@ class Results:
         folder, _, rank = f"logs/{name}".rpartition("/")
         self._folder.write(folder, f"{rank}.log", text.encode())
 
-    def write_profile(self, name: str, trace: bytes, table: Mapping[str, Any]) -> str:
-        """Store a profile as profiles/<name>.json.gz, its classes and kernels as profiles/<name>.json.
+    def write_profile(self, name: str, trace: bytes, table: Mapping[str, Any] | None) -> str:
+        """Store a profile as profiles/<name>.json.gz, and its table as profiles/<name>.json.
 
         Args:
             name: `<session>/<trial>-<rank>`.
             trace: a Chrome trace, packed by gzip.
-            table: seconds by class, and kernels.
+            table: seconds by class, and kernels; None where there is none.
 
         Returns:
             Where the trace lies.
@@ -113,7 +113,8 @@ class Results:
         """
         folder, _, file = f"profiles/{name}".rpartition("/")
         self._folder.write(folder, f"{file}.json.gz", trace)
-        self._folder.write(folder, f"{file}.json", json.dumps(table, indent=2).encode())
+        if table is not None:
+            self._folder.write(folder, f"{file}.json", json.dumps(table, indent=2).encode())
         return f"{self}/{folder}/{file}.json.gz"
 
     def table(self, name: str) -> Any:

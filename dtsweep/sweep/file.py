@@ -145,41 +145,57 @@ def _located(error: SweepError, path: Path, source: bytes) -> SweepError:
 
 
 def _line_of(error: SweepError, file: str, source: bytes) -> int | None:
-    """Find the line to name: where the user's code raised, else where the word of the error stands."""
-    cause = error.__cause__
-    frames = [
-        (frame.lineno or 0, frame.end_lineno or 0)
-        for frame in traceback.extract_tb((cause or error).__traceback__)
-        if frame.filename == file
-    ]
-    if cause and frames:
+    """Find the line to name: where the user's code raised, else that of the error's word, else that of the call."""
+    tree = _tree(source)
+    calls = _frames(error, file)[-1:] or _sweep_calls(tree)
+    found = (_line_that_raised(error.__cause__, file), _line_of_word(error.word, tree, calls), *(at for at, _ in calls))
+    return next((line for line in found if line is not None), None)
+
+
+def _tree(source: bytes) -> ast.AST:
+    try:
+        return ast.parse(source)
+    except SyntaxError:
+        # That is the error itself: nothing else is to be found.
+        return ast.Module([], [])
+
+
+def _line_that_raised(cause: BaseException | None, file: str) -> int | None:
+    """Line of the user's file that raised, or at which Python could not read on."""
+    if cause and (frames := _frames(cause, file)):
         return frames[-1][0]
-    if isinstance(cause, SyntaxError):
-        return cause.lineno
-    tree = ast.parse(source)
-    calls = frames[-1:] or [
+    return cause.lineno if isinstance(cause, SyntaxError) else None
+
+
+def _line_of_word(word: str | None, tree: ast.AST, calls: list[tuple[int, int]]) -> int | None:
+    """First line on which a word stands: inside these calls, or else anywhere."""
+    lines = list(_lines_with(word, tree)) if word is not None else []
+    inside = [line for line in lines if any(first <= line <= last for first, last in calls)]
+    return min(inside or lines, default=None)
+
+
+def _lines_with(word: str, tree: ast.AST) -> Iterator[int]:
+    """Yield the lines of a word: as a string, or as the name of an argument or of something."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=said) | ast.keyword(arg=said) | ast.Name(id=said) if said == word:
+                yield node.lineno
+            case ast.Attribute(attr=said) | ast.alias(name=said) if said == word:
+                yield node.lineno
+            case ast.ClassDef(name=said) | ast.FunctionDef(name=said) if said == word:
+                yield node.lineno
+
+
+def _frames(error: BaseException, file: str) -> list[tuple[int, int]]:
+    """First and last line of the calls in this file that an exception went through, the outermost first."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return [(frame.lineno or 0, frame.end_lineno or 0) for frame in frames if frame.filename == file]
+
+
+def _sweep_calls(tree: ast.AST) -> list[tuple[int, int]]:
+    """First and last line of each `Sweep(…)`."""
+    return [
         (node.lineno, node.end_lineno or 0)
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "Sweep"
     ]
-    places = [
-        (not any(first <= line <= last for first, last in calls), rank, line)
-        for rank, line in _places(error.word, tree)
-    ]
-    return min(places)[2] if places else (calls[0][0] if calls else None)
-
-
-def _places(word: str | None, tree: ast.AST) -> Iterator[tuple[int, int]]:
-    """Yield rank and line of a word: as a string or the name of an argument first, then as a name of something."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Constant(value=said) | ast.keyword(arg=said):
-                rank = 0
-            case ast.Name(id=said) | ast.Attribute(attr=said) | ast.alias(name=said):
-                rank = 1
-            case ast.ClassDef(name=said) | ast.FunctionDef(name=said):
-                rank = 1
-            case _:
-                continue
-        if said == word and word is not None:
-            yield rank, node.lineno

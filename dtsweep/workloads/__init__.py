@@ -1,10 +1,12 @@
 """What is trained, a family to choose from: the three methods of a workload, and ours.
 
-Ranks run the methods, which import torch and transformers; the modules import neither. In reading order:
+Ranks run the methods, which import torch and transformers; at module level only `decoder` imports torch.
+In reading order:
 
     fields          checks of a workload's fields
     samples         samples by their number, kept on the device
     cifar10         a small convolutional network
+    decoder         the model of `gpt`, imported when it is built
     gpt             a small decoder language model
     transformers    well-known models from their configurations
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dtsweep.errors import SweepError
 from dtsweep.workloads.fields import absolute_data, check_counts
@@ -60,8 +59,15 @@ class Gpt(KeepsSamples):
 
     def build(self) -> nn.Module:
         """Make the decoder: tokens (samples, sequence) to scores (samples, sequence, vocabulary)."""
-        decoder: nn.Module = _decoder_class()(self)
-        return decoder
+        from dtsweep.workloads.decoder import Decoder
+
+        return Decoder(
+            layers=self.layers,
+            width=self.width,
+            sequence=self.sequence,
+            heads=self.heads,
+            vocabulary=self.vocabulary,
+        )
 
     def batch(self, samples: range, device: torch.device) -> Tensor:
         """Give tokens (samples, sequence + 1), int64: the last one is only predicted.
@@ -139,55 +145,3 @@ def stride_between(positions: int) -> int:
     while math.gcd(stride, positions) != 1:
         stride += 1
     return stride
-
-
-# torch is imported in here because planning a sweep must not pay for it; one class per process.
-@functools.cache
-def _decoder_class() -> Any:
-    import torch
-    from torch import nn
-    from torch.nn import functional
-
-    class Block(nn.Module):
-        def __init__(self, width: int, heads: int) -> None:
-            super().__init__()
-            self.heads = heads
-            self.attention_norm = nn.LayerNorm(width)
-            self.attention_in = nn.Linear(width, 3 * width)
-            self.attention_out = nn.Linear(width, width)
-            self.mlp_norm = nn.LayerNorm(width)
-            self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-
-        def attend(self, hidden: Tensor) -> Tensor:
-            """Mix (samples, tokens, width) over the tokens up to each."""
-            parts: Tensor = self.attention_in(hidden).unflatten(-1, (3, self.heads, -1))
-            query, key, value = parts.transpose(1, 3).unbind(2)
-            mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-            out: Tensor = self.attention_out(mixed.transpose(1, 2).flatten(2))
-            return out
-
-        def forward(self, hidden: Tensor) -> Tensor:
-            hidden = hidden + self.attend(self.attention_norm(hidden))
-            mixed: Tensor = self.mlp(self.mlp_norm(hidden))
-            return hidden + mixed
-
-    class Decoder(nn.Module):
-        def __init__(self, size: Gpt) -> None:
-            super().__init__()
-            self.embedding = nn.Embedding(size.vocabulary, size.width)
-            self.positions = nn.Parameter(torch.empty(size.sequence, size.width))
-            self.blocks = nn.Sequential(*(Block(size.width, size.heads) for _ in range(size.layers)))
-            self.norm = nn.LayerNorm(size.width)
-            self.output = nn.Linear(size.width, size.vocabulary, bias=False)
-            for name, parameter in self.named_parameters():
-                if parameter.dim() == 2:
-                    nn.init.normal_(parameter, std=0.02)
-                elif name.endswith("bias"):
-                    nn.init.zeros_(parameter)
-
-        def forward(self, tokens: Tensor) -> Tensor:
-            hidden = self.embedding(tokens) + self.positions
-            scores: Tensor = self.output(self.norm(self.blocks(hidden)))
-            return scores
-
-    return Decoder

@@ -156,13 +156,10 @@ def test_a_launch_measures_its_worlds_canary_at_both_ends(frame: pd.DataFrame, r
     assert "canary" not in set(frame["role"])
 
 
-def test_the_first_trial_of_each_world_is_profiled(frame: pd.DataFrame, run: tuple[object, Path]) -> None:
-    tables = [json.loads(file.read_text()) for file in (run[1] / "r" / "profiles").glob("*/*.json")]
-    assert len(tables) == len(list((run[1] / "r" / "profiles").glob("*/*.json.gz"))) == 1 + 2
-    for table in tables:
-        parts = [table[name] for name in ("compute_s", "exposed_s", "idle_s")]
-        assert sum(parts) == pytest.approx(table["step_s"])
-        assert table["kernels"]
+def test_the_first_trial_of_each_world_is_profiled_on_a_cpu_by_a_trace_alone(run: tuple[object, Path]) -> None:
+    profiles = [file.name for file in (run[1] / "r" / "profiles").glob("*/*")]
+    assert len(profiles) == 1 + 2
+    assert all(name.endswith(".json.gz") for name in profiles)
 
 
 def test_what_the_numbers_rest_on_is_stored(frame: pd.DataFrame, run: tuple[object, Path]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -191,9 +192,9 @@ def test_what_never_gets_sure_ends_at_the_maximum() -> None:
 # Races
 
 
-def racing(*rivals: tuple[float, float], measure: Measure = RACE, period: int = 1) -> Rule:
+def racing(*rivals: tuple[float, float], measure: Measure = RACE, **fields: Any) -> Rule:
     """Steps of 10 samples: at 1 s a step, 10 samples per second."""
-    return Rule(measure, period=period, samples_per_step=10, rivals=rivals)
+    return Rule(measure, samples_per_step=10, rivals=rivals, **fields)
 
 
 def test_a_point_that_a_rival_clearly_beats_in_both_stops_early() -> None:
@@ -232,12 +233,22 @@ def test_a_point_that_is_not_known_to_10_percent_is_not_dominated() -> None:
     assert looked(racing((0.1, 100.0)), series, series) == [None, None]
 
 
-def test_where_the_work_repeats_with_a_period_it_is_the_mean_step_that_races() -> None:
+def test_the_mean_step_races_where_it_is_the_latency_and_else_the_median_whatever_the_period() -> None:
     # Two of 20 periods have steps of 1.6 s, the others of 1 s: mean 1.06 s, median 1 s, half-width 0.09 s.
     steps = np.ones(20)
     steps[[7, 13]] = 1.6
-    assert looked(racing((0.85, 20.0), period=4), np.repeat(steps, 4), np.repeat(steps, 4)) == [None, "dominated"]
-    assert looked(racing((0.85, 20.0)), steps, steps) == [None, None]
+    for period in (1, 4):
+        seen = np.repeat(steps, period)
+        by_mean = racing((0.85, 20.0), period=period, latency_is_mean=True)
+        assert looked(by_mean, seen, seen) == [None, "dominated"]
+        assert looked(racing((0.85, 20.0), period=period), seen, seen) == [None, None]
+
+
+def test_the_median_is_that_of_single_steps() -> None:
+    # Every fourth step has an exchange and takes 5 s: the median step takes 1 s, the mean of each period is 2 s.
+    series = np.array([1.0, 1.0, 1.0, 5.0] * 10)
+    assert looked(racing((1.5, 20.0), period=4, latency_is_mean=True), series, series) == [None, "dominated"]
+    assert looked(racing((1.5, 20.0), period=4), series, series) == [None, "precise"]
 
 
 def test_noise_loses_no_race_against_an_equal_point() -> None:
