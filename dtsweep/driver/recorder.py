@@ -11,14 +11,13 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.digest import workload_digest
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.metrics.rows import rank_rows, settled, step_columns, trial_row
 from dtsweep.plan.plan import CANARY_DRIFT, Trial
+from dtsweep.provenance import git_commit, workload_digest
 from dtsweep.report.progress import Progress
 from dtsweep.results.statuses import is_retried
 from dtsweep.results.store import Results
-from dtsweep.revision import git_commit
 from dtsweep.sweep.point import Point, column_types, identity
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task, point_row, task_of

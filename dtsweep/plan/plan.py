@@ -10,15 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dtsweep.digest import workload_digest
 from dtsweep.errors import SweepError, quoted
+from dtsweep.provenance import versions, workload_digest
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.axes import Candidate, worlds
 from dtsweep.sweep.modes import MODE_FIELDS
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.settings import Measure, Sweep
 from dtsweep.sweep.task import point_row, trial_name
-from dtsweep.versions import versions
 
 Rows = Sequence[Mapping[str, Any]]
 

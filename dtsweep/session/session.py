@@ -16,12 +16,12 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError
 
+from dtsweep.provenance import release, versions
 from dtsweep.session.nodes import answers, on_node, read_tail, write_stacks
 from dtsweep.session.worker_loop import Settings, serve
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
-from dtsweep.versions import release, versions
 
 COLLECTIVE_TIMEOUT_S = 300
 CLOSE_S = 30.0
