@@ -32,7 +32,9 @@ class Own:
     def batch(self, samples, device): ...
     def loss(self, model, batch): ...
 
-class Other(Own): ...
+@dataclass(frozen=True)
+class Other:
+    build, batch, loss = Own.build, Own.batch, Own.loss
 
 sweep = Sweep(workload=Own(), axes={"workers": [1]})
 '''
