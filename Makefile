@@ -13,37 +13,50 @@ export DTSWEEP_TEST_DATA ?= $(DATA)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test test-gpu check format bench clean
+.PHONY: help setup sweep test test-fast test-ray test-gpu check lint format notebook bench clean
+.NOTPARALLEL: # not two installers in one .venv, and no tests beside each other but those that test-fast puts there
 
 help: ## List the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-setup: .venv/stamp ## Make .venv with everything in it, at the tested versions
+setup: .venv/dev.stamp ## Make .venv with what the checks and tests need, at the tested versions
 
-.venv/stamp: pyproject.toml constraints.txt
+.venv/run.stamp: EXTRA =
+.venv/dev.stamp: EXTRA = [dev]
+.venv/notebook.stamp: EXTRA = [notebook]
+.venv/%.stamp: pyproject.toml constraints.txt
 	@echo 'Setting up .venv: a few minutes the first time' >&2
 	@.venv/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
-	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev,notebook]' -c constraints.txt
-	@touch $@
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.$(EXTRA)' -c constraints.txt
+	@touch .venv/run.stamp $@
 
-sweep: setup ## Run the first sweep (sweeps/batchsize.py) and print its frontier
+sweep: .venv/run.stamp ## Run the first sweep (sweeps/batchsize.py) and print its frontier; installs only what that needs
 	.venv/bin/python -m dtsweep sweeps/batchsize.py
 
-test: setup ## Run all tests, the ones with Ray too
-	.venv/bin/python -m pytest
+check: lint test-fast ## Format, lint, types and the fast tests
+
+lint: setup ## Format, lint and types
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+
+test: test-fast test-ray ## Run all tests but those that need a GPU
+
+test-fast: setup ## Run the tests that start no Ray, on two cores
+	.venv/bin/python -m pytest -n 2 --dist loadfile -m 'not ray and not gpu' --durations=10
+
+test-ray: setup ## Run the tests that start a private Ray, one after the other
+	.venv/bin/python -m pytest -m ray --durations=10
 
 test-gpu: setup ## Run the tests that need an NVIDIA GPU and a torch built for CUDA; without them all are skipped
 	.venv/bin/python -m pytest -m gpu
 
-check: setup ## Format, lint, types and the fast tests
-	.venv/bin/ruff format --check .
-	.venv/bin/ruff check .
-	.venv/bin/mypy
-	.venv/bin/python -m pytest -q -m 'not ray and not gpu'
-
 format: setup ## Format the code and mend what the linter can
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
+
+notebook: .venv/notebook.stamp ## Start JupyterLab on notebooks/
+	.venv/bin/python -m jupyterlab notebooks
 
 bench: setup ## Measure overhead, fidelity of the timed loop, the stopping rule, and the A/A test (benchmarks/)
 	.venv/bin/python -m benchmarks.overhead

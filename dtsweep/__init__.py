@@ -4,9 +4,7 @@ The rooms in reading order; a room imports only rooms above it, a file only file
 (`tests/test_imports.py` takes both orders from the docstrings):
 
     errors          what a user did that can't be measured, in one line
-    versions        versions of what measures
-    digest          a digest of the workload's source
-    revision        the revision of the sweep's own files
+    provenance      what a number was measured with: versions, source, revision
     sweep           the question: axes, points, settings                        any process
     workloads       what is trained: three methods, a family to choose from     ranks
     results         what is kept: three Parquet data sets                       driver, readers

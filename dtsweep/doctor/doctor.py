@@ -10,8 +10,8 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dtsweep.driver.cluster import Node, connected
+from dtsweep.provenance import differences, versions
 from dtsweep.report.text import print_table, say, significant
-from dtsweep.versions import release, versions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -146,11 +146,9 @@ def problems(rows: Sequence[Row], *, here: Mapping[str, str]) -> list[str]:
 
 def _problems_of(row: Row, rows: Sequence[Row], here: Mapping[str, str]) -> list[str]:
     node, found = row["node"], []
-    for name, version in here.items():
-        there = row["versions"].get(name, version)
-        if release(there) != release(version):
-            package = name.removesuffix("_version")
-            found.append(f"{node}: {package} {there}, but {version} where dtsweep runs; install the same on all nodes")
+    for name, theirs, ours in differences(row["versions"], here):
+        package = name.removesuffix("_version")
+        found.append(f"{node}: {package} {theirs}, but {ours} where dtsweep runs; install the same on all nodes")
     if row["misses_gpu"]:
         torch_version = row["versions"].get("torch_version")
         found.append(f"{node}: Ray has a GPU that torch {torch_version} can't use; install its CUDA or ROCm build")

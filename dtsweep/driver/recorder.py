@@ -11,15 +11,14 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
-from dtsweep.digest import workload_digest
 from dtsweep.errors import StorageError
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rows import point_row, rank_rows, step_columns, task_row, trial_row, with_warmup_marked
 from dtsweep.plan.trial import Trial
+from dtsweep.provenance import git_commit, workload_digest
 from dtsweep.report.progress import Progress
 from dtsweep.results.statuses import CANARY_DRIFT, is_retried
 from dtsweep.results.store import Results
-from dtsweep.revision import git_commit
 from dtsweep.sweep.axes import Candidate
 from dtsweep.sweep.modes import latency_column
 from dtsweep.sweep.point import Point, identity

@@ -14,6 +14,7 @@ from dtsweep.driver.recorder import Recorder, RunTally
 from dtsweep.errors import StorageError
 from dtsweep.plan.plan import Plan, make_plan, measured_by
 from dtsweep.plan.trial import groups_of
+from dtsweep.provenance import slow_import
 from dtsweep.report.progress import Progress
 from dtsweep.results.store import Results, load
 from dtsweep.sweep.axes import Candidate, candidates
@@ -174,6 +175,8 @@ class _Run:
             signals_noted() as signals,
         ):
             self.progress.say(f"using {cluster.described()}")
+            if warning := slow_import():
+                self.progress.say(warning)
             prepared = prepare(self.sweep, self.plan, cluster)
             return self._drive(prepared, self._lane_settings(prepared, cluster, storage=storage), signals)
 

@@ -13,6 +13,7 @@ def wait_for(device: torch.device) -> None:
 
 
 def barrier(device: torch.device) -> None:
-    """Wait for the device, then for all ranks."""
+    """Wait for the device, then for all ranks; outside a process group there are no others."""
     wait_for(device)
-    distributed.barrier(device_ids=[device.index] if device.type == "cuda" else None)
+    if distributed.is_initialized():
+        distributed.barrier(device_ids=[device.index] if device.type == "cuda" else None)

@@ -14,7 +14,7 @@ import pynvml
 import torch
 
 from dtsweep.hardware.nvml import driver, find_gpu, topology
-from dtsweep.versions import versions
+from dtsweep.provenance import versions
 
 FAMILIES = ("NCCL_", "TORCH_", "PYTORCH_", "GLOO_", "OMP_", "KMP_", "MKL_", "CUDA_", "CUBLAS_", "CUDNN_")
 """Variables with these beginnings change what libraries do."""

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import distributed
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from dtsweep.hardware.device import barrier, wait_for
 from dtsweep.measure.trace import WINDOW, breakdown
 
 
@@ -53,12 +53,14 @@ def profiled(step: Callable[[], None], *, steps: int, device: torch.device) -> P
     # Shapes, stacks and memory would slow the steps down and make the trace many times larger.
     with profile(activities=activities) as profiler:
         step()
-        _meet(device)
+        # A profiler that started late elsewhere is no exchange.
+        barrier(device)
+        wait_for(device)
         with record_function(WINDOW):
             for number in range(steps):
                 with record_function(f"dtsweep: step {number}"):
                     step()
-            _finish(device)
+            wait_for(device)
     try:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "trace.json")
@@ -69,16 +71,3 @@ def profiled(step: Callable[[], None], *, steps: int, device: torch.device) -> P
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise ProfileError(f"{type(error).__name__}: {error}") from error
     return Profile(trace=gzip.compress(trace, mtime=0), table=table)
-
-
-def _meet(device: torch.device) -> None:
-    """Wait for the device and for all ranks: a profiler that started late elsewhere is no exchange."""
-    _finish(device)
-    if distributed.is_initialized():
-        distributed.barrier(device_ids=[device.index] if device.type == "cuda" else None)
-    _finish(device)
-
-
-def _finish(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -9,16 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
-from dtsweep.digest import workload_digest
 from dtsweep.errors import SweepError, quoted
 from dtsweep.plan.estimate import expected_s
 from dtsweep.plan.trial import Trial, groups_of
+from dtsweep.provenance import versions, workload_digest
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.axes import Candidate, worlds
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import trial_name
-from dtsweep.versions import versions
 
 Rows = Sequence[Mapping[str, Any]]
 

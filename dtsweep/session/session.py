@@ -16,13 +16,13 @@ from ray.exceptions import RayActorError
 
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import other_devices
+from dtsweep.provenance import differences, versions
 from dtsweep.session.nodes import answers, on_node, read_tail, write_stacks
 from dtsweep.session.settings import Settings
 from dtsweep.session.trainer import trainer_of
 from dtsweep.sweep.point import World
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
-from dtsweep.versions import release, versions
 
 CLOSE_S = 30.0
 
@@ -99,13 +99,10 @@ class Session:
             raise RefusedError(message)
 
     def _compare_versions(self) -> None:
-        here = {name: release(version) for name, version in versions().items()}
         for rank, facts in sorted(self.facts.items()):
-            for name, version in here.items():
-                there = release(facts.machine.get(name, version))
-                if there != version:
-                    what = f"rank {rank} on {facts.node} has {name} {there}, the driver {version}"
-                    raise SessionError("version_mismatch", f"{what}; install the same on all nodes")
+            for name, theirs, ours in differences(facts.machine, versions()):
+                what = f"rank {rank} on {facts.node} has {name} {theirs}, the driver {ours}"
+                raise SessionError("version_mismatch", f"{what}; install the same on all nodes")
 
     def register(self, rank: int, facts: RankFacts, actor: Any) -> None:
         """Note that a rank has come up."""

@@ -21,7 +21,7 @@ from dtsweep.measure.exchange import max_over_ranks
 from dtsweep.measure.stopping import Rule
 from dtsweep.measure.window import Peers, Window
 from dtsweep.metrics.rank_result import Measured
-from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.modes import MODES, latency_column
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job, SyncMode
 from dtsweep.worker.after_window import profile_steps, time_exchange
@@ -109,6 +109,7 @@ def make_window(loop: Loop, task: Task, period_s: float) -> Window:
         task.measure,
         period=point.period,
         samples_per_step=point.global_batch,
+        latency_is_mean=latency_column(point.semantics) == "step_mean_s",
         rivals=task.rivals,
     )
     rule.rehearse()

@@ -57,7 +57,7 @@ def test_the_base_is_the_smallest_world_of_the_group() -> None:
 
 
 @pytest.mark.parametrize(
-    "field", [*set(FIELD_TYPES) - {"workers", "micro_batch", "accumulation"}, "workload_layers", "env_id"]
+    "field", [*sorted(set(FIELD_TYPES) - {"workers", "micro_batch", "accumulation"}), "workload_layers", "env_id"]
 )
 def test_points_that_differ_in_another_field_are_never_compared(field: str) -> None:
     numbers = pd.api.types.is_numeric_dtype(trials({})[field].dtype)

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from dtsweep.doctor.doctor import Diagnosis, examine, node_cells, print_diagnosis, problems, rate, rate_cells
-from dtsweep.versions import versions
+from dtsweep.provenance import versions
 from tests.conftest import Command
 
 HERE = {"python_version": "3.11.9", "dtsweep_version": "0.1.0", "torch_version": "2.13.0", "ray_version": "2.60.0"}

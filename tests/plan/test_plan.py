@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dtsweep import Measure, Sweep, SweepError, workloads
-from dtsweep.digest import workload_digest
 from dtsweep.plan.plan import SESSION_START_S, TRIAL_REST_S, Trial, canaries, groups_of, make_plan, new_skips
+from dtsweep.provenance import versions, workload_digest
 from dtsweep.results.schema import TRIALS
 from dtsweep.sweep.axes import candidates
-from dtsweep.sweep.file import read_sweep
 from dtsweep.sweep.point import identity
 from dtsweep.sweep.task import point_row, task_of
-from dtsweep.versions import versions
 
 SWEEP = Sweep(
     workload=workloads.Gpt(),
@@ -205,47 +201,3 @@ def test_a_skipped_point_is_stored_again_only_for_a_new_reason() -> None:
     first = new_skips(SWEEP, skipped, [])
     assert [row["reason"] for row in first] == ["odd", "odd"]
     assert new_skips(SWEEP, skipped, first) == []
-
-
-OWN = '''
-"""?"""
-from dataclasses import dataclass
-from torch import nn
-from dtsweep import Sweep
-
-WIDTH = 3
-
-def net():
-    return nn.Linear(WIDTH, 1)
-
-@dataclass(frozen=True)
-class Own:
-    def build(self):
-        return net()
-    def batch(self, samples, device): ...
-    def loss(self, model, batch): ...
-
-sweep = Sweep(workload=Own(), axes={"workers": [1]})
-'''
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "is_another"),
-    [
-        ("WIDTH = 3", "WIDTH = 4", True),
-        ("nn.Linear(WIDTH, 1)", "nn.Linear(WIDTH, 2)", True),
-        ("[1]", "[1, 2]", False),
-    ],
-)
-def test_the_digest_follows_what_the_workload_uses_and_nothing_else(
-    tmp_path: Path, old: str, new: str, is_another: bool
-) -> None:
-    digests = []
-    for folder, text in (("a", OWN), ("b", OWN.replace(old, new))):
-        path = tmp_path / folder / "own.py"
-        path.parent.mkdir()
-        path.write_text(text)
-        sweep, _ = read_sweep(path)
-        digests.append(workload_digest(sweep.workload, folder=path.parent))
-        sys.path.remove(str(path.parent))
-    assert (digests[0] != digests[1]) == is_another

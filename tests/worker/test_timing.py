@@ -182,7 +182,7 @@ def test_the_row_says_what_the_exchange_costs(measured: Measured, case: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("case", "parts", "method"),
+    ("case", "segments", "method"),
     [
         ("full without the exchange", {"warmup", "window"}, None),
         ("full at the exchange alone", {"warmup", "window", "exchange", "no_exchange"}, "difference"),
