@@ -1,0 +1,164 @@
+"""The queue of a run: sessions between canaries, retries, giving up, profiles; without Ray, in milliseconds."""
+
+from __future__ import annotations
+
+import pytest
+
+from dtsweep import Measure, Sweep
+from dtsweep.driver.queue import CANARY_EVERY_S, Queue
+from dtsweep.plan.canaries import canaries
+from dtsweep.plan.plan import make_plan
+from dtsweep.plan.trial import Trial, groups_of
+from dtsweep.results.statuses import ATTEMPTS
+from dtsweep.sweep.axes import candidates
+from dtsweep.sweep.task import Task
+from tests.outcomes import Tokens
+
+AXES = {"workers": [1, 2], "micro_batch": [2, 4, 8]}
+RETRIED = ["rank_died", "node_lost", "preempted", "collateral"]
+HOPELESS = ["no_nodes", "version_mismatch", "infeasible"]
+
+
+def queue_of(*, lanes: int = 1, is_profiled: bool = False, axes: dict[str, list[object]] | None = None, **measure: object) -> Queue:
+    sweep = Sweep(workload=Tokens(), axes=axes or AXES, measure=Measure(**measure))  # type: ignore[arg-type]  # fields
+    trials = make_plan(sweep, candidates(sweep), []).to_run
+    groups = groups_of(trials, fresh=sweep.measure.fresh)
+    return Queue(sweep, groups, lanes=lanes, canaries=canaries(trials), is_profiled=is_profiled)
+
+
+def take(queue: Queue, lane: int = 0, now: float = 0.0) -> tuple[Trial, Task]:
+    return queue.next(lane, now=now, rivals=lambda _: ((0.5, 10.0),))
+
+
+def work_off(queue: Queue, *statuses: str, session_has_ended: bool = False) -> list[tuple[Trial, Task]]:
+    """Hand out all, each ending `ok` after the first statuses; what was handed out."""
+    handed_out = []
+    endings = [*statuses]
+    while not queue.is_empty:
+        trial, task = take(queue)
+        handed_out.append((trial, task))
+        status = endings.pop(0) if endings and not trial.is_canary else "ok"
+        queue.ended(0, trial, task, status, session_has_ended=session_has_ended and status != "ok")
+    return handed_out
+
+
+def worlds(handed_out: list[tuple[Trial, Task]]) -> list[tuple[int, str]]:
+    return [(trial.point.workers, trial.role) for trial, _ in handed_out]
+
+
+def test_a_session_is_a_world_between_two_canaries_the_largest_world_first() -> None:
+    one = [(2, "canary"), *[(2, "trial")] * 3, (2, "canary")]
+    other = [(1, "canary"), *[(1, "trial")] * 3, (1, "canary")]
+    assert worlds(work_off(queue_of())) == [*one, *other]
+
+
+def test_a_canary_has_the_repeat_of_its_session() -> None:
+    handed_out = work_off(queue_of(repeats=2, axes={"workers": [1], "micro_batch": [2, 4]}))
+    assert [task.repeat for _, task in handed_out] == [1, 1, 1, 1, 2, 2, 2, 2]
+    assert [task.role for _, task in handed_out] == ["canary", "trial", "trial", "canary"] * 2
+
+
+def test_without_canaries_there_are_trials_alone() -> None:
+    assert {task.role for _, task in work_off(queue_of(canary=False))} == {"trial"}
+
+
+def test_around_a_single_trial_there_is_no_canary() -> None:
+    assert worlds(work_off(queue_of(axes={"workers": [1, 2]}))) == [(2, "trial"), (1, "trial")]
+
+
+def test_in_a_long_session_the_canary_is_measured_in_between() -> None:
+    queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4, 8]})
+    times = [0.0, 1.0, CANARY_EVERY_S + 2.0, CANARY_EVERY_S + 3.0]
+    assert [take(queue, now=now)[0].role for now in times] == ["canary", "trial", "canary", "trial"]
+
+
+@pytest.mark.parametrize("status", RETRIED)
+def test_a_fault_that_was_not_the_trials_own_is_tried_again_at_the_end_of_its_session(status: str) -> None:
+    handed_out = work_off(queue_of(axes={"workers": [1], "micro_batch": [2, 4, 8]}), status)
+    first = handed_out[1][1]
+    assert [task.role for _, task in handed_out] == ["canary", *["trial"] * 4, "canary"]
+    again = handed_out[-2][1]
+    assert (again.trial_id, again.attempt) == (first.trial_id, 2)
+    assert again.attempt_id != first.attempt_id
+
+
+def test_a_trial_has_three_attempts() -> None:
+    handed_out = work_off(queue_of(axes={"workers": [1]}), *["rank_died"] * 5)
+    assert [task.attempt for _, task in handed_out] == list(range(1, ATTEMPTS + 1))
+
+
+@pytest.mark.parametrize("status", ["ok", "user_error", "oom_device", "nan", "hang", "timeout"])
+def test_what_ended_by_itself_is_not_tried_again(status: str) -> None:
+    assert len(work_off(queue_of(axes={"workers": [1]}), status)) == 1
+
+
+def test_a_canary_is_never_tried_again() -> None:
+    queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4]})
+    canary, task = take(queue)
+    queue.ended(0, canary, task, "rank_died", session_has_ended=True)
+    assert [take(queue)[0].role for _ in range(3)] == ["trial", "trial", "canary"]
+    assert queue.is_empty
+
+
+def test_no_session_is_started_for_the_closing_canary_alone() -> None:
+    queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4]})
+    for _ in range(2):
+        take(queue)
+    trial, task = take(queue)
+    queue.ended(0, trial, task, "user_error", session_has_ended=True)
+    assert queue.is_empty
+
+
+@pytest.mark.parametrize("status", HOPELESS)
+def test_a_world_that_does_not_come_up_gives_up_its_other_trials_and_no_other_world(status: str) -> None:
+    queue = queue_of(canary=False)
+    trial, task = take(queue)
+    given_up = queue.ended(0, trial, task, status, session_has_ended=True)
+    assert [(other.point.workers, made.attempt) for other, made in given_up] == [(2, 1), (2, 1)]
+    assert {made.trial_id for _, made in given_up}.isdisjoint({task.trial_id})
+    assert [other.point.workers for other, _ in work_off(queue)] == [1, 1, 1]
+
+
+def test_what_is_given_up_has_no_canaries() -> None:
+    queue = queue_of()
+    canary, task = take(queue)
+    given_up = queue.ended(0, canary, task, "no_nodes", session_has_ended=True)
+    assert [other.role for other, _ in given_up] == ["trial"] * 3
+
+
+def test_lanes_work_off_sessions_of_their_own() -> None:
+    queue = queue_of(lanes=2, canary=False)
+    first, other = take(queue, lane=0), take(queue, lane=1)
+    assert (first[0].point.workers, other[0].point.workers) == (2, 1)
+    assert take(queue, lane=0)[0].point.workers == 2
+    assert queue.has_work(0)
+    assert queue.has_work(1)
+
+
+def profiled(handed_out: list[tuple[Trial, Task]]) -> list[int]:
+    return [trial.point.workers for trial, task in handed_out if task.is_profiled]
+
+
+def test_one_good_trial_of_each_world_is_profiled_and_no_canary() -> None:
+    assert profiled(work_off(queue_of(is_profiled=True))) == [2, 1]
+
+
+def test_a_profile_is_tried_on_three_trials_of_a_world_at_most() -> None:
+    axes: dict[str, list[object]] = {"workers": [1], "micro_batch": [1, 2, 4, 8, 16]}
+    assert profiled(work_off(queue_of(is_profiled=True, axes=axes), *["user_error"] * 5)) == [1, 1, 1]
+
+
+def test_a_mode_whose_window_nothing_can_follow_is_not_profiled() -> None:
+    axes: dict[str, list[object]] = {"workers": [1], "sync": ["parameter_server"]}
+    assert profiled(work_off(queue_of(is_profiled=True, axes=axes))) == []
+
+
+def test_only_where_points_race_have_tasks_rivals() -> None:
+    assert {task.rivals for _, task in work_off(queue_of(canary=False))} == {()}
+    raced = work_off(queue_of(race=True))
+    assert {(task.role, task.rivals) for _, task in raced} == {("trial", ((0.5, 10.0),)), ("canary", ())}
+
+
+def test_fresh_trials_share_no_session() -> None:
+    groups = [task.session_group for _, task in work_off(queue_of(fresh=True, axes={"workers": [1], "micro_batch": [2, 4]}))]
+    assert len(set(groups)) == 2

@@ -1,0 +1,58 @@
+"""Until when ranks are waited for, by what they have said; no clock runs here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dtsweep import Measure, Sweep
+from dtsweep.session.deadlines import Progress, give_up_at, hang_at
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.task import Task, task_of
+from tests.outcomes import Tokens
+
+MEASURE = Measure(max_warmup_seconds=100, max_seconds=40)
+
+
+def task(**point: Any) -> Task:
+    sweep = Sweep(workload=Tokens(), axes={}, measure=MEASURE)
+    return task_of(sweep, Point(workload=Tokens(), **point))
+
+
+def test_until_all_ranks_are_warm_they_have_the_warm_ups_time() -> None:
+    assert hang_at(task(), Progress(began=1000.0)) == 1100.0
+
+
+def test_warm_ranks_have_the_window_what_follows_it_two_steps_and_a_minute() -> None:
+    # 40 s, half as long for the exchange, two steps of 1 s, and 60 s.
+    assert hang_at(task(), Progress(began=0.0, warm_at=500.0, slowest_step_s=1.0)) == 500 + 40 + 20 + 2 + 60
+
+
+def test_slow_steps_have_ten_of_theirs_instead_of_a_minute() -> None:
+    assert hang_at(task(), Progress(began=0.0, warm_at=0.0, slowest_step_s=30.0)) == 60 + 2 * 30 + 10 * 30
+
+
+def test_a_sync_period_is_waited_for_whole() -> None:
+    progress = Progress(began=0.0, warm_at=0.0, slowest_step_s=5.0)
+    longer = hang_at(task(sync="local_sgd", sync_period=100), progress) - hang_at(task(), progress)
+    assert longer == 2 * 99 * 5
+
+
+def test_a_profile_has_a_period_too() -> None:
+    progress = Progress(began=0.0, warm_at=0.0, slowest_step_s=5.0)
+    assert hang_at(replace(task(), is_profiled=True), progress) - hang_at(task(), progress) == 5.0
+
+
+def test_nobody_gives_up_before_a_rank_has_failed() -> None:
+    assert give_up_at(Progress(began=0.0, warm_at=1.0)) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("failures", "seconds"),
+    [(["user_error"], 2.0), (["collateral"], 15.0), (["collateral", "collateral"], 15.0), (["collateral", "oom_device"], 2.0)],
+)
+def test_a_rank_that_only_lost_its_peer_waits_for_ray_to_say_who_died(failures: list[str], seconds: float) -> None:
+    assert give_up_at(Progress(began=0.0, failed_at=100.0, failures=failures)) == 100 + seconds
