@@ -164,14 +164,16 @@ def _read(sweep: str, settings: tuple[str, ...]) -> tuple[Sweep, list[Candidate]
 
 
 def _print_report(results: str, *, as_json: bool, show_all: bool) -> None:
-    from dtsweep.report.terminal import print_report, report_json
+    from dtsweep.report.as_json import report_json
+    from dtsweep.report.content import content_of
+    from dtsweep.report.terminal import print_report
     from dtsweep.results.store import load
 
-    frame = load(results, canaries=True)
+    content = content_of(load(results, canaries=True))
     if as_json:
-        _print_json(report_json(frame))
+        _print_json(report_json(content))
     else:
-        print_report(frame, console=_console(), show_all=show_all)
+        print_report(content, console=_console(), show_all=show_all)
 
 
 def _misfits(sweep: Sweep, made: Plan, address: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dtsweep.driver.cluster import Node, connected
-from dtsweep.report.text import print_table, say, significant
+from dtsweep.report.text import format_number, print_table, say
 from dtsweep.versions import release, versions
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def rate_cells(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 
 def _tera(rate: float | None) -> str:
-    return significant(rate / 1e12, digits=3) if rate else "unknown"
+    return format_number(rate / 1e12, digits=3) if rate else "unknown"
 
 
 def node_cells(rows: Sequence[Row]) -> dict[str, list[str]]:

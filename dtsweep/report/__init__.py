@@ -4,7 +4,9 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
 
     text            words, numbers and tables as a terminal shows them
     progress        the live line of a run
-    notes           what the report says of its own numbers
+    notes           what to know before trusting the numbers of the report
+    content         what the report says, computed once; the renderers below show it
+    as_json         the report as JSON values
     tables          table columns of points and of scaling
     terminal        the report in the terminal
     plan            the plan as a person reads it
