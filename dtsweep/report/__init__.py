@@ -2,8 +2,9 @@
 
 Readers and the driver; imports rich, and pandas in functions alone. In reading order:
 
-    text            words, numbers and tables as a terminal shows them
+    text            numbers and tables for the terminal
     progress        the live line of a run
+    labels          labels of points and axes
     notes           what to know before trusting the numbers of the report
     content         what the report says, computed once; the renderers below show it
     as_json         the report as JSON values

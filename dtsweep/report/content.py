@@ -7,17 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dtsweep.analysis import canaries, difference, frontier, scaling, setting_columns, without_canaries
+from dtsweep.report.labels import axis_name, point_label
 from dtsweep.report.notes import notes_on
 from dtsweep.report.text import count_of
-from dtsweep.sweep.point import CHOICES
 
 if TYPE_CHECKING:
     import pandas as pd
 
-BATCH_SHAPE = ("workers", "micro_batch", "accumulation")
-"""Settings that a table of points gives a column each; a label leaves them out."""
-
-_SYNC_SYMBOLS = {"sync_period": "H", "staleness": "s", "shards": "shards"}
 _FRONTIER_TITLES = {
     "exact": "exact updates",
     "lossy": "lossy updates",
@@ -108,7 +104,7 @@ class Content:
 
 
 def content_of(frame: pd.DataFrame) -> Content:
-    """Compute what a report says.
+    """Compute the content of a report.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, canaries included.
@@ -134,15 +130,6 @@ def content_of(frame: pd.DataFrame) -> Content:
     )
 
 
-def axis_name(column: str) -> str:
-    """Name a column of a setting as a sweep file does.
-
-    >>> axis_name("workload_width"), axis_name("micro_batch")
-    ('workload.width', 'micro_batch')
-    """
-    return column.replace("workload_", "workload.", 1)
-
-
 def _headline(trials: pd.DataFrame, statuses: Mapping[str, int]) -> str:
     names = [" and ".join(sorted(trials[c].dropna().unique())) for c in ("workload", "devices")]
     hosts = int(trials["hosts"].max()) if trials["hosts"].notna().any() else 0
@@ -166,7 +153,7 @@ def _frontiers(trials: pd.DataFrame, points: pd.DataFrame, varying: Sequence[str
     several = points["env_id"].nunique(dropna=False) > 1
     found = []
     for (semantics, env_id), rows in points.groupby(["semantics", "env_id"], sort=False, dropna=False):
-        labels = rows.apply(_label, axis=1, varying=varying)
+        labels = rows.apply(point_label, axis=1, varying=varying)
         shared = [labels.iloc[0]] if labels.nunique() == 1 else []
         environment = [f"env_id {env_id}"] if several else []
         compared = _difference(trials, rows[rows["on_frontier"]])
@@ -207,23 +194,9 @@ def _verdict(row: pd.Series[Any]) -> str:
 def _scaling(frame: pd.DataFrame, varying: Sequence[str], *, per: Literal["worker", "node"]) -> list[Scaling]:
     found = []
     for kind, rows in scaling(frame, per=per).groupby("kind", sort=False):
-        labels = rows.apply(_label, axis=1, varying=varying)
+        labels = rows.apply(point_label, axis=1, varying=varying)
         found.append(Scaling(title=_SCALING_TITLES[str(kind)].format(per=per), per=per, rows=rows, labels=labels))
     return found
-
-
-def _label(row: pd.Series[Any], varying: Sequence[str]) -> str:
-    """Name a row's sync with its settings, then the other axes that vary: "local_sgd H=8 bf16"."""
-    import pandas as pd
-
-    own = [str(row["sync"])]
-    for name, symbol in _SYNC_SYMBOLS.items():
-        if pd.notna(row[name]):
-            own.append(f"{symbol}={row[name]}")
-        elif name == "staleness" and row["sync"] == "parameter_server":
-            own.append("s=∞")
-    others = [c for c in varying if c not in ("sync", *_SYNC_SYMBOLS, *BATCH_SHAPE) and pd.notna(row[c])]
-    return " ".join([*own, *(str(row[c]) if c in CHOICES else f"{axis_name(c)}={row[c]}" for c in others)])
 
 
 def _unmeasured(trials: pd.DataFrame) -> pd.DataFrame:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.report.content import BATCH_SHAPE, Scaling
+from dtsweep.report.content import Scaling
+from dtsweep.report.labels import BATCH_SHAPE
 from dtsweep.report.text import format_integers, format_interval, format_number, format_rate
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
     """Print what is worth running, how it scales, and what was not measured.
 
     Args:
-        content: what there is to say.
+        content: of the report.
         console: where to; its width decides how close the columns stand.
         show_all: also dominated points, every scaling group and every reason.
     """

@@ -1,4 +1,4 @@
-"""Words, numbers and tables as a terminal shows them."""
+"""Formatting of numbers and tables for the terminal."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def print_table(columns: Mapping[str, Sequence[str]], *, console: Console, style
 
 
 def fits_width(columns: Mapping[str, Sequence[str]], *, console: Console) -> bool:
-    """Whether `print_table` breaks these columns between words at most."""
+    """True if `print_table` breaks these columns between words at most."""
     parts = {header: str.split if header in TEXT_COLUMNS else str.splitlines for header in columns}
     widths = [
         max(len(part) for text in (header, *column) for part in parts[header](text))
@@ -99,7 +99,7 @@ def _decimals(value: float, digits: int) -> int:
 
 
 def count_of(number: int, thing: str) -> str:
-    """Count things.
+    """Write a count with its noun.
 
     >>> count_of(1, "point"), count_of(9, "point")
     ('1 point', '9 points')
