@@ -131,13 +131,14 @@ def doctor(address: str | None, as_json: bool) -> None:
     """Check every node: what one of its devices reaches, which counters can be read, versions."""
     from dataclasses import asdict
 
-    from dtsweep.doctor.doctor import diagnose, print_diagnosis
+    from dtsweep.doctor.diagnose import diagnose
+    from dtsweep.report.doctor import print_diagnosis
 
     diagnosis = diagnose(address, tell=lambda text: click.echo(text, err=True))
     if as_json:
         _print_json(asdict(diagnosis))
     else:
-        print_diagnosis(diagnosis, console=_console())
+        print_diagnosis(diagnosis.nodes, diagnosis.problems, console=_console())
     sys.exit(1 if diagnosis.problems else 0)
 
 
