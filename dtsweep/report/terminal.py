@@ -76,9 +76,10 @@ def _print_points(
 
 def _print_scaling(scaling: Scaling, *, console: Console, show_all: bool) -> None:
     say(console, f"\n{scaling.title}", style="bold")
-    groups = scaling.groups if show_all else scaling.groups[:_GROUPS_SHOWN]
-    print_table(scaling_columns(scaling, groups=groups), console=console)
-    if hidden := len(scaling.groups) - len(groups):
+    groups = scaling.groups
+    listed = groups if show_all else groups[:_GROUPS_SHOWN]
+    print_table(scaling_columns(scaling, groups=listed), console=console)
+    if hidden := len(groups) - len(listed):
         say(console, f"{count_of(hidden, 'slower group')}: --all shows them")
 
 
