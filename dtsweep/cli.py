@@ -133,13 +133,14 @@ def doctor(address: str | None, as_json: bool) -> None:
     """Check every node: what one of its devices reaches, which counters can be read, versions."""
     from dataclasses import asdict
 
-    from dtsweep.doctor.doctor import diagnose, print_diagnosis
+    from dtsweep.doctor.diagnose import diagnose
+    from dtsweep.report.doctor import print_diagnosis
 
     diagnosis = diagnose(address, tell=lambda text: click.echo(text, err=True))
     if as_json:
         _print_json(asdict(diagnosis))
     else:
-        print_diagnosis(diagnosis, console=_console())
+        print_diagnosis(diagnosis.nodes, diagnosis.problems, console=_console())
     sys.exit(1 if diagnosis.problems else 0)
 
 
@@ -166,14 +167,16 @@ def _read(sweep: str, settings: tuple[str, ...]) -> tuple[Sweep, list[Candidate]
 
 
 def _print_report(results: str, *, as_json: bool, show_all: bool) -> None:
-    from dtsweep.report.terminal import print_report, report_json
+    from dtsweep.report.as_json import report_json
+    from dtsweep.report.content import content_of
+    from dtsweep.report.terminal import print_report
     from dtsweep.results.store import load
 
-    frame = load(results, canaries=True)
+    content = content_of(load(results, canaries=True))
     if as_json:
-        _print_json(report_json(frame))
+        _print_json(report_json(content))
     else:
-        print_report(frame, console=_console(), show_all=show_all)
+        print_report(content, console=_console(), show_all=show_all)
 
 
 def _misfits(sweep: Sweep, made: Plan, address: str) -> dict[str, str]:

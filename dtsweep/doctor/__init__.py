@@ -2,5 +2,7 @@
 
 The driver's process, and a task on each node; imports Ray, and torch in functions alone. In reading order:
 
-    doctor          what a node's device reaches, which counters can be read, which versions
+    examine         the task on a node: rates of matrix products, counters, versions
+    problems        the judgement: what is wrong with a node, and the next step
+    diagnose        connects, examines all nodes at once, and judges them
 """

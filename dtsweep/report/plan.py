@@ -1,4 +1,4 @@
-"""The plan as a person reads it, and as JSON."""
+"""Terminal and JSON renderers of a plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dtsweep.sweep.values import workload_fields
 if TYPE_CHECKING:
     from rich.console import Console
 
-LISTED = 60
+TRIALS_LISTED = 60
 """Trials that are listed one by one; of more only the counts are shown."""
 
 
@@ -30,13 +30,13 @@ def print_plan(
         where: the results.
         axes: what the points differ in.
     """
-    told = counts(plan)
+    counted = counts(plan)
     say(
         console,
-        f"{told['to_run']} trials to run, {told['done']} done, {told['skipped']} skipped -> {where}",
+        f"{counted['to_run']} trials to run, {counted['done']} done, {counted['skipped']} skipped -> {where}",
         style="bold",
     )
-    listed = [*plan.to_run, *plan.done][:LISTED]
+    listed = [*plan.to_run, *plan.done][:TRIALS_LISTED]
     if listed:
         print_table(
             {
@@ -47,7 +47,7 @@ def print_plan(
             },
             console=console,
         )
-    if (more := told["to_run"] + told["done"] - len(listed)) > 0:
+    if (more := counted["to_run"] + counted["done"] - len(listed)) > 0:
         say(console, f"and {more} more")
     for reason, count in reasons(plan).most_common():
         say(console, f"skipped {count}: {reason}")
@@ -60,7 +60,7 @@ def print_plan(
 
 
 def plan_json(plan: Plan, misfits: Mapping[str, str] | None) -> dict[str, Any]:
-    """The same for programs; `feasible` is null where no cluster was asked."""
+    """Give the plan as JSON values; `feasible` is None where no cluster was asked."""
     return {
         **counts(plan),
         "expected_s": plan.seconds,

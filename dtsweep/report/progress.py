@@ -57,23 +57,23 @@ class Progress:
         name = short_name(point, self._axes)
         rate = row.get("samples_per_s") or 0.0
         if row["status"] == "ok":
-            what = f"{row['step_p50_s'] * 1e3:.4g} ms/step, {rate:.4g} samples/s"
+            outcome = f"{row['step_p50_s'] * 1e3:.4g} ms/step, {rate:.4g} samples/s"
             if self._best is None or rate > self._best[0]:
                 self._best = (rate, name)
         else:
-            what = f"{row['status']}: {row['reason']}" + "; measured again" * again
+            outcome = f"{row['status']}: {row['reason']}" + "; measured again" * again
         self._last = name
         if self._live is None or row["status"] != "ok":
             repeat = f" repeat {row['repeat']}" if row["repeat"] > 1 else ""
-            self.say(f"[{sum(self._counts.values())}/{self.total}] {name}{repeat}: {what}")
+            self.say(f"[{sum(self._counts.values())}/{self.total}] {name}{repeat}: {outcome}")
 
     def canary(self, point: Point, row: Mapping[str, Any]) -> None:
         """Name a canary that ended; it is none of the trials that are counted."""
         is_ok = row["status"] == "ok"
-        ended = f"{row['step_p50_s'] * 1e3:.4g} ms/step" if is_ok else f"{row['status']}: {row['reason']}"
+        outcome = f"{row['step_p50_s'] * 1e3:.4g} ms/step" if is_ok else f"{row['status']}: {row['reason']}"
         self._last = f"canary workers={point.workers}"
         if self._live is None or not is_ok:
-            self.say(f"{self._last}: {ended}")
+            self.say(f"{self._last}: {outcome}")
 
     def _line(self) -> Text:
         done = sum(self._counts.values())
@@ -93,10 +93,12 @@ def short_name(point: Point, axes: Iterable[str]) -> str:
 
     >>> short_name(Point(workers=2, sync="local_sgd"), ["sync", "workers"])
     'sync=local_sgd workers=2 sync_period=8'
+    >>> short_name(Point(learning_rate=0.012345678901234567), ["learning_rate"])
+    'learning_rate=0.0123457'
     """
     names = [*axes, *(name for name in MODES[point.sync].reads if name not in axes)]
     return " ".join(
-        f"{name.removeprefix('workload.')}={_value(point, name)}" for name in names if _is_read(point, name)
+        f"{name.removeprefix('workload.')}={_short_value(point, name)}" for name in names if _is_read(point, name)
     )
 
 
@@ -104,7 +106,8 @@ def _is_read(point: Point, name: str) -> bool:
     return name in MODES[point.sync].reads or name not in MODE_FIELDS
 
 
-def _shown(point: Point, name: str) -> str:
+def _short_value(point: Point, name: str) -> str:
+    # A float that was drawn has up to 17 digits.
     value = _value(point, name)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -118,7 +121,7 @@ def _value(point: Point, name: str) -> object:
 
 
 def duration(seconds: float) -> str:
-    """Say a length of time.
+    """Write a length of time.
 
     >>> duration(200)
     '3 min'

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dtsweep import Measure, Sweep
@@ -14,12 +16,15 @@ from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.task import Task
 from tests.outcomes import Tokens
 
-AXES = {"workers": [1, 2], "micro_batch": [2, 4, 8]}
+Axes = dict[str, list[Any]]
+AXES: Axes = {"workers": [1, 2], "micro_batch": [2, 4, 8]}
 RETRIED = ["rank_died", "node_lost", "preempted", "collateral"]
 HOPELESS = ["no_nodes", "version_mismatch", "infeasible"]
 
 
-def queue_of(*, lanes: int = 1, is_profiled: bool = False, axes: dict[str, list[object]] | None = None, **measure: object) -> Queue:
+def queue_of(
+    *, lanes: int = 1, is_profiled: bool = False, axes: dict[str, list[object]] | None = None, **measure: object
+) -> Queue:
     sweep = Sweep(workload=Tokens(), axes=axes or AXES, measure=Measure(**measure))  # type: ignore[arg-type]  # fields
     trials = make_plan(sweep, candidates(sweep), []).to_run
     groups = groups_of(trials, fresh=sweep.measure.fresh)
@@ -144,12 +149,12 @@ def test_one_good_trial_of_each_world_is_profiled_and_no_canary() -> None:
 
 
 def test_a_profile_is_tried_on_three_trials_of_a_world_at_most() -> None:
-    axes: dict[str, list[object]] = {"workers": [1], "micro_batch": [1, 2, 4, 8, 16]}
+    axes: Axes = {"workers": [1], "micro_batch": [1, 2, 4, 8, 16]}
     assert profiled(work_off(queue_of(is_profiled=True, axes=axes), *["user_error"] * 5)) == [1, 1, 1]
 
 
 def test_a_mode_whose_window_nothing_can_follow_is_not_profiled() -> None:
-    axes: dict[str, list[object]] = {"workers": [1], "sync": ["parameter_server"]}
+    axes: Axes = {"workers": [1], "sync": ["parameter_server"]}
     assert profiled(work_off(queue_of(is_profiled=True, axes=axes))) == []
 
 
@@ -160,5 +165,7 @@ def test_only_where_points_race_have_tasks_rivals() -> None:
 
 
 def test_fresh_trials_share_no_session() -> None:
-    groups = [task.session_group for _, task in work_off(queue_of(fresh=True, axes={"workers": [1], "micro_batch": [2, 4]}))]
+    groups = [
+        task.session_group for _, task in work_off(queue_of(fresh=True, axes={"workers": [1], "micro_batch": [2, 4]}))
+    ]
     assert len(set(groups)) == 2

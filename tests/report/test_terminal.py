@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -8,55 +7,17 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from dtsweep.report.terminal import print_report, report_json
+from dtsweep.report.content import content_of
+from dtsweep.report.terminal import print_report
 from dtsweep.results.statuses import FLAG_MEANINGS
 from tests.frames import trials
-
-MODES: tuple[dict[str, Any], ...] = (
-    {"sync": "ddp"},
-    {"sync": "parameter_server", "staleness": 0, "shards": 1},
-    {"sync": "parameter_server", "shards": 2, "semantics": "stale"},
-    {"sync": "local_sgd", "sync_period": 8, "semantics": "local"},
-)
-
-
-def measured(mode: dict[str, Any], *, workers: int, micro_batch: int, accumulation: int) -> dict[str, Any]:
-    samples = workers * micro_batch * accumulation
-    step_s = (0.02 + 0.002 * micro_batch) * accumulation * (1 + 0.05 * workers) + 0.001 * len(mode)
-    return mode | {
-        "workers": workers,
-        "micro_batch": micro_batch,
-        "accumulation": accumulation,
-        "global_batch": None if mode.get("semantics") == "stale" else samples,
-        "step_p50_s": step_s,
-        "step_p50_s_low": step_s * 0.99,
-        "step_p50_s_high": step_s * 1.01,
-        "step_mean_s": step_s,
-        "samples_per_s": samples / step_s,
-        "samples_per_s_low": samples / step_s * 0.99,
-        "samples_per_s_high": samples / step_s * 1.01,
-        "tokens_per_s": samples / step_s * 1024,
-        "memory_peak_bytes": 2**29 + micro_batch * 2**20,
-    }
-
-
-def sweep(**common: Any) -> pd.DataFrame:
-    rows = [
-        measured(mode, workers=workers, micro_batch=micro_batch, accumulation=accumulation)
-        for mode in MODES
-        for workers in (1, 2)
-        for micro_batch in (4, 8, 16)
-        for accumulation in (1, 2)
-    ]
-    failed = {"status": "oom_device", "reason": "OutOfMemoryError: [/red] of 2 GiB", "log": "results/logs/s1/0.log"}
-    skipped = {"status": "skipped", "reason": "over 512 samples a step"}
-    return trials(*rows, failed, skipped, skipped, **common)
+from tests.report.study import MODES, canary, measured, sweep
 
 
 def printed(frame: pd.DataFrame, *, width: int = 120, show_all: bool = False) -> str:
     console = Console(width=width, force_terminal=False, color_system=None)
     with console.capture() as capture:
-        print_report(frame, console=console, show_all=show_all)
+        print_report(content_of(frame), console=console, show_all=show_all)
     return capture.get()
 
 
@@ -236,10 +197,6 @@ def test_the_highest_throughput_is_compared_with_the_runner_up() -> None:
     assert "runner-up" not in printed(trials(*low))
 
 
-def canary(session: str, step_mean_s: float, **fields: Any) -> dict[str, Any]:
-    return {"role": "canary", "point_id": "watch", "session": session, "step_mean_s": step_mean_s, **fields}
-
-
 def test_canaries_are_counted_apart() -> None:
     row = {"step_p50_s": 0.1, "samples_per_s": 20}
     steady = [canary("s", 0.1, flags=["spiky"], samples_per_s=999.0), canary("s", 0.101), canary("t", 0.1, workers=2)]
@@ -281,30 +238,3 @@ def test_what_two_environments_differ_in_is_said_where_it_is_known() -> None:
 )
 def test_little_or_nothing_is_said_plainly(frame: pd.DataFrame, words: str) -> None:
     assert words in printed(frame)
-
-
-def test_json_has_every_point_and_no_value_that_json_lacks() -> None:
-    report = report_json(sweep())
-    assert json.loads(json.dumps(report, allow_nan=False)) == report
-    assert report["trials"] == 51
-    assert report["statuses"] == {"ok": 48, "skipped": 2, "oom_device": 1}
-    assert len(report["frontier"]) == 48
-    assert report["frontier"][0]["sync_period"] is None
-    assert {row["kind"] for row in report["scaling"]} == {"weak", "strong"}
-    assert report["unmeasured"][0]["log"] == "results/logs/s1/0.log"
-    assert {row["semantics"] for row in report["differences"]} == {"exact", "stale", "local"}
-    assert {row["verdict"] for row in report["differences"]} == {"not distinguishable"}
-    assert report["canaries"] == []
-    assert report["flags"] == {}
-
-
-def test_json_has_canaries_apart_and_flags_counted() -> None:
-    report = report_json(trials({"flags": ["drift"]}, canary("s", 0.1), canary("s", 0.102)))
-    assert report["trials"] == 1
-    assert report["flags"] == {"drift": 1}
-    assert report["canaries"][0]["drift"] == pytest.approx(0.02)
-    assert len(report["frontier"]) == 1
-
-
-def test_json_of_nothing_has_the_same_keys() -> None:
-    assert report_json(trials()).keys() == report_json(sweep()).keys()

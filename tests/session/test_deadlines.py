@@ -52,7 +52,12 @@ def test_nobody_gives_up_before_a_rank_has_failed() -> None:
 
 @pytest.mark.parametrize(
     ("failures", "seconds"),
-    [(["user_error"], 2.0), (["collateral"], 15.0), (["collateral", "collateral"], 15.0), (["collateral", "oom_device"], 2.0)],
+    [
+        (["user_error"], 2.0),
+        (["collateral"], 15.0),
+        (["collateral", "collateral"], 15.0),
+        (["collateral", "oom_device"], 2.0),
+    ],
 )
 def test_a_rank_that_only_lost_its_peer_waits_for_ray_to_say_who_died(failures: list[str], seconds: float) -> None:
     assert give_up_at(Progress(began=0.0, failed_at=100.0, failures=failures)) == 100 + seconds

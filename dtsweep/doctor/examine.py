@@ -1,0 +1,54 @@
+"""Examination of one node, in a process on it: rates of matrix products, counters, versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dtsweep.provenance import versions
+from dtsweep.sweep.precision import PRECISIONS
+
+Row = dict[str, Any]
+"""One node: values of `examine` and `node_id`; or `node_id`, `node` and `error`, where it could not be examined."""
+
+
+def examine(*, with_gpu: bool) -> Row:
+    """Examine the node that this process is on, and one of its devices.
+
+    Args:
+        with_gpu: whether Ray gave this process a GPU.
+
+    Returns:
+        `node`, `device`, `is_gpu` and `threads`; `rates`, by precision as `compare_with_peak` gives them;
+        whether `nvml` (None without a GPU) and `rapl` tell energy; `clock_source`; `versions`; `misses_gpu`.
+    """
+    import torch
+
+    from dtsweep.hardware.fingerprint import fingerprint
+    from dtsweep.hardware.host import cpu_energy_counters
+    from dtsweep.hardware.nvml import find_gpu
+    from dtsweep.hardware.peaks import matmul_flops, peak_flops
+
+    is_gpu = with_gpu and torch.cuda.is_available()
+    device = torch.device("cuda", 0) if is_gpu else torch.device("cpu")
+    known = fingerprint(device)
+    rates = {
+        precision: compare_with_peak(matmul_flops(device, precision), peak_flops(known["device"], precision))
+        for precision, declared in PRECISIONS.items()
+        if is_gpu or not declared.needs_gpu
+    }
+    gpu = find_gpu(known["device_uuid"]) if is_gpu else None
+    return {
+        **{name: known[name] for name in ("node", "device", "threads")},
+        "is_gpu": is_gpu,
+        "misses_gpu": with_gpu and not is_gpu,
+        "rates": rates,
+        "nvml": gpu is not None and gpu.energy_j() is not None if is_gpu else None,
+        "rapl": cpu_energy_counters() is not None,
+        "clock_source": known["machine"].get("clock_source"),
+        "versions": versions(),
+    }
+
+
+def compare_with_peak(measured: float, peak: float | None) -> dict[str, float | None]:
+    """Put a measured rate beside the data sheet's, both in FLOP/s."""
+    return {"measured_flops_per_s": measured, "peak_flops_per_s": peak, "share": measured / peak if peak else None}

@@ -1,0 +1,71 @@
+"""Problems of examined nodes, each in one line with the next step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dtsweep.doctor.examine import Row
+from dtsweep.provenance import differences
+
+LOW_SHARE_OF_PEAK = 0.4
+"""A matrix product that reaches less of the data sheet's peak is a problem."""
+
+LOW_SHARE_OF_FASTEST = 0.8
+"""So is one that reaches less of the rate of the fastest node with this device."""
+
+SLOW_CLOCK_SOURCES = frozenset({"hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies"})
+"""Clock sources of the kernel that take microseconds to read."""
+
+
+def find_problems(rows: Sequence[Row], *, here: Mapping[str, str]) -> list[str]:
+    """Say in one line each what is wrong and what to do about it.
+
+    Args:
+        rows: of all nodes.
+        here: versions of the driver.
+    """
+    if not rows:
+        return ["no node has CPUs or GPUs: add a worker node (ray start --address HOST:PORT)"]
+    found = []
+    for row in rows:
+        problems = [row["error"]] if "error" in row else _problems_of(row, rows, here)
+        found += [f"{row['node']}: {problem}" for problem in problems]
+    return found
+
+
+def _problems_of(row: Row, rows: Sequence[Row], here: Mapping[str, str]) -> list[str]:
+    found = _version_problems(row["versions"], here)
+    if row["misses_gpu"]:
+        torch_version = row["versions"].get("torch_version")
+        found.append(f"Ray has a GPU that torch {torch_version} can't use; install its CUDA or ROCm build")
+    if row["nvml"] is False:
+        found.append("NVML gives no energy; make libnvidia-ml visible (in containers NVIDIA_DRIVER_CAPABILITIES)")
+    if row["clock_source"] in SLOW_CLOCK_SOURCES:
+        found.append(f"clock source {row['clock_source']} is slow to read; boot with clocksource=tsc")
+    return found + _rate_problems(row, rows)
+
+
+def _version_problems(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
+    """Packages of another release than the driver's; one without a version on the node travels with the job."""
+    return [
+        f"{name.removesuffix('_version')} {theirs}, but {ours} where dtsweep runs; install the same on all nodes"
+        for name, theirs, ours in differences(there, here)
+    ]
+
+
+def _rate_problems(row: Row, rows: Sequence[Row]) -> list[str]:
+    found = []
+    for precision, speed in row["rates"].items():
+        best = max(other["rates"][precision]["measured_flops_per_s"] for other in rows if _is_alike(other, row))
+        if speed["share"] is not None and speed["share"] < LOW_SHARE_OF_PEAK:
+            reached = f"{speed['share']:.0%} of the data sheet's peak"
+        elif speed["measured_flops_per_s"] < LOW_SHARE_OF_FASTEST * best:
+            reached = f"{speed['measured_flops_per_s'] / best:.0%} of what the fastest node with this device does"
+        else:
+            continue
+        found.append(f"{precision} reaches {reached}; look for other jobs, heat and power limits")
+    return found
+
+
+def _is_alike(other: Row, row: Row) -> bool:
+    return "error" not in other and (other["device"], other["threads"]) == (row["device"], row["threads"])

@@ -1,0 +1,39 @@
+"""JSON renderer of the report, for programs: every row, nothing cut."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dtsweep.report.content import Content
+
+
+def report_json(content: Content) -> dict[str, Any]:
+    """Give the content of the report as JSON values; unknown is None.
+
+    Returns:
+        `trials` (count), `statuses` and `flags` (count of each), `frontier`, `scaling`, `scaling_per_node` and
+        `canaries` (rows of the functions of `dtsweep.analysis`), `differences` (rows of `difference` between the
+        highest throughput and the runner-up of each frontier, `point_a` and `point_b`), `unmeasured` (count,
+        status, reason, log of trials that are not ok). Canaries are in `canaries` alone.
+    """
+    frontiers, scaling = content.frontiers, content.scaling
+    return {
+        "trials": content.trials,
+        "statuses": dict(content.statuses),
+        "flags": dict(content.flags),
+        "frontier": [row for frontier in frontiers for row in _records(frontier.points)],
+        "differences": [{"semantics": f.semantics} | row for f in frontiers for row in _records(f.difference)],
+        "scaling": [row for part in scaling if part.per == "worker" for row in _records(part.rows)],
+        "scaling_per_node": [row for part in scaling if part.per == "node" for row in _records(part.rows)],
+        "canaries": _records(content.canaries),
+        "unmeasured": _records(content.unmeasured),
+    }
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15))
+    return records

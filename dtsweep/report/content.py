@@ -1,0 +1,207 @@
+"""Content of the report, computed once: each renderer shows it and computes nothing of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from dtsweep.analysis import canaries, difference, frontier, scaling, setting_columns, without_canaries
+from dtsweep.report.labels import axis_name, point_label
+from dtsweep.report.notes import notes_on
+from dtsweep.report.text import count_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FRONTIER_TITLES = {
+    "exact": "exact updates",
+    "lossy": "lossy updates",
+    "stale": "stale updates, a step is one worker's push",
+    "local": "local updates, latency is the mean step",
+}
+_SCALING_TITLES = {
+    "weak": "Weak scaling by {per}s, same micro_batch and accumulation",
+    "strong": "Strong scaling by {per}s, same global_batch, fastest micro_batch × accumulation",
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Frontier:
+    """Points of one semantics that were measured in one environment."""
+
+    title: str
+    """The semantics in words, with the label if all points share one, and the environment if there are several."""
+    semantics: str
+    """What an update means, one of `dtsweep.sweep.modes.SEMANTICS`."""
+    points: pd.DataFrame
+    """Rows of `dtsweep.analysis.frontier`, the fastest step first."""
+    labels: pd.Series[str]
+    """Sync mode and swept settings of each point, with the index of `points`."""
+    difference: pd.DataFrame
+    """Rows of `dtsweep.analysis.difference` between the highest throughput on the frontier (`point_a`) and the
+    runner-up (`point_b`); empty where there is no runner-up."""
+    verdict: str | None
+    """What `difference` says of their throughput, as a sentence; None where there is no runner-up."""
+
+    @property
+    def best(self) -> pd.DataFrame:
+        """Points on the frontier."""
+        return self.points[self.points["on_frontier"]]
+
+    @property
+    def dominated(self) -> pd.DataFrame:
+        """Points that are not on the frontier."""
+        return self.points[~self.points["on_frontier"]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scaling:
+    """Speed-ups of one kind, weak or strong, with the size of a world counted in workers or in nodes."""
+
+    title: str
+    """The kind, the unit of size, and what is equal in a group."""
+    per: Literal["worker", "node"]
+    """What the size of a world is counted in."""
+    rows: pd.DataFrame
+    """Rows of `dtsweep.analysis.scaling`, of this kind alone; never empty."""
+    labels: pd.Series[str]
+    """Sync mode and swept settings of each row, with the index of `rows`."""
+
+    @property
+    def groups(self) -> list[pd.DataFrame]:
+        """Rows of each group, from the smallest world to the largest; the group with the highest throughput first."""
+        highest = self.rows.groupby("group")["samples_per_s"].max().sort_values(ascending=False, kind="stable")
+        return [self.rows[self.rows["group"] == group] for group in highest.index]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Content:
+    """Everything that a report says of results; canaries stand in `canaries` and `notes` alone."""
+
+    headline: str
+    """Workload, devices, hosts, and trials by status, in one line."""
+    trials: int
+    """Trials of any status; 0 where the results are empty."""
+    statuses: Mapping[str, int]
+    """Trials by status, the most frequent first."""
+    flags: Mapping[str, int]
+    """Trials by flag, the most frequent first; a trial may have several."""
+    varying: Sequence[str]
+    """Setting columns of points that have more than one value."""
+    constants: Mapping[str, Any]
+    """The other settings with their values, named as in a sweep file."""
+    frontiers: Sequence[Frontier]
+    """One per semantics and environment, exact updates first; empty where no trial ended `ok`."""
+    scaling: Sequence[Scaling]
+    """By workers, then by nodes: weak, then strong; without those that have no group of several sizes."""
+    canaries: pd.DataFrame
+    """Rows of `dtsweep.analysis.canaries`: one per world and session that measured a canary."""
+    notes: Sequence[str]
+    """What to know before trusting the numbers; lines after the first of a note explain it. Empty without frontiers."""
+    unmeasured: pd.DataFrame
+    """Trials that are not `ok`: `count`, `status`, `reason` and the first one's `log`; the skipped ones last."""
+
+
+def content_of(frame: pd.DataFrame) -> Content:
+    """Compute the content of a report.
+
+    Args:
+        frame: one row per trial, as `dtsweep.load` gives it, canaries included.
+    """
+    trials = without_canaries(frame)
+    points = frontier(frame)
+    varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
+    statuses, flags = _counts(trials["status"]), _counts(trials["flags"].explode())
+    watched = canaries(frame)
+    label_columns = [*varying, "env_id"] if points["env_id"].nunique(dropna=False) > 1 else varying
+    return Content(
+        headline=_headline(trials, statuses),
+        trials=len(trials),
+        statuses=statuses,
+        flags=flags,
+        varying=varying,
+        constants=_constants(points, varying),
+        frontiers=_frontiers(trials, points, varying),
+        scaling=[*_scaling(frame, label_columns, per="worker"), *_scaling(frame, label_columns, per="node")],
+        canaries=watched,
+        notes=notes_on(trials, points, canaries=watched, flags=flags),
+        unmeasured=_unmeasured(trials),
+    )
+
+
+def _headline(trials: pd.DataFrame, statuses: Mapping[str, int]) -> str:
+    names = [" and ".join(sorted(trials[c].dropna().unique())) for c in ("workload", "devices")]
+    hosts = int(trials["hosts"].max()) if trials["hosts"].notna().any() else 0
+    extent = [f"up to {count_of(hosts, 'host')}"] if hosts > 1 else []
+    by_status = ", ".join(f"{count} {status}" for status, count in statuses.items())
+    return " · ".join([*filter(None, names), *extent, f"{count_of(len(trials), 'trial')}: {by_status}"])
+
+
+def _counts(column: pd.Series[str]) -> dict[str, int]:
+    return {str(value): int(count) for value, count in column.value_counts().items()}
+
+
+def _constants(points: pd.DataFrame, varying: Sequence[str]) -> dict[str, Any]:
+    """Settings that all points share; an environment without variables is none."""
+    names = [c for c in setting_columns(points) if c not in ("workload", *varying)]
+    known = {axis_name(c): points[c].iloc[0] for c in names if len(points) and points[c].notna().all()}
+    return {name: value for name, value in known.items() if value != "{}"}
+
+
+def _frontiers(trials: pd.DataFrame, points: pd.DataFrame, varying: Sequence[str]) -> list[Frontier]:
+    several = points["env_id"].nunique(dropna=False) > 1
+    found = []
+    for (semantics, env_id), rows in points.groupby(["semantics", "env_id"], sort=False, dropna=False):
+        labels = rows.apply(point_label, axis=1, varying=varying)
+        shared = [labels.iloc[0]] if labels.nunique() == 1 else []
+        environment = [f"env_id {env_id}"] if several else []
+        compared = _difference(trials, rows[rows["on_frontier"]])
+        found.append(
+            Frontier(
+                title=" · ".join(["Frontier", _FRONTIER_TITLES[str(semantics)], *shared, *environment]),
+                semantics=str(semantics),
+                points=rows,
+                labels=labels,
+                difference=compared,
+                verdict=None if compared.empty else _verdict(compared.iloc[0]),
+            )
+        )
+    return found
+
+
+def _difference(trials: pd.DataFrame, best: pd.DataFrame) -> pd.DataFrame:
+    """Compare the highest throughput of a frontier with the runner-up; empty where there is none."""
+    import pandas as pd
+
+    ranked = best.sort_values("samples_per_s", ascending=False, kind="stable")["point_id"]
+    if len(ranked) < 2:
+        return pd.DataFrame()
+    env_id, a, b = best["env_id"].iloc[0], ranked.iloc[0], ranked.iloc[1]
+    there = trials["env_id"].isna() if pd.isna(env_id) else trials["env_id"] == env_id
+    return difference(trials[there], a, b).assign(point_a=a, point_b=b)
+
+
+def _verdict(row: pd.Series[Any]) -> str:
+    """Put the first row of `difference`, that of throughput, into a sentence."""
+    ratio = f"Highest throughput: {row['ratio']:.3f} times the runner-up's"
+    if row["method"] == "none":
+        launches = "one launch each" if row["launches_a"] == row["launches_b"] == 1 else "too few launches"
+        return f"{ratio}, by {launches}: whether launches differ by as much, repeats tell."
+    return f"{ratio} ({row['ratio_low']:.3f}–{row['ratio_high']:.3f}), {row['verdict']}."
+
+
+def _scaling(frame: pd.DataFrame, varying: Sequence[str], *, per: Literal["worker", "node"]) -> list[Scaling]:
+    found = []
+    for kind, rows in scaling(frame, per=per).groupby("kind", sort=False):
+        labels = rows.apply(point_label, axis=1, varying=varying)
+        found.append(Scaling(title=_SCALING_TITLES[str(kind)].format(per=per), per=per, rows=rows, labels=labels))
+    return found
+
+
+def _unmeasured(trials: pd.DataFrame) -> pd.DataFrame:
+    groups = trials[trials["status"] != "ok"].groupby(["status", "reason"], dropna=False)
+    rows = groups["log"].agg(count="size", log="first").reset_index()
+    rows = rows.assign(skipped=rows["status"] == "skipped")
+    rows = rows.sort_values(["skipped", "status", "count"], ascending=[True, True, False])
+    return rows[["count", "status", "reason", "log"]]

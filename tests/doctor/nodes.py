@@ -1,0 +1,37 @@
+"""Rows of made-up nodes, as the doctor examines them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dtsweep.doctor.examine import Row, compare_with_peak
+
+HERE = {"python_version": "3.11.9", "dtsweep_version": "0.1.0", "torch_version": "2.13.0", "ray_version": "2.60.0"}
+
+
+def gpu_row(**changes: Any) -> Row:
+    healthy = {
+        "node_id": "a1",
+        "node": "gpu-1",
+        "device": "NVIDIA H100 80GB HBM3",
+        "threads": 1,
+        "is_gpu": True,
+        "misses_gpu": False,
+        "rates": {"fp32": compare_with_peak(50e12, 67e12), "bf16": compare_with_peak(742e12, 989e12)},
+        "nvml": True,
+        "rapl": False,
+        "clock_source": "tsc",
+        "versions": HERE,
+    }
+    return healthy | changes
+
+
+def cpu_row(**changes: Any) -> Row:
+    cpu = {
+        "device": "Xeon",
+        "is_gpu": False,
+        "nvml": None,
+        "rates": {"fp32": compare_with_peak(0.1e12, None)},
+        "node": "cpu-1",
+    }
+    return gpu_row(**(cpu | changes))

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from dtsweep.report.as_json import report_json
+from dtsweep.report.content import content_of
+from tests.frames import trials
+from tests.report.study import canary, sweep
+
+
+def json_of(frame: pd.DataFrame) -> dict[str, Any]:
+    return report_json(content_of(frame))
+
+
+def test_json_has_every_point_and_no_value_that_json_lacks() -> None:
+    report = json_of(sweep())
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert report["trials"] == 51
+    assert report["statuses"] == {"ok": 48, "skipped": 2, "oom_device": 1}
+    assert len(report["frontier"]) == 48
+    assert report["frontier"][0]["sync_period"] is None
+    assert {row["kind"] for row in report["scaling"]} == {"weak", "strong"}
+    assert report["unmeasured"][0]["log"] == "results/logs/s1/0.log"
+    assert {row["semantics"] for row in report["differences"]} == {"exact", "stale", "local"}
+    assert {row["verdict"] for row in report["differences"]} == {"not distinguishable"}
+    assert report["canaries"] == []
+    assert report["flags"] == {}
+
+
+def test_json_has_canaries_apart_and_flags_counted() -> None:
+    report = json_of(trials({"flags": ["drift"]}, canary("s", 0.1), canary("s", 0.102)))
+    assert report["trials"] == 1
+    assert report["flags"] == {"drift": 1}
+    assert report["canaries"][0]["drift"] == pytest.approx(0.02)
+    assert len(report["frontier"]) == 1
+
+
+def test_json_of_nothing_has_the_same_keys() -> None:
+    assert json_of(trials()).keys() == json_of(sweep()).keys()

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from dtsweep.report.content import content_of
+from tests.frames import trials
+from tests.report.study import canary, sweep
+
+FAST = {"point_id": "fast", "step_p50_s": 0.1, "samples_per_s": 40}
+LARGE = {"point_id": "large", "step_p50_s": 0.2, "samples_per_s": 80, "micro_batch": 16}
+SLOW = {"point_id": "slow", "step_p50_s": 0.3, "samples_per_s": 20, "micro_batch": 8}
+
+
+def test_a_frontier_keeps_its_dominated_points_apart() -> None:
+    (frontier,) = content_of(trials(SLOW, LARGE, FAST)).frontiers
+    assert frontier.best["point_id"].to_list() == ["fast", "large"]
+    assert frontier.dominated["point_id"].to_list() == ["slow"]
+
+
+def test_the_verdict_is_on_the_highest_throughput_and_the_runner_up() -> None:
+    (frontier,) = content_of(trials(SLOW, LARGE, FAST)).frontiers
+    assert frontier.difference[["point_a", "point_b"]].drop_duplicates().to_numpy().tolist() == [["large", "fast"]]
+    assert frontier.verdict is not None
+    assert frontier.verdict.startswith("Highest throughput: 2.000 times the runner-up's")
+    (alone,) = content_of(trials(SLOW)).frontiers
+    assert alone.verdict is None
+    assert alone.difference.empty
+
+
+def test_there_is_a_frontier_for_each_semantics_in_each_environment() -> None:
+    rows = [{"semantics": semantics, "env_id": env_id} for semantics in ("stale", "exact") for env_id in "ab"]
+    assert [frontier.title for frontier in content_of(trials(*rows, step_p50_s=0.1, samples_per_s=40)).frontiers] == [
+        "Frontier · exact updates · ddp · env_id a",
+        "Frontier · exact updates · ddp · env_id b",
+        "Frontier · stale updates, a step is one worker's push · ddp · env_id a",
+        "Frontier · stale updates, a step is one worker's push · ddp · env_id b",
+    ]
+
+
+def test_a_setting_either_varies_or_is_constant() -> None:
+    content = content_of(trials(FAST, LARGE))
+    assert content.varying == ["micro_batch"]
+    assert content.constants["workload.layers"] == 4
+    assert not {"micro_batch", "workload", "environment"} & content.constants.keys()
+
+
+def test_labels_name_what_the_batch_columns_do_not() -> None:
+    content = content_of(trials(FAST | {"precision": "bf16"}, LARGE | {"sync": "local_sgd", "sync_period": 8}))
+    assert content.frontiers[0].labels.to_list() == ["ddp bf16", "local_sgd H=8 fp32"]
+
+
+def test_the_scaling_group_with_the_highest_throughput_stands_first() -> None:
+    content = content_of(sweep())
+    assert [(scaling.per, scaling.title.split()[0]) for scaling in content.scaling] == [
+        ("worker", "Weak"),
+        ("worker", "Strong"),
+    ]
+    for scaling in content.scaling:
+        highest = [group["samples_per_s"].max() for group in scaling.groups]
+        assert highest == sorted(highest, reverse=True)
+        assert sum(map(len, scaling.groups)) == len(scaling.rows)
+        assert all(group["workers"].is_monotonic_increasing for group in scaling.groups)
+
+
+def test_a_flag_is_one_note_with_its_meaning_below() -> None:
+    (note,) = [note for note in content_of(trials(FAST | {"flags": ["drift"]})).notes if note.startswith("Flags")]
+    assert note.splitlines()[0] == "Flags: drift on 1 trial."
+    assert note.splitlines()[1].startswith("  drift: ")
+
+
+def test_results_without_an_ok_trial_have_failures_alone() -> None:
+    content = content_of(trials({"status": "hang"}, {"status": "skipped"}, {"status": "hang"}, canary("s", 0.1)))
+    assert (content.trials, content.statuses) == (3, {"hang": 2, "skipped": 1})
+    assert not [*content.frontiers, *content.scaling, *content.notes]
+    assert content.unmeasured["count"].to_list() == [2, 1]
+    assert len(content.canaries) == 1
+
+
+def test_empty_results_have_empty_content() -> None:
+    content = content_of(trials())
+    assert content.trials == 0
+    assert not content.constants
+    assert content.unmeasured.empty

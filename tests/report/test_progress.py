@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from dtsweep.report.progress import Progress, short_name
+from dtsweep.sweep.point import Point
+
+
+@pytest.mark.parametrize(
+    ("learning_rate", "name"), [(0.1 + 0.2, "0.3"), (0.012345678901234567, "0.0123457"), (1e-5, "1e-05")]
+)
+def test_a_name_has_six_digits_of_a_drawn_float(learning_rate: float, name: str) -> None:
+    assert short_name(Point(learning_rate=learning_rate), ["learning_rate"]) == f"learning_rate={name}"
+
+
+def test_an_attempt_that_ended_is_named_by_what_is_swept() -> None:
+    out = StringIO()
+    progress = Progress(axes=["workers", "learning_rate"], console=Console(file=out, width=80))
+    progress.total = 3
+    progress.ended(
+        Point(workers=2, learning_rate=1 / 30),
+        {"status": "ok", "repeat": 1, "step_p50_s": 0.1, "samples_per_s": 40.0},
+    )
+    assert out.getvalue() == "[1/3] workers=2 learning_rate=0.0333333: 100 ms/step, 40 samples/s\n"
