@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,17 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 def without_ray(**more: str) -> dict[str, str]:
     """The environment without what another Ray has left in it."""
     return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | more
+
+
+@pytest.fixture(scope="session")
+def ray_address() -> Iterator[str]:
+    """A Ray of one node that commands share, each of which would start a private one otherwise."""
+    from ray.cluster_utils import Cluster
+
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray's own spelling
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    yield cluster.address
+    cluster.shutdown()
 
 
 @pytest.fixture(scope="session")

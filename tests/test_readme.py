@@ -20,10 +20,11 @@ from tests.pages import PAGES, ROOT, Block, blocks, commands, make_study
 NOT_RUN = ("make test", "pip install . -c constraints.txt")
 """This very test run, and one that downloads."""
 
-ONE_TRIAL = "--set workers=1 --set micro_batch=4 --set accumulation=1 --set sync=ddp --address local --results one"
+ONE_TRIAL = "--set workers=1 --set micro_batch=4 --set accumulation=1 --set sync=ddp --results one"
 """Later options win: whatever a command of the README runs, the test runs this much of it."""
 
 RUNS = [line for line in commands() if re.match(r"(ray job submit .* -- python -m )?dtsweep sweeps/", line)]
+IN_PROCESS = [line for line in commands() if line.endswith(" --in-process")]
 READS = [line for line in commands() if line.startswith(("dtsweep plan ", "dtsweep report "))]
 DOCTOR = "dtsweep doctor"
 CONTROLS = [line for line in commands() if line.startswith("torchrun ")]
@@ -41,7 +42,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_command_is_run_or_named_as_not_run() -> None:
-    assert sorted([*RUNS, *READS, DOCTOR, *CONTROLS, *NOT_RUN, "make sweep"]) == sorted(commands())
+    assert sorted([*RUNS, *IN_PROCESS, *READS, DOCTOR, *CONTROLS, *NOT_RUN, "make sweep"]) == sorted(commands())
 
 
 @pytest.mark.parametrize("line", READS)
@@ -52,17 +53,24 @@ def test_a_plan_or_report_prints_something(line: str, study: Path, dtsweep_comma
 
 
 @pytest.mark.ray
-def test_the_runs_of_the_readme_end_with_a_frontier(study: Path, dtsweep_command: Command) -> None:
+def test_the_runs_of_the_readme_end_with_a_frontier(study: Path, dtsweep_command: Command, ray_address: str) -> None:
     for line in RUNS:
         arguments = line.partition("dtsweep ")[2]
-        done = dtsweep_command(*shlex.split(f"{arguments} {ONE_TRIAL}"), folder=study)
+        done = dtsweep_command(*shlex.split(f"{arguments} {ONE_TRIAL} --address {ray_address}"), folder=study)
         assert done.returncode == 0, done.stderr
         assert "Frontier" in done.stdout
 
 
+@pytest.mark.parametrize("line", IN_PROCESS)
+def test_a_run_in_this_process_ends_with_a_frontier(line: str, study: Path, dtsweep_command: Command) -> None:
+    done = dtsweep_command(*shlex.split(line)[1:], "--set", "workload.width=16", folder=study)
+    assert done.returncode == 0, done.stderr
+    assert "Frontier" in done.stdout
+
+
 @pytest.mark.ray
-def test_the_doctor_looks_at_this_machine(study: Path, dtsweep_command: Command) -> None:
-    done = dtsweep_command(*DOCTOR.split()[1:], "--address", "local", folder=study)
+def test_the_doctor_looks_at_this_machine(study: Path, dtsweep_command: Command, ray_address: str) -> None:
+    done = dtsweep_command(*DOCTOR.split()[1:], "--address", ray_address, folder=study)
     # A busy machine has problems; that it has a word for each is what counts.
     assert done.returncode in (0, 1), done.stderr
     assert "Matrix products" in done.stdout

@@ -88,7 +88,8 @@ def _canary_note(canaries: pd.DataFrame) -> str:
     if len(drifted):
         trials = count_of(int(drifted["trials"].sum()), "trial")
         sessions = ", ".join(drifted["session"].astype(str))
-        note += f" Drifted more than {CANARY_DRIFT * 100:.0f} %: {count_of(len(drifted), 'session')} with {trials}: {sessions}."
+        counted = f"{count_of(len(drifted), 'session')} with {trials}: {sessions}"
+        note += f" Drifted more than {CANARY_DRIFT * 100:.0f} %: {counted}."
     return note
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import functools
 import hashlib
 import random
@@ -50,6 +51,8 @@ def run_attempt(
     try:
         measured = _measure(context, task, servers, on_warm)
         status, reason = _verdict(measured, task.measure)
+    except bdb.BdbQuit:
+        raise  # whoever leaves the debugger ends the run
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the user's own code may raise anything
         traceback.print_exc()
         # The name alone where the exception says nothing.

@@ -14,6 +14,7 @@ import pytest
 
 import dtsweep
 from tests.conftest import Command
+from tests.processes import processes_with
 
 pytestmark = pytest.mark.ray
 
@@ -106,17 +107,6 @@ def test_a_signal_stores_what_is_done_and_leaves_no_process(
     statuses = dtsweep.load(results)["status"].value_counts()
     assert statuses["ok"] >= 1
     deadline = time.monotonic() + 30
-    while (left := _processes_with(marker)) and time.monotonic() < deadline:
+    while (left := processes_with(marker)) and time.monotonic() < deadline:
         os.sched_yield()
     assert left == []
-
-
-def _processes_with(variable: str) -> list[str]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if variable.encode() in (path / "environ").read_bytes().split(b"\0"):
-                found.append((path / "cmdline").read_text().replace("\0", " "))
-        except OSError:  # it has ended
-            continue
-    return found

@@ -13,7 +13,9 @@ import pandas as pd
 import pytest
 
 import dtsweep
+from dtsweep.results.store import Results
 from tests.conftest import Command
+from tests.processes import processes_with
 
 pytestmark = pytest.mark.ray
 
@@ -78,9 +80,9 @@ def run(
     folder, elsewhere = tmp_path_factory.mktemp("mine"), tmp_path_factory.mktemp("elsewhere")
     (folder / "sweep.py").write_text(SWEEP)
     (folder / "my_model.py").write_text(MODEL)
-    done = dtsweep_command(
-        "run", folder / "sweep.py", "--profile", "--address", "local", "--results", folder / "r", folder=elsewhere
-    )
+    arguments = [folder / "sweep.py", "--profile", "--address", "local", "--results", folder / "r"]
+    # Whatever it starts inherits the mark, by which it is found.
+    done = dtsweep_command("run", *arguments, folder=elsewhere, DTSWEEP_TEST_MARK=str(folder))
     return done, folder
 
 
@@ -218,10 +220,22 @@ def test_the_notebook_runs_on_these_results(run: tuple[object, Path], tmp_path: 
 
 
 def test_no_process_is_left_behind(run: tuple[object, Path]) -> None:
-    folder = str(run[1])
-    for status in Path("/proc").glob("[0-9]*"):
-        try:
-            variables = (status / "environ").read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        assert f"PWD={folder}" not in variables or int(status.name) == os.getpid()
+    assert processes_with(f"DTSWEEP_TEST_MARK={run[1]}") == []
+
+
+def test_another_device_than_the_results_have_is_refused_and_no_trial_is_lost(
+    run: tuple[object, Path], dtsweep_command: Command, tmp_path: Path
+) -> None:
+    (row, *_) = [row for row in Results(run[1] / "r").attempts() if row["status"] == "ok"]
+    (tmp_path / "sweep.py").write_text(SWEEP)
+    (tmp_path / "my_model.py").write_text(MODEL)
+    other = {**row, "attempt_id": "other", "trial_id": "other", "devices": "H100"}
+    Results(tmp_path / "r").commit(other, workload_types={"width": int})
+    few = ["--set", "workers=1", "--set", "sync=ddp", "--set", "staleness=none", "--set", "shards=none"]
+    done = dtsweep_command(
+        "run", tmp_path / "sweep.py", *few, "--address", "local", "--results", tmp_path / "r", folder=tmp_path
+    )
+    assert done.returncode == 2, done.stderr
+    assert "these results were measured on H100, this run is on" in done.stderr.splitlines()[-1]
+    # Neither a row that was measured in vain nor one that says that a trial failed.
+    assert [row["attempt_id"] for row in Results(tmp_path / "r").attempts()] == ["other"]

@@ -1,0 +1,212 @@
+"""A run in this very process: one worker, no Ray. What a debugger and a first mistake need, and what tests need."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor, distributed, nn
+
+import dtsweep
+from dtsweep import Measure, Resources, Sweep, SweepError
+from dtsweep.plan.plan import make_plan
+from dtsweep.results.store import Results
+from dtsweep.sweep.axes import candidates
+from tests.conftest import Command, without_ray
+from tests.pages import ROOT
+
+QUICK = Measure(half_width=None, min_seconds=0, min_steps=5, max_steps=20, warmup_steps=1)
+
+FILE = """
+from dataclasses import dataclass
+import torch
+from torch import nn
+from dtsweep import Measure, Sweep
+
+@dataclass(frozen=True)
+class Net:
+    def build(self):
+        return nn.Linear(2, 1)
+
+    def batch(self, samples, device):
+        return torch.ones(len(samples), 2, device=device)
+
+    def loss(self, model, batch):
+        LOSS
+
+sweep = Sweep(
+    workload=Net(),
+    axes={"workers": [1, 2]},
+    measure=Measure(half_width=None, min_seconds=0, min_steps=5, max_seconds=MAX),
+)
+"""
+
+
+@dataclass(frozen=True)
+class Line:
+    width: int = 2
+    fails: bool = False
+
+    def build(self) -> nn.Module:
+        return nn.Linear(2, self.width)
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        return torch.ones(len(samples), 2, device=device)
+
+    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
+        if self.fails:
+            raise ValueError("a mistake in loss")
+        loss: Tensor = model(batch).square().mean()
+        return loss
+
+
+def run(folder: Path, axes: dict[str, list[Any]], *, rerun: str | None = None, **settings: Any) -> pd.DataFrame:
+    sweep = Sweep(workload=Line(), axes=axes, **{"measure": QUICK, **settings})
+    return dtsweep.run(sweep, folder / "r", rerun=rerun, in_process=True)
+
+
+def test_points_with_one_worker_are_measured_and_the_others_skipped_with_the_reason(tmp_path: Path) -> None:
+    axes = {"workers": [1, 2], "sync": ["ddp", "local_sgd", "parameter_server"]}
+    frame = run(tmp_path, axes).set_index(["workers", "sync"])
+    assert frame["status"].to_dict() == {
+        (1, "ddp"): "ok",
+        (1, "local_sgd"): "ok",
+        (1, "parameter_server"): "skipped",
+        **{(2, sync): "skipped" for sync in axes["sync"]},
+    }
+    assert frame.loc[(2, "ddp")]["reason"] == "in this process there is one worker, not 2"
+    assert frame.loc[(1, "parameter_server")]["reason"] == "parameter_server needs Ray"
+    assert set(frame["harness"]) == {"in_process"}
+    ok = frame[frame["status"] == "ok"]
+    assert ok["samples_per_s"].gt(0).all()
+    assert ok["measured_steps"].ge(5).all()
+    assert ok["session"].nunique() == 1
+
+
+def test_an_environment_of_its_own_can_t_be_given_to_this_process(tmp_path: Path) -> None:
+    frame = run(tmp_path, {"env.OMP_DYNAMIC": ["true", None]})
+    assert sorted(frame["status"]) == ["ok", "skipped"]
+    assert "an env. axis needs worker processes of their own" in set(frame["reason"])
+
+
+def test_the_process_is_as_it_was(tmp_path: Path) -> None:
+    before, threads = dict(os.environ), torch.get_num_threads()
+    run(tmp_path, {"workers": [1]}, resources=Resources(cpus_per_worker=1, environment={"DTSWEEP_EXAMPLE": "set"}))
+    assert dict(os.environ) == before
+    assert torch.get_num_threads() == threads
+    assert not distributed.is_initialized()
+
+
+def test_running_again_measures_what_is_new(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path, {"micro_batch": [1, 2]})
+    run(tmp_path, {"micro_batch": [1, 2, 4]})
+    assert "1 trials to run, 2 done, 0 skipped" in capsys.readouterr().err.replace("\n", " ")
+    attempts = Results(tmp_path / "r").attempts()
+    assert sorted(row["micro_batch"] for row in attempts) == [1, 2, 4]
+
+
+def test_a_mistake_is_a_row_with_its_reason_and_the_next_trial_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = run(tmp_path, {"workload.fails": [True, False]}).set_index("workload_fails")
+    assert frame["status"].to_dict() == {True: "user_error", False: "ok"}
+    assert frame.loc[True]["reason"] == "rank 0: ValueError: a mistake in loss"
+    # The traceback is where the user looks.
+    assert 'raise ValueError("a mistake in loss")' in capsys.readouterr().err
+
+
+def test_there_is_one_launch_and_no_canary(tmp_path: Path) -> None:
+    measure = Measure(half_width=None, min_seconds=0, min_steps=5, max_steps=9, repeats=3, fresh=True)
+    run(tmp_path, {"micro_batch": [1, 2, 4]}, measure=measure)
+    attempts = Results(tmp_path / "r").attempts()
+    assert [(row["repeat"], row["role"], row["fresh"]) for row in attempts] == [(1, "trial", False)] * 3
+
+
+def test_its_rows_never_count_as_done_on_ray_nor_the_other_way_round(tmp_path: Path) -> None:
+    run(tmp_path, {"workers": [1]})
+    sweep = Sweep(workload=Line(), axes={"workers": [1]}, measure=QUICK)
+    rows = Results(tmp_path / "r").attempts()
+    assert len(make_plan(sweep, candidates(sweep), rows).to_run) == 1
+    assert not make_plan(sweep, candidates(sweep), rows, harness="in_process").to_run
+
+
+def test_its_rows_share_no_frontier_with_those_of_ray(tmp_path: Path) -> None:
+    frame = run(tmp_path, {"workers": [1]})
+    (env_id,) = frame["env_id"]
+    ray = frame.assign(harness="ray", env_id="other", trial_id="other", attempt_id="other")
+    assert env_id != "other"
+    points = dtsweep.analysis.frontier(pd.concat([frame, ray], ignore_index=True))
+    assert len(points) == 2
+    assert points["on_frontier"].all()
+
+
+def test_another_device_than_the_results_have_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    run(tmp_path, {"micro_batch": [1]})
+    results = Results(tmp_path / "r")
+    (row,) = results.attempts()
+    other = {**row, "attempt_id": "other", "trial_id": "other", "devices": "H100", "started_at": datetime.now(UTC)}
+    store = Results(tmp_path / "r")
+    for name in ("trials", "ranks", "steps"):
+        for file in (tmp_path / "r" / name).glob("*"):
+            file.unlink()
+    store.commit(other, workload_types={"width": int, "fails": bool})
+    with pytest.raises(SweepError, match=r"measured on H100, this run is on .*--rerun all"):
+        run(tmp_path, {"micro_batch": [2]})
+    assert [row["attempt_id"] for row in store.attempts()] == ["other"]
+
+
+def command(tmp_path: Path, loss: str, *, limit: str = "9", before: str = "") -> subprocess.CompletedProcess[str]:
+    (tmp_path / "study.py").write_text(before + FILE.replace("LOSS", loss).replace("MAX", limit))
+    watch = "import atexit, sys; atexit.register(lambda: print('ray' in sys.modules, file=sys.stderr)); "
+    code = f"{watch}from dtsweep.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, "run", "study.py", "--in-process"],
+        cwd=tmp_path,
+        env=without_ray(PYTHONPATH=str(ROOT)),
+        input="print('rank', 0)\nq\n",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_command_needs_no_ray_and_has_results_of_its_own(tmp_path: Path) -> None:
+    done = command(tmp_path, "return model(batch).square().mean()")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.strip().endswith("False")
+    assert "Frontier" in done.stdout
+    assert len(dtsweep.load(tmp_path / "results" / "study-in-process")) == 2
+
+
+def test_leaving_the_debugger_ends_the_run_and_stores_that(tmp_path: Path) -> None:
+    done = command(tmp_path, "breakpoint()\n        return model(batch).square().mean()")
+    assert "rank 0" in done.stdout
+    assert done.returncode == 130, done.stderr
+    rows = Results(tmp_path / "results" / "study-in-process").attempts()
+    assert sorted(row["status"] for row in rows) == ["cancelled", "skipped"]
+
+
+def test_an_address_beside_it_is_refused(tmp_path: Path, dtsweep_command: Command) -> None:
+    (tmp_path / "study.py").write_text(FILE.replace("LOSS", "pass").replace("MAX", "1"))
+    done = dtsweep_command("run", "study.py", "--in-process", "--address", "local", folder=tmp_path)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "--address" in done.stderr
+
+
+@pytest.mark.parametrize(("debugger", "status"), [("", "timeout"), ("import sys; sys.settrace(lambda *_: None)", "ok")])
+def test_no_limit_of_time_ends_a_window_while_a_debugger_is_attached(
+    tmp_path: Path, debugger: str, status: str
+) -> None:
+    slow = "import time; time.sleep(0.1); return model(batch).square().mean()"
+    done = command(tmp_path, slow, limit="0.01", before=debugger)
+    rows = Results(tmp_path / "results" / "study-in-process").attempts()
+    assert [row["status"] for row in rows if row["workers"] == 1] == [status], done.stderr

@@ -1,0 +1,112 @@
+"""A plan laid out on a cluster: GPUs, lanes, what does not fit, and the order on an autoscaler. Nothing is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from dtsweep import Measure, Resources, Sweep, SweepError
+from dtsweep.driver.cluster import Cluster, Node
+from dtsweep.driver.prepare import Prepared, prepare
+from dtsweep.plan.plan import make_plan
+from dtsweep.sweep.axes import candidates
+from tests.outcomes import Tokens
+
+TWO_OF_TWO = [{"CPU": 2.0}, {"CPU": 2.0}]
+
+
+def cluster_of(nodes: Sequence[Mapping[str, float]], *, node_types: Sequence[Mapping[str, float]] = ()) -> Cluster:
+    named = [Node(node_id=f"node{index}", resources=resources) for index, resources in enumerate(nodes)]
+    return Cluster(name="test", is_private=False, nodes=named, node_types=node_types)
+
+
+def prepared(
+    cluster: Cluster, axes: dict[str, list[Any]], *, measure: Measure | None = None, **resources: Any
+) -> Prepared:
+    sweep = Sweep(workload=Tokens(), axes=axes, measure=measure or Measure(), resources=Resources(**resources))
+    return prepare(sweep, make_plan(sweep, candidates(sweep), []), cluster)
+
+
+def refused(made: Prepared) -> dict[tuple[int, str], str]:
+    return {(trial.point.workers, trial.point.placement): reason for trial, reason in made.refused}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "node_types", "given", "settled"),
+    [
+        ([{"CPU": 2.0}], [], None, 0),
+        ([{"CPU": 2.0, "GPU": 8.0}], [], None, 1),
+        ([{"CPU": 2.0}], [{"CPU": 8.0, "GPU": 4.0}], None, 1),
+        ([{"CPU": 2.0, "GPU": 8.0}], [], 0, 0),
+        ([{"CPU": 2.0, "GPU": 8.0}], [], 2, 2),
+    ],
+)
+def test_a_worker_gets_a_gpu_where_there_are_any_unless_the_sweep_says_otherwise(
+    nodes: list[Mapping[str, float]], node_types: list[Mapping[str, float]], given: int | None, settled: int
+) -> None:
+    made = prepared(cluster_of(nodes, node_types=node_types), {"workers": [1]}, gpus_per_worker=given)
+    assert made.sweep.resources.gpus_per_worker == settled
+
+
+def test_what_does_not_fit_is_refused_with_its_reason_and_in_no_session() -> None:
+    placements = ["pack", "strict_pack", "strict_spread"]
+    made = prepared(cluster_of(TWO_OF_TWO), {"workers": [1, 3, 5], "placement": placements})
+    assert refused(made) == {
+        (3, "strict_pack"): "3 workers of 1 CPU on one node don't fit: 2 nodes with room for 2+2",
+        (3, "strict_spread"): "3 workers of 1 CPU on a node each don't fit: 2 nodes with room for 2+2",
+        **{
+            (5, placement): f"5 workers of 1 CPU{rule} don't fit: 2 nodes with room for 2+2"
+            for placement, rule in zip(placements, ["", " on one node", " on a node each"], strict=True)
+        },
+    }
+    assert {(group[0].point.workers, group[0].point.placement) for group in made.groups} == {
+        (1, "pack"),
+        (1, "strict_pack"),
+        (1, "strict_spread"),
+        (3, "pack"),
+    }
+
+
+def test_what_needs_a_gpu_is_refused_on_cpus_alone() -> None:
+    axes: dict[str, list[Any]] = {"precision": ["fp32", "tf32"]}
+    assert [reason for _, reason in prepared(cluster_of(TWO_OF_TWO), axes).refused] == ["precision tf32 needs a GPU"]
+    assert not prepared(cluster_of([{"CPU": 2.0, "GPU": 1.0}]), axes).refused
+
+
+def test_where_nodes_can_be_added_only_waiting_tells_what_fits() -> None:
+    made = prepared(cluster_of(TWO_OF_TWO, node_types=[{"CPU": 2.0}]), {"workers": [100]})
+    assert not made.refused
+
+
+def test_on_an_autoscaler_the_repeats_of_a_world_follow_each_other_and_rows_say_so() -> None:
+    axes: dict[str, list[Any]] = {"workers": [1, 2]}
+    fixed = prepared(cluster_of(TWO_OF_TWO), axes, measure=Measure(repeats=2))
+    assert [(g[0].point.workers, g[0].repeat) for g in fixed.groups] == [(2, 1), (1, 1), (2, 2), (1, 2)]
+    assert fixed.flags == ()
+    grows = prepared(cluster_of(TWO_OF_TWO, node_types=[{"CPU": 2.0}]), axes, measure=Measure(repeats=2))
+    assert [(g[0].point.workers, g[0].repeat) for g in grows.groups] == [(2, 1), (2, 2), (1, 1), (1, 2)]
+    assert grows.flags == ("adjacent_launches",)
+
+
+def test_lanes_share_the_nodes_that_have_cpus() -> None:
+    nodes = [{"CPU": 0.0}, *TWO_OF_TWO, {"CPU": 4.0}]
+    made = prepared(cluster_of(nodes), {"workers": [1]}, concurrent=2)
+    assert [[node.node_id for node in lane or ()] for lane in made.lanes] == [["node1", "node3"], ["node2"]]
+    assert prepared(cluster_of(nodes), {"workers": [1]}).lanes == [None]
+
+
+def test_a_trial_must_fit_into_every_lane() -> None:
+    nodes = [{"CPU": 4.0}, {"CPU": 2.0}]
+    made = prepared(cluster_of(nodes), {"workers": [2, 3]}, concurrent=2)
+    assert refused(made) == {(3, "pack"): "3 workers of 1 CPU don't fit: 1 node with room for 2"}
+
+
+@pytest.mark.parametrize(
+    ("node_types", "message"),
+    [([], "concurrent=3 needs as many nodes"), ([{"CPU": 2.0}], "concurrent trials need nodes that stay")],
+)
+def test_lanes_without_nodes_of_their_own_are_refused(node_types: list[Mapping[str, float]], message: str) -> None:
+    with pytest.raises(SweepError, match=message):
+        prepared(cluster_of(TWO_OF_TWO, node_types=node_types), {"workers": [1]}, concurrent=3)
