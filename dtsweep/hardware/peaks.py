@@ -111,11 +111,11 @@ def matmul_flops(device: torch.device, precision: str) -> float:
     Raises:
         SweepError: the device has no such precision.
     """
-    known = PRECISIONS.get(precision)
-    if known is None or (known.needs_gpu and device.type != "cuda"):
-        raise SweepError(f"no matrix products in {precision!r} on {device.type}; known: {', '.join(PRECISIONS)}")
-    with _fp32_products(is_tf32=known.is_tf32), torch.no_grad():
-        dtype = getattr(torch, known.dtype)
+    known = {name: each for name, each in PRECISIONS.items() if device.type == "cuda" or not each.needs_gpu}
+    if precision not in known:
+        raise SweepError(f"no matrix products in {precision!r} on {device.type}; known: {', '.join(known)}")
+    with _fp32_products(is_tf32=known[precision].is_tf32), torch.no_grad():
+        dtype = getattr(torch, known[precision].dtype)
         reached = _flops_on_gpu(device, dtype) if device.type == "cuda" else _flops_on_cpu(dtype)
     release_memory(device)
     return reached

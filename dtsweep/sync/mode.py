@@ -79,7 +79,7 @@ class SyncMode:
         Raises:
             MemoryError: a rank has no memory for it; on all ranks, and before anything is exchanged.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no exchange that can be done by itself")
 
     def counters(self) -> Mapping[str, Any]:
         """What the mode counted since the last call: any of `bytes_sent`, `staleness` (one per step)."""

@@ -11,7 +11,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dtsweep.measure.clock import PHASES, CpuClock, CudaClock
+from dtsweep.measure.clock import CpuClock, CudaClock
+from dtsweep.results.statuses import PHASE_MEANINGS
+
+PHASES = tuple(PHASE_MEANINGS)
 
 # A processor's
 

@@ -1,7 +1,8 @@
 """The contract of a sync mode, held by each entry of `MODES` on processes without Ray.
 
 One spawn per number of workers trains every mode in every case; the tests compare what came out with plain
-PyTorch in this process. Models are in float64, so that "the same" means 1e-9.
+PyTorch in this process. Models are in float64, so that "the same" means 1e-9. What a mode promises follows from its
+semantics: a new one is held to it by its entry alone.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from torch import Tensor, distributed, nn
 from torch.multiprocessing.spawn import spawn
 
 from dtsweep.measure.clock import CpuClock
-from dtsweep.sweep.modes import MODES, SEMANTICS
+from dtsweep.sweep.modes import MODES, SEMANTICS, ModeInfo
 from dtsweep.sweep.point import Point
-from dtsweep.sync.passes import Job, batches_of_steps, loss_in_precision, make_optimizer
+from dtsweep.sync.mode import Job, load_mode
+from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
 
 CPU = torch.device("cpu")
 WORLDS = (1, 2, 4)
@@ -36,6 +38,8 @@ LONGEST = timedelta(seconds=120)
 CASES = ("plain", "accumulation", "between", "no_exchange")
 WITHOUT_RAY = [name for name, mode in MODES.items() if not mode.needs_ray]
 SKIPPING = [name for name in WITHOUT_RAY if MODES[name].can_skip_exchange]
+FARTHEST = {"exact": 0.0, "lossy": 0.1, "stale": 1.0, "local": 0.5}
+"""By semantics: how far from the weights of plain training a mode's may be, as a share of the way to those."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ def train(mode: str, case: str, *, workers: int, rank: int) -> dict[str, Any]:
     point = point_of(mode, workers=workers, case=case)
     job = job_of(point, rank)
     steps, clock, model = batches_of_steps(job), CpuClock(), model_of(rank)
-    sync = MODES[mode].load()(job)
+    sync = load_mode(mode)(job)
     sync.prepare(model, functools.partial(make_optimizer, point=point))
     before = collectives()
     clock.start()
@@ -194,38 +198,62 @@ def same(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
     return bool(np.allclose(one, other, rtol=0, atol=1e-9))
 
 
-def modes_with(semantics: str) -> list[str]:
-    return [name for name in WITHOUT_RAY if MODES[name].semantics(Point(sync=name).scalars()) == semantics]
+def near(one: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], *, farthest: float) -> bool:
+    """Whether weights are no farther from the expected ones than a share of the way that training went to those."""
+    way = np.linalg.norm(expected - weights(model_of(0)))
+    return same(one, expected) or bool(np.linalg.norm(one - expected) <= farthest * way)
+
+
+def semantics_of(mode: str) -> str:
+    return point_of(mode, workers=2).semantics
+
+
+def modes_with(*semantics: str) -> list[str]:
+    return [name for name in WITHOUT_RAY if semantics_of(name) in semantics]
 
 
 def test_the_comparison_tells_one_training_from_another() -> None:
     point = point_of("ddp", workers=2)
     assert not same(plain(point, STEPS), plain(point, STEPS - 1))
     assert not same(*replicas(point, STEPS, period=None))
+    assert near(plain(point, STEPS - 1), plain(point, STEPS), farthest=0.5)
+    assert not near(plain(point, STEPS - 1), plain(point, STEPS), farthest=0.1)
 
 
 def test_every_mode_states_a_bound_that_is_tested_here() -> None:
-    tested = {*modes_with("exact"), *modes_with("local"), "parameter_server"}
-    assert set(MODES) == tested, "say in this file what a new kind of mode promises, and test it"
-    assert all(MODES[name].semantics(Point(sync=name).scalars()) in SEMANTICS for name in MODES)
+    assert set(FARTHEST) == set(SEMANTICS)
+    assert {semantics_of(name) for name in MODES} <= set(FARTHEST)
 
 
 @pytest.mark.parametrize("case", ["plain", "accumulation", "between"])
 @pytest.mark.parametrize("mode", WITHOUT_RAY)
 def test_with_one_worker_a_mode_trains_like_plain_pytorch(trained_by: TrainedBy, mode: str, case: str) -> None:
     (result,) = trained_by(1)
-    assert same(result[mode, case]["weights"], plain(point_of(mode, workers=1, case=case), steps_of(case)))
+    expected = plain(point_of(mode, workers=1, case=case), steps_of(case))
+    # Nobody's update is late or another's then; but what is sent may still be rounded.
+    farthest = FARTHEST["lossy"] if semantics_of(mode) == "lossy" else 0.0
+    assert near(result[mode, case]["weights"], expected, farthest=farthest)
 
 
 @pytest.mark.parametrize("workers", WORLDS[1:])
 @pytest.mark.parametrize("case", ["plain", "accumulation", "between"])
-@pytest.mark.parametrize("mode", modes_with("exact"))
-def test_an_exact_mode_trains_like_one_worker_with_the_whole_batch(
+@pytest.mark.parametrize("mode", WITHOUT_RAY)
+def test_a_mode_trains_as_near_to_one_worker_with_the_whole_batch_as_its_semantics_say(
     trained_by: TrainedBy, mode: str, case: str, workers: int
 ) -> None:
     expected = plain(point_of(mode, workers=workers, case=case), steps_of(case))
     for rank in trained_by(workers):
-        assert same(rank[mode, case]["weights"], expected)
+        assert near(rank[mode, case]["weights"], expected, farthest=FARTHEST[semantics_of(mode)])
+
+
+@pytest.mark.parametrize("workers", WORLDS[1:])
+@pytest.mark.parametrize("case", ["plain", "accumulation", "between"])
+@pytest.mark.parametrize("mode", modes_with("exact", "lossy"))
+def test_the_workers_of_a_mode_that_exchanges_in_every_step_always_agree(
+    trained_by: TrainedBy, mode: str, case: str, workers: int
+) -> None:
+    first, *others = trained_by(workers)
+    assert all(same(first[mode, case]["weights"], other[mode, case]["weights"]) for other in others)
 
 
 @pytest.mark.parametrize("workers", WORLDS[1:])
@@ -317,9 +345,31 @@ def test_a_mode_counts_nothing_but_what_the_loop_knows(trained_by: TrainedBy, mo
         assert set(results[mode, "plain"]["counted"]) <= {"bytes_sent", "staleness"}
 
 
+def test_what_an_entry_leaves_out_has_its_default() -> None:
+    info = ModeInfo(
+        implementation="dtsweep.sync.ddp:Ddp", semantics=lambda _: "exact", reads={"sync_period": 8, "shards": 1}
+    )
+    assert info.label({"sync_period": 4, "shards": 2}) == "sync_period=4 shards=2"
+    assert info.servers({"shards": 2}) == 0
+    assert (info.needs_ray, info.can_skip_exchange, info.can_restart) == (False, False, True)
+
+
+def test_tables_show_the_fields_that_a_mode_reads_in_short() -> None:
+    labels = {name: info.label(info.reads) for name, info in MODES.items()}
+    assert labels.items() >= {"ddp": "", "local_sgd": "H=8", "parameter_server": "s=∞ shards=1"}.items()
+    assert MODES["parameter_server"].label({"staleness": 0, "shards": 2}) == "s=0 shards=2"
+
+
+def test_the_parameter_server_alone_has_servers_and_ends_with_its_window() -> None:
+    assert Point(sync="parameter_server", shards=3).servers == 3
+    assert (Point(sync="ddp").servers, Point(sync="local_sgd").servers) == (0, 0)
+    can_restart = {name: MODES[name].can_restart for name in ("ddp", "local_sgd", "parameter_server")}
+    assert can_restart == {"ddp": True, "local_sgd": True, "parameter_server": False}
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mode_can_be_closed_before_it_was_prepared(mode: str) -> None:
-    sync = MODES[mode].load()(job_of(point_of(mode, workers=1), 0))
+    sync = load_mode(mode)(job_of(point_of(mode, workers=1), 0))
     sync.close()
     sync.close()
 
@@ -328,9 +378,9 @@ def test_a_mode_can_be_closed_before_it_was_prepared(mode: str) -> None:
 def test_a_mode_that_can_not_skip_its_exchange_refuses_to(mode: str) -> None:
     job = job_of(point_of(mode, workers=1), 0)
     with pytest.raises(NotImplementedError, match="exchange"):
-        MODES[mode].load()(job).step(next(batches_of_steps(job)), CpuClock(), exchange=False)
+        load_mode(mode)(job).step(next(batches_of_steps(job)), CpuClock(), exchange=False)
     with pytest.raises(NotImplementedError, match="exchange"):
-        MODES[mode].load()(job).exchange_alone()
+        load_mode(mode)(job).exchange_alone()
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])

@@ -1,10 +1,8 @@
-"""One rank's attempt at a trial in a world of one, and the command that measures a point without Ray."""
+"""One rank's attempt at a trial, in a world of one."""
 
 from __future__ import annotations
 
 import gc
-import json
-import os
 import pickle
 import subprocess
 import sys
@@ -21,12 +19,11 @@ from torch import Tensor, distributed, nn
 
 from dtsweep import Measure, Resources, Sweep
 from dtsweep.hardware.telemetry import Telemetry
-from dtsweep.metrics.breakdown import Outcome
-from dtsweep.results.schema import TRIALS
+from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import task_of
-from dtsweep.worker.attempt import RankContext, attempt, status_of
-from dtsweep.worker.torchrun import main
+from dtsweep.worker.attempt import run_attempt, status_of
+from dtsweep.worker.rank import RankContext
 
 CPU = torch.device("cpu")
 SHORT = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=8)
@@ -89,20 +86,25 @@ class Line:
             raise KeyboardInterrupt
 
 
-TELEMETRY = Telemetry(CPU)
+FACTS = RankFacts(node="one", pid=7, device="Some CPU", device_uuid=None, threads=1, niceness=0, machine={})
+CONTEXT = RankContext(rank=0, device=CPU, workload=Line(), telemetry=Telemetry(CPU), facts=FACTS)
 
 
-def tried(workload: Line, measure: Measure = SHORT, **fields: Any) -> Outcome:
+def tried(workload: Line, measure: Measure = SHORT, **fields: Any) -> RankResult:
     sweep = Sweep(workload=workload, axes={"workers": [1]}, measure=measure)
     return tried_in(sweep, Point(**{"micro_batch": 3, "workload": workload, **fields}))
 
 
-def tried_in(sweep: Sweep, point: Point, **more: Any) -> Outcome:
+def tried_in(sweep: Sweep, point: Point, **more: Any) -> RankResult:
     for seen in SEEN.values():
         seen.clear()
-    context = RankContext(rank=0, device=CPU, workload=point.workload, telemetry=TELEMETRY, device_name="Some CPU")
     on_warm = more.pop("on_warm", lambda _: None)
-    return attempt(context, task_of(sweep, point, **more), on_warm=on_warm)
+    return run_attempt(replace(CONTEXT, workload=point.workload), task_of(sweep, point, **more), on_warm=on_warm)
+
+
+def measured_in(result: RankResult) -> Measured:
+    assert result.measured is not None, result.reason
+    return result.measured
 
 
 @pytest.mark.parametrize(
@@ -119,26 +121,26 @@ def tried_in(sweep: Sweep, point: Point, **more: Any) -> Outcome:
 def test_what_goes_wrong_in_a_workload_is_the_status_and_reason_of_its_trial(
     fault: str, status: str, reason: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    outcome = tried(Line(fault=fault))
-    assert outcome["status"] == status
-    assert outcome["reason"].startswith(reason)
-    assert "\n" not in outcome["reason"]
+    result = tried(Line(fault=fault))
+    assert result.status == status
+    assert result.reason.startswith(reason)
+    assert "\n" not in result.reason
     # The whole story is in the rank's log.
     assert (fault == "nan") != ("Traceback" in capfd.readouterr().err)
 
 
 @pytest.mark.parametrize("fault", ["raise", "nan"])
 def test_a_fault_inside_the_window_is_found_and_leaves_the_collector_on(fault: str) -> None:
-    outcome = tried(Line(fault=fault, sound_steps=4))
-    assert outcome["status"] == {"raise": "user_error", "nan": "nan"}[fault]
+    result = tried(Line(fault=fault, sound_steps=4))
+    assert result.status == {"raise": "user_error", "nan": "nan"}[fault]
     if fault == "nan":
-        assert "from step 4 on" in outcome["reason"]
+        assert "from step 4 on" in result.reason
     assert gc.isenabled()
 
 
 def test_the_trial_after_a_failed_one_is_measured() -> None:
-    assert tried(Line(fault="raise", sound_steps=4))["status"] == "user_error"
-    assert tried(Line())["status"] == "ok"
+    assert tried(Line(fault="raise", sound_steps=4)).status == "user_error"
+    assert tried(Line()).status == "ok"
 
 
 def test_a_failed_window_leaves_no_thread_that_reads_on() -> None:
@@ -149,8 +151,8 @@ def test_a_failed_window_leaves_no_thread_that_reads_on() -> None:
 def test_what_a_rank_sends_is_read_without_torch() -> None:
     # The driver, which never needs it, would stand still for seconds while it imports it.
     code = "import pickle, sys; pickle.load(sys.stdin.buffer); print({'torch', 'scipy'} & set(sys.modules))"
-    outcome = pickle.dumps(tried(Line()))
-    done = subprocess.run([sys.executable, "-c", code], input=outcome, capture_output=True, check=True, cwd=ROOT)
+    sent = pickle.dumps((FACTS, tried(Line())))
+    done = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True, check=True, cwd=ROOT)
     assert done.stdout == b"set()\n"
 
 
@@ -161,8 +163,8 @@ def test_an_interrupt_is_no_result() -> None:
 
 
 def test_fewer_than_3_steps_in_time_are_a_timeout_and_no_hang() -> None:
-    outcome = tried(Line(), replace(SHORT, max_seconds=0))
-    assert (outcome["status"], outcome["reason"]) == ("timeout", "0 steps in max_seconds=0; raise it")
+    result = tried(Line(), replace(SHORT, max_seconds=0))
+    assert (result.status, result.reason) == ("timeout", "0 steps in max_seconds=0; raise it")
 
 
 def test_an_error_says_whose_fault_it_is() -> None:
@@ -180,53 +182,55 @@ def test_a_window_has_what_was_ordered_and_its_steps_make_it_up() -> None:
     warm: list[float] = []
     workload = Line()
     sweep = Sweep(workload=workload, axes={"workers": [1]}, measure=SHORT)
-    outcome = tried_in(sweep, Point(micro_batch=3, accumulation=2, workload=workload), on_warm=warm.append)
-    assert (outcome["status"], outcome["reason"], outcome["stop_reason"]) == ("ok", None, "enough")
-    steps = outcome["steps"]
+    result = tried_in(sweep, Point(micro_batch=3, accumulation=2, workload=workload), on_warm=warm.append)
+    assert (result.status, result.reason) == ("ok", None)
+    measured = measured_in(result)
+    assert measured.stop_reason == "enough"
+    steps = measured.steps
     assert list(steps["step"]) == [0, 1, 2, 3, 4, 5]
     assert list(steps["part"]) == ["warmup"] * 2 + ["window"] * 4
     assert list(steps["block"]) == [-1] * 6
-    assert (outcome["hard_skip"], outcome["window_steps"]) == (2, 4)
+    assert (measured.skipped_steps, measured.window_steps) == (2, 4)
     assert warm == [steps["step_s"][:2].max()]
     phases = sum(steps[f"{name}_s"] for name in ("data", "forward", "backward", "optimizer"))
     assert np.allclose(phases, steps["step_s"], rtol=0, atol=1e-9)
     assert (steps["start_s"][:2] < 0).all()
     assert steps["start_s"][2] == 0
-    assert 0 <= outcome["window_s"] - steps["step_s"][2:].sum() < 0.5 * outcome["window_s"]
+    assert 0 <= measured.window_s - steps["step_s"][2:].sum() < 0.5 * measured.window_s
     # The first batch is drawn once more, before training; then every sample has its turn.
     assert SEEN["batches"][:13] == [range(0, 3), *(range(first, first + 3) for first in range(0, 36, 3))]
     assert np.isfinite(steps["loss"]).all()
-    assert outcome["memory_peak_bytes"] > 0
+    assert measured.memory_peak_bytes > 0
 
 
 def test_a_rank_says_what_its_host_did_in_the_window() -> None:
-    outcome = tried(Line(), replace(SHORT, min_seconds=0.2, max_steps=100_000))
-    assert outcome["process_cpus"] > 0
-    assert 0 <= outcome["host_cpu_share"] <= 1
-    assert outcome["host_memory_used_bytes"] > 0
-    assert "energy_j" not in outcome
+    telemetry = measured_in(tried(Line(), replace(SHORT, min_seconds=0.2, max_steps=100_000))).telemetry
+    assert telemetry["process_cpus"] > 0
+    assert 0 <= telemetry["host_cpu_share"] <= 1
+    assert telemetry["host_memory_used_bytes"] > 0
+    assert "energy_j" not in telemetry
 
 
 @pytest.mark.parametrize(("max_steps", "timed"), [(100, 8), (5, 4)])
 def test_warm_up_and_window_are_whole_sync_periods(max_steps: int, timed: int) -> None:
     measure = Measure(half_width=None, warmup_steps=3, min_steps=6, min_seconds=0, max_steps=max_steps)
-    outcome = tried(Line(), measure, sync="local_sgd", sync_period=4)
-    assert (outcome["hard_skip"], outcome["window_steps"]) == (4, timed)
-    assert list(outcome["steps"]["part"]) == ["warmup"] * 4 + ["window"] * timed
-    assert (outcome["steps"]["sync_s"] > 0).tolist() == [False, False, False, True] * (1 + timed // 4)
+    measured = measured_in(tried(Line(), measure, sync="local_sgd", sync_period=4))
+    assert (measured.skipped_steps, measured.window_steps) == (4, timed)
+    assert list(measured.steps["part"]) == ["warmup"] * 4 + ["window"] * timed
+    assert (measured.steps["sync_s"] > 0).tolist() == [False, False, False, True] * (1 + timed // 4)
 
 
 def test_no_warm_up_is_possible() -> None:
-    outcome = tried(Line(), replace(SHORT, warmup_steps=0))
-    assert outcome["status"] == "ok"
-    assert set(outcome["steps"]["part"]) == {"window"}
+    result = tried(Line(), replace(SHORT, warmup_steps=0))
+    assert result.status == "ok"
+    assert set(measured_in(result).steps["part"]) == {"window"}
 
 
 def test_one_worker_has_no_steps_without_an_exchange() -> None:
     for sync in ("ddp", "local_sgd"):
-        outcome = tried(Line(), replace(SHORT, min_steps=64, max_steps=64), sync=sync)
-        assert set(outcome["steps"]["part"]) == {"warmup", "window"}
-        assert "exchange_isolated_s" not in outcome
+        measured = measured_in(tried(Line(), replace(SHORT, min_steps=64, max_steps=64), sync=sync))
+        assert set(measured.steps["part"]) == {"warmup", "window"}
+        assert measured.exchange_isolated_s is None
 
 
 # What the device could do
@@ -234,34 +238,36 @@ def test_one_worker_has_no_steps_without_an_exchange() -> None:
 
 def test_rank_0_counts_the_flops_of_a_sample() -> None:
     # 16 weights: 2 FLOPs each for forward, and as much for each of two gradients; the input needs none.
-    assert tried(Line())["flops"] == {"model_per_sample": 64, "hardware_per_sample": 64}
+    measured = measured_in(tried(Line()))
+    assert (measured.flops_per_sample, measured.hardware_flops_per_sample) == (64, 64)
 
 
 def test_flops_that_can_not_be_meant_are_refused_before_anything_is_measured() -> None:
-    outcome = tried(type("Given", (Line,), {"flops_per_sample": -1})())
-    assert outcome["status"] == "user_error"
-    assert "Given.flops_per_sample is -1; it must be a positive number, or None" in outcome["reason"]
+    result = tried(type("Given", (Line,), {"flops_per_sample": -1})())
+    assert result.status == "user_error"
+    assert "Given.flops_per_sample is -1; it must be a positive number, or None" in result.reason
     assert SEEN["weights"] == []
 
 
 def test_the_peak_of_a_cpu_is_a_matrix_product_measured_by_the_rank_unless_the_sweep_gives_one() -> None:
-    outcome = tried(Line())
-    assert outcome["peak_source"] == "measured"
-    assert outcome["peak_flops_per_s"] == outcome["matmul_flops_per_s"] > 1e8
+    measured = measured_in(tried(Line()))
+    assert measured.peak_source == "measured"
+    assert measured.matmul_flops_per_s is not None
+    assert measured.peak_flops_per_s == measured.matmul_flops_per_s > 1e8
     given = Sweep(
         workload=Line(),
         axes={"workers": [1]},
         measure=SHORT,
         resources=Resources(peak_flops_per_s={"fp32": 1e12, "bf16": 2e12}),
     )
-    outcome = tried_in(given, Point(workload=Line(), precision="bf16"))
-    assert (outcome["peak_source"], outcome["peak_flops_per_s"]) == ("given", 2e12)
+    measured = measured_in(tried_in(given, Point(workload=Line(), precision="bf16")))
+    assert (measured.peak_source, measured.peak_flops_per_s) == ("given", 2e12)
 
 
 def test_a_cpu_is_no_gpu_of_a_similar_name() -> None:
     sweep = Sweep(workload=Line(), axes={"workers": [1]}, measure=SHORT)
-    context = RankContext(rank=0, device=CPU, workload=Line(), telemetry=TELEMETRY, device_name="AMD A10-7850K APU")
-    assert attempt(context, task_of(sweep, Point(workload=Line())))["peak_source"] == "measured"
+    context = replace(CONTEXT, facts=replace(FACTS, device="AMD A10-7850K APU"))
+    assert measured_in(run_attempt(context, task_of(sweep, Point(workload=Line())))).peak_source == "measured"
 
 
 def test_the_collector_is_off_in_the_window_alone_unless_it_is_wanted() -> None:
@@ -309,16 +315,16 @@ def test_weights_come_from_seed_and_repeat_whatever_the_mode_and_what_ran_before
 
 
 def test_bf16_is_autocast_and_the_next_trial_is_fp32_again() -> None:
-    assert tried(Line(), precision="bf16")["status"] == "ok"
+    assert tried(Line(), precision="bf16").status == "ok"
     assert set(SEEN["types"]) == {torch.bfloat16}
-    assert tried(Line())["status"] == "ok"
+    assert tried(Line()).status == "ok"
     assert set(SEEN["types"]) == {torch.float32}
 
 
 def test_tf32_without_a_gpu_is_refused_with_the_reason() -> None:
-    outcome = tried(Line(), precision="tf32")
-    assert outcome["status"] == "user_error"
-    assert "tf32" in outcome["reason"]
+    result = tried(Line(), precision="tf32")
+    assert result.status == "user_error"
+    assert "tf32" in result.reason
 
 
 def test_attempts_leave_no_threads_and_no_open_files_behind() -> None:
@@ -331,124 +337,3 @@ def test_attempts_leave_no_threads_and_no_open_files_behind() -> None:
     for sync in ("ddp", "local_sgd") * 5:
         tried(Line(), sync=sync)
     assert held() == before
-
-
-# The command
-
-
-OWN_WORKLOAD = '''
-"""Does a point without Ray give the row of a trial?"""
-
-from dataclasses import dataclass
-
-import torch
-from torch import distributed, nn
-
-from dtsweep import Measure, Sweep
-
-
-@dataclass(frozen=True)
-class Line:
-    width: int = 4
-    kind: str = "plain"
-    fails_on: int = -1
-
-    def build(self):
-        return nn.Linear(self.width, 1)
-
-    def batch(self, samples, device):
-        return torch.ones(len(samples), self.width, device=device)
-
-    def loss(self, model, batch):
-        if distributed.get_rank() == self.fails_on:
-            raise ValueError("not on this rank")
-        return model(batch).square().mean()
-
-
-sweep = Sweep(
-    workload=Line(),
-    axes={"workers": [1, 2], "sync": ["ddp", "local_sgd", "parameter_server"], "workload.fails_on": [-1]},
-    measure=Measure(half_width=None, min_steps=128, min_seconds=0.1),
-)
-'''
-
-
-@pytest.fixture
-def sweep_file(tmp_path: Path) -> Path:
-    path = tmp_path / "line.py"
-    path.write_text(OWN_WORKLOAD)
-    return path
-
-
-def torchrun(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [*command, "dtsweep.worker", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-        env=environment,
-    )
-
-
-def test_a_point_under_torchrun_prints_the_row_of_a_trial(sweep_file: Path) -> None:
-    done = torchrun(sweep_file, "workers=2", "sync=local_sgd")
-    assert done.returncode == 0, done.stderr
-    (line,) = done.stdout.splitlines()
-    row = json.loads(line)
-    columns = {column.name for column in TRIALS}
-    assert {name for name in row if name not in columns} == {"workload_width", "workload_kind", "workload_fails_on"}
-    assert (row["status"], row["reason"], row["workers"], row["sync_period"]) == ("ok", None, 2, 8)
-    assert row["measured_steps"] % 8 == 0
-    assert row["comm_method"] in ("difference", "wait")
-    assert row["pass_s"] > 0
-    assert row["exchange_isolated_s"] > 0
-    assert row["straggler"].startswith("rank ")
-    assert row["mfu"] > 0
-    assert row["samples_per_s"] > 0
-    assert row["backend"] == "gloo"
-
-
-def test_a_rank_that_fails_under_torchrun_ends_the_run_with_its_row(sweep_file: Path) -> None:
-    done = torchrun(sweep_file, "workers=2", "sync=ddp", "workload.fails_on=1")
-    assert done.returncode == 1
-    (line,) = done.stdout.splitlines()
-    row = json.loads(line)
-    assert (row["status"], row["reason"]) == ("user_error", "rank 1: ValueError: not on this rank")
-    assert "samples_per_s" not in row
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["workers=2", "sync=parameter_server"], "parameter_server needs Ray"),
-        (["workers=1", "sync=ddp"], "workers=1, but torchrun started 2"),
-        (["workers=2", "sync=dpp"], "'ddp'"),
-        (["workers"], "workers"),
-    ],
-)
-def test_what_can_not_be_measured_without_ray_is_refused_in_a_line(
-    sweep_file: Path,
-    arguments: list[str],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
-        monkeypatch.setenv(name, value)
-    assert main([str(sweep_file), *arguments]) == 2
-    said = capsys.readouterr()
-    (line,) = said.err.splitlines()
-    assert line.startswith("dtsweep: ")
-    assert message in line
-    assert said.out == ""
-
-
-def test_without_torchrun_the_command_says_how_it_is_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("RANK", raising=False)
-    assert main(["sweeps/batchsize.py"]) == 2
-    assert "torchrun --nproc-per-node N -m dtsweep.worker" in capsys.readouterr().err

@@ -16,12 +16,12 @@ from torch import Tensor, distributed, nn
 from torch.multiprocessing.spawn import spawn
 
 from dtsweep import Measure, Sweep
-from dtsweep.hardware.telemetry import Telemetry
-from dtsweep.metrics.breakdown import Outcome
-from dtsweep.metrics.rows import settled, trial_row
+from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
+from dtsweep.metrics.rows import trial_row, with_warmup_marked
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
-from dtsweep.worker.attempt import RankContext, attempt
+from dtsweep.worker.attempt import run_attempt
+from dtsweep.worker.rank import become_rank
 
 CPU = torch.device("cpu")
 WORKERS = 2
@@ -92,63 +92,70 @@ CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
 }
 
 
-def trial_of(case: str) -> tuple[Sweep, Task]:
+def trial_of(case: str) -> tuple[Sweep, Point, Task]:
     measure, fields = CASES[case]
     sweep = Sweep(workload=Line(), axes={"workers": [WORKERS]}, measure=measure)
-    return sweep, task_of(sweep, Point(**{"workers": WORKERS, "micro_batch": 2, "workload": Line(), **fields}))
+    point = Point(**{"workers": WORKERS, "micro_batch": 2, "workload": Line(), **fields})
+    return sweep, point, task_of(sweep, point)
 
 
 def measure_all(rank: int, folder: Path, tasks: dict[str, Task]) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORKERS)
-    context = RankContext(rank=rank, device=CPU, workload=Line(), telemetry=Telemetry(CPU), device_name="Some CPU")
-    outcomes = {}
+    context = become_rank(rank, CPU, workload=Line(), own_variables=())
+    results = {}
     for case, task in tasks.items():
         BATCHES.clear()
-        outcomes[case] = attempt(context, task)
+        results[case] = run_attempt(context, task)
         limit_memory()
-    torch.save(outcomes, folder / f"{rank}.pt")
+    torch.save((context.facts, results), folder / f"{rank}.pt")
     distributed.barrier()
     distributed.destroy_process_group()
 
 
-Measured = Callable[[str], tuple[dict[int, Outcome], dict[str, Any]]]
+MeasuredIn = Callable[[str], tuple[list[Measured], dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    """From a case to what each rank sent, its warm-up marked, and the row of the trial."""
+def measured_in(tmp_path_factory: pytest.TempPathFactory) -> MeasuredIn:
+    """From a case to what each rank measured, as it was sent, and the row of the trial."""
     folder = tmp_path_factory.mktemp("timing")
     trials = {case: trial_of(case) for case in CASES}
-    spawn(measure_all, args=(folder, {case: task for case, (_, task) in trials.items()}), nprocs=WORKERS)
+    spawn(measure_all, args=(folder, {case: task for case, (_, _, task) in trials.items()}), nprocs=WORKERS)
     sent = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(WORKERS)]
+    facts: dict[int, RankFacts] = {rank: own for rank, (own, _) in enumerate(sent)}
 
-    def of(case: str) -> tuple[dict[int, Outcome], dict[str, Any]]:
-        outcomes = {rank: sent[rank][case] for rank in range(WORKERS)}
-        return outcomes, trial_row(*trials[case], settled(*trials[case], outcomes))
+    def of(case: str) -> tuple[list[Measured], dict[str, Any]]:
+        sweep, point, task = trials[case]
+        results: dict[int, RankResult] = {rank: of_cases[case] for rank, (_, of_cases) in enumerate(sent)}
+        ranks = [result.measured for result in results.values() if result.measured is not None]
+        assert len(ranks) == WORKERS, results
+        return ranks, trial_row(sweep, point, task, facts, with_warmup_marked(point, results))
 
     return of
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_all_is_well_and_both_ranks_stop_at_the_same_step_for_the_same_reason(measured: Measured, case: str) -> None:
-    outcomes, row = measured(case)
+def test_all_is_well_and_both_ranks_stop_at_the_same_step_for_the_same_reason(
+    measured_in: MeasuredIn, case: str
+) -> None:
+    ranks, row = measured_in(case)
     assert (row["status"], row["reason"]) == ("ok", None)
-    first, second = outcomes.values()
-    assert first["steps"]["part"].tolist() == second["steps"]["part"].tolist()
-    assert first["stop_reason"] == second["stop_reason"] == {"sure": "precise"}.get(case, "max_steps")
-    assert first["window_steps"] == (first["steps"]["part"] == "window").sum()
-    assert row["measured_steps"] + row["warmup_steps"] == first["hard_skip"] + first["window_steps"]
+    first, second = ranks
+    assert first.steps["part"].tolist() == second.steps["part"].tolist()
+    assert first.stop_reason == second.stop_reason == {"sure": "precise"}.get(case, "max_steps")
+    assert first.window_steps == (first.steps["part"] == "window").sum()
+    assert row["measured_steps"] + row["warmup_steps"] == first.skipped_steps + first.window_steps
 
 
 @pytest.mark.parametrize(("case", "block", "pairs"), [("ddp", 2, 8), ("local_sgd", 4, 4)])
 def test_after_the_window_come_blocks_with_and_without_the_exchange_in_turns(
-    measured: Measured, case: str, block: int, pairs: int
+    measured_in: MeasuredIn, case: str, block: int, pairs: int
 ) -> None:
-    outcomes, _ = measured(case)
+    ranks, _ = measured_in(case)
     turns = (["exchange"] * block + ["no_exchange"] * 2 * block + ["exchange"] * block) * (pairs // 2)
-    for outcome in outcomes.values():
-        table = outcome["steps"]
+    for rank in ranks:
+        table = rank.steps
         after = np.flatnonzero(table["block"] >= 0)
         assert table["part"][after].tolist() == turns
         assert table["block"][after].tolist() == [number for number in range(2 * pairs) for _ in range(block)]
@@ -160,25 +167,25 @@ def test_after_the_window_come_blocks_with_and_without_the_exchange_in_turns(
         assert (np.diff(table["start_s"]) > 0).all()
 
 
-def test_without_the_exchange_a_local_mode_spends_no_time_on_it(measured: Measured) -> None:
-    outcomes, _ = measured("local_sgd")
-    for outcome in outcomes.values():
-        table = outcome["steps"]
+def test_without_the_exchange_a_local_mode_spends_no_time_on_it(measured_in: MeasuredIn) -> None:
+    ranks, _ = measured_in("local_sgd")
+    for rank in ranks:
+        table = rank.steps
         assert np.isnan(table["sync_s"][table["part"] == "no_exchange"]).all()
         with_it = table["sync_s"][table["part"] == "exchange"]
         assert (with_it > 0).tolist() == [False, False, False, True] * 4
 
 
 @pytest.mark.parametrize("case", ["ddp", "local_sgd"])
-def test_the_row_says_what_the_exchange_costs(measured: Measured, case: str) -> None:
-    outcomes, row = measured(case)
+def test_the_row_says_what_the_exchange_costs(measured_in: MeasuredIn, case: str) -> None:
+    ranks, row = measured_in(case)
     assert row["comm_method"] == "difference"
     assert row["comm_share_low"] <= row["comm_share"] <= row["comm_share_high"]
     assert row["pass_s"] > 0
     assert 0 <= row["overlap_share"] <= 1
     assert row["exchange_isolated_s"] > 0
     # The slowest rank's: the same on all.
-    assert {outcome["exchange_isolated_s"] for outcome in outcomes.values()} == {row["exchange_isolated_s"]}
+    assert {rank.exchange_isolated_s for rank in ranks} == {row["exchange_isolated_s"]}
 
 
 @pytest.mark.parametrize(
@@ -189,37 +196,37 @@ def test_the_row_says_what_the_exchange_costs(measured: Measured, case: str) -> 
     ],
 )
 def test_what_memory_does_not_suffice_for_after_the_window_does_not_cost_the_trial(
-    measured: Measured, case: str, segments: set[str], method: str | None
+    measured_in: MeasuredIn, case: str, segments: set[str], method: str | None
 ) -> None:
-    outcomes, row = measured(case)
-    assert set(outcomes[0]["steps"]["part"]) == segments
+    ranks, row = measured_in(case)
+    assert set(ranks[0].steps["part"]) == segments
     assert row.get("comm_method") == method
     assert row["exchange_isolated_s"] is None
-    assert "overlap_share" not in row
+    assert row.get("overlap_share") is None
 
 
-def test_a_window_too_short_for_blocks_has_none(measured: Measured) -> None:
-    outcomes, row = measured("short")
-    assert set(outcomes[0]["steps"]["part"]) == {"warmup", "window"}
+def test_a_window_too_short_for_blocks_has_none(measured_in: MeasuredIn) -> None:
+    ranks, row = measured_in("short")
+    assert set(ranks[0].steps["part"]) == {"warmup", "window"}
     assert "comm_share" not in row
 
 
-def test_what_is_compiled_in_a_window_on_one_rank_makes_it_warm_up_on_all(measured: Measured) -> None:
-    outcomes, row = measured("compiles once")
-    for outcome in outcomes.values():
-        assert outcome["steps"]["part"].tolist() == ["warmup"] * (2 + 6 + 2) + ["window"] * 6
-        assert outcome["steps"]["start_s"][10] == 0
-        assert outcome["hard_skip"] == 10
+def test_what_is_compiled_in_a_window_on_one_rank_makes_it_warm_up_on_all(measured_in: MeasuredIn) -> None:
+    ranks, row = measured_in("compiles once")
+    for rank in ranks:
+        assert rank.steps["part"].tolist() == ["warmup"] * (2 + 6 + 2) + ["window"] * 6
+        assert rank.steps["start_s"][10] == 0
+        assert rank.skipped_steps == 10
     assert row["flags"].count("recompiled") == 1
     assert row["warmup_steps"] == 10
 
 
-def test_what_compiles_again_and_again_is_measured_in_the_third_window_and_flagged(measured: Measured) -> None:
-    outcomes, row = measured("compiles always")
-    assert outcomes[0]["steps"]["part"].tolist() == ["warmup"] * (2 + 6 + 2 + 6 + 2) + ["window"] * 6
+def test_what_compiles_again_and_again_is_measured_in_the_third_window_and_flagged(measured_in: MeasuredIn) -> None:
+    ranks, row = measured_in("compiles always")
+    assert ranks[0].steps["part"].tolist() == ["warmup"] * (2 + 6 + 2 + 6 + 2) + ["window"] * 6
     assert "recompiled" in row["flags"]
 
 
 @pytest.mark.parametrize("case", ["ddp", "sure"])
-def test_what_compiles_nothing_is_not_flagged_so(measured: Measured, case: str) -> None:
-    assert "recompiled" not in measured(case)[1]["flags"]
+def test_what_compiles_nothing_is_not_flagged_so(measured_in: MeasuredIn, case: str) -> None:
+    assert "recompiled" not in measured_in(case)[1]["flags"]

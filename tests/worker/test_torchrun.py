@@ -1,0 +1,134 @@
+"""The command that measures a point without Ray, and the row that it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dtsweep.results.schema import TRIALS
+from dtsweep.worker.torchrun import main
+
+ROOT = Path(__file__).parents[2]
+
+OWN_WORKLOAD = '''
+"""Does a point without Ray give the row of a trial?"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import distributed, nn
+
+from dtsweep import Measure, Sweep
+
+
+@dataclass(frozen=True)
+class Line:
+    width: int = 4
+    kind: str = "plain"
+    fails_on: int = -1
+
+    def build(self):
+        return nn.Linear(self.width, 1)
+
+    def batch(self, samples, device):
+        return torch.ones(len(samples), self.width, device=device)
+
+    def loss(self, model, batch):
+        if distributed.get_rank() == self.fails_on:
+            raise ValueError("not on this rank")
+        return model(batch).square().mean()
+
+
+sweep = Sweep(
+    workload=Line(),
+    axes={"workers": [1, 2], "sync": ["ddp", "local_sgd", "parameter_server"], "workload.fails_on": [-1]},
+    measure=Measure(half_width=None, min_steps=128, min_seconds=0.1),
+)
+'''
+
+
+@pytest.fixture
+def sweep_file(tmp_path: Path) -> Path:
+    path = tmp_path / "line.py"
+    path.write_text(OWN_WORKLOAD)
+    return path
+
+
+def torchrun(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [*command, "dtsweep.worker", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+        env=environment,
+    )
+
+
+def test_a_point_under_torchrun_prints_the_row_of_a_trial(sweep_file: Path) -> None:
+    done = torchrun(sweep_file, "workers=2", "sync=local_sgd")
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    row = json.loads(line)
+    columns = {column.name for column in TRIALS}
+    assert {name for name in row if name not in columns} == {"workload_width", "workload_kind", "workload_fails_on"}
+    assert (row["status"], row["reason"], row["workers"], row["sync_period"]) == ("ok", None, 2, 8)
+    assert row["measured_steps"] % 8 == 0
+    assert row["comm_method"] in ("difference", "wait")
+    assert row["pass_s"] > 0
+    assert row["exchange_isolated_s"] > 0
+    assert row["straggler"].startswith("rank ")
+    assert row["mfu"] > 0
+    assert row["samples_per_s"] > 0
+    assert (row["backend"], row["harness"]) == ("gloo", "torchrun")
+
+
+def test_a_rank_that_fails_under_torchrun_ends_the_run_with_its_row(sweep_file: Path) -> None:
+    done = torchrun(sweep_file, "workers=2", "sync=ddp", "workload.fails_on=1")
+    assert done.returncode == 1
+    (line,) = done.stdout.splitlines()
+    row = json.loads(line)
+    assert (row["status"], row["reason"]) == ("user_error", "rank 1: ValueError: not on this rank")
+    assert row["harness"] == "torchrun"
+    assert "samples_per_s" not in row
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["workers=2", "sync=parameter_server"], "parameter_server needs Ray"),
+        (["workers=1", "sync=ddp"], "workers=1, but torchrun started 2"),
+        (["workers=2", "sync=dpp"], "'ddp'"),
+        (["workers"], "workers"),
+    ],
+)
+def test_what_can_not_be_measured_without_ray_is_refused_in_a_line(
+    sweep_file: Path,
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    assert main([str(sweep_file), *arguments]) == 2
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert line.startswith("dtsweep: ")
+    assert message in line
+    assert said.out == ""
+
+
+def test_without_torchrun_the_command_says_how_it_is_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    assert main(["sweeps/batchsize.py"]) == 2
+    assert "torchrun --nproc-per-node N -m dtsweep.worker" in capsys.readouterr().err
