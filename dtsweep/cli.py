@@ -72,7 +72,8 @@ def run(sweep: str, results: str | None, settings: tuple[str, ...], **options: A
         raise SweepError("--in-process uses no Ray, so --address says nothing; leave one of them out")
     question, found = _read(sweep, settings)
 
-    from dtsweep.driver.run import Options, execute, results_of
+    from dtsweep.driver.planned import Options
+    from dtsweep.driver.run import execute, results_of
 
     where = results or results_of(question, in_process=options["in_process"])
     try:
@@ -180,7 +181,7 @@ def _print_report(results: str, *, as_json: bool, show_all: bool) -> None:
 
 
 def _misfits(sweep: Sweep, made: Plan, address: str) -> dict[str, str]:
-    from dtsweep.driver.run import misfits
+    from dtsweep.driver.on_ray import misfits
 
     return misfits(sweep, made, address)
 

@@ -8,28 +8,40 @@ import signal
 import time
 from datetime import UTC, datetime
 
+from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.queue import Queue
-from dtsweep.driver.recorder import Recorder
-from dtsweep.errors import SweepError
+from dtsweep.driver.recorder import Recorder, RunTally
+from dtsweep.errors import StorageError, SweepError
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rows import explaining_failure, other_devices
-from dtsweep.sweep.settings import Sweep
+from dtsweep.plan.trial import groups_of
 
 
-def run_in_process(sweep: Sweep, queue: Queue, recorder: Recorder, *, known_devices: frozenset[str]) -> None:
-    """Work off a queue of one lane; Ctrl-C, or leaving the debugger, ends it after storing what was done.
+def run_in_process(planned: PlannedRun) -> RunTally:
+    """Run a plan of points with one worker, here; Ctrl-C, or leaving the debugger, ends it and is stored.
 
     Raises:
-        SweepError: the results are of another device.
-        StorageError: rows could not be stored.
+        SweepError: the results are of another device, or this process is in a process group already.
     """
+    planned.progress.say("using this process: one worker, one launch; its rows are never compared with a cluster's")
+    recorder = planned.recorder(planned.sweep)
+    groups = groups_of(planned.plan.to_run, fresh=False)
+    queue = Queue(planned.sweep, groups, canaries={}, is_profiled=planned.options.profile)
+    try:
+        _work_off(planned, queue, recorder)
+    except StorageError as error:
+        recorder.tally.storage_error = str(error)
+    return recorder.tally
+
+
+def _work_off(planned: PlannedRun, queue: Queue, recorder: Recorder) -> None:
     from dtsweep.worker.attempt import run_attempt
     from dtsweep.worker.in_process import only_rank, without_deadline
 
     session = f"{time.strftime('%Y%m%dT%H%M%S')}-in-process-{os.urandom(3).hex()}"
-    with only_rank(sweep) as context:
+    with only_rank(planned.sweep) as context:
         facts = {0: context.facts}
-        if message := other_devices(facts, known=known_devices):
+        if message := other_devices(facts, known=planned.known_devices):
             raise SweepError(message)
         while not queue.is_empty:
             began, started_at = time.monotonic(), datetime.now(UTC)

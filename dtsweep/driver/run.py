@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dtsweep.driver.prepare import Prepared, prepare
-from dtsweep.driver.queue import Queue
-from dtsweep.driver.recorder import Recorder, RunTally
+from dtsweep.driver.planned import Options, PlannedRun
+from dtsweep.driver.recorder import RunTally
 from dtsweep.errors import StorageError
-from dtsweep.plan.plan import Plan, make_plan, measured_by
-from dtsweep.plan.trial import groups_of
-from dtsweep.provenance import slow_import
+from dtsweep.plan.plan import make_plan, measured_by
 from dtsweep.report.progress import Progress
 from dtsweep.results.store import Results, load
 from dtsweep.sweep.axes import Candidate, candidates
@@ -23,26 +19,6 @@ from dtsweep.sweep.settings import Sweep
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from dtsweep.driver.cluster import Cluster
-    from dtsweep.session.settings import Settings
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What the command line says beside the sweep."""
-
-    results: str
-    address: str | None = None
-    rerun: str | None = None
-    node_timeout_s: float = 300.0
-    profile: bool = False
-    in_process: bool = False
-
-    @property
-    def harness(self) -> str:
-        """What starts the ranks: column `harness`."""
-        return "in_process" if self.in_process else "ray"
 
 
 def results_of(sweep: Sweep, *, in_process: bool = False) -> str:
@@ -97,12 +73,16 @@ def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTa
         progress.say(f"left out {results}/{name}: {reason}")
     progress.say(f"{len(plan.to_run)} trials to run, {len(plan.done)} done, {len(plan.skipped)} skipped: {results}")
     progress.total = len(plan.to_run)
-    run_of = _Run(sweep=sweep, plan=plan, rows=rows, results=results, progress=progress, options=options)
+    planned = PlannedRun(sweep=sweep, plan=plan, rows=rows, results=results, progress=progress, options=options)
     if not plan.to_run:
         if options.profile:
             progress.say("nothing runs, so nothing is profiled; --rerun all measures again")
-        return run_of.recorder(sweep).tally
-    tally = run_of.in_this_process() if options.in_process else run_of.on_ray()
+        return planned.recorder(sweep).tally
+    if options.in_process:
+        from dtsweep.driver.in_process import run_in_process as carry_out
+    else:
+        from dtsweep.driver.on_ray import run_on_ray as carry_out
+    tally = carry_out(planned)
     if tally.storage_error is None:
         results.compact()
     return tally
@@ -120,114 +100,3 @@ def _for_this_process(sweep: Sweep, found: Sequence[Candidate]) -> tuple[Sweep, 
     )
     harness = Harness(name="in_process", has_gpus=gpus > 0)
     return sweep, [replace(c, reason=c.reason or impossible(c.point, harness)) for c in found]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Run:
-    """A plan that is carried out, on Ray or in this process."""
-
-    sweep: Sweep
-    plan: Plan
-    rows: Sequence[Mapping[str, Any]]
-    """What the results have of this harness."""
-
-    results: Results
-    progress: Progress
-    options: Options
-
-    @property
-    def known_devices(self) -> frozenset[str]:
-        """Device models of the results that stay; empty is any."""
-        kept = () if self.options.rerun == "all" else self.rows
-        return frozenset(row["devices"] for row in kept if row["status"] == "ok" and row["devices"])
-
-    def recorder(self, sweep: Sweep, flags: Sequence[str] = ()) -> Recorder:
-        """Make the recorder of a sweep whose resources are settled; it stores at once what is skipped."""
-        recorder = Recorder(sweep, self.results, self.progress, harness=self.options.harness, flags=flags)
-        recorder.store_skipped(self.plan.skipped, self.rows)
-        return recorder
-
-    def in_this_process(self) -> RunTally:
-        """Run the plan with one worker, here."""
-        from dtsweep.driver.in_process import run_in_process
-
-        self.progress.say("using this process: one worker, one launch; its rows are never compared with a cluster's")
-        recorder = self.recorder(self.sweep)
-        queue = Queue(
-            self.sweep, groups_of(self.plan.to_run, fresh=False), canaries={}, is_profiled=self.options.profile
-        )
-        try:
-            run_in_process(self.sweep, queue, recorder, known_devices=self.known_devices)
-        except StorageError as error:
-            recorder.tally.storage_error = str(error)
-        return recorder.tally
-
-    def on_ray(self) -> RunTally:
-        """Run the plan on a Ray, private or not."""
-        from dtsweep.driver.cluster import connected
-        from dtsweep.driver.tuner import signals_noted
-
-        folder = self.sweep.file.parent if self.sweep.file else None
-        with (
-            tempfile.TemporaryDirectory(prefix="dtsweep-train-", ignore_cleanup_errors=True) as storage,
-            connected(self.options.address, folder=folder) as cluster,
-            # After Ray has started: it takes SIGTERM for itself.
-            signals_noted() as signals,
-        ):
-            self.progress.say(f"using {cluster.described()}")
-            if warning := slow_import():
-                self.progress.say(warning)
-            prepared = prepare(self.sweep, self.plan, cluster)
-            return self._drive(prepared, self._lane_settings(prepared, cluster, storage=storage), signals)
-
-    def _drive(self, prepared: Prepared, settings: Sequence[Settings], signals: list[int]) -> RunTally:
-        from dtsweep.driver.scheduler import Scheduler
-        from dtsweep.driver.tuner import Interrupted, run_tuners
-
-        recorder = self.recorder(prepared.sweep, flags=prepared.flags)
-        for trial, reason in prepared.refused:
-            recorder.store_refused(trial, reason)
-        queue = Queue(
-            prepared.sweep,
-            prepared.groups,
-            lanes=len(settings),
-            canaries=prepared.canaries,
-            is_profiled=self.options.profile,
-        )
-        scheduler = Scheduler(queue, settings, recorder)
-        try:
-            with self.progress:
-                run_tuners(scheduler, signals)
-            recorder.store_logs(scheduler.close())
-        except Interrupted as interrupted:
-            recorder.tally.signal_number = interrupted.signal_number
-            for running in scheduler.running.values():
-                recorder.store_cancelled(running.trial, running.task, running.started_at)
-        except StorageError as error:
-            recorder.tally.storage_error = str(error)
-        return recorder.tally
-
-    def _lane_settings(self, prepared: Prepared, cluster: Cluster, *, storage: str) -> list[Settings]:
-        from dtsweep.driver.shipping import pickled_workload
-        from dtsweep.session.settings import Settings
-
-        resources = prepared.sweep.resources
-        settings = Settings(
-            code=pickled_workload(prepared.sweep, is_shipped=not cluster.is_private),
-            cpus_per_worker=resources.cpus_per_worker,
-            gpus_per_worker=resources.gpus_per_worker or 0,
-            environment=dict(resources.environment),
-            node_timeout_s=self.options.node_timeout_s,
-            storage=storage,
-            is_private=cluster.is_private,
-            known_devices=self.known_devices,
-        )
-        return [replace(settings, nodes=tuple(n.node_id for n in nodes) if nodes else None) for nodes in prepared.lanes]
-
-
-def misfits(sweep: Sweep, plan: Plan, address: str) -> dict[str, str]:
-    """Ask a cluster which trials of a plan don't fit on it: reasons by trial."""
-    from dtsweep.driver.cluster import connected
-
-    with connected(address, folder=None) as cluster:
-        return {trial.trial_id: reason for trial, reason in prepare(sweep, plan, cluster).refused}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ray import cloudpickle
 
-import dtsweep
+from dtsweep import errors
 from dtsweep.errors import SweepError
 from dtsweep.session.settings import Code
 from dtsweep.sweep.file import module_name
@@ -46,7 +46,7 @@ def shipped_modules(folder: Path | None) -> list[str]:
     Raises:
         SweepError: it is more than Ray takes.
     """
-    modules = [str(Path(dtsweep.__file__).parent)]
+    modules = [str(Path(errors.__file__).parent)]
     if folder is not None:
         beside = sorted(folder.resolve().iterdir())
         modules += [str(path) for path in beside if path.suffix == ".py" or (path / "__init__.py").is_file()]

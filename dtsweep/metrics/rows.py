@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from dtsweep.metrics.breakdown import PHASE_COLUMNS, Row, own_work
 from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
-from dtsweep.metrics.summary import mark_warmup, staleness_columns, trial_columns
+from dtsweep.metrics.summary import staleness_columns, trial_columns
+from dtsweep.metrics.window_view import mark_warmup
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task

@@ -1,0 +1,83 @@
+"""The run on a Ray, private or not: lays the plan out, starts lanes, and has Ray Tune drive them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dtsweep.driver.cluster import Cluster, connected
+from dtsweep.driver.planned import PlannedRun
+from dtsweep.driver.prepare import Prepared, prepare
+from dtsweep.driver.queue import Queue
+from dtsweep.driver.recorder import RunTally
+from dtsweep.driver.scheduler import Scheduler
+from dtsweep.driver.shipping import pickled_workload
+from dtsweep.driver.tuner import Interrupted, run_tuners, signals_noted
+from dtsweep.errors import StorageError
+from dtsweep.plan.plan import Plan
+from dtsweep.provenance import slow_import
+from dtsweep.session.settings import Settings
+from dtsweep.sweep.settings import Sweep
+
+
+def run_on_ray(planned: PlannedRun) -> RunTally:
+    """Run a plan on the Ray that its options name."""
+    folder = planned.sweep.file.parent if planned.sweep.file else None
+    with (
+        tempfile.TemporaryDirectory(prefix="dtsweep-train-", ignore_cleanup_errors=True) as storage,
+        connected(planned.options.address, folder=folder) as cluster,
+        # After Ray has started: it takes SIGTERM for itself.
+        signals_noted() as signals,
+    ):
+        planned.progress.say(f"using {cluster.described()}")
+        if warning := slow_import():
+            planned.progress.say(warning)
+        prepared = prepare(planned.sweep, planned.plan, cluster)
+        return _drive(planned, prepared, _lane_settings(planned, prepared, cluster, storage=storage), signals)
+
+
+def _drive(planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings], signals: list[int]) -> RunTally:
+    recorder = planned.recorder(prepared.sweep, flags=prepared.flags)
+    for trial, reason in prepared.refused:
+        recorder.store_refused(trial, reason)
+    queue = Queue(
+        prepared.sweep,
+        prepared.groups,
+        lanes=len(settings),
+        canaries=prepared.canaries,
+        is_profiled=planned.options.profile,
+    )
+    scheduler = Scheduler(queue, settings, recorder)
+    try:
+        with planned.progress:
+            run_tuners(scheduler, signals)
+        recorder.store_logs(scheduler.close())
+    except Interrupted as interrupted:
+        recorder.tally.signal_number = interrupted.signal_number
+        for running in scheduler.running.values():
+            recorder.store_cancelled(running.trial, running.task, running.started_at)
+    except StorageError as error:
+        recorder.tally.storage_error = str(error)
+    return recorder.tally
+
+
+def _lane_settings(planned: PlannedRun, prepared: Prepared, cluster: Cluster, *, storage: str) -> list[Settings]:
+    resources = prepared.sweep.resources
+    settings = Settings(
+        code=pickled_workload(prepared.sweep, is_shipped=not cluster.is_private),
+        cpus_per_worker=resources.cpus_per_worker,
+        gpus_per_worker=resources.gpus_per_worker or 0,
+        environment=dict(resources.environment),
+        node_timeout_s=planned.options.node_timeout_s,
+        storage=storage,
+        is_private=cluster.is_private,
+        known_devices=planned.known_devices,
+    )
+    return [replace(settings, nodes=tuple(n.node_id for n in nodes) if nodes else None) for nodes in prepared.lanes]
+
+
+def misfits(sweep: Sweep, plan: Plan, address: str) -> dict[str, str]:
+    """Ask a cluster which trials of a plan don't fit on it: reasons by trial."""
+    with connected(address, folder=None) as cluster:
+        return {trial.trial_id: reason for trial, reason in prepare(sweep, plan, cluster).refused}

@@ -1,0 +1,56 @@
+"""A run that is planned: its options, what the results have already, and the recorder that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dtsweep.driver.recorder import Recorder
+from dtsweep.plan.plan import Plan
+from dtsweep.report.progress import Progress
+from dtsweep.results.store import Results
+from dtsweep.sweep.settings import Sweep
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the command line says beside the sweep."""
+
+    results: str
+    address: str | None = None
+    rerun: str | None = None
+    node_timeout_s: float = 300.0
+    profile: bool = False
+    in_process: bool = False
+
+    @property
+    def harness(self) -> str:
+        """What starts the ranks: column `harness`."""
+        return "in_process" if self.in_process else "ray"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """A plan that is about to be carried out, on Ray or in this process."""
+
+    sweep: Sweep
+    plan: Plan
+    rows: Sequence[Mapping[str, Any]]
+    """What the results have of this harness."""
+
+    results: Results
+    progress: Progress
+    options: Options
+
+    @property
+    def known_devices(self) -> frozenset[str]:
+        """Device models of the results that stay; empty is any."""
+        kept = () if self.options.rerun == "all" else self.rows
+        return frozenset(row["devices"] for row in kept if row["status"] == "ok" and row["devices"])
+
+    def recorder(self, sweep: Sweep, flags: Sequence[str] = ()) -> Recorder:
+        """Make the recorder of a sweep whose resources are settled; it stores at once what is skipped."""
+        recorder = Recorder(sweep, self.results, self.progress, harness=self.options.harness, flags=flags)
+        recorder.store_skipped(self.plan.skipped, self.rows)
+        return recorder
