@@ -29,11 +29,9 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed.nn.functional  # before a group exists, as dtsweep.worker.torchrun says
 from numpy.typing import NDArray
 from scipy import stats
 from torch import distributed
@@ -41,18 +39,17 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.log_entry import heading, quartiles, run, table, torchrun
 from dtsweep import Measure, Point, Sweep, workloads
-from dtsweep.hardware.fingerprint import fingerprint
 from dtsweep.hardware.memory import release_memory
-from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.measure.clock import CpuClock, CudaClock
 from dtsweep.measure.exchange import max_over_ranks
 from dtsweep.measure.statistics import students_t
 from dtsweep.sweep.axes import candidates
-from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.task import Task, task_of
-from dtsweep.sync.passes import Job, loss_in_precision, make_optimizer
-from dtsweep.worker.attempt import RankContext, attempt
+from dtsweep.sync.mode import Job, load_mode
+from dtsweep.sync.passes import loss_in_precision, make_optimizer
+from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.loop import Loop
+from dtsweep.worker.rank import RankContext, become_rank, take_device
 from dtsweep.worker.timing import make_window
 
 POINTS: Mapping[str, tuple[workloads.Gpt, int]] = {
@@ -113,15 +110,14 @@ def plain_block(sweep: Sweep, context: RankContext) -> float:
 
 def dtsweep_block(sweep: Sweep, context: RankContext) -> float:
     """Samples per second of the window that dtsweep measures."""
-    task = common_order(sweep)
-    outcomes: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(outcomes, attempt(context, task))
+    measured = run_attempt(context, common_task(sweep)).measured
+    assert measured is not None, "this rank's attempt failed; its traceback is above"
     samples = candidates(sweep)[0].point.global_batch * sweep.measure.max_steps
-    return samples / max(float(outcome["window_s"]) for outcome in outcomes)
+    return samples / max_over_ranks(context.device, measured.window_s)[0]
 
 
-def common_order(sweep: Sweep) -> Task:
-    """The order for the sweep's point, the same on all ranks: the attempt's name is drawn."""
+def common_task(sweep: Sweep) -> Task:
+    """The task of the sweep's point, the same on all ranks: the attempt's name is drawn."""
     tasks = [task_of(sweep, candidates(sweep)[0].point)]
     distributed.broadcast_object_list(tasks, src=0)
     return tasks[0]
@@ -141,7 +137,7 @@ def instrumented_blocks(sweep: Sweep, context: RankContext, blocks: str) -> list
     """Seconds of each block, of the slowest rank, on one model in one launch."""
     point, steps = candidates(sweep)[0].point, sweep.measure.max_steps
     job = Job(point=point, rank=context.rank, device=context.device, loss=loss_in_precision(point, context.device))
-    mode = MODES[point.sync].load()(job)
+    mode = load_mode(point.sync)(job)
     torch.manual_seed(0)
     mode.prepare(point.workload.build().to(context.device).train(), functools.partial(make_optimizer, point=point))
     loop = Loop(job, mode)
@@ -149,7 +145,7 @@ def instrumented_blocks(sweep: Sweep, context: RankContext, blocks: str) -> list
     (period_s,) = max_over_ranks(context.device, float(loop.segments[-1].times["step_s"].mean()))
     clocks = {DTSWEEP: loop.clock, EDGE: EdgeClock() if context.device.type == "cpu" else EdgeCudaClock(context.device)}
     # Looked at until the very end, and never sure before it.
-    task = replace(common_order(sweep), measure=replace(sweep.measure, half_width=0.02, min_steps=steps))
+    task = replace(common_task(sweep), measure=replace(sweep.measure, half_width=0.02, min_steps=steps))
     seconds = []
     for block in blocks:
         loop.clock = clocks[block]
@@ -179,20 +175,10 @@ BLOCKS: Mapping[str, Callable[[Sweep, RankContext], float]] = {DTSWEEP: dtsweep_
 
 def be_a_rank(options: argparse.Namespace) -> None:
     """Run the blocks of one launch; rank 0 prints their samples per second as JSON."""
-    on_gpu = torch.cuda.is_available()
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
-    if on_gpu:
-        torch.cuda.set_device(device)
-    torch.set_num_threads(1)
-    distributed.init_process_group("nccl" if on_gpu else "gloo")
-    sweep = sweep_of(options.ranks, workers=distributed.get_world_size(), steps=options.steps)
-    context = RankContext(
-        rank=distributed.get_rank(),
-        device=device,
-        workload=sweep.workload,
-        telemetry=Telemetry(device),
-        device_name=fingerprint(device)["device"],
-    )
+    sweep = sweep_of(options.ranks, workers=int(os.environ["WORLD_SIZE"]), steps=options.steps)
+    device = take_device(sweep.resources, index=int(os.environ["LOCAL_RANK"]))
+    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    context = become_rank(distributed.get_rank(), device, workload=sweep.workload, own_variables=["OMP_NUM_THREADS"])
     rates = []
     if EDGE in options.blocks:
         rates = instrumented_blocks(sweep, context, options.blocks)

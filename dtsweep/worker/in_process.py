@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ def gpus_here(resources: Resources) -> int:
 
 @contextmanager
 def only_rank(sweep: Sweep) -> Iterator[RankContext]:
-    """Be rank 0 of 1 for a while; threads and environment are given back.
+    """Be rank 0 of 1 for a while; threads, environment and garbage collection are given back.
 
     Raises:
         SweepError: this process is in a process group already.
@@ -35,14 +36,17 @@ def only_rank(sweep: Sweep) -> Iterator[RankContext]:
     if distributed.is_initialized():
         raise SweepError("this process is in a process group already; call destroy_process_group() first")
     threads, environment = torch.get_num_threads(), dict(os.environ)
-    os.environ.update(sweep.resources.environment)
-    device = take_device(sweep.resources, index=0)
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    distributed.init_process_group(backend, store=torch._C._distributed_c10d.HashStore(), rank=0, world_size=1)
     try:
+        os.environ.update(sweep.resources.environment)
+        device = take_device(sweep.resources, index=0)
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        distributed.init_process_group(backend, store=torch._C._distributed_c10d.HashStore(), rank=0, world_size=1)
         yield become_rank(0, device, workload=sweep.workload, own_variables=sweep.resources.environment)
     finally:
-        distributed.destroy_process_group()
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+        # What was frozen would never be collected, and this process goes on to do other things.
+        gc.unfreeze()
         torch.set_num_threads(threads)
         os.environ.clear()
         os.environ.update(environment)

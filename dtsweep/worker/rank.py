@@ -9,6 +9,10 @@ from typing import Any
 
 import torch
 
+# Before a group exists: its functions take the group as a default and would keep it from being destroyed, and a
+# thread of gloo that still holds a tensor when Python ends aborts the process.
+import torch.distributed.nn.functional
+
 from dtsweep.hardware.fingerprint import fingerprint
 from dtsweep.hardware.memory import release_memory
 from dtsweep.hardware.telemetry import Telemetry

@@ -12,10 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-
-# Before a group exists: its functions take the group as a default and would keep it from being destroyed, and a
-# thread of gloo that still holds a tensor when Python ends aborts the process.
-import torch.distributed.nn.functional
 from torch import distributed
 
 from dtsweep.errors import SweepError

@@ -1,0 +1,152 @@
+"""A world of one rank in this very process: what it runs, and what it gives back."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import distributed, nn
+
+from dtsweep import Measure, Point, Resources, Sweep, SweepError, workloads
+from dtsweep.sweep.task import Task, task_of
+from dtsweep.worker.attempt import run_attempt
+from dtsweep.worker.in_process import NO_LIMIT_S, gpus_here, is_debugged, only_rank, without_deadline
+
+ROOT = Path(__file__).parents[2]
+OTHER_THREADS = 2 if torch.get_num_threads() == 1 else 1
+
+WORKLOAD = workloads.Gpt(layers=1, width=16, sequence=8)
+SWEEP = Sweep(
+    workload=WORKLOAD,
+    axes={"workers": [1]},
+    measure=Measure(half_width=None, warmup_steps=1, min_steps=4, min_seconds=0, max_seconds=30),
+    resources=Resources(gpus_per_worker=0, cpus_per_worker=OTHER_THREADS, environment={"DTSWEEP_TEST": "its own"}),
+)
+
+IN_PROCESS = """
+import sys, weakref
+from torch import distributed
+from dtsweep.worker.in_process import only_rank
+from tests.worker.test_in_process import SWEEP, run_attempt, task_at
+
+for _ in range(2):
+    with only_rank(SWEEP) as context:
+        group = weakref.ref(distributed.group.WORLD)
+        print(*(run_attempt(context, task_at(sync=sync)).status for sync in ("ddp", "local_sgd")))
+    print("ray" in sys.modules, distributed.is_initialized(), group())
+"""
+
+
+def task_at(**fields: str) -> Task:
+    return task_of(SWEEP, Point(workload=WORKLOAD, micro_batch=2, **fields))  # type: ignore[arg-type]  # no numbers
+
+
+@pytest.fixture
+def _no_debugger() -> Iterator[None]:
+    """Without the trace function that a debugger, or a run for coverage, has set."""
+    before = sys.gettrace()
+    sys.settrace(None)
+    yield
+    sys.settrace(before)
+
+
+def test_one_rank_is_measured_without_ray_as_often_as_one_likes() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IN_PROCESS], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["ok ok", "False False None"] * 2
+
+
+def test_the_rank_has_the_sweeps_threads_and_variables_and_says_where_it_runs() -> None:
+    with only_rank(SWEEP) as context:
+        assert (context.rank, context.device.type, context.workload) == (0, "cpu", WORKLOAD)
+        assert distributed.get_world_size() == 1
+        assert os.environ["DTSWEEP_TEST"] == "its own"
+        assert context.facts.threads == torch.get_num_threads() == OTHER_THREADS
+        assert (context.facts.pid, context.facts.node_id, context.facts.log) == (os.getpid(), None, None)
+        result = run_attempt(context, task_at())
+    assert (result.status, result.reason) == ("ok", None)
+    assert result.measured is not None
+    assert result.measured.window_steps == 4
+
+
+def test_threads_and_environment_are_given_back_even_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DTSWEEP_TEST", "as it was")
+    threads, environment = torch.get_num_threads(), dict(os.environ)
+    with pytest.raises(KeyboardInterrupt), only_rank(SWEEP):
+        os.environ["DTSWEEP_TEST_OTHER"] = "set by a workload"
+        raise KeyboardInterrupt
+    assert dict(os.environ) == environment
+    assert torch.get_num_threads() == threads
+    assert not distributed.is_initialized()
+
+
+def test_a_start_that_fails_half_way_leaves_nothing_behind() -> None:
+    environment = dict(os.environ)
+    resources = Resources(environment={"DTSWEEP_TEST": "its own", "NO_VARIABLE": "\0"})
+    with pytest.raises(ValueError, match="null byte"), only_rank(replace(SWEEP, resources=resources)):
+        pass
+    assert dict(os.environ) == environment
+    assert not distributed.is_initialized()
+
+
+def test_what_stood_in_memory_before_is_collected_when_it_is_garbage() -> None:
+    model = nn.Linear(1, 1)
+    model.itself = [model]  # type: ignore[assignment]  # a cycle that only the collector ends
+    seen = weakref.ref(model)
+    with only_rank(SWEEP):
+        pass
+    del model
+    gc.collect()
+    assert seen() is None
+
+
+def test_a_process_that_is_in_a_group_is_refused_and_stays_in_it() -> None:
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(SweepError, match="in a process group already; call destroy_process_group"):
+            only_rank(SWEEP).__enter__()
+        assert distributed.is_initialized()
+        assert "DTSWEEP_TEST" not in os.environ
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_the_worker_has_the_gpus_that_the_sweep_says_else_one_where_there_is_one() -> None:
+    assert [gpus_here(Resources(gpus_per_worker=count)) for count in (0, 1)] == [0, 1]
+    assert gpus_here(Resources()) == int(torch.cuda.is_available())
+
+
+@pytest.mark.usefixtures("_no_debugger")
+def test_without_a_debugger_a_task_keeps_its_limit_of_time() -> None:
+    task = task_at()
+    assert not is_debugged()
+    assert without_deadline(task) is task
+
+
+@pytest.mark.usefixtures("_no_debugger")
+def test_while_a_debugger_looks_time_ends_no_window_and_all_else_stays() -> None:
+    task = task_at()
+    sys.settrace(lambda *_: None)
+    assert is_debugged()
+    assert without_deadline(task) == replace(task, measure=replace(task.measure, max_seconds=NO_LIMIT_S))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring comes with Python 3.12")
+@pytest.mark.usefixtures("_no_debugger")
+def test_a_debugger_that_sets_no_trace_function_is_seen_as_well() -> None:
+    sys.monitoring.use_tool_id(sys.monitoring.DEBUGGER_ID, "a test")
+    try:
+        assert is_debugged()
+    finally:
+        sys.monitoring.free_tool_id(sys.monitoring.DEBUGGER_ID)
+    assert not is_debugged()
