@@ -115,7 +115,7 @@ def test_steps_of_all_ranks_follow_each_other_and_a_phase_of_some_is_unknown_for
     assert list(columns["rank"]) == [0] * 3 + [1] * 4
     assert list(columns["step"]) == [0, 1, 2, 0, 1, 2, 3]
     assert list(columns["sync_s"][:3]) == [0.25] * 3
-    assert columns["sync_s"].mask.tolist() == [False] * 3 + [True] * 4
+    assert np.ma.getmaskarray(columns["sync_s"]).tolist() == [False] * 3 + [True] * 4
     assert step_columns({0: RankResult(status="user_error")}) is None
 
 
@@ -193,7 +193,7 @@ def test_every_name_is_a_declared_column() -> None:
     )
     trials, ranks, steps = ({column.name for column in table} for table in (TRIALS, RANKS, STEPS))
     for sync in ("ddp", "local_sgd", "parameter_server"):
-        row = row_of([sent, sent], sync=sync, **({"sync_period": 3} if sync == "local_sgd" else {}))
+        row = row_of([sent, sent], sync=sync, sync_period=3 if sync == "local_sgd" else None)
         assert row["workload_width"] == 8
         assert {name for name in row if not name.startswith("workload_")} <= trials
     known, results = marked([sent, sent])

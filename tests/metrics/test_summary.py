@@ -21,7 +21,7 @@ WAITED = {**PASS, "sync_s": 0.0}
 """Phases of a mode that marks its exchange, and never waits for it."""
 
 
-def flops(model: float, hardware: float | None) -> dict[str, float | None]:
+def flops(model: float, hardware: float | None) -> dict[str, Any]:
     """What rank 0 sends of a sample's FLOPs."""
     return {"flops_per_sample": model, "hardware_flops_per_sample": hardware}
 
