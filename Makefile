@@ -13,7 +13,7 @@ export DTSWEEP_TEST_DATA ?= $(DATA)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test test-fast test-ray test-gpu check lint format notebook bench clean
+.PHONY: help setup sweep test test-fast test-ray test-gpu check lint format docs notebook bench clean
 .NOTPARALLEL: # not two installers in one .venv, and no tests beside each other but those that test-fast puts there
 
 help: ## List the targets
@@ -54,6 +54,9 @@ test-gpu: setup ## Run the tests that need an NVIDIA GPU and a torch built for C
 format: setup ## Format the code and mend what the linter can
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
+
+docs: setup ## Write what docs/ takes from the code: columns.md, and the tables in sweep-files.md
+	.venv/bin/python docs/tables.py
 
 notebook: .venv/notebook.stamp ## Start JupyterLab on notebooks/
 	.venv/bin/python -m jupyterlab notebooks

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dtsweep import Measure, Sweep
-from dtsweep.metrics.rows import settled, trial_row
+from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult, Steps
+from dtsweep.metrics.rows import trial_row, with_warmup_marked
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import task_of
 
@@ -19,8 +21,6 @@ SKIPPED = 2
 
 PASS = MappingProxyType({"data_s": 0.0, "forward_s": 0.5, "backward_s": 0.25})
 """Phases that every mode marks, as shares of a step."""
-
-Outcomes = dict[int, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -42,19 +42,26 @@ class Tokens:
         raise AssertionError
 
 
-def facts(**other: Any) -> dict[str, Any]:
-    """What a rank says of itself when it comes up."""
-    machine = {"torch_version": "2.13.0", "cpu": "EPYC", "system": "Linux 6.1"}
-    return {
+class Sent(NamedTuple):
+    """What one rank sends: where it runs, and how an attempt ended on it."""
+
+    facts: RankFacts
+    result: RankResult | None
+    """None where it came up and never answered."""
+
+
+def facts(**other: Any) -> RankFacts:
+    """Where a rank runs, with what is to be otherwise."""
+    usual: dict[str, Any] = {
         "node": "one",
         "pid": 7,
         "device": "EPYC",
         "device_uuid": None,
         "threads": 1,
         "niceness": 0,
-        "machine": machine,
-        **other,
+        "machine": {"torch_version": "2.13.0", "cpu": "EPYC", "system": "Linux 6.1"},
     }
+    return RankFacts(**usual | other)
 
 
 def outcome(
@@ -62,22 +69,43 @@ def outcome(
     *,
     turns: Sequence[tuple[bool, Sequence[float]]] = (),
     phases: Mapping[str, float] = PASS,
-    window_s: float | None = None,
+    columns: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+    status: str = "ok",
+    reason: str | None = None,
+    where: RankFacts | None = None,
     **other: Any,
-) -> dict[str, Any]:
+) -> Sent:
     """What a rank sends that took these times in its window.
 
     Args:
         step_s: the window's.
         turns: blocks after the window: whether they exchange, and their steps' times.
         phases: by column, the share that it has of each step.
-        window_s: the sum of its steps where nothing is said.
-        other: what is to be otherwise.
+        columns: of its steps, that are to be otherwise.
+        status: how its attempt ended.
+        reason: why it ended so.
+        where: it runs; the usual place where nothing is said.
+        other: fields of `Measured` that are to be otherwise; the window is as long as its steps.
     """
+    usual: dict[str, Any] = {
+        "stop_reason": "precise",
+        "skipped_steps": SKIPPED,
+        "window_steps": len(step_s),
+        "window_s": sum(step_s),
+        "memory_peak_bytes": 100,
+    }
+    steps = {**_steps(step_s, turns, phases), **columns}
+    measured = Measured(steps=steps, **usual | other)
+    return Sent(where or facts(), RankResult(status=status, reason=reason, measured=measured))
+
+
+def _steps(
+    step_s: Sequence[float], turns: Sequence[tuple[bool, Sequence[float]]], phases: Mapping[str, float]
+) -> Steps:
     blocks = [exchanges for exchanges, times in turns for _ in times]
     seconds = np.array([1.0] * SKIPPED + [*step_s] + [second for _, times in turns for second in times])
     count = len(seconds)
-    steps = {
+    return {
         "step": np.arange(count),
         "step_s": seconds,
         "start_s": np.cumsum(seconds) - seconds - SKIPPED,
@@ -92,34 +120,25 @@ def outcome(
         "loss": np.where(np.arange(count) < count - len(blocks), np.linspace(2.0, 1.0, count), np.nan),
         **{name: seconds * share for name, share in phases.items()},
     }
-    return {
-        "status": "ok",
-        "reason": None,
-        "stop_reason": "precise",
-        "hard_skip": SKIPPED,
-        "window_steps": len(step_s),
-        "window_s": sum(step_s) if window_s is None else window_s,
-        "memory_peak_bytes": 100,
-        "memory_left_bytes": 1,
-        "device_bytes": 1000,
-        "flags": [],
-        "facts": facts(),
-        "steps": steps,
-        **other,
-    }
 
 
-def marked(outcomes: Sequence[dict[str, Any]], **fields: Any) -> Outcomes:
-    """The outcomes by rank, their warm-up found."""
-    sweep, point = _trial(len(outcomes), fields)
-    return dict(settled(sweep, task_of(sweep, point), dict(enumerate(outcomes))))  # type: ignore[arg-type]  # dicts
+def by_rank(ranks: Sequence[Sent]) -> tuple[dict[int, RankFacts], dict[int, RankResult]]:
+    """The facts of all these ranks, and the results of those that answered."""
+    results = {rank: sent.result for rank, sent in enumerate(ranks) if sent.result is not None}
+    return {rank: sent.facts for rank, sent in enumerate(ranks)}, results
 
 
-def row_of(outcomes: Sequence[dict[str, Any]], *, measure: Measure | None = None, **fields: Any) -> dict[str, Any]:
+def marked(ranks: Sequence[Sent], **fields: Any) -> tuple[dict[int, RankFacts], dict[int, RankResult]]:
+    """The facts and results by rank, their warm-up found."""
+    _, point = _trial(len(ranks), fields)
+    known, results = by_rank(ranks)
+    return known, with_warmup_marked(point, results)
+
+
+def row_of(ranks: Sequence[Sent], *, measure: Measure | None = None, **fields: Any) -> dict[str, Any]:
     """The row of `trials` of a point with these fields, 4 samples a pass where nothing is said."""
-    sweep, point = _trial(len(outcomes), fields, measure)
-    task = task_of(sweep, point)
-    return trial_row(sweep, task, settled(sweep, task, dict(enumerate(outcomes))))
+    sweep, point = _trial(len(ranks), fields, measure)
+    return trial_row(sweep, point, task_of(sweep, point), *marked(ranks, **fields))
 
 
 def _trial(workers: int, fields: dict[str, Any], measure: Measure | None = None) -> tuple[Sweep, Point]:

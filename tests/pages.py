@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dtsweep.metrics.rows import task_row
 from dtsweep.results.store import Results
 from dtsweep.sweep.file import read_sweep
-from dtsweep.sweep.point import workload_types
-from dtsweep.sweep.task import point_row, task_of
+from dtsweep.sweep.task import task_of
+from dtsweep.sweep.values import column_types
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -78,14 +79,13 @@ def make_study(folder: Path) -> None:
         task = task_of(sweep, point)
         rate = 100.0 * point.workers * point.micro_batch**0.5
         step_s = point.global_batch / rate
-        ids = {"attempt_id": task.attempt_id, "trial_id": task.trial_id, "repeat": 1, "attempt": 1}
         measured = {"samples_per_s": rate, "step_mean_s": step_s, "step_p50_s": step_s, "env_id": "a1b2", "flags": []}
         where = {"status": "ok", "hosts": 1, "devices": "CPU", "started_at": start + timedelta(minutes=number)}
         ranks = np.repeat(np.arange(point.workers), 4)
         results.commit(
-            point_row(sweep, point) | ids | measured | where,
+            task_row(sweep, point, task) | measured | where,
             ranks=[{"rank": rank, "node": "a"} for rank in range(point.workers)],
             steps={"rank": ranks, "step": ranks * 0, "warmup": ranks > 0, "step_s": step_s + ranks * 0.0},
-            workload_types=workload_types(sweep.workload),
+            workload_types=column_types(sweep.workload),
         )
     results.compact()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
-import itertools
+import os
 import re
-from dataclasses import MISSING, fields
+import shutil
+import subprocess
+import sys
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,46 +18,63 @@ import pytest
 from dtsweep import Measure, Point, Resources
 from dtsweep.measure.stopping import Rule
 from dtsweep.results.statuses import FINAL, RETRIED
-from dtsweep.sweep.modes import MODES, SEMANTICS, SyncMode
-from dtsweep.sweep.point import CHOICES, FIELD_TYPES
+from dtsweep.sweep.modes import MODES, SEMANTICS
+from dtsweep.sweep.point import AXES
+from dtsweep.sync.mode import SyncMode
 from tests.pages import ROOT, tables
 
 
-def documented(kind: type) -> dict[str, tuple[str, str]]:
-    """Default and docstring of each field of a dataclass, as its source has them."""
-    (body,) = [node.body for node in ast.walk(ast.parse(inspect.getsource(kind))) if isinstance(node, ast.ClassDef)]
-    words = {
-        field.target.id: " ".join(text.value.value.split())
-        for field, text in itertools.pairwise(body)
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
-    }
-    found = {}
-    for item in fields(kind):
-        default: Any = item.default if item.default_factory is MISSING else item.default_factory()
-        found[item.name] = (f"`{default!r}`", words[item.name])
-    return found
+def shown(first: str) -> dict[str, dict[str, str]]:
+    """Rows of a table of sweep-files.md by its first column."""
+    return {row.pop(first).strip("`"): row for row in tables("sweep-files.md", first=first)}
 
 
-def shown(first: str) -> dict[str, tuple[str, str]]:
-    rows = tables("sweep-files.md", first=first)
-    return {row[first].strip("`"): (row["default"], row["meaning"]) for row in rows}
+def default_of(item: Field[Any]) -> str:
+    return f"`{(item.default if item.default_factory is MISSING else item.default_factory())!r}`"
 
 
-def test_the_fields_of_a_point_are_documented_as_they_are() -> None:
-    known = documented(Point)
-    assert shown("field") == {name: known[name] for name in FIELD_TYPES}
+def test_the_pages_are_as_docs_tables_makes_them(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    shutil.copytree(ROOT / "docs", docs)
+    (docs / "columns.md").write_text("old")
+    page = (docs / "sweep-files.md").read_text("utf-8")
+    marks = r"(<!-- made by docs/tables.py: \w+ -->\n).*?(<!-- end -->\n)"
+    without_tables, count = re.subn(marks, r"\1old\n\2", page, flags=re.DOTALL)
+    (docs / "sweep-files.md").write_text(without_tables, "utf-8")
+    assert count == 3
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, docs / "tables.py"], env=environment, timeout=60, check=True)
+    for name in ("columns.md", "sweep-files.md"):
+        made, known = ((folder / name).read_text("utf-8") for folder in (docs, ROOT / "docs"))
+        assert made == known, f"docs/{name} is old; run: make docs"
+
+
+def test_the_axes_are_documented_as_they_are_declared() -> None:
+    rows = shown("field")
+    defaults = {item.name: default_of(item) for item in fields(Point)}
+    assert list(rows) == list(AXES)
+    for name, axis in AXES.items():
+        said = tuple(rows[name][word] for word in ("default", "unit", "meaning"))
+        assert said == (defaults[name], axis.unit, axis.meaning)
+
+
+@pytest.mark.parametrize("field", AXES)
+def test_every_choice_or_the_smallest_value_of_an_axis_is_named(field: str) -> None:
+    values = shown("field")[field]["values"]
+    assert re.findall(r"`(\w+)`", values) == list(AXES[field].choices)
+    assert re.findall(r"≥ (\d+)", values) == ([] if AXES[field].choices else [str(AXES[field].least)])
+    assert ("None" in values) == (getattr(Point(sync="ddp"), field) is None)
 
 
 def test_measure_and_resources_are_documented_as_they_are() -> None:
-    assert shown("setting") == documented(Measure) | documented(Resources)
-
-
-@pytest.mark.parametrize("field", ["optimizer", "precision", "placement"])
-def test_every_choice_of_a_field_is_named(field: str) -> None:
-    text = (ROOT / "docs" / "sweep-files.md").read_text("utf-8")
-    (sentence,) = re.findall(rf"`{field}` is ([^;]*?)(?:;|\.\s)", text)
-    assert re.findall(r"`(\w+)`", sentence) == list(CHOICES[field])
+    rows = shown("setting")
+    assert list(rows) == [item.name for kind in (Measure, Resources) for item in fields(kind)]
+    for kind in (Measure, Resources):
+        source = " ".join(inspect.getsource(kind).split())
+        for item in fields(kind):
+            assert rows[item.name]["default"] == default_of(item)
+            said = re.escape(rows[item.name]["meaning"])
+            assert re.search(rf'\b{item.name}: [^"]* """{said} ?"""', source), item.name
 
 
 def test_every_mode_has_its_semantics_and_what_it_reads() -> None:

@@ -14,14 +14,17 @@ from typing import Any, Literal
 
 import pytest
 
-from dtsweep import Measure, StorageError, Sweep, SweepError, load, workloads
+from dtsweep import Measure, StorageError, Sweep, load, workloads
 from dtsweep.driver.recorder import Recorder, RunTally
-from dtsweep.plan.plan import Trial, canaries, make_plan
+from dtsweep.metrics.attempt_result import AttemptResult
+from dtsweep.plan.canaries import canaries
+from dtsweep.plan.plan import make_plan
+from dtsweep.plan.trial import Trial
+from dtsweep.report.progress import Progress
 from dtsweep.results.store import Results
-from dtsweep.session.lane import AttemptResult
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.task import task_of
-from tests.outcomes import Tokens, facts, outcome
+from tests.outcomes import Sent, Tokens, by_rank, facts, outcome
 
 SWEEP = Sweep(workload=workloads.Gpt(), axes={"workers": [1]})
 
@@ -48,11 +51,16 @@ def canary_of(workers: int) -> Trial:
     return watch
 
 
-class Kept:
-    """A keeper of `TWO_WORLDS`, and attempts that end one after the other."""
+def recorder_of(sweep: Sweep, results: Results, **settings: Any) -> Recorder:
+    return Recorder(sweep, results, Progress(axes=sweep.axes), **settings)
 
-    def __init__(self, folder: Path) -> None:
-        self.recorder = Recorder(TWO_WORLDS, Results(folder), known=set())
+
+class Kept:
+    """A recorder of `TWO_WORLDS`, and attempts that end one after the other."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.results = Results(folder)
+        self.recorder = recorder_of(TWO_WORLDS, self.results, **settings)
         self._count = 0
 
     def end(self, trial: Trial, step_s: float = 1.0, *, status: str = "ok", **report: Any) -> dict[str, Any]:
@@ -60,11 +68,12 @@ class Kept:
         self._count += 1
         ranks = report.pop("ranks", [outcome([step_s] * 20) for _ in range(trial.point.workers)])
         task = task_of(TWO_WORLDS, trial.point, repeat=trial.repeat, role=trial.role)
-        sent = dict(enumerate(ranks)) if status == "ok" else {0: {"facts": facts()}}
+        known, results = by_rank(ranks if status == "ok" else [Sent(facts(), None)])
         reason = None if status == "ok" else "why"
-        ended = AttemptResult(outcomes=sent, status=status, reason=reason, session="launch", **report)
-        assert self.recorder(trial, task, ended, {"started_at": START + timedelta(seconds=self._count)}) == status
-        (row,) = [row for row in self.recorder.results.attempts() if row["attempt_id"] == task.attempt_id]
+        ended = AttemptResult(status=status, reason=reason, facts=known, results=results, session="launch", **report)
+        started_at = START + timedelta(seconds=self._count)
+        assert self.recorder.store(trial, task, ended, started_at=started_at) == status
+        (row,) = [row for row in self.results.attempts() if row["attempt_id"] == task.attempt_id]
         return row
 
 
@@ -79,18 +88,20 @@ def statuses(kept: Kept) -> dict[str, int]:
 
 def test_an_attempt_is_a_row_with_its_ranks_steps_and_log(kept: Kept) -> None:
     (trial, *_) = trials_of(workers=2, sync="ddp")
-    row = kept.end(trial, 0.5, failed_rank=1, shard_nodes=[1, 1], logs={"launch/1": "all went well"})
+    ranks = [outcome([0.5] * 20, where=facts(log=f"/tmp/ray/{rank}.log")) for rank in range(2)]
+    row = kept.end(trial, ranks=ranks, failed_rank=1, shard_nodes=[1, 1], logs={"launch/1": "all went well"})
     assert (row["status"], row["role"], row["repeat"], row["session"]) == ("ok", "trial", 1, "launch")
     assert row["log"] == "logs/launch/1.log"
     assert row["samples_per_s"] == 2 * trial.point.micro_batch / 0.5
-    results = kept.recorder.results
-    assert results.table("ranks")["shards_hosted"].to_pylist() == [0, 2]
-    assert results.table("steps").num_rows == 2 * 22
-    assert (Path(str(results)) / "logs/launch/1.log").read_text() == "all went well"
+    ranks_table = kept.results.table("ranks")
+    assert ranks_table["log"].to_pylist() == ["logs/launch/0.log", "logs/launch/1.log"]
+    assert ranks_table["shards_hosted"].to_pylist() == [0, 2]
+    assert kept.results.table("steps").num_rows == 2 * 22
+    assert (Path(str(kept.results)) / "logs/launch/1.log").read_text() == "all went well"
 
 
-def test_the_flags_of_a_row_come_from_its_figures_its_session_and_the_run(kept: Kept) -> None:
-    kept.recorder.flags = ("adjacent_launches",)
+def test_the_flags_of_a_row_come_from_its_figures_its_session_and_the_run(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, flags=("adjacent_launches",))
     (trial, *_) = trials_of(workers=1, sync="ddp")
     row = kept.end(trial, ranks=[outcome([1.0] * 20, flags=["throttled"])], flags=["memory_left"])
     assert row["flags"] == ["throttled", "memory_left", "adjacent_launches"]
@@ -110,7 +121,7 @@ def test_of_a_workload_the_scalar_fields_are_columns_whatever_else_it_has(tmp_pa
         sweep = Sweep(workload=workload, axes={"workers": [1]})
         results = Results(tmp_path / str(number))
         (trial,) = make_plan(sweep, candidates(sweep), []).to_run
-        Recorder(sweep, results, known=set()).cancelled(trial, task_of(sweep, trial.point), START)
+        recorder_of(sweep, results).store_cancelled(trial, task_of(sweep, trial.point), START)
         (row,) = results.attempts()
         stored = {name: value for name, value in row.items() if name.startswith("workload_")}
         own = {name.removeprefix("workload_"): value for name, value in stored.items() if name != "workload_digest"}
@@ -127,10 +138,53 @@ def test_a_failure_before_any_step_is_a_row_in_every_mode(kept: Kept, sync: str)
     assert (row["status"], row["reason"], row["sync"]) == ("rank_died", "why", sync)
 
 
-def test_another_device_than_the_results_have_is_refused(kept: Kept) -> None:
-    kept.recorder._known = {"H100"}
-    with pytest.raises(SweepError, match="measured on H100, this run is on EPYC"):
-        kept.end(trials_of(workers=1)[0])
+def test_a_row_names_the_harness_that_started_its_workers_and_its_environment_is_that_of_the_harness(
+    tmp_path: Path,
+) -> None:
+    (trial, *_) = trials_of(workers=1)
+    on_ray, here = (Kept(tmp_path, harness=harness).end(trial) for harness in ("ray", "in_process"))
+    assert (on_ray["harness"], here["harness"]) == ("ray", "in_process")
+    assert on_ray["trial_id"] == here["trial_id"]
+    assert on_ray["env_id"] != here["env_id"]
+
+
+def test_what_was_not_run_names_the_harness_that_would_have(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, harness="in_process")
+    trial, *_ = trials_of(workers=2)
+    kept.recorder.store_refused(trial, "no room")
+    kept.recorder.store_cancelled(trial, task_of(TWO_WORLDS, trial.point), START)
+    rows = kept.results.attempts()
+    assert {row["status"] for row in rows} == {"infeasible", "cancelled"}
+    assert {row["harness"] for row in rows} == {"in_process"}
+
+
+def test_a_skipped_point_is_stored_again_only_for_a_new_reason(tmp_path: Path) -> None:
+    def reasons_after(sweep: Sweep) -> list[str]:
+        """Store what a sweep skips, and list all reasons that are stored by then."""
+        results = Results(tmp_path)
+        skipped = make_plan(sweep, candidates(sweep), []).skipped
+        recorder_of(sweep, results).store_skipped(skipped, results.attempts())
+        return sorted(row["reason"] for row in results.attempts())
+
+    odd = Sweep(
+        workload=Tokens(),
+        axes={"workers": [1, 2], "micro_batch": [1, 2, 3]},
+        skip=lambda p: "odd" if p.micro_batch == 3 else None,
+    )
+    assert reasons_after(odd) == ["odd", "odd"]
+    assert reasons_after(odd) == ["odd", "odd"]
+    assert reasons_after(replace(odd, skip=lambda p: "three" if p.micro_batch == 3 else None)) == [
+        *["odd", "odd"],
+        *["three", "three"],
+    ]
+
+
+def test_a_global_batch_that_nothing_divides_is_stored_as_it_was_asked_for(tmp_path: Path) -> None:
+    sweep = Sweep(workload=Tokens(), axes={"workers": [3], "micro_batch": [4], "global_batch": [100]})
+    results = Results(tmp_path)
+    recorder_of(sweep, results).store_skipped(candidates(sweep), [])
+    (row,) = results.attempts()
+    assert (row["global_batch"], row["accumulation"], row["status"]) == (100, None, "skipped")
 
 
 # Canaries
@@ -152,8 +206,8 @@ def test_a_canary_changes_neither_the_counts_nor_the_exit_code(kept: Kept) -> No
 def test_a_canary_that_was_interrupted_is_a_row_and_does_not_count(kept: Kept) -> None:
     watch = canary_of(2)
     task = task_of(TWO_WORLDS, watch.point, role=watch.role)
-    kept.recorder.cancelled(watch, task, START)
-    (row,) = kept.recorder.results.attempts()
+    kept.recorder.store_cancelled(watch, task, START)
+    (row,) = kept.results.attempts()
     assert (row["role"], row["status"], row["trial_id"]) == ("canary", "cancelled", task.trial_id)
     assert statuses(kept) == {}
 
@@ -163,9 +217,8 @@ def test_reading_results_leaves_canaries_out_unless_they_are_asked_for(kept: Kep
     (trial,) = trials_of(workers=1, sync="ddp", micro_batch=canary_of(1).point.micro_batch)
     for ended in (canary_of(1), trial, canary_of(1)):
         kept.end(ended)
-    results = kept.recorder.results
-    assert load(results)["role"].tolist() == ["trial"]
-    everything = load(results, canaries=True)
+    assert load(kept.results)["role"].tolist() == ["trial"]
+    everything = load(kept.results, canaries=True)
     assert everything["role"].tolist() == ["canary", "trial", "canary"]
     assert everything["point_id"].nunique() == 1
     assert everything["trial_id"].nunique() == 2
@@ -234,7 +287,7 @@ def test_a_profile_is_stored_by_launch_trial_and_rank_and_its_place_is_said(
     (trial, *_) = trials_of(workers=2, sync="ddp")
     profiles = [{"trace": gzip.compress(bytes([rank])), "table": {"compute_s": rank}} for rank in range(2)]
     kept.end(trial, ranks=[outcome([1.0] * 20, profile=profile) for profile in profiles])
-    folder = Path(str(kept.recorder.results)) / "profiles" / "launch"
+    folder = Path(str(kept.results)) / "profiles" / "launch"
     for rank in range(2):
         assert gzip.decompress((folder / f"{trial.trial_id}-{rank}.json.gz").read_bytes()) == bytes([rank])
         assert json.loads((folder / f"{trial.trial_id}-{rank}.json").read_text()) == {"compute_s": rank}
@@ -251,7 +304,7 @@ def test_a_rank_of_which_no_profile_could_be_made_says_why_and_is_measured(
 
 def test_a_trial_without_a_profile_has_no_folder_of_them(kept: Kept) -> None:
     kept.end(trials_of(workers=1)[0])
-    assert not (Path(str(kept.recorder.results)) / "profiles").exists()
+    assert not (Path(str(kept.results)) / "profiles").exists()
 
 
 # Rows that can't be stored; exit codes
@@ -259,11 +312,11 @@ def test_a_trial_without_a_profile_has_no_folder_of_them(kept: Kept) -> None:
 
 def test_a_row_that_cannot_be_stored_is_safe_where_the_message_says(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way of a folder")
-    recorder = Recorder(SWEEP, Results(tmp_path / "file" / "r"), known=set())
+    recorder = recorder_of(SWEEP, Results(tmp_path / "file" / "r"))
     (trial,) = make_plan(SWEEP, candidates(SWEEP), []).to_run
     task = task_of(SWEEP, trial.point)
     with pytest.raises(StorageError, match="the last trial is safe in ") as error:
-        recorder.cancelled(trial, task, datetime.now(UTC))
+        recorder.store_cancelled(trial, task, datetime.now(UTC))
     found = re.search(r"safe in (\S+):", str(error.value))
     assert found is not None
     assert load(found[1])["attempt_id"].tolist() == [task.attempt_id]

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import (
-    TELEMETRY_COLUMNS,
     explaining_failure,
     machine_columns,
+    other_devices,
     rank_rows,
-    settled,
     step_columns,
     trial_row,
+    with_warmup_marked,
 )
 from dtsweep.results.schema import RANKS, STEPS, TRIALS
 from dtsweep.results.store import Results
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import task_of
-from tests.outcomes import PASS, SKIPPED, Tokens, facts, marked, outcome, row_of
+from tests.outcomes import PASS, SKIPPED, Sent, Tokens, by_rank, facts, marked, outcome, row_of
 
 SWEEP = Sweep(workload=Tokens(), axes={"workers": [1]})
 
@@ -38,7 +38,7 @@ def test_a_trial_that_failed_is_a_row_with_its_reason_and_no_figures(status: str
 
 
 def test_a_rank_that_never_answered_leaves_the_trial_without_figures() -> None:
-    row = row_of([outcome([1.0] * 9), {"facts": facts()}])
+    row = row_of([outcome([1.0] * 9), Sent(facts(), None)])
     assert row["hosts"] == 1
     assert "samples_per_s" not in row
 
@@ -46,17 +46,20 @@ def test_a_rank_that_never_answered_leaves_the_trial_without_figures() -> None:
 def test_the_rank_whose_failure_explains_the_others_gives_the_status() -> None:
     chain = ["oom_device", "oom_host", "user_error", "version_mismatch", "timeout", "nan", "collateral", "ok"]
     for index, status in enumerate(chain[:-1]):
-        outcomes = {rank: {"status": other, "reason": "r"} for rank, other in enumerate(reversed(chain[index:]))}
-        assert explaining_failure(outcomes) == {"status": status, "reason": f"rank {len(outcomes) - 1}: r"}
-    assert explaining_failure({0: {"status": "ok", "reason": None}}) == {"status": "ok", "reason": None}
-    assert explaining_failure({0: {"facts": {}}, 1: {"status": "ok"}})["status"] == "ok"
+        ended = enumerate(reversed(chain[index:]))
+        results = {rank: RankResult(status=other, reason="r") for rank, other in ended}
+        assert explaining_failure(results) == {"status": status, "reason": f"rank {len(results) - 1}: r"}
+    assert explaining_failure({0: RankResult(status="ok")}) == {"status": "ok", "reason": None}
+    # Rank 0 never answered.
+    assert explaining_failure({1: RankResult(status="ok")})["status"] == "ok"
     assert explaining_failure({}) == {}
 
 
-def test_machines_of_one_kind_have_one_env_id_however_many_and_others_another() -> None:
-    def env_id(*ranks: Mapping[str, Any]) -> Any:
-        return machine_columns({rank: {"facts": known} for rank, known in enumerate(ranks)})["env_id"]
+def env_id(*ranks: RankFacts, harness: str = "ray") -> Any:
+    return machine_columns(dict(enumerate(ranks)), harness=harness)["env_id"]
 
+
+def test_machines_of_one_kind_have_one_env_id_however_many_and_others_another() -> None:
     one = env_id(facts())
     assert env_id(facts(node="two", pid=8), facts(node="three", pid=9)) == one
     assert env_id(facts(threads=2)) != one
@@ -67,46 +70,63 @@ def test_machines_of_one_kind_have_one_env_id_however_many_and_others_another() 
     assert mixed not in (env_id(facts(device="H100")), env_id(facts(device="H200")))
 
 
+def test_the_drivers_own_process_is_another_environment_than_a_workers() -> None:
+    assert env_id(facts(), harness="torchrun") == env_id(facts())
+    assert env_id(facts(), harness="in_process") != env_id(facts())
+
+
 def test_hosts_are_counted_by_node_and_devices_named_once() -> None:
     columns = machine_columns(
         {
-            0: {"facts": facts(node_id="a", device="H200", device_uuid="GPU-1")},
-            1: {"facts": facts(node_id="b", device="H100", device_uuid="GPU-2")},
-            2: {"facts": facts(node_id="b", device="H100", device_uuid="GPU-3")},
-        }
+            0: facts(node_id="a", device="H200", device_uuid="GPU-1"),
+            1: facts(node_id="b", device="H100", device_uuid="GPU-2"),
+            2: facts(node_id="b", device="H100", device_uuid="GPU-3"),
+        },
+        harness="ray",
     )
     assert (columns["hosts"], columns["devices"], columns["backend"]) == (2, "H100, H200", "nccl")
-    assert machine_columns({0: {"facts": facts()}})["backend"] == "gloo"
-    assert machine_columns({0: {"status": "hang"}}) == {}
+    assert machine_columns({0: facts()}, harness="ray")["backend"] == "gloo"
+    # No rank came up.
+    assert machine_columns({}, harness="ray") == {}
 
 
-def test_the_row_says_what_the_order_was() -> None:
+def test_another_device_than_the_results_have_is_refused() -> None:
+    message = other_devices({0: facts()}, known={"H100"})
+    assert message is not None
+    assert message.startswith("these results were measured on H100, this run is on EPYC; measure all anew with --rerun")
+    assert other_devices({0: facts()}, known={"H100", "EPYC"}) is None
+    assert other_devices({0: facts()}, known=()) is None
+
+
+def test_the_row_says_what_the_task_was() -> None:
     point = Point(workload=Tokens())
     task = task_of(SWEEP, point, repeat=2, attempt=3, role="canary")
-    row = trial_row(SWEEP, task, settled(SWEEP, task, {0: outcome([1.0] * 9)}))
+    row = trial_row(SWEEP, point, task, *marked([outcome([1.0] * 9)]))
     assert (row["attempt_id"], row["trial_id"]) == (task.attempt_id, task.trial_id)
     assert (row["repeat"], row["attempt"], row["role"], row["status"]) == (2, 3, "canary", "ok")
     assert row["torch_version"] == "2.13.0"
 
 
 def test_steps_of_all_ranks_follow_each_other_and_a_phase_of_some_is_unknown_for_the_others() -> None:
-    outcomes = marked([outcome([1.0], phases={**PASS, "sync_s": 0.25}), outcome([1.0, 2.0])], sync="parameter_server")
-    columns = step_columns({1: outcomes[1], 0: outcomes[0], 2: {"status": "collateral"}})
+    ranks = [outcome([1.0], phases={**PASS, "sync_s": 0.25}), outcome([1.0, 2.0])]
+    _, results = marked(ranks, sync="parameter_server")
+    columns = step_columns({1: results[1], 0: results[0], 2: RankResult(status="collateral")})
     assert columns is not None
     assert list(columns["rank"]) == [0] * 3 + [1] * 4
     assert list(columns["step"]) == [0, 1, 2, 0, 1, 2, 3]
     assert list(columns["sync_s"][:3]) == [0.25] * 3
-    assert columns["sync_s"].mask.tolist() == [False] * 3 + [True] * 4
-    assert step_columns({0: {"status": "user_error"}}) is None
+    assert np.ma.getmaskarray(columns["sync_s"]).tolist() == [False] * 3 + [True] * 4
+    assert step_columns({0: RankResult(status="user_error")}) is None
 
 
 def test_a_loss_that_is_no_number_is_stored_as_such_and_what_was_not_measured_as_null(tmp_path: Path) -> None:
-    sent = outcome([1.0, 1.0], turns=[(True, [1.0]), (False, [0.5])])
-    sent["steps"]["loss"][3] = math.nan
-    sent["steps"]["sync_s"] = np.array([0.0, 0.0, 0.25, 0.25, 0.25, math.nan])
-    columns = step_columns(marked([sent]))
+    measured = {
+        "loss": np.array([2.0, 1.5, 1.0, math.nan, math.nan, math.nan]),
+        "sync_s": np.array([0.0, 0.0, 0.25, 0.25, 0.25, math.nan]),
+    }
+    known, results = marked([outcome([1.0, 1.0], turns=[(True, [1.0]), (False, [0.5])], columns=measured)])
     row = {"attempt_id": "a", "trial_id": "t", "status": "nan"}
-    Results(tmp_path).commit(row, ranks=rank_rows(marked([sent])), steps=columns)
+    Results(tmp_path).commit(row, ranks=rank_rows(known, results), steps=step_columns(results))
     stored = Results(tmp_path).table("steps").to_pydict()
     assert stored["part"] == ["warmup", "warmup", "window", "window", "exchange", "no_exchange"]
     assert stored["warmup"] == [True, True, False, False, False, False]
@@ -119,10 +139,9 @@ def test_a_loss_that_is_no_number_is_stored_as_such_and_what_was_not_measured_as
 
 
 def test_the_warm_up_that_was_found_is_stored_with_the_steps(tmp_path: Path) -> None:
-    outcomes = marked([outcome([3.0] * 10 + [1.0] * 40)])
-    Results(tmp_path).commit(
-        {"attempt_id": "a", "trial_id": "t", "status": "ok"}, steps=step_columns(outcomes), ranks=rank_rows(outcomes)
-    )
+    known, results = marked([outcome([3.0] * 10 + [1.0] * 40)])
+    row = {"attempt_id": "a", "trial_id": "t", "status": "ok"}
+    Results(tmp_path).commit(row, steps=step_columns(results), ranks=rank_rows(known, results))
     stored = Results(tmp_path).table("steps").to_pydict()
     assert stored["warmup"] == [True] * (SKIPPED + 10) + [False] * 40
     assert stored["start_s"][:4] == [-2, -1, 0, 3]
@@ -132,30 +151,32 @@ def test_the_warm_up_that_was_found_is_stored_with_the_steps(tmp_path: Path) -> 
 
 
 def test_a_rank_that_failed_has_its_steps_marked_beside_those_that_never_measured() -> None:
-    task = task_of(SWEEP, Point(workers=3, workload=Tokens()))
-    outcomes = settled(SWEEP, task, {0: outcome([1.0] * 3), 1: {"facts": facts()}, 2: outcome([1.0] * 4, status="nan")})
-    assert [int(outcomes[rank]["steps"]["warmup"].sum()) for rank in (0, 2)] == [SKIPPED, SKIPPED]
-    assert "steps" not in outcomes[1]
+    point = Point(workers=3, workload=Tokens())
+    _, sent = by_rank([outcome([1.0] * 3), Sent(facts(), None), outcome([1.0] * 4, status="nan")])
+    results = with_warmup_marked(point, {**sent, 1: RankResult(status="user_error")})
+    marks = {rank: result.measured and int(result.measured.steps["warmup"].sum()) for rank, result in results.items()}
+    assert marks == {0: SKIPPED, 1: None, 2: SKIPPED}
 
 
 def test_a_rank_has_its_own_phases_work_and_telemetry() -> None:
-    own = {name: number for number, name in enumerate(TELEMETRY_COLUMNS)}
+    own = {"power_w": 300.0, "throttle_reasons": ["heat"], "host_load": None}
     turns = [(True, [1.0]), (False, [0.5]), (False, [0.7]), (True, [1.0])]
-    ranks = rank_rows(marked([outcome([1.0, 1.0], turns=turns, bytes_sent=8, **own), outcome([1.0, 1.0])]))
+    first = outcome([1.0, 1.0], turns=turns, bytes_sent=8, matmul_flops_per_s=1e12, telemetry=own)
+    ranks = rank_rows(*marked([first, outcome([1.0, 1.0])]))
     assert {name: ranks[0][name] for name in own} == own
     assert (ranks[0]["data_s"], ranks[0]["forward_s"], ranks[0]["backward_s"]) == (0, 0.5, 0.25)
     assert ranks[0]["work_s"] == pytest.approx(0.6)
-    assert ranks[0]["bytes_sent"] == 8
+    assert (ranks[0]["bytes_sent"], ranks[0]["matmul_flops_per_s"]) == (8, 1e12)
     # Nothing tells how long the other would work alone.
-    assert [ranks[1][name] for name in ("work_s", "bytes_sent", *TELEMETRY_COLUMNS)] == [None] * (2 + len(own))
-    assert "sync_s" not in ranks[1]
+    assert [ranks[1][name] for name in ("work_s", "bytes_sent", "matmul_flops_per_s")] == [None] * 3
+    assert not {"sync_s", *own} & set(ranks[1])
     assert [rank["machine"] for rank in ranks] == [
         '{"cpu": "EPYC", "system": "Linux 6.1", "torch_version": "2.13.0"}'
     ] * 2
 
 
 def test_a_rank_without_others_works_all_the_time() -> None:
-    (rank,) = rank_rows(marked([outcome([1.0, 2.0])]))
+    (rank,) = rank_rows(*marked([outcome([1.0, 2.0])]))
     assert rank["work_s"] == 1.5
 
 
@@ -167,13 +188,14 @@ def test_every_name_is_a_declared_column() -> None:
         bytes_sent=1,
         staleness=[0] * 9,
         exchange_isolated_s=0.1,
-        **dict.fromkeys(TELEMETRY_COLUMNS, 1),
+        matmul_flops_per_s=1e12,
+        where=facts(node_id="a", log="/tmp/0.log"),
     )
     trials, ranks, steps = ({column.name for column in table} for table in (TRIALS, RANKS, STEPS))
     for sync in ("ddp", "local_sgd", "parameter_server"):
-        row = row_of([sent, sent], sync=sync, **({"sync_period": 3} if sync == "local_sgd" else {}))
+        row = row_of([sent, sent], sync=sync, sync_period=3 if sync == "local_sgd" else None)
         assert row["workload_width"] == 8
         assert {name for name in row if not name.startswith("workload_")} <= trials
-    outcomes = marked([sent, sent])
-    assert set(rank_rows(outcomes)[0]) <= ranks
-    assert set(step_columns(outcomes) or {}) <= steps
+    known, results = marked([sent, sent])
+    assert set(rank_rows(known, results)[0]) <= ranks
+    assert set(step_columns(results) or {}) <= steps

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtsweep import Measure
+from dtsweep.metrics.rank_result import Steps
 from dtsweep.results.statuses import FLAG_MEANINGS
-from tests.outcomes import PASS, SKIPPED, facts, marked, outcome, row_of
+from tests.outcomes import PASS, SKIPPED, Sent, facts, marked, outcome, row_of
 
 STEADY = [1.0] * 40
 """A window in which nothing is odd."""
@@ -20,9 +21,15 @@ WAITED = {**PASS, "sync_s": 0.0}
 """Phases of a mode that marks its exchange, and never waits for it."""
 
 
-def flops_columns(model: float, hardware: float | None) -> dict[str, float | None]:
+def flops(model: float, hardware: float | None) -> dict[str, Any]:
     """What rank 0 sends of a sample's FLOPs."""
-    return {"model_per_sample": model, "hardware_per_sample": hardware}
+    return {"flops_per_sample": model, "hardware_flops_per_sample": hardware}
+
+
+def steps_of(ranks: list[Sent], **fields: Any) -> list[Steps]:
+    """The steps of each rank, their warm-up found."""
+    _, results = marked(ranks, **fields)
+    return [result.measured.steps for result in results.values() if result.measured]
 
 
 def pairs(with_exchange: list[float], without: list[float]) -> list[tuple[bool, list[float]]]:
@@ -250,10 +257,11 @@ def test_work_that_ends_after_the_last_step_is_part_of_the_window() -> None:
 
 
 def test_where_ranks_step_together_the_slowest_says_where_the_warm_up_ends() -> None:
-    outcomes = marked([outcome([3.0] * 10 + STEADY), outcome([1.0] * 50)])
-    for ended in outcomes.values():
-        assert ended["steps"]["warmup"].tolist() == [True] * (SKIPPED + 10) + [False] * 40
-        assert ended["steps"]["part"].tolist() == ["warmup"] * (SKIPPED + 10) + ["window"] * 40
+    both = steps_of([outcome([3.0] * 10 + STEADY), outcome([1.0] * 50)])
+    assert len(both) == 2
+    for steps in both:
+        assert steps["warmup"].tolist() == [True] * (SKIPPED + 10) + [False] * 40
+        assert steps["part"].tolist() == ["warmup"] * (SKIPPED + 10) + ["window"] * 40
 
 
 def test_where_workers_are_apart_each_has_its_own_warm_up_and_the_rate_begins_after_the_last() -> None:
@@ -262,7 +270,8 @@ def test_where_workers_are_apart_each_has_its_own_warm_up_and_the_rate_begins_af
     row = row_of([even, late], sync="parameter_server")
     assert row["samples_per_s"] == pytest.approx(2 * 4)
     assert row["warmup_steps"] == SKIPPED
-    assert [int(o["steps"]["warmup"].sum()) for o in marked([even, late], sync="parameter_server").values()] == [2, 12]
+    own = steps_of([even, late], sync="parameter_server")
+    assert [int(steps["warmup"].sum()) for steps in own] == [2, 12]
 
 
 def test_workers_apart_that_were_never_steady_at_one_time_count_from_the_start() -> None:
@@ -372,7 +381,7 @@ def test_one_worker_has_no_exchange_to_expose_but_a_pass(sync: str) -> None:
 def test_skew_and_straggler_are_of_the_work_that_a_rank_does_alone() -> None:
     # In step both take a second; without the exchange one takes half as long again as the other.
     first, second = (
-        outcome(STEADY, turns=pairs([1.0] * 4, [own] * 4), facts=facts(node=node))
+        outcome(STEADY, turns=pairs([1.0] * 4, [own] * 4), where=facts(node=node))
         for own, node in ((0.5, "one"), (0.75, "two"))
     )
     row = row_of([first, second])
@@ -398,7 +407,7 @@ def test_one_rank_is_no_slower_than_itself() -> None:
 
 def test_utilization_of_flops_is_what_a_worker_does_by_what_its_device_could() -> None:
     # 8 samples a second by two workers: 4 each, of 6 and with recomputation 8 FLOPs.
-    ranks = [outcome(STEADY, flops=flops_columns(6.0, 8.0), peak_flops_per_s=96.0, peak_source="table")] * 2
+    ranks = [outcome(STEADY, **flops(6.0, 8.0), peak_flops_per_s=96.0, peak_source="table")] * 2
     row = row_of(ranks)
     assert (row["flops_per_sample"], row["flops_per_s_per_worker"]) == (6, 24)
     assert (row["peak_flops_per_s"], row["peak_source"]) == (96, "table")
@@ -406,36 +415,32 @@ def test_utilization_of_flops_is_what_a_worker_does_by_what_its_device_could() -
 
 
 def test_of_different_devices_the_weakest_is_the_measure() -> None:
-    ranks = [
-        outcome(STEADY, flops=flops_columns(6.0, 6.0), peak_flops_per_s=peak, peak_source="table")
-        for peak in (96.0, 48.0)
-    ]
+    ranks = [outcome(STEADY, **flops(6.0, 6.0), peak_flops_per_s=peak, peak_source="table") for peak in (96.0, 48.0)]
     assert (row_of(ranks)["peak_flops_per_s"], row_of(ranks)["mfu"]) == (48, 0.5)
 
 
 @pytest.mark.parametrize("peaks", [(None, None), (96.0, None)])
 def test_without_the_peak_of_every_device_the_share_is_unknown_and_the_flops_are_not(peaks: Any) -> None:
-    row = row_of(
-        [outcome(STEADY, flops=flops_columns(6.0, 8.0), peak_flops_per_s=peak, peak_source="table") for peak in peaks]
-    )
+    row = row_of([outcome(STEADY, **flops(6.0, 8.0), peak_flops_per_s=peak, peak_source="table") for peak in peaks])
     assert row["flops_per_s_per_worker"] == 24
     assert [row.get(name) for name in ("peak_flops_per_s", "peak_source", "mfu", "hfu")] == [None] * 4
 
 
 def test_flops_that_were_not_counted_leave_the_peak_known() -> None:
-    row = row_of([outcome(STEADY, flops=None, peak_flops_per_s=96.0, peak_source="given")])
+    row = row_of([outcome(STEADY, peak_flops_per_s=96.0, peak_source="given")])
     assert (row["peak_flops_per_s"], row["peak_source"]) == (96, "given")
     assert [row.get(name) for name in ("flops_per_sample", "flops_per_s_per_worker", "mfu", "hfu")] == [None] * 4
 
 
 def test_flops_that_a_workload_gives_say_nothing_of_what_is_computed_again() -> None:
-    row = row_of([outcome(STEADY, flops=flops_columns(24.0, None), peak_flops_per_s=96.0, peak_source="table")])
+    row = row_of([outcome(STEADY, **flops(24.0, None), peak_flops_per_s=96.0, peak_source="table")])
     assert (row["mfu"], row.get("hfu")) == (1, None)
 
 
 def test_energy_is_by_all_samples_of_the_window_its_warm_up_included() -> None:
     # 50 steps of 8 samples: 400, for which two devices used 300 and 500 J.
-    ranks = [outcome([3.0] * 10 + STEADY, energy_j=energy, power_w=energy / 70) for energy in (300.0, 500.0)]
+    used = [{"energy_j": energy, "power_w": energy / 70} for energy in (300.0, 500.0)]
+    ranks = [outcome([3.0] * 10 + STEADY, telemetry=telemetry) for telemetry in used]
     row = row_of(ranks)
     assert row["energy_j"] == 800
     assert row["energy_j_per_sample"] == 2
@@ -444,15 +449,15 @@ def test_energy_is_by_all_samples_of_the_window_its_warm_up_included() -> None:
 
 def test_energy_of_workers_apart_is_by_the_samples_of_each() -> None:
     # 8 and 4 pushes of 4 samples.
-    ranks = [outcome([0.5] * 8, energy_j=48.0), outcome([1.0] * 4, energy_j=48.0)]
+    ranks = [outcome(steps, telemetry={"energy_j": 48.0}) for steps in ([0.5] * 8, [1.0] * 4)]
     assert row_of(ranks, sync="parameter_server")["energy_j_per_sample"] == 2
 
 
 def test_what_one_device_does_not_say_is_unknown_for_the_trial() -> None:
     known = {"energy_j": 10.0, "power_w": 5.0, "device_utilization": 0.0}
-    row = row_of([outcome(STEADY, **known), outcome(STEADY, **dict.fromkeys(known))])
+    row = row_of([outcome(STEADY, telemetry=said) for said in (known, dict.fromkeys(known))])
     assert [row[name] for name in (*known, "energy_j_per_sample")] == [None] * 4
-    both = row_of([outcome(STEADY, **known), outcome(STEADY, **{**known, "device_utilization": 0.5})])
+    both = row_of([outcome(STEADY, telemetry=said) for said in (known, {**known, "device_utilization": 0.5})])
     assert [both[name] for name in known] == [20, 10, 0.25]
 
 
@@ -461,7 +466,11 @@ def test_a_host_counts_once_however_many_ranks_are_on_it() -> None:
     hosts = [("a", 0.25, 1600, 100.0), ("a", 0.25, 1600, 100.0), ("b", 0.5, 2400, 50.0)]
     row = row_of(
         [
-            outcome(STEADY, facts=facts(node=node), host_cpu_share=share, network_sent_bytes=sent, cpu_energy_j=energy)
+            outcome(
+                STEADY,
+                where=facts(node=node),
+                telemetry={"host_cpu_share": share, "network_sent_bytes": sent, "cpu_energy_j": energy},
+            )
             for node, share, sent, energy in hosts
         ]
     )
@@ -471,7 +480,7 @@ def test_a_host_counts_once_however_many_ranks_are_on_it() -> None:
 # Flags
 
 
-def flags_of(*ranks: dict[str, Any], **settings: Any) -> list[str]:
+def flags_of(*ranks: Sent, **settings: Any) -> list[str]:
     flags = list(row_of(ranks, **settings)["flags"])
     assert set(flags) <= FLAG_MEANINGS.keys()
     return flags
@@ -485,12 +494,13 @@ def test_a_sound_window_has_no_flags() -> None:
 
 
 def test_a_mean_that_is_known_less_well_than_wanted_is_flagged_imprecise() -> None:
-    noisy = outcome([1.0, 1.2] * 20, stop_reason="max_steps")
+    steps = [1.0, 1.2] * 20
+    noisy, dominated = (outcome(steps, stop_reason=reason) for reason in ("max_steps", "dominated"))
     assert row_of([noisy])["half_width"] == pytest.approx(0.03, abs=0.01)
     assert "imprecise" in flags_of(noisy)
     assert "imprecise" not in flags_of(noisy, measure=Measure(half_width=0.05))
     assert "imprecise" not in flags_of(noisy, measure=Measure(half_width=None))
-    assert "imprecise" not in flags_of({**noisy, "stop_reason": "dominated"}), "that was never to be known well"
+    assert "imprecise" not in flags_of(dominated), "that was never to be known well"
     assert "imprecise" in flags_of(outcome([1.0, 1.0]))
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
 from dtsweep import Measure, Sweep, SweepError, workloads
-from dtsweep.plan.plan import SESSION_START_S, TRIAL_REST_S, Trial, canaries, groups_of, make_plan, new_skips
+from dtsweep.metrics.rows import point_row
+from dtsweep.plan.canaries import canaries
+from dtsweep.plan.estimate import SESSION_START_S, TRIAL_REST_S
+from dtsweep.plan.plan import make_plan
+from dtsweep.plan.trial import Trial, groups_of
 from dtsweep.provenance import versions, workload_digest
 from dtsweep.results.schema import TRIALS
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.point import identity
-from dtsweep.sweep.task import point_row, task_of
+from dtsweep.sweep.task import task_of
 
 SWEEP = Sweep(
     workload=workloads.Gpt(),
@@ -40,8 +45,10 @@ def rows(sweep: Sweep = SWEEP, *, status: str = "ok", **more: Any) -> list[dict[
     ]
 
 
-def plan(sweep: Sweep, stored: list[dict[str, Any]], rerun: str | None = None) -> tuple[int, int]:
-    made = make_plan(sweep, candidates(sweep), stored, rerun=rerun)
+def plan(
+    sweep: Sweep, stored: list[dict[str, Any]], rerun: str | None = None, *, harness: str = "ray"
+) -> tuple[int, int]:
+    made = make_plan(sweep, candidates(sweep), stored, rerun=rerun, harness=harness)
     return len(made.to_run), len(made.done)
 
 
@@ -105,7 +112,7 @@ def test_a_canary_is_plain_ddp_with_the_middle_micro_batch_of_its_world() -> Non
     watch = canary_of(group)
     point = watch.point
     assert (point.sync, point.micro_batch, point.accumulation, point.precision) == ("ddp", 4, 1, "bf16")
-    assert (point.sync_period, point.staleness, point.shards, point.unread()) == (None, None, None, None)
+    assert (point.sync_period, point.staleness, point.shards, point.unread_field) == (None, None, None, None)
     assert point.world == group[0].point.world
     assert (watch.role, watch.repeat) == ("canary", 1)
 
@@ -183,6 +190,47 @@ def test_a_done_trial_says_how_else_it_was_measured_but_not_what_watched_it() ->
     assert why(half_width=0.05, race=True) == {"ok, measured with half_width=0.02, race=False"}
 
 
+@pytest.mark.parametrize(
+    "then",
+    [
+        {**asdict(Measure()), "cool_down_steps": 5},
+        {name: value for name, value in asdict(Measure()).items() if name != "race"},
+        {},
+    ],
+    ids=["a setting that is no more", "without one that is new", "without any"],
+)
+def test_settings_of_another_version_leave_a_trial_done_and_are_no_difference(then: dict[str, Any]) -> None:
+    # This version has set `race`; of what only one of the two versions knows nothing can be said.
+    sweep = replace(SWEEP, measure=Measure(race="race" not in then))
+    made = make_plan(sweep, candidates(sweep), rows(measure=json.dumps(then)))
+    assert {trial.why for trial in made.done} == {"ok"}
+    assert (len(made.to_run), len(made.done)) == (0, 4)
+
+
+# What another harness measured
+
+
+@pytest.mark.parametrize("on_ray", ["ray", None])
+def test_what_was_measured_in_this_process_is_not_done_on_ray_nor_the_other_way_round(on_ray: str | None) -> None:
+    here = rows(harness="in_process")
+    assert (plan(SWEEP, here), plan(SWEEP, here, harness="in_process")) == ((4, 0), (0, 4))
+    # Rows from before the column have none: they are of Ray.
+    there = rows(harness=on_ray)
+    assert (plan(SWEEP, there), plan(SWEEP, there, harness="in_process")) == ((0, 4), (4, 0))
+    assert plan(SWEEP, there + here) == plan(SWEEP, there + here, harness="in_process") == (0, 4)
+
+
+def test_a_newer_failure_of_another_harness_opens_no_trial_again() -> None:
+    stored = rows(status="user_error") + rows(status="rank_died", harness="in_process")
+    assert (plan(SWEEP, stored), plan(SWEEP, stored, harness="in_process")) == ((0, 4), (4, 0))
+
+
+def test_results_of_another_harness_neither_refuse_a_sweep_nor_say_how_long_it_takes() -> None:
+    other = rows(harness="in_process", torch_version="2.0.0", window_s=1e6)
+    assert plan(SWEEP, other) == (4, 0)
+    assert make_plan(SWEEP, candidates(SWEEP), other).seconds == make_plan(SWEEP, candidates(SWEEP), []).seconds
+
+
 # What can't be compared
 
 
@@ -194,10 +242,3 @@ def test_results_of_another_version_are_refused_until_all_is_measured_anew() -> 
     assert plan(SWEEP, old + rows()) == (0, 4)
     # --rerun all was interrupted after two of four: the other two are still of the old version.
     assert plan(SWEEP, old + rows()[:2]) == (2, 2)
-
-
-def test_a_skipped_point_is_stored_again_only_for_a_new_reason() -> None:
-    skipped = make_plan(SWEEP, candidates(SWEEP), []).skipped
-    first = new_skips(SWEEP, skipped, [])
-    assert [row["reason"] for row in first] == ["odd", "odd"]
-    assert new_skips(SWEEP, skipped, first) == []

@@ -155,6 +155,17 @@ def test_load_takes_the_newest_ok_attempt_else_the_newest(tmp_path: Path) -> Non
     assert store.load(results)["attempt_id"].tolist() == ["attempt2", "attempt5", "attempt7"]
 
 
+def test_load_keeps_a_trial_of_each_harness_and_rows_without_one_are_of_ray(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    commit(results, 1, trial_id="same", harness=None)
+    commit(results, 2, trial_id="same", harness="in_process")
+    commit(results, 3, trial_id="same", harness="ray", status="rank_died")
+    # On Ray the first is the newest `ok`.
+    assert store.load(results)["attempt_id"].tolist() == ["attempt1", "attempt2"]
+    commit(results, 4, trial_id="same", harness="ray")
+    assert store.load(results)["attempt_id"].tolist() == ["attempt2", "attempt4"]
+
+
 def test_load_has_every_canary_that_was_measured_or_none(tmp_path: Path) -> None:
     results = Results(tmp_path)
     for number, trial_id, role, status in [
