@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -248,7 +247,3 @@ def columns_page() -> str:
     lines += ["", "## `flags`", "", "| flag | meaning |", "|---|---|"]
     lines += [f"| `{flag}` | {meaning} |" for flag, meaning in FLAG_MEANINGS.items()]
     return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(columns_page())
