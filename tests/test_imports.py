@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 import dtsweep
+from dtsweep.sweep.modes import MODES
 from tests.pages import ROOT
 
 PACKAGE = ROOT / "dtsweep"
@@ -62,6 +63,8 @@ ROOMS = listed(dtsweep.__doc__)
 FILES = {
     room: listed(importlib.import_module(f"dtsweep.{room}").__doc__) for room in ROOMS if (PACKAGE / room).is_dir()
 }
+# A mode is listed once, in MODES.
+FILES["sync"] += [mode.implementation.partition(":")[0].rpartition(".")[2] for mode in MODES.values()]
 # A room's __init__ is its face: it may import all of its files, and comes after them.
 ORDER = [module for room in ROOMS for module in (*(f"{room}.{name}" for name in FILES.get(room, ())), room)]
 

@@ -24,6 +24,8 @@ from dtsweep.sweep.settings import Sweep
 def run_on_ray(planned: PlannedRun) -> RunTally:
     """Run a plan on the Ray that its options name."""
     folder = planned.sweep.file.parent if planned.sweep.file else None
+    if warning := slow_import():
+        planned.progress.say(warning)
     with (
         tempfile.TemporaryDirectory(prefix="dtsweep-train-", ignore_cleanup_errors=True) as storage,
         connected(planned.options.address, folder=folder) as cluster,
@@ -31,8 +33,6 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
         signals_noted() as signals,
     ):
         planned.progress.say(f"using {cluster.described()}")
-        if warning := slow_import():
-            planned.progress.say(warning)
         prepared = prepare(planned.sweep, planned.plan, cluster)
         return _drive(planned, prepared, _lane_settings(planned, prepared, cluster, storage=storage), signals)
 

@@ -4,7 +4,6 @@ Ranks; imports torch, and `parameter_server` Ray. The list of modes is `dtsweep.
 
     mode            what a mode is, and the trial as one rank sees it
     passes          the passes of a step, which all modes share
-    ddp             the mode ddp
-    local_sgd       the mode local_sgd
-    parameter_server    the mode parameter_server, both its sides
+
+and a file for each mode of `MODES`, which imports no other mode.
 """
