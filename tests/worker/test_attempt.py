@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import gzip
+import json
 import pickle
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -231,6 +234,31 @@ def test_one_worker_has_no_steps_without_an_exchange() -> None:
         measured = measured_in(tried(Line(), replace(SHORT, min_steps=64, max_steps=64), sync=sync))
         assert set(measured.steps["part"]) == {"warmup", "window"}
         assert measured.exchange_isolated_s is None
+
+
+def profiled() -> Measured:
+    """What an attempt measures whose task is to be profiled, with an exchange in every fourth step."""
+    sweep = Sweep(workload=Line(), axes={"workers": [1]}, measure=SHORT)
+    task = task_of(sweep, Point(workload=Line(), sync="local_sgd", sync_period=4))
+    return measured_in(run_attempt(CONTEXT, replace(task, is_profiled=True)))
+
+
+def test_a_profile_is_a_trace_of_whole_sync_periods_after_the_window() -> None:
+    measured = profiled()
+    assert measured.profile is not None
+    events = json.loads(gzip.decompress(measured.profile["trace"]))["traceEvents"]
+    steps = {event["name"] for event in events if event["name"].startswith("dtsweep: step ")}
+    assert steps == {f"dtsweep: step {number}" for number in range(8)}
+    assert list(measured.steps["part"]) == ["warmup"] * 4 + ["window"] * 4
+    assert measured_in(tried(Line())).profile is None
+
+
+def test_a_profile_that_can_not_be_made_costs_no_trial(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    measured = profiled()
+    assert measured.profile is None
+    assert measured.no_profile is not None
+    assert measured.no_profile.startswith("FileNotFoundError: ")
 
 
 # What the device could do
