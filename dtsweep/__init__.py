@@ -1,7 +1,10 @@
 """Measure the latency/throughput frontier of a distributed training job on a Ray cluster.
 
-The rooms in reading order; a room imports only rooms above it, a file only files above it in its room's own list
-(`tests/test_imports.py` takes both orders from the docstrings):
+A point × repeat is a trial, and its repeats are launches of one job; each try at a trial is an attempt, whose message
+to the ranks is a task. A value's way: sweep file, point, trial, task, ranks, their results, rows in Parquet.
+
+The rooms, parts first: whoever calls stands below what it calls, so follow a value from `cli` upwards. A room imports
+only rooms above it, a file only files above it in its room's own list; `tests/test_imports.py` reads both lists:
 
     errors          what a user did that can't be measured, in one line
     provenance      what a number was measured with: versions, source, revision
@@ -16,10 +19,10 @@ The rooms in reading order; a room imports only rooms above it, a file only file
     session         one live worker group, handed trial after trial             beside the driver
     plan            what is done, what is to do, in which order                 any process
     analysis        questions to the table of trials                            readers
-    report          views of results for people and programs                    readers
+    report          views of results for people and programs                    readers, driver
     driver          the run: connect, hand out, store                           driver
     doctor          looks at every node before money is spent                   driver, every node
-    cli             the command line
+    cli             the command line: reads the sweep file, calls `driver.run`  driver
 """
 
 from __future__ import annotations

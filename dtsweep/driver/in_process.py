@@ -36,7 +36,7 @@ def run_in_process(planned: PlannedRun) -> RunTally:
 
 def _work_off(planned: PlannedRun, queue: Queue, recorder: Recorder) -> None:
     from dtsweep.worker.attempt import run_attempt
-    from dtsweep.worker.in_process import only_rank, without_deadline
+    from dtsweep.worker.in_process import only_rank
 
     session = f"{time.strftime('%Y%m%dT%H%M%S')}-in-process-{os.urandom(3).hex()}"
     with only_rank(planned.sweep) as context:
@@ -47,7 +47,7 @@ def _work_off(planned: PlannedRun, queue: Queue, recorder: Recorder) -> None:
             began, started_at = time.monotonic(), datetime.now(UTC)
             trial, task = queue.next(0, now=began, rivals=recorder.rivals)
             try:
-                results = {0: run_attempt(context, without_deadline(task))}
+                results = {0: run_attempt(context, task)}
             except (KeyboardInterrupt, bdb.BdbQuit):
                 recorder.store_cancelled(trial, task, started_at)
                 recorder.tally.signal_number = signal.SIGINT

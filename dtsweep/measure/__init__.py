@@ -1,9 +1,10 @@
 """The instruments: clocks, windows and statistics. They know no sync mode.
 
-Ranks; `statistics` the driver and readers too. Imports torch and NumPy. In reading order:
+Ranks; `statistics` and `warmup` the driver too, `statistics` readers, `stopping` lanes. Imports torch and NumPy.
+In reading order:
 
     statistics      rates and latencies with their intervals
-    warmup          where the warm-up ends, and whether the rest is steady
+    warmup          where in the steps the warm-up ends (the driver marks it), and whether the rest is steady
     stopping        when a window ends: the one place that decides
     window          how ranks stop at the same step without asking each other
     clock           when each phase and step ended

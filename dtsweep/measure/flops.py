@@ -6,14 +6,12 @@ import copy
 import functools
 import json
 import math
-import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
@@ -22,6 +20,7 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from dtsweep.errors import SweepError, quoted
+from dtsweep.hardware.random_states import random_states_kept
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.values import workload_fields
 
@@ -79,7 +78,7 @@ def count_flops(workload: Any, *, model: nn.Module, precision: str, device: torc
     key = (type(workload), json.dumps(workload_fields(workload), sort_keys=True), precision)
     if key not in _counted:
         try:
-            with _random_states_kept(device):
+            with random_states_kept():
                 _counted[key] = _per_sample(_counts(workload, model, precision, device))
         except Exception as error:  # noqa: BLE001  # users' code, on tensors that it was not written for
             said = " ".join(str(error).split())[:300]
@@ -212,15 +211,3 @@ def _plain_kernels() -> Iterator[None]:
     finally:
         for library, enabled in zip(libraries, before, strict=True):
             library.enabled = enabled
-
-
-@contextmanager
-def _random_states_kept(device: torch.device) -> Iterator[None]:
-    """Give Python's, NumPy's and torch's random states back as they were."""
-    own, numpy_own = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            yield
-    finally:
-        random.setstate(own)
-        np.random.set_state(numpy_own)

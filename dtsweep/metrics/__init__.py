@@ -1,9 +1,10 @@
 """From raw steps to rows.
 
-The driver, and rank 0 under torchrun; the first two wherever results travel. Imports NumPy. In reading order:
+The driver, and rank 0 under torchrun; `rank_result` ranks and lanes too, `attempt_result` and `rows` lanes. Imports
+NumPy. In reading order:
 
-    rank_result     what a rank sends to the driver, declared
-    attempt_result  what a session hands to the driver for one attempt
+    rank_result     what a rank sends to its lane, which passes it on to the driver
+    attempt_result  what a lane keeps of an attempt until the driver collects it
     breakdown       where a step's time and a device's power go
     flags           what to know before trusting a trial's numbers
     window_view     the ranks' windows as one series, its warm-up marked

@@ -1,4 +1,4 @@
-"""What a session hands to the driver for one attempt, whatever became of it."""
+"""What a lane keeps of one attempt until the driver collects it, whatever became of it."""
 
 from __future__ import annotations
 

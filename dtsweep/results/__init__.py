@@ -1,6 +1,6 @@
 """What is kept: three Parquet data sets, written by the driver alone.
 
-The driver and readers; imports Arrow. In reading order:
+The driver and readers; `statuses` any process. Imports Arrow. In reading order:
 
     statuses        how an attempt can end, and what flags warn of
     schema          every stored column, with unit and meaning

@@ -1,6 +1,7 @@
 """One live worker group, which is handed trial after trial.
 
-An actor beside the driver, and its ranks; imports Ray Train, and torch in functions alone. In reading order:
+An actor beside the driver (`lane`), and the ranks (`worker_loop`), which ask it for tasks; imports Ray Train, and
+torch in functions alone. In reading order:
 
     nodes           small Ray tasks on a given node: its logs, stacks, signs of life
     settings        what every session of a run shares, and the code that travels

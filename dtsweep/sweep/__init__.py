@@ -3,12 +3,12 @@
 Any process; imports the standard library alone. In reading order:
 
     modes           the list of sync modes, readable without torch
-    precision       the list of precisions
+    precision       the table of precisions: what each sets; ranks, FLOP counts and doctor read it
     values          values of axes and of a workload's fields, in their declared types
-    point           one setting of all axes, each declared once, and its identity
+    point           the axes, each declared here (global_batch, workload.*, env.*: see `axes`); a point, its identity
     checks          validation of a sweep's workload and axes, before any point is built
     settings        `Measure`, `Resources` and `Sweep`: what a sweep file holds
-    constraints     the one table of what can't be
+    constraints     why a point can't be measured; a cluster's size is judged in `driver.cluster`
     axes            from axes to points, the impossible ones with their reason
     file            reads a sweep file, and says what is wrong with file and line
     task            the message that tells ranks what to measure

@@ -1,6 +1,7 @@
-"""What can't be: the one table of points that no run, or not this one, can measure. A cluster's size is its own matter.
+"""What can't be: the one table of points that no run, or not this one, can measure.
 
-`dtsweep.driver.cluster` adds what needs the cluster: worlds that its nodes can't hold.
+What needs the cluster, worlds that its nodes can't hold, is judged in `dtsweep.driver.cluster`; a `global_batch` that
+does not divide, of which there is no point, in `dtsweep.sweep.axes`.
 """
 
 from __future__ import annotations

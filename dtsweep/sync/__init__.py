@@ -3,7 +3,7 @@
 Ranks; imports torch, and `parameter_server` Ray. The list of modes is `dtsweep.sweep.modes`. In reading order:
 
     mode            what a mode is, and the trial as one rank sees it
-    passes          the passes of a step, which all modes share
+    passes          the passes of a step, its loss in the point's precision, its optimizer: all modes share them
 
-and a file for each mode of `MODES`, which imports no other mode.
+and a file for each mode (ddp, local_sgd, parameter_server …), named in `dtsweep.sweep.modes`; none imports another.
 """

@@ -3,10 +3,11 @@
 Each worker process; imports torch and never Ray. In reading order:
 
     rank            becoming a rank: device, facts, clean memory
-    loop            the timed loop of a rank, and its steps by segment
+    debugger        whether a debugger is attached, and what it must not cost
+    loop            runs steps and keeps their times
     after_window    what is measured after the window
-    timing          the timed part of a trial on one rank
-    attempt         one attempt at a trial on one rank
+    timing          warm-up, window, then what follows it
+    attempt         builds a trial, has it timed, says how it ended
     torchrun        one point under torchrun, without Ray
     in_process      a world of one rank in this very process
 """

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import torch
 from torch import distributed
 
 from dtsweep.errors import SweepError
+from dtsweep.hardware.random_states import random_states_kept
 from dtsweep.sweep.settings import Resources, Sweep
-from dtsweep.sweep.task import Task
 from dtsweep.worker.rank import RankContext, become_rank, take_device
-
-NO_LIMIT_S = 1e9
-"""`max_seconds` while a debugger is attached: who looks at a variable must not end the window."""
 
 
 def gpus_here(resources: Resources) -> int:
@@ -28,39 +23,43 @@ def gpus_here(resources: Resources) -> int:
 
 @contextmanager
 def only_rank(sweep: Sweep) -> Iterator[RankContext]:
-    """Be rank 0 of 1 for a while; threads, environment and garbage collection are given back.
+    """Be rank 0 of 1 for a while; what a trial sets in this process is given back: threads, environment, seeds, flags.
 
     Raises:
         SweepError: this process is in a process group already.
     """
     if distributed.is_initialized():
         raise SweepError("this process is in a process group already; call destroy_process_group() first")
-    threads, environment = torch.get_num_threads(), dict(os.environ)
-    try:
-        os.environ.update(sweep.resources.environment)
-        device = take_device(sweep.resources, index=0)
-        backend = "nccl" if device.type == "cuda" else "gloo"
-        distributed.init_process_group(backend, store=torch._C._distributed_c10d.HashStore(), rank=0, world_size=1)
+    with _settings_kept(), random_states_kept(), _world_of_one(sweep) as device:
         yield become_rank(0, device, workload=sweep.workload, own_variables=sweep.resources.environment)
+
+
+@contextmanager
+def _world_of_one(sweep: Sweep) -> Iterator[torch.device]:
+    """A process group of one rank, on the device that it computes on."""
+    os.environ.update(sweep.resources.environment)
+    device = take_device(sweep.resources, index=0)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    distributed.init_process_group(backend, store=torch._C._distributed_c10d.HashStore(), rank=0, world_size=1)
+    try:
+        yield device
     finally:
-        if distributed.is_initialized():
-            distributed.destroy_process_group()
-        # What was frozen would never be collected, and this process goes on to do other things.
+        distributed.destroy_process_group()
+
+
+@contextmanager
+def _settings_kept() -> Iterator[None]:
+    """Give back what ranks set for themselves: this process goes on to do other things."""
+    threads, environment = torch.get_num_threads(), dict(os.environ)
+    products, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn
+    tf32, benchmark = cudnn.allow_tf32, cudnn.benchmark
+    try:
+        yield
+    finally:
+        # What was frozen would never be collected.
         gc.unfreeze()
         torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(products)
+        cudnn.allow_tf32, cudnn.benchmark = tf32, benchmark
         os.environ.clear()
         os.environ.update(environment)
-
-
-def without_deadline(task: Task) -> Task:
-    """The task as it is, or without a limit of time while a debugger is attached."""
-    if not is_debugged():
-        return task
-    return replace(task, measure=replace(task.measure, max_seconds=NO_LIMIT_S))
-
-
-def is_debugged() -> bool:
-    """Whether a debugger watches this process: by its trace function, or from Python 3.12 on by `sys.monitoring`."""
-    monitoring = getattr(sys, "monitoring", None)
-    watches = monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID) is not None
-    return sys.gettrace() is not None or watches

@@ -25,6 +25,7 @@ from dtsweep.sweep.modes import MODES, latency_column
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job, SyncMode
 from dtsweep.worker.after_window import profile_steps, time_exchange
+from dtsweep.worker.debugger import without_deadline
 from dtsweep.worker.loop import Loop
 
 WINDOWS = 3
@@ -75,7 +76,8 @@ def _window(loop: Loop, task: Task, telemetry: Telemetry, *, on_warm: Callable[[
     loop.run("warmup", range(math.ceil(task.measure.warmup_steps / period) * period))
     slowest_s, period_s = _agree(job, loop.segments[-1].times)
     on_warm(slowest_s)
-    window = make_window(loop, task, period_s)
+    # Now, since a breakpoint in the warm-up has just attached one.
+    window = make_window(loop, replace(task, measure=without_deadline(task.measure)), period_s)
     loop.mode.counters()
     compiled, retried = _compiled(), retries(job.device)
     telemetry.start()

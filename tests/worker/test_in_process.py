@@ -18,7 +18,8 @@ from torch import distributed, nn
 from dtsweep import Measure, Point, Resources, Sweep, SweepError, workloads
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker.attempt import run_attempt
-from dtsweep.worker.in_process import NO_LIMIT_S, gpus_here, is_debugged, only_rank, without_deadline
+from dtsweep.worker.debugger import NO_LIMIT_S, is_debugged, without_deadline
+from dtsweep.worker.in_process import gpus_here, only_rank
 
 ROOT = Path(__file__).parents[2]
 OTHER_THREADS = 2 if torch.get_num_threads() == 1 else 1
@@ -128,17 +129,17 @@ def test_the_worker_has_the_gpus_that_the_sweep_says_else_one_where_there_is_one
 
 @pytest.mark.usefixtures("_no_debugger")
 def test_without_a_debugger_a_task_keeps_its_limit_of_time() -> None:
-    task = task_at()
+    measure = Measure()
     assert not is_debugged()
-    assert without_deadline(task) is task
+    assert without_deadline(measure) is measure
 
 
 @pytest.mark.usefixtures("_no_debugger")
 def test_while_a_debugger_looks_time_ends_no_window_and_all_else_stays() -> None:
-    task = task_at()
+    measure = Measure()
     sys.settrace(lambda *_: None)
     assert is_debugged()
-    assert without_deadline(task) == replace(task, measure=replace(task.measure, max_seconds=NO_LIMIT_S))
+    assert without_deadline(measure) == replace(measure, max_seconds=NO_LIMIT_S)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring comes with Python 3.12")
