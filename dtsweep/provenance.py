@@ -9,6 +9,7 @@ import os
 import platform
 import subprocess
 import sys
+import sysconfig
 import types
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -73,7 +74,8 @@ def workload_digest(workload: Any, *, folder: Path | None) -> str:
     """A digest of a workload's source: results of another source are never mixed with these.
 
     What counts are the files that define the class and its bases, as Python reads them, without comments and without
-    `sweep` (another axis is not another workload), and the modules beside the sweep file that are loaded.
+    `sweep` (another axis is not another workload), and the modules beside the sweep file that are loaded. Of a script
+    that calls `dtsweep.run`, and of a notebook, the class alone counts.
 
     Args:
         workload: an object of the class.
@@ -91,21 +93,29 @@ def workload_digest(workload: Any, *, folder: Path | None) -> str:
 def _classes(kind: type) -> Iterator[bytes]:
     """The sources of a class and its bases; the standard library is left to the version of Python."""
     for base in kind.__mro__:
-        package = base.__module__.partition(".")[0]
-        if package in sys.stdlib_module_names:
+        module = sys.modules.get(base.__module__)
+        if base is object or _is_standard(module):
             continue
         try:
-            if package == "dtsweep":
+            # Of a script that runs its own sweep only the class counts: what else it does is no part of the workload.
+            if base.__module__ == "__main__" or base.__module__.startswith("dtsweep."):
                 yield inspect.getsource(base).encode()
             else:
-                source = inspect.getsource(sys.modules[base.__module__])
+                source = inspect.getsource(module)  # type: ignore[arg-type]  # None is the TypeError below
                 yield f"{base.__qualname__}\n{_without_sweep(source)}".encode()
-        except (KeyError, OSError, TypeError):
+        except (OSError, TypeError):
             # A class that was typed into a notebook has no file; its compiled methods stand for it.
             for name, value in sorted(vars(base).items()):
                 if isinstance(value, types.FunctionType):
                     constants = [c for c in value.__code__.co_consts if not isinstance(c, types.CodeType)]
                     yield name.encode() + value.__code__.co_code + repr(constants).encode()
+
+
+def _is_standard(module: types.ModuleType | None) -> bool:
+    """Whether a module comes with Python; one of the user's may have the same name."""
+    file = Path(getattr(module, "__file__", None) or "/")
+    standard, packages = (Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib"))
+    return file.is_relative_to(standard) and not file.is_relative_to(packages)
 
 
 def _without_sweep(source: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import linecache
 import os
 import subprocess
 import sys
@@ -100,6 +102,48 @@ def test_the_digest_follows_a_base_in_a_file_elsewhere(tmp_path: Path, monkeypat
         )
         digests.append(digest_of(tmp_path / "study" / "own.py", text))
         del sys.modules["base_elsewhere"]
+    assert digests[0] != digests[1]
+
+
+SCRIPT = """
+from dataclasses import dataclass
+from dtsweep.provenance import workload_digest
+BATCHES = [1]
+@dataclass(frozen=True)
+class Own:
+    def build(self): return 1
+print(workload_digest(Own(), folder=None))
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_another"), [("[1]", "[1, 2]", False), ("return 1", "return 2", True)], ids=["axis", "workload"]
+)
+def test_of_a_script_that_runs_its_own_sweep_the_class_counts(
+    tmp_path: Path, old: str, new: str, is_another: bool
+) -> None:
+    digests = []
+    for text in (SCRIPT, SCRIPT.replace(old, new)):
+        (tmp_path / "study.py").write_text(text)
+        run = [sys.executable, str(tmp_path / "study.py")]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        digests.append(subprocess.run(run, env=environment, capture_output=True, text=True, check=True).stdout)
+    assert len(digests[0].strip()) == 16
+    assert (digests[0] != digests[1]) == is_another
+
+
+def test_a_module_counts_though_it_has_the_name_of_one_of_pythons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    digests = []
+    for number in (1, 2):
+        (tmp_path / "antigravity.py").write_text(f"class Own:\n    def build(self): return {number}\n")
+        monkeypatch.delitem(sys.modules, "antigravity", raising=False)
+        importlib.invalidate_caches()
+        linecache.clearcache()
+        own = importlib.import_module("antigravity").Own()
+        digests.append(workload_digest(own, folder=None))
     assert digests[0] != digests[1]
 
 

@@ -53,8 +53,9 @@ def _work_off(planned: PlannedRun, queue: Queue, recorder: Recorder) -> None:
                 recorder.tally.signal_number = signal.SIGINT
                 return
             wall_s = time.monotonic() - began
+            status, reason = explaining_failure(results)
             result = AttemptResult(
-                **explaining_failure(results), facts=facts, results=results, session=session, trial_s=wall_s
+                status=status, reason=reason, facts=facts, results=results, session=session, trial_s=wall_s
             )
-            status = recorder.store(trial, task, result, started_at=started_at, wall_s=wall_s)
+            recorder.store(trial, task, result, started_at=started_at, wall_s=wall_s)
             queue.ended(0, trial, task, status, session_has_ended=False)

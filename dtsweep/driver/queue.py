@@ -20,7 +20,7 @@ CANARY_EVERY_S = 600.0
 PROFILE_TRIES = 3
 """Trials of a world that are profiled until one ends well: more of them the profiler itself may break."""
 
-HOPELESS = ("no_nodes", "version_mismatch", "infeasible")
+HOPELESS = ("no_nodes", "version_mismatch")
 """Statuses after which the other trials of a session would wait as long, for the same nodes."""
 
 

@@ -158,7 +158,8 @@ class Recorder:
             if sent.no_profile:
                 self._progress.say(f"no profile of rank {rank}: {sent.no_profile}")
             if sent.profile:
-                where = self._results.write_profile(f"{result.session}/{task.trial_id}-{rank}", **sent.profile)
+                name = f"{result.session}/{task.trial_id}-{rank}"
+                where = self._results.write_profile(name, sent.profile.trace, sent.profile.table)
                 if rank == 0:
                     self._progress.say(f"profile: {where}")
 

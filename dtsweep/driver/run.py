@@ -90,9 +90,9 @@ def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTa
 
 def _for_this_process(sweep: Sweep, found: Sequence[Candidate]) -> tuple[Sweep, list[Candidate]]:
     """The sweep as this process can run it: one launch of each point, no canaries; what it can't run is skipped."""
-    from dtsweep.worker.in_process import gpus_here
+    from dtsweep.worker.rank import gets_gpu
 
-    gpus = gpus_here(sweep.resources)
+    gpus = int(gets_gpu(sweep.resources))
     sweep = replace(
         sweep,
         measure=replace(sweep.measure, repeats=1, fresh=False, canary=False),

@@ -55,11 +55,11 @@ class TrialRunner(tune.Trainable):  # type: ignore[misc]  # Ray's types are skip
         """Run it to its end."""
         lane = ray.get_actor(self._config["lane"], namespace=self._config["namespace"])
         try:
-            ended = ray.get(lane.run.remote(self._config["task"]))
+            ray.get(lane.run.remote(self._config["task"]))
         except ray.exceptions.RayActorError:
             # The lane was killed: by us, at the end of an interrupted run, or by its node's lack of memory.
-            ended = {"attempt_id": self._config["task"].attempt_id, "status": "collateral", "lane_died": True}
-        return {**ended, tune.result.DONE: True}
+            return {"lane_died": True, tune.result.DONE: True}
+        return {tune.result.DONE: True}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Keep nothing: a measurement is never resumed half-way."""

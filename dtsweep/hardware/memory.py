@@ -29,7 +29,7 @@ def release_memory(device: torch.device) -> int:
 
 
 def peak_bytes(device: torch.device) -> int:
-    """The most that was in use since the last `clean`."""
+    """The most that was in use since the last `release_memory`."""
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _status_bytes("VmHWM")
 
 

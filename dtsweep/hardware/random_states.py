@@ -11,11 +11,11 @@ import torch
 
 
 @contextmanager
-def random_states_kept() -> Iterator[None]:
-    """Give Python's, NumPy's and torch's random states back as they were."""
+def random_states_kept(device: torch.device) -> Iterator[None]:
+    """Give Python's, NumPy's and torch's random states back as they were, on the CPU and on this device."""
     own, numpy_own = random.getstate(), np.random.get_state()
     try:
-        with torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_available() else []):
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             yield
     finally:
         random.setstate(own)

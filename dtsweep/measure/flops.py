@@ -78,7 +78,7 @@ def count_flops(workload: Any, *, model: nn.Module, precision: str, device: torc
     key = (type(workload), json.dumps(workload_fields(workload), sort_keys=True), precision)
     if key not in _counted:
         try:
-            with random_states_kept():
+            with random_states_kept(device):
                 _counted[key] = _per_sample(_counts(workload, model, precision, device))
         except Exception as error:  # noqa: BLE001  # users' code, on tensors that it was not written for
             said = " ".join(str(error).split())[:300]

@@ -6,26 +6,13 @@ import gzip
 import json
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from dtsweep.hardware.device import barrier, wait_for
-from dtsweep.measure.trace import WINDOW, breakdown
-
-
-@dataclass(frozen=True, kw_only=True)
-class Profile:
-    """What one rank's profiled steps left."""
-
-    trace: bytes
-    """Chrome trace, JSON in gzip; Perfetto opens it."""
-
-    table: dict[str, Any] | None
-    """Seconds per step by class, and the largest kernels, as `trace.breakdown` gives them; None on a CPU."""
+from dtsweep.measure.trace import WINDOW, Profile, breakdown
 
 
 class ProfileError(Exception):

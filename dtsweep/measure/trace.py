@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,17 @@ class Kernel(NamedTuple):
     start: int
     """In nanoseconds."""
     end: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """What one rank's profiled steps left."""
+
+    trace: bytes
+    """Chrome trace, JSON in gzip; Perfetto opens it."""
+
+    table: dict[str, Any] | None
+    """Seconds per step by class, and the largest kernels, as `trace.breakdown` gives them; None on a CPU."""
 
 
 def covered(intervals: Intervals) -> int:

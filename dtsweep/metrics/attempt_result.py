@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AttemptResult:
     """How one attempt ended, and what its ranks sent."""
 
@@ -20,7 +20,7 @@ class AttemptResult:
     results: Mapping[int, RankResult] = field(default_factory=dict)
     """By rank: of those that answered."""
 
-    flags: list[str] = field(default_factory=list)
+    flags: Sequence[str] = ()
     session: str | None = None
     """Name of the session that ran it."""
 

@@ -15,10 +15,10 @@ SPIKY, CORRELATED_STEPS, INPUT_BOUND = 0.01, 5.0, 0.05
 def flags(
     row: Row, steps: Series, periods: Series, ranks: Sequence[Measured], *, half_width: float | None
 ) -> list[str]:
-    """Name what a reader should know of these figures, each once.
+    """Name what a reader should know of these numbers, each once.
 
     Args:
-        row: the figures.
+        row: the trial's columns so far.
         steps: (steps,) seconds of the window's steps.
         periods: (periods,) seconds, mean steps of the window's sync periods.
         ranks: what each rank measured, its own `flags` among it.

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dtsweep.measure.trace import Profile
+
 Steps = Mapping[str, NDArray[Any]]
 """Columns of the table `steps`, each (steps,), over warm-up, window and what follows; times in seconds."""
 
@@ -89,8 +91,8 @@ class Measured:
     exchange_isolated_s: float | None = None
     """A step's exchange alone, in seconds."""
 
-    profile: Mapping[str, Any] | None = None
-    """`trace` (bytes of a Chrome trace in gzip) and `table` of some steps after the window."""
+    profile: Profile | None = None
+    """Of some steps after the window."""
 
     no_profile: str | None = None
     """Why there is no profile although one was asked for."""
@@ -112,10 +114,10 @@ class RankResult:
     measured: Measured | None = None
     """None where the attempt failed before its window's end."""
 
-    memory_left_bytes: int = 0
+    memory_left_bytes: int | None = None
     """In use after cleaning up."""
 
-    device_bytes: int = 0
+    device_bytes: int | None = None
     """What the device has."""
 
     position: int | None = None

@@ -20,10 +20,10 @@ from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task
 from dtsweep.sweep.values import column_types, workload_fields
 
-Facts = Mapping[int, RankFacts]
+FactsByRank = Mapping[int, RankFacts]
 """By rank: of all that came up."""
 
-Results = Mapping[int, RankResult]
+ResultsByRank = Mapping[int, RankResult]
 """By rank: of those that answered."""
 
 
@@ -54,7 +54,9 @@ def task_row(sweep: Sweep, point: Point, task: Task) -> Row:
     return {**point_row(sweep, point), **{name: getattr(task, name) for name in names}}
 
 
-def trial_row(sweep: Sweep, point: Point, task: Task, facts: Facts, results: Results, *, harness: str = "ray") -> Row:
+def trial_row(
+    sweep: Sweep, point: Point, task: Task, facts: FactsByRank, results: ResultsByRank, *, harness: str = "ray"
+) -> Row:
     """Make the row of an attempt from what each rank sent.
 
     Args:
@@ -68,11 +70,9 @@ def trial_row(sweep: Sweep, point: Point, task: Task, facts: Facts, results: Res
     Returns:
         Columns of `trials`; numbers only where every rank measured and all is well.
     """
-    row: Row = {
-        **task_row(sweep, point, task),
-        **explaining_failure(results),
-        **machine_columns(facts, harness=harness),
-    }
+    row = {**task_row(sweep, point, task), **machine_columns(facts, harness=harness), "harness": harness}
+    if results:
+        row["status"], row["reason"] = explaining_failure(results)
     measured = [results[rank].measured for rank in sorted(results) if results[rank].status == "ok"]
     ranks = [rank for rank in measured if rank is not None]
     if len(ranks) == point.workers:
@@ -81,7 +81,7 @@ def trial_row(sweep: Sweep, point: Point, task: Task, facts: Facts, results: Res
     return row
 
 
-def with_warmup_marked(point: Point, results: Results) -> dict[int, RankResult]:
+def with_warmup_marked(point: Point, results: ResultsByRank) -> dict[int, RankResult]:
     """Mark in each rank's steps which are warm-up: those before the window, and those found in it."""
     measured = {rank: result.measured for rank, result in sorted(results.items()) if result.measured is not None}
     marked = dict(zip(measured, mark_warmup(point, list(measured.values())), strict=True))
@@ -90,22 +90,20 @@ def with_warmup_marked(point: Point, results: Results) -> dict[int, RankResult]:
     }
 
 
-def explaining_failure(results: Results) -> Row:
+def explaining_failure(results: ResultsByRank) -> tuple[str, str | None]:
     """The status and reason of a trial: those of the rank whose failure explains the others'.
 
     >>> full = RankResult(status="oom_device", reason="full")
     >>> explaining_failure({0: RankResult(status="collateral", reason="peer gone"), 1: full})
-    {'status': 'oom_device', 'reason': 'rank 1: full'}
+    ('oom_device', 'rank 1: full')
     """
     order = ("oom_device", "oom_host", "user_error", "version_mismatch", "timeout", "nan", "collateral", "ok")
-    if not results:
-        return {}
     rank = min(sorted(results), key=lambda r: order.index(results[r].status))
-    reason = results[rank].reason
-    return {"status": results[rank].status, "reason": f"rank {rank}: {reason}" if reason else None}
+    status, reason = results[rank].status, results[rank].reason
+    return status, f"rank {rank}: {reason}" if reason else None
 
 
-def machine_columns(facts: Facts, *, harness: str) -> Row:
+def machine_columns(facts: FactsByRank, *, harness: str) -> Row:
     """What the trial ran on, and the digest that tells whether two trials ran on the same."""
     if not facts:
         return {}
@@ -119,19 +117,19 @@ def machine_columns(facts: Facts, *, harness: str) -> Row:
     }
 
 
-def _environment_id(facts: Facts, harness: str) -> str:
+def _environment_id(facts: FactsByRank, harness: str) -> str:
     machines = {json.dumps([fact.device, fact.threads, fact.machine], sort_keys=True) for fact in facts.values()}
     # The driver's own process, with its other threads, is another environment than a worker's.
     other = [harness] if harness == "in_process" else []
     return hashlib.sha256("".join([*sorted(machines), *other]).encode()).hexdigest()[:16]
 
 
-def rank_rows(facts: Facts, results: Results) -> list[Row]:
+def rank_rows(facts: FactsByRank, results: ResultsByRank) -> list[Row]:
     """The rows of `ranks`: what each rank ran on and measured."""
     return [_rank_row(rank, facts, results) for rank in sorted(facts)]
 
 
-def step_columns(results: Results) -> dict[str, NDArray[Any]] | None:
+def step_columns(results: ResultsByRank) -> dict[str, NDArray[Any]] | None:
     """The columns of `steps`, rank after rank; None where no rank measured."""
     measured = {rank: result.measured.steps for rank, result in sorted(results.items()) if result.measured is not None}
     if not measured:
@@ -150,7 +148,7 @@ def step_columns(results: Results) -> dict[str, NDArray[Any]] | None:
     return table
 
 
-def _rank_row(rank: int, facts: Facts, results: Results) -> Row:
+def _rank_row(rank: int, facts: FactsByRank, results: ResultsByRank) -> Row:
     row: Row = {"rank": rank, **asdict(facts[rank])}
     row["machine"] = json.dumps(row["machine"], sort_keys=True)
     measured = results[rank].measured if rank in results else None
@@ -173,12 +171,12 @@ def _measured_columns(measured: Measured, *, is_alone: bool) -> Row:
     }
 
 
-def device_names(facts: Facts) -> str:
+def device_names(facts: FactsByRank) -> str:
     """All device models of a world, each once, such as `NVIDIA H100 80GB HBM3`."""
     return ", ".join(sorted({fact.device for fact in facts.values()}))
 
 
-def other_devices(facts: Facts, *, known: Collection[str]) -> str | None:
+def other_devices(facts: FactsByRank, *, known: Collection[str]) -> str | None:
     """Say that ranks are on another device model than the results, and the ways out; None where they are not.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dtsweep.measure.stopping import AFTER
 from dtsweep.sweep.task import Task
@@ -20,7 +20,7 @@ LEAST_SLACK_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class AttemptProgress:
     """How far the ranks of an attempt are; times by the monotonic clock, in seconds."""
 
     began: float
@@ -32,14 +32,29 @@ class Progress:
     slowest_step_s: float = 0.0
     """The slowest warm-up step of any rank."""
 
-    failed_at: float | None = None
-    """When the first rank failed."""
-
     failures: Collection[str] = ()
     """Statuses of the ranks that failed."""
 
+    give_up_at: float = math.inf
+    """When the others need not answer any more after a rank has failed; infinite while none has."""
 
-def hang_at(task: Task, progress: Progress) -> float:
+    def at(self, now: float, *, slowest_step_s: float | None, failures: Collection[str]) -> AttemptProgress:
+        """The progress with what ranks have said by now; the first to fail sets the grace of the others, once.
+
+        Args:
+            now: by the monotonic clock.
+            slowest_step_s: the slowest warm-up step, once all ranks are warm.
+            failures: statuses of the ranks that have failed so far.
+        """
+        seen = replace(self, failures=failures)
+        if seen.warm_at is None and slowest_step_s is not None:
+            seen = replace(seen, warm_at=now, slowest_step_s=slowest_step_s)
+        if failures and not self.failures:
+            seen = replace(seen, give_up_at=now + grace_s(failures))
+        return seen
+
+
+def hang_at(task: Task, progress: AttemptProgress) -> float:
     """When ranks that have not answered hang, by the monotonic clock.
 
     Until all are warm they have `max_warmup_seconds`; then the window, what follows it, and slack.
@@ -52,10 +67,7 @@ def hang_at(task: Task, progress: Progress) -> float:
     return progress.warm_at + window_s + max(LEAST_SLACK_S, 10 * progress.slowest_step_s) + periods_s
 
 
-def give_up_at(progress: Progress) -> float:
-    """When the others need not answer any more after a rank has failed; infinite while none has."""
-    if progress.failed_at is None:
-        return math.inf
+def grace_s(failures: Collection[str]) -> float:
+    """How long the others have to answer, from the first failures on, in seconds."""
     # Losing a peer is no fault of a rank's: Ray will say in a moment who died.
-    only_lost_peers = set(progress.failures) == {"collateral"}
-    return progress.failed_at + (DEATH_SHOWS_S if only_lost_peers else OTHERS_REPORT_S)
+    return DEATH_SHOWS_S if set(failures) == {"collateral"} else OTHERS_REPORT_S

@@ -18,7 +18,7 @@ import ray
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import explaining_failure
-from dtsweep.session.deadlines import Progress, give_up_at, hang_at
+from dtsweep.session.deadlines import AttemptProgress, hang_at
 from dtsweep.session.nodes import NO_LOG, pinned_to
 from dtsweep.session.session import RefusedError, Session, SessionError
 from dtsweep.session.settings import Settings
@@ -43,16 +43,18 @@ class Lane:
         self._shards: list[Any] = []
         self._is_spent = False
 
-    async def run(self, task: Task) -> dict[str, Any]:
+    async def run(self, task: Task) -> None:
         """Run one attempt in the session that fits it; its result waits for `collect`."""
         began = time.monotonic()
+        startup_s = None
         try:
             session, has_started = await self._session_for(task)
             shards, shards_started = await self._shards_for(session, task)
-            startup_s = time.monotonic() - began if has_started or shards_started else None
+            if has_started or shards_started:
+                startup_s = time.monotonic() - began
             result = await self._attempt(session, task, shards)
         except RefusedError as error:
-            result, startup_s = AttemptResult(status="cancelled", refusal=str(error)), None
+            result = AttemptResult(status="cancelled", refusal=str(error))
         except SessionError as error:
             result, startup_s = AttemptResult(status=error.status, reason=str(error)), time.monotonic() - began
             await self._drop()
@@ -60,12 +62,14 @@ class Lane:
             reason = f"the session failed: {type(error).__name__}: {error}"
             result, startup_s = AttemptResult(status="collateral", reason=reason), None
             await self._drop()
-        result.startup_s = startup_s
-        result.lane_is_spent = self._is_spent
-        result.session_has_ended = self._session is None or self._session.is_stale
-        result.logs, self._logs = self._logs, {}
-        self._results[task.attempt_id] = result
-        return {"attempt_id": task.attempt_id, "status": result.status}
+        self._results[task.attempt_id] = replace(
+            result,
+            startup_s=startup_s,
+            lane_is_spent=self._is_spent,
+            session_has_ended=self._session is None or self._session.is_stale,
+            logs=self._logs,
+        )
+        self._logs = {}
 
     async def collect(self, attempt_id: str) -> AttemptResult:
         """Hand over a result, once."""
@@ -127,7 +131,7 @@ class Lane:
         began = time.monotonic()
         verdict = await self._verdict(session, task, shards)
         results = dict(session.results)
-        status, reason = verdict or tuple(explaining_failure(results).values())
+        status, reason = verdict or explaining_failure(results)
         at_fault = (rank for rank, result in sorted(results.items()) if result.status == status)
         result = AttemptResult(
             status=status,
@@ -140,9 +144,9 @@ class Lane:
             shard_nodes=[rank % session.workers for rank in range(len(shards))],
         )
         if status not in UNBROKEN:
-            await self._after_failure(session, result)
+            result = await self._after_failure(session, result)
         elif session.leaves_memory(LEFT_OVER):
-            result.flags.append("memory_left")
+            result = replace(result, flags=("memory_left",))
         if task.is_profiled and self._settings.gpus_per_worker:
             # What records a GPU stays attached to the process and slows all that follows.
             session.is_stale = True
@@ -151,22 +155,27 @@ class Lane:
     async def _verdict(self, session: Session, task: Task, shards: Sequence[Any]) -> tuple[str, str] | None:
         """Hand out a task and wait for all ranks; a status and reason where not all of them answered."""
         session.hand_out(task, shards)
-        progress = Progress(began=time.monotonic())
+        progress = AttemptProgress(began=time.monotonic())
         while len(session.results) < session.workers:
             now = time.monotonic()
-            progress = _updated(progress, session, now)
+            is_warm = len(session.warm) == session.workers
+            progress = progress.at(
+                now,
+                slowest_step_s=max(session.warm.values()) if is_warm else None,
+                failures=[r.status for r in session.results.values() if r.status not in UNBROKEN],
+            )
             if session.has_ended:
                 # A rank that said why explains more than a process that ended after it.
                 return None if set(progress.failures) - {"collateral"} else await session.verdict()
-            give_up, hang = give_up_at(progress), hang_at(task, progress)
-            if now > give_up:
+            hang = hang_at(task, progress)
+            if now > progress.give_up_at:
                 return None
             if now > hang:
                 return "hang", await session.stacks(task.measure)
-            await session.wait(min(give_up, hang) - now)
+            await session.wait(min(progress.give_up_at, hang) - now)
         return None
 
-    async def _after_failure(self, session: Session, result: AttemptResult) -> None:
+    async def _after_failure(self, session: Session, result: AttemptResult) -> AttemptResult:
         """Keep the session only if its ranks are in step; the logs tell why it failed."""
         self._drop_shards()
         if session.is_in_step():
@@ -176,7 +185,8 @@ class Lane:
         last = self._logs.get(f"{session.name}/{result.failed_rank}", "").strip().splitlines()
         is_silent = result.status in ("rank_died", "node_lost", "preempted", "oom_host")
         if is_silent and last and not last[-1].startswith(NO_LOG):
-            result.reason = f"{result.reason}; its last words: {last[-1].strip()}"
+            return replace(result, reason=f"{result.reason}; its last words: {last[-1].strip()}")
+        return result
 
     async def _drop(self) -> None:
         """End the session by force: its ranks wait for a peer that will not come."""
@@ -208,14 +218,3 @@ class Lane:
         for shard in self._shards:
             ray.kill(shard)
         self._shards = []
-
-
-def _updated(progress: Progress, session: Session, now: float) -> Progress:
-    """Note what the ranks have said since; each moment counts once."""
-    failures = [result.status for result in session.results.values() if result.status not in UNBROKEN]
-    is_warm = len(session.warm) == session.workers
-    if progress.warm_at is None and is_warm:
-        progress = replace(progress, warm_at=now, slowest_step_s=max(session.warm.values()))
-    if progress.failed_at is None and failures:
-        progress = replace(progress, failed_at=now)
-    return replace(progress, failures=failures)

@@ -140,8 +140,8 @@ class Session:
 
     def leaves_memory(self, share: float) -> bool:
         """Whether a rank holds more than after the session's first trial; the next trial then gets a new session."""
-        left = max(result.memory_left_bytes for result in self.results.values())
-        device = min(result.device_bytes for result in self.results.values())
+        left = max(result.memory_left_bytes or 0 for result in self.results.values())
+        device = min(result.device_bytes or 0 for result in self.results.values())
         if self._memory_left is None:
             self._memory_left = left
         self.is_stale = left - self._memory_left > share * device

@@ -1,4 +1,4 @@
-"""What a sync mode is: the protocol that the common loop follows, and the trial as one rank sees it."""
+"""What a sync mode is: the base class that the common loop calls, and the trial as one rank sees it."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import traceback
-from dataclasses import asdict
 from typing import Any
 
 from dtsweep.hardware.device import barrier
@@ -67,7 +66,7 @@ def profile_steps(loop: Loop) -> dict[str, Any]:
         loop.clock.end_step()
 
     try:
-        return {"profile": asdict(profiled(step, steps=steps, device=device))}
+        return {"profile": profiled(step, steps=steps, device=device)}
     except ProfileError as error:
         # The trial is measured: what can't be told of these steps must not cost it.
         return {"no_profile": str(error)}

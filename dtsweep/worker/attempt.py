@@ -51,9 +51,9 @@ def run_attempt(
     try:
         measured = _measure(context, task, servers, on_warm)
         status, reason = _verdict(measured, task.measure)
-    except bdb.BdbQuit:
-        raise  # whoever leaves the debugger ends the run
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # the user's own code may raise anything
+    except (Exception, SystemExit) as error:  # the user's own code may raise anything
+        if context.is_own_process and isinstance(error, bdb.BdbQuit):
+            raise  # whoever leaves the debugger ends the run
         traceback.print_exc()
         # The name alone where the exception says nothing.
         words = [type(error).__name__, *str(error).strip().splitlines()[:1]]
@@ -102,7 +102,7 @@ def _measure(context: RankContext, task: Task, servers: Sequence[Any], on_warm: 
         make = functools.partial(make_optimizer, point=task.point_of(context.workload))
         model = _build(job, task)
         mode.prepare(model, make)
-        measured = time_trial(job, mode, task, telemetry=context.telemetry, on_warm=on_warm)
+        measured = time_trial(job, mode, task, context=context, on_warm=on_warm)
         flops = _flops(point, model, context) if context.rank == 0 else {}
         return replace(measured, **rates, **flops)
     finally:

@@ -12,13 +12,8 @@ from torch import distributed
 
 from dtsweep.errors import SweepError
 from dtsweep.hardware.random_states import random_states_kept
-from dtsweep.sweep.settings import Resources, Sweep
+from dtsweep.sweep.settings import Sweep
 from dtsweep.worker.rank import RankContext, become_rank, take_device
-
-
-def gpus_here(resources: Resources) -> int:
-    """How many GPUs the one worker gets: what the sweep says, else one where there is one."""
-    return int(torch.cuda.is_available()) if resources.gpus_per_worker is None else resources.gpus_per_worker
 
 
 @contextmanager
@@ -26,12 +21,13 @@ def only_rank(sweep: Sweep) -> Iterator[RankContext]:
     """Be rank 0 of 1 for a while; what a trial sets in this process is given back: threads, environment, seeds, flags.
 
     Raises:
-        SweepError: this process is in a process group already.
+        SweepError: this process is in a process group already, or has no GPU where the sweep asks for one.
     """
     if distributed.is_initialized():
         raise SweepError("this process is in a process group already; call destroy_process_group() first")
-    with _settings_kept(), random_states_kept(), _world_of_one(sweep) as device:
-        yield become_rank(0, device, workload=sweep.workload, own_variables=sweep.resources.environment)
+    with _settings_kept(), _world_of_one(sweep) as device, random_states_kept(device):
+        own = sweep.resources.environment
+        yield become_rank(0, device, workload=sweep.workload, own_variables=own, is_own_process=True)
 
 
 @contextmanager
@@ -40,7 +36,8 @@ def _world_of_one(sweep: Sweep) -> Iterator[torch.device]:
     os.environ.update(sweep.resources.environment)
     device = take_device(sweep.resources, index=0)
     backend = "nccl" if device.type == "cuda" else "gloo"
-    distributed.init_process_group(backend, store=torch._C._distributed_c10d.HashStore(), rank=0, world_size=1)
+    store = distributed.HashStore()  # type: ignore[attr-defined]  # missing in torch's stub
+    distributed.init_process_group(backend, store=store, rank=0, world_size=1)
     try:
         yield device
     finally:

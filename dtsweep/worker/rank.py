@@ -13,6 +13,7 @@ import torch
 # thread of gloo that still holds a tensor when Python ends aborts the process.
 import torch.distributed.nn.functional
 
+from dtsweep.errors import SweepError
 from dtsweep.hardware.fingerprint import fingerprint
 from dtsweep.hardware.memory import release_memory
 from dtsweep.hardware.telemetry import Telemetry
@@ -34,6 +35,21 @@ class RankContext:
 
     facts: RankFacts
 
+    is_own_process: bool = False
+    """Whether this is the user's own process: a debugger may be attached, which no limit of time hurries."""
+
+
+def gets_gpu(resources: Resources) -> bool:
+    """Whether a worker here gets a GPU: as the sweep says, else where there is one.
+
+    Raises:
+        SweepError: the sweep asks for GPUs, and torch sees none.
+    """
+    if resources.gpus_per_worker and not torch.cuda.is_available():
+        asked = f"gpus_per_worker={resources.gpus_per_worker}"
+        raise SweepError(f"{asked}, but torch sees no GPU here; use gpus_per_worker=0", word="gpus_per_worker")
+    return torch.cuda.is_available() and resources.gpus_per_worker != 0
+
 
 def take_device(resources: Resources, *, index: int) -> torch.device:
     """Choose a device where no Ray deals them out: the GPU with this index, where there are GPUs and workers get one.
@@ -41,9 +57,12 @@ def take_device(resources: Resources, *, index: int) -> torch.device:
     Args:
         resources: what each worker gets; its threads are set, too.
         index: of this rank among those of its machine.
+
+    Raises:
+        SweepError: the sweep asks for GPUs, and torch sees none.
     """
     torch.set_num_threads(resources.cpus_per_worker)
-    if not torch.cuda.is_available() or resources.gpus_per_worker == 0:
+    if not gets_gpu(resources):
         return torch.device("cpu")
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)
@@ -51,7 +70,13 @@ def take_device(resources: Resources, *, index: int) -> torch.device:
 
 
 def become_rank(
-    rank: int, device: torch.device, *, workload: Any, own_variables: Collection[str], **where: Any
+    rank: int,
+    device: torch.device,
+    *,
+    workload: Any,
+    own_variables: Collection[str],
+    is_own_process: bool = False,
+    **where: Any,
 ) -> RankContext:
     """Describe this process and its device, and start from clean memory.
 
@@ -60,6 +85,7 @@ def become_rank(
         device: where it computes.
         workload: the sweep's.
         own_variables: environment variables that the sweep sets; they are no part of the machine.
+        is_own_process: whether this is the user's own process.
         where: `node_id` and `log` of `RankFacts`, in a Ray session.
     """
     context = RankContext(
@@ -68,6 +94,7 @@ def become_rank(
         workload=workload,
         telemetry=Telemetry(device),
         facts=RankFacts(**fingerprint(device, own_variables=own_variables), **where),
+        is_own_process=is_own_process,
     )
     release_memory(device)
     gc.freeze()

@@ -15,7 +15,6 @@ from torch.distributed import distributed_c10d
 
 from dtsweep.hardware.device import barrier
 from dtsweep.hardware.memory import peak_bytes, retries
-from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.measure.clock import Times
 from dtsweep.measure.exchange import max_over_ranks
 from dtsweep.measure.stopping import Rule
@@ -27,6 +26,7 @@ from dtsweep.sync.mode import Job, SyncMode
 from dtsweep.worker.after_window import profile_steps, time_exchange
 from dtsweep.worker.debugger import without_deadline
 from dtsweep.worker.loop import Loop
+from dtsweep.worker.rank import RankContext
 
 WINDOWS = 3
 """Windows of a trial at most: one in which something was compiled is measured again."""
@@ -39,7 +39,7 @@ HOST_BOUND = 0.5
 
 
 def time_trial(
-    job: Job, mode: SyncMode, task: Task, *, telemetry: Telemetry, on_warm: Callable[[float], None]
+    job: Job, mode: SyncMode, task: Task, *, context: RankContext, on_warm: Callable[[float], None]
 ) -> Measured:
     """Warm up, measure a window, and then what the exchange costs.
 
@@ -47,14 +47,14 @@ def time_trial(
         job: the trial as this rank sees it.
         mode: prepared with the model.
         task: the trial.
-        telemetry: of this rank's device.
+        context: this rank.
         on_warm: told the slowest warm-up step in seconds, just before the window.
     """
     loop, info = Loop(job, mode), MODES[job.point.sync]
     left_s, had_compiled = task.measure.max_seconds, False
     for count in range(1, WINDOWS + 1):
         limits = replace(task.measure, max_seconds=left_s)
-        measured, compiled_in = _window(loop, replace(task, measure=limits), telemetry, on_warm=on_warm)
+        measured, compiled_in = _window(loop, replace(task, measure=limits), context, on_warm=on_warm)
         compiled, spent_s = max_over_ranks(job.device, compiled_in, measured.window_s)
         left_s -= spent_s
         had_compiled |= compiled > 0
@@ -70,23 +70,25 @@ def time_trial(
     return replace(measured, steps=loop.columns(), flags=flags, exchange_isolated_s=isolated_s, **profile)
 
 
-def _window(loop: Loop, task: Task, telemetry: Telemetry, *, on_warm: Callable[[float], None]) -> tuple[Measured, int]:
+def _window(loop: Loop, task: Task, context: RankContext, *, on_warm: Callable[[float], None]) -> tuple[Measured, int]:
     """Warm up and measure one window; also how much was compiled inside it."""
     job, period = loop.job, loop.job.point.period
     loop.run("warmup", range(math.ceil(task.measure.warmup_steps / period) * period))
     slowest_s, period_s = _agree(job, loop.segments[-1].times)
     on_warm(slowest_s)
-    # Now, since a breakpoint in the warm-up has just attached one.
-    window = make_window(loop, replace(task, measure=without_deadline(task.measure)), period_s)
+    if context.is_own_process:
+        # Asked now, because a breakpoint in the warm-up has just attached a debugger.
+        task = replace(task, measure=without_deadline(task.measure))
+    window = make_window(loop, task, period_s)
     loop.mode.counters()
     compiled, retried = _compiled(), retries(job.device)
-    telemetry.start()
+    context.telemetry.start()
     try:
         with _collector(keep=task.measure.gc):
             barrier(job.device)
             window_s = loop.run("window", window, drain=True)
     finally:
-        seen = telemetry.stop()
+        seen = context.telemetry.stop()
     noticed = seen.pop("telemetry_flags")
     barrier(job.device)
     window.forget()

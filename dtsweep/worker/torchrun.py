@@ -71,7 +71,7 @@ def _run(sweep: Sweep, point: Point, task: Task, device: torch.device) -> RankRe
 
 
 def _print_row(row: dict[str, Any]) -> None:
-    print(json.dumps({**row, "harness": "torchrun"}, default=str), flush=True)  # noqa: T201  # this is a command
+    print(json.dumps(row, default=str), flush=True)  # noqa: T201  # this is a command
 
 
 def _only_point(found: Sequence[Candidate], *, workers: int, device: torch.device) -> Point:

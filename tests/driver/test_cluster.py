@@ -85,16 +85,12 @@ def folder(tmp_path: Path) -> Path:
 def test_a_cluster_gets_the_code_and_refuses_at_once_what_it_cannot_hold(
     nodes: Any, folder: Path, tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command
 ) -> None:
-    address, results = nodes.address, folder / "r"
-    done = dtsweep_command(
-        "run", folder / "sweep.py", "--address", address, "--results", results, folder=tmp_path_factory.mktemp("cwd")
-    )
+    arguments = [folder / "sweep.py", "--address", nodes.address, "--results", folder / "r", "--set", "workers=2,5"]
+    done = dtsweep_command("run", *arguments, folder=tmp_path_factory.mktemp("cwd"))
     assert done.returncode == 4, done.stderr
     assert "4 nodes, 3 CPUs" in done.stderr
-    frame = dtsweep.load(results).set_index(["workers", "placement"])
+    frame = dtsweep.load(folder / "r").set_index(["workers", "placement"])
     assert frame["status"].to_dict() == {
-        (1, "strict_spread"): "ok",
-        (1, "strict_pack"): "ok",
         (2, "strict_spread"): "ok",
         (2, "strict_pack"): "infeasible",
         (5, "strict_spread"): "infeasible",
@@ -122,11 +118,11 @@ def test_which_ray_is_used_is_what_ray_users_expect(nodes: Any, folder: Path, dt
 def test_lanes_run_side_by_side_on_nodes_of_their_own(nodes: Any, folder: Path, dtsweep_command: Command) -> None:
     text = SWEEP.replace("cpus_per_worker=1", "cpus_per_worker=1, concurrent=3").replace("[1, 2, 5]", "[1]")
     (folder / "sweep.py").write_text(text.replace("min_steps=5", "min_steps=5, repeats=3"))
-    address = nodes.address
-    done = dtsweep_command("run", folder / "sweep.py", "--address", address, "--results", folder / "r", folder=folder)
+    arguments = ["--address", nodes.address, "--results", folder / "r", "--set", "placement=pack"]
+    done = dtsweep_command("run", folder / "sweep.py", *arguments, folder=folder)
     assert done.returncode == 0, done.stderr
     ranks = pd.read_parquet(folder / "r" / "ranks")
-    assert len(ranks) == 6
+    assert len(ranks) == 3
     assert ranks["node_id"].nunique() == 3
 
 
@@ -194,6 +190,7 @@ def test_nodes_that_never_come_end_after_the_timeout(folder: Path, dtsweep_comma
                 break
         address = f"127.0.0.1:{port}"
         arguments = ["--address", address, "--results", folder / "r", "--node-timeout", 8, "--set", "workers=2"]
+        arguments += ["--set", "placement=pack", "--set", "micro_batch=1,2"]
         done = dtsweep_command("run", folder / "sweep.py", *arguments, folder=folder, RAY_AUTH_MODE="disabled")
     finally:
         started = [psutil.Process(head.pid), *psutil.Process(head.pid).children(recursive=True)]

@@ -91,7 +91,17 @@ def test_a_signal_stores_what_is_done_and_leaves_no_process(
     arguments = [FAULTY, "--address", "local", "--results", results, "--set", "workload.fault=none,hang"]
     # Its own session, so that all that it starts can be found by a variable of the environment.
     process = subprocess.Popen(
-        [sys.executable, "-m", "dtsweep", "run", *map(str, arguments), "--set", "micro_batch=2,1"],
+        [
+            sys.executable,
+            "-m",
+            "dtsweep",
+            "run",
+            *map(str, arguments),
+            "--set",
+            "micro_batch=2,1",
+            "--set",
+            "workers=1",
+        ],
         cwd=tmp_path,
         env={**os.environ, "DTSWEEP_TEST_MARK": str(results)},
         stderr=subprocess.PIPE,

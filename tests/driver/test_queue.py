@@ -19,7 +19,7 @@ from tests.outcomes import Tokens
 Axes = dict[str, list[Any]]
 AXES: Axes = {"workers": [1, 2], "micro_batch": [2, 4, 8]}
 RETRIED = ["rank_died", "node_lost", "preempted", "collateral"]
-HOPELESS = ["no_nodes", "version_mismatch", "infeasible"]
+HOPELESS = ["no_nodes", "version_mismatch"]
 
 
 def queue_of(

@@ -16,6 +16,7 @@ import pytest
 
 from dtsweep import Measure, StorageError, Sweep, load, workloads
 from dtsweep.driver.recorder import Recorder, RunTally
+from dtsweep.measure.trace import Profile
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.plan.canaries import canaries
 from dtsweep.plan.plan import make_plan
@@ -285,7 +286,7 @@ def test_a_profile_is_stored_by_launch_trial_and_rank_and_its_place_is_said(
     kept: Kept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (trial, *_) = trials_of(workers=2, sync="ddp")
-    profiles = [{"trace": gzip.compress(bytes([rank])), "table": {"compute_s": rank}} for rank in range(2)]
+    profiles = [Profile(trace=gzip.compress(bytes([rank])), table={"compute_s": rank}) for rank in range(2)]
     kept.end(trial, ranks=[outcome([1.0] * 20, profile=profile) for profile in profiles])
     folder = Path(str(kept.results)) / "profiles" / "launch"
     for rank in range(2):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dtsweep import Measure, Sweep
-from dtsweep.session.deadlines import Progress, give_up_at, hang_at
+from dtsweep.session.deadlines import AttemptProgress, grace_s, hang_at
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
 from tests.outcomes import Tokens
@@ -23,31 +23,31 @@ def task(**point: Any) -> Task:
 
 
 def test_until_all_ranks_are_warm_they_have_the_warm_ups_time() -> None:
-    assert hang_at(task(), Progress(began=1000.0)) == 1100.0
+    assert hang_at(task(), AttemptProgress(began=1000.0)) == 1100.0
 
 
 def test_warm_ranks_have_the_window_what_follows_it_two_steps_and_a_minute() -> None:
     # 40 s, half as long for the exchange, two steps of 1 s, and 60 s.
-    assert hang_at(task(), Progress(began=0.0, warm_at=500.0, slowest_step_s=1.0)) == 500 + 40 + 20 + 2 + 60
+    assert hang_at(task(), AttemptProgress(began=0.0, warm_at=500.0, slowest_step_s=1.0)) == 500 + 40 + 20 + 2 + 60
 
 
 def test_slow_steps_have_ten_of_theirs_instead_of_a_minute() -> None:
-    assert hang_at(task(), Progress(began=0.0, warm_at=0.0, slowest_step_s=30.0)) == 60 + 2 * 30 + 10 * 30
+    assert hang_at(task(), AttemptProgress(began=0.0, warm_at=0.0, slowest_step_s=30.0)) == 60 + 2 * 30 + 10 * 30
 
 
 def test_a_sync_period_is_waited_for_whole() -> None:
-    progress = Progress(began=0.0, warm_at=0.0, slowest_step_s=5.0)
+    progress = AttemptProgress(began=0.0, warm_at=0.0, slowest_step_s=5.0)
     longer = hang_at(task(sync="local_sgd", sync_period=100), progress) - hang_at(task(), progress)
     assert longer == 2 * 99 * 5
 
 
 def test_a_profile_has_a_period_too() -> None:
-    progress = Progress(began=0.0, warm_at=0.0, slowest_step_s=5.0)
+    progress = AttemptProgress(began=0.0, warm_at=0.0, slowest_step_s=5.0)
     assert hang_at(replace(task(), is_profiled=True), progress) - hang_at(task(), progress) == 5.0
 
 
 def test_nobody_gives_up_before_a_rank_has_failed() -> None:
-    assert give_up_at(Progress(began=0.0, warm_at=1.0)) == math.inf
+    assert AttemptProgress(began=0.0, warm_at=1.0).give_up_at == math.inf
 
 
 @pytest.mark.parametrize(
@@ -60,4 +60,20 @@ def test_nobody_gives_up_before_a_rank_has_failed() -> None:
     ],
 )
 def test_a_rank_that_only_lost_its_peer_waits_for_ray_to_say_who_died(failures: list[str], seconds: float) -> None:
-    assert give_up_at(Progress(began=0.0, failed_at=100.0, failures=failures)) == 100 + seconds
+    assert grace_s(failures) == seconds
+
+
+def test_all_ranks_are_warm_once() -> None:
+    progress = AttemptProgress(began=0.0).at(5.0, slowest_step_s=None, failures=[])
+    assert progress.warm_at is None
+    warm = progress.at(7.0, slowest_step_s=1.5, failures=[])
+    assert (warm.warm_at, warm.slowest_step_s) == (7.0, 1.5)
+    assert warm.at(9.0, slowest_step_s=1.5, failures=[]) == warm
+
+
+def test_the_grace_begins_with_the_first_failure_and_no_later_one_shortens_it() -> None:
+    lost = AttemptProgress(began=0.0).at(100.0, slowest_step_s=None, failures=["collateral"])
+    assert lost.give_up_at == 115.0
+    explained = lost.at(105.0, slowest_step_s=None, failures=["collateral", "user_error"])
+    assert explained.give_up_at == 115.0
+    assert set(explained.failures) == {"collateral", "user_error"}

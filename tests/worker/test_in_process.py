@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import bdb
 import gc
 import os
 import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ from dtsweep import Measure, Point, Resources, Sweep, SweepError, workloads
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.debugger import NO_LIMIT_S, is_debugged, without_deadline
-from dtsweep.worker.in_process import gpus_here, only_rank
+from dtsweep.worker.in_process import only_rank
+from dtsweep.worker.rank import gets_gpu
 
 ROOT = Path(__file__).parents[2]
 OTHER_THREADS = 2 if torch.get_num_threads() == 1 else 1
@@ -48,6 +50,20 @@ for _ in range(2):
 
 def task_at(**fields: str) -> Task:
     return task_of(SWEEP, Point(workload=WORKLOAD, micro_batch=2, **fields))  # type: ignore[arg-type]  # no numbers
+
+
+@dataclass(frozen=True)
+class Quits:
+    """Its user leaves the debugger in `build`."""
+
+    def build(self) -> nn.Module:
+        raise bdb.BdbQuit
+
+    def batch(self, samples: range, device: torch.device) -> None:
+        """Never called."""
+
+    def loss(self, model: nn.Module, batch: None) -> None:
+        """Never called."""
 
 
 @pytest.fixture
@@ -123,8 +139,14 @@ def test_a_process_that_is_in_a_group_is_refused_and_stays_in_it() -> None:
 
 
 def test_the_worker_has_the_gpus_that_the_sweep_says_else_one_where_there_is_one() -> None:
-    assert [gpus_here(Resources(gpus_per_worker=count)) for count in (0, 1)] == [0, 1]
-    assert gpus_here(Resources()) == int(torch.cuda.is_available())
+    assert not gets_gpu(Resources(gpus_per_worker=0))
+    assert gets_gpu(Resources()) == torch.cuda.is_available()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_not_there_is_no_cpu() -> None:
+    with pytest.raises(SweepError, match="gpus_per_worker=1, but torch sees no GPU here; use gpus_per_worker=0"):
+        gets_gpu(Resources(gpus_per_worker=1))
 
 
 @pytest.mark.usefixtures("_no_debugger")
@@ -151,3 +173,16 @@ def test_a_debugger_that_sets_no_trace_function_is_seen_as_well() -> None:
     finally:
         sys.monitoring.free_tool_id(sys.monitoring.DEBUGGER_ID)
     assert not is_debugged()
+
+
+@pytest.mark.parametrize("is_own_process", [False, True])
+def test_leaving_the_debugger_ends_the_run_in_this_process_and_is_a_failure_elsewhere(is_own_process: bool) -> None:
+    task = task_at()
+    with only_rank(SWEEP) as context:
+        broken = replace(context, workload=Quits(), is_own_process=is_own_process)
+        if is_own_process:
+            with pytest.raises(bdb.BdbQuit):
+                run_attempt(broken, replace(task, workload={}))
+        else:
+            result = run_attempt(broken, replace(task, workload={}))
+            assert (result.status, result.reason) == ("user_error", "BdbQuit")
