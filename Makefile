@@ -6,8 +6,8 @@ PYTHON ?= $(or $(shell for python in python3 python3.13 python3.12 python3.11; d
 	$$python -c '$(SUPPORTED)' 2>/dev/null && { echo $$python; break; }; done),$(error \
 	dtsweep needs Python 3.11 to 3.13 with venv (Debian, Ubuntu: apt install python3-venv; beside an older python3: apt install python3.11-venv)))
 
-# Tests on real data are skipped, saying so, where this folder is not.
-DATA := $(abspath $(wildcard ../shared/data))
+# Tests on real data look in a folder beside the clone, and are skipped, saying so, where there is none.
+DATA := $(patsubst %/step_series,%,$(abspath $(firstword $(wildcard ../*/data/step_series))))
 ifneq ($(DATA),)
 export DTSWEEP_TEST_DATA ?= $(DATA)
 endif

@@ -120,7 +120,7 @@ def plan(
 
 @cli.command()
 @click.argument("results", metavar="RESULTS")
-@click.option("--all", "show_all", is_flag=True, help="Show dominated points too.")
+@click.option("--all", "show_all", is_flag=True, help="Show dominated points, every scaling group and every reason.")
 @_json
 def report(results: str, show_all: bool, as_json: bool) -> None:
     """Print the frontier, scaling and failures of results."""

@@ -75,7 +75,8 @@ def workload_digest(workload: Any, *, folder: Path | None) -> str:
 
     What counts are the files that define the class and its bases, as Python reads them, without comments and without
     `sweep` (another axis is not another workload), and the modules beside the sweep file that are loaded. Of a script
-    that calls `dtsweep.run`, and of a notebook, the class alone counts.
+    that calls `dtsweep.run` its classes and functions count, with the constants that they use; of a class that was
+    typed into a notebook its methods.
 
     Args:
         workload: an object of the class.
@@ -97,25 +98,27 @@ def _classes(kind: type) -> Iterator[bytes]:
         if base is object or _is_standard(module):
             continue
         try:
-            # Of a script that runs its own sweep only the class counts: what else it does is no part of the workload.
-            if base.__module__ == "__main__" or base.__module__.startswith("dtsweep."):
-                yield inspect.getsource(base).encode()
-            else:
-                source = inspect.getsource(module)  # type: ignore[arg-type]  # None is the TypeError below
-                yield f"{base.__qualname__}\n{_without_sweep(source)}".encode()
+            source = inspect.getsource(module)  # type: ignore[arg-type]  # None is the TypeError below
         except (OSError, TypeError):
             # A class that was typed into a notebook has no file; its compiled methods stand for it.
             for name, value in sorted(vars(base).items()):
                 if isinstance(value, types.FunctionType):
                     constants = [c for c in value.__code__.co_consts if not isinstance(c, types.CodeType)]
                     yield name.encode() + value.__code__.co_code + repr(constants).encode()
+            continue
+        if base.__module__.startswith("dtsweep."):
+            # With what its methods import from beside it.
+            yield from (file.read_bytes() for file in sorted(Path(str(module.__file__)).parent.glob("*.py")))  # type: ignore[union-attr]
+        else:
+            counted = _definitions(source) if base.__module__ == "__main__" else _without_sweep(source)
+            yield f"{base.__qualname__}\n{counted}".encode()
 
 
 def _is_standard(module: types.ModuleType | None) -> bool:
     """Whether a module comes with Python; one of the user's may have the same name."""
     file = Path(getattr(module, "__file__", None) or "/")
-    standard, packages = (Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib"))
-    return file.is_relative_to(standard) and not file.is_relative_to(packages)
+    packages = (sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    return file.is_relative_to(sysconfig.get_path("stdlib")) and not any(map(file.is_relative_to, packages))
 
 
 def _without_sweep(source: str) -> str:
@@ -123,6 +126,16 @@ def _without_sweep(source: str) -> str:
     tree = ast.parse(source)
     tree.body = [node for node in tree.body if not _is_sweep(node)]
     return ast.unparse(tree)
+
+
+def _definitions(source: str) -> str:
+    """The classes and functions of a script and the names that they use; what else it does is no part of a workload."""
+    tree = ast.parse(source)
+    defined = [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)]
+    used = {node.id for definition in defined for node in ast.walk(definition) if isinstance(node, ast.Name)}
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign) and not _is_sweep(node)]
+    constants = [node for node in assigned if used & {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}]
+    return ast.unparse(ast.Module([*constants, *defined], []))
 
 
 def _is_sweep(node: ast.stmt) -> bool:

@@ -109,17 +109,21 @@ SCRIPT = """
 from dataclasses import dataclass
 from dtsweep.provenance import workload_digest
 BATCHES = [1]
+WIDTH = 3
+def net(): return WIDTH
 @dataclass(frozen=True)
 class Own:
-    def build(self): return 1
+    def build(self): return net() + 1
 print(workload_digest(Own(), folder=None))
 """
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "is_another"), [("[1]", "[1, 2]", False), ("return 1", "return 2", True)], ids=["axis", "workload"]
+    ("old", "new", "is_another"),
+    [("[1]", "[1, 2]", False), ("+ 1", "+ 2", True), ("WIDTH = 3", "WIDTH = 4", True), ("return W", "return -W", True)],
+    ids=["axis", "class", "constant", "function"],
 )
-def test_of_a_script_that_runs_its_own_sweep_the_class_counts(
+def test_of_a_script_that_runs_its_own_sweep_what_it_defines_counts(
     tmp_path: Path, old: str, new: str, is_another: bool
 ) -> None:
     digests = []

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dtsweep.doctor.examine import Row, examine
 from dtsweep.doctor.problems import find_problems
 from dtsweep.driver.cluster import Node, connected
 from dtsweep.provenance import slow_import, versions
+from dtsweep.session.nodes import pinned_to
 
 ANSWER_TIMEOUT_S = 120.0
 """How long a node may take, the start of a process and of torch included."""
@@ -53,7 +53,7 @@ def _visit(nodes: Sequence[Node]) -> list[Row]:
             num_cpus=min(1, node.resources.get("CPU", 0)),
             num_gpus=int(with_gpu),
             max_retries=0,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
+            scheduling_strategy=pinned_to(node.node_id),
         )
         tasks[task.remote(with_gpu=with_gpu)] = node.node_id
     done, late = ray.wait(list(tasks), num_returns=len(tasks), timeout=ANSWER_TIMEOUT_S) if tasks else ([], [])

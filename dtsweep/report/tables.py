@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.report.content import Scaling
 from dtsweep.report.labels import BATCH_SHAPE
 from dtsweep.report.text import format_integers, format_interval, format_number, format_rate
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from dtsweep.report.content import Scaling
 
 _BATCH_HEADERS = {"workers": "workers", "micro_batch": "micro\nbatch", "accumulation": "accumu-\nlation"}
 _SIZE_COLUMNS = {"worker": "workers", "node": "hosts"}

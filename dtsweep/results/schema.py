@@ -140,7 +140,7 @@ TRIALS: tuple[Column, ...] = (
     Column("fresh", BOOL, "", "whether the trial had a session of its own"),
     Column("harness", TEXT, "", "what started the workers: ray, torchrun or in_process; null is ray"),
     Column("backend", TEXT, "", "of the collectives: nccl or gloo"),
-    Column("session", TEXT, "", "which launch of the workers measured it"),
+    Column("session", TEXT, "", "name of the live worker group that measured it"),
     Column("log", TEXT, "", "path of the log of the worker that failed, else of rank 0"),
     Column("dtsweep_version", TEXT, "", "version of dtsweep"),
     Column("torch_version", TEXT, "", "version of PyTorch"),

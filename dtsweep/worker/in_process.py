@@ -13,6 +13,7 @@ from torch import distributed
 from dtsweep.errors import SweepError
 from dtsweep.hardware.random_states import random_states_kept
 from dtsweep.sweep.settings import Sweep
+from dtsweep.worker.debugger import stops_noted
 from dtsweep.worker.rank import RankContext, become_rank, take_device
 
 
@@ -25,7 +26,7 @@ def only_rank(sweep: Sweep) -> Iterator[RankContext]:
     """
     if distributed.is_initialized():
         raise SweepError("this process is in a process group already; call destroy_process_group() first")
-    with _settings_kept(), _world_of_one(sweep) as device, random_states_kept(device):
+    with stops_noted(), _settings_kept(), _world_of_one(sweep) as device, random_states_kept(device):
         own = sweep.resources.environment
         yield become_rank(0, device, workload=sweep.workload, own_variables=own, is_own_process=True)
 

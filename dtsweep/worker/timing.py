@@ -77,7 +77,7 @@ def _window(loop: Loop, task: Task, context: RankContext, *, on_warm: Callable[[
     slowest_s, period_s = _agree(job, loop.segments[-1].times)
     on_warm(slowest_s)
     if context.is_own_process:
-        # Asked now, because a breakpoint in the warm-up has just attached a debugger.
+        # Asked now: a breakpoint in the build or the warm-up has just stopped it.
         task = replace(task, measure=without_deadline(task.measure))
     window = make_window(loop, task, period_s)
     loop.mode.counters()

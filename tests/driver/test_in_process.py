@@ -163,7 +163,9 @@ def test_another_device_than_the_results_have_is_refused_before_anything_is_meas
     assert [row["attempt_id"] for row in store.attempts()] == ["other"]
 
 
-def command(tmp_path: Path, loss: str, *, limit: str = "9", before: str = "") -> subprocess.CompletedProcess[str]:
+def command(
+    tmp_path: Path, loss: str, *, limit: str = "9", before: str = "", said: str = "print('rank', 0)\nq\n"
+) -> subprocess.CompletedProcess[str]:
     (tmp_path / "study.py").write_text(before + FILE.replace("LOSS", loss).replace("MAX", limit))
     watch = "import atexit, sys; atexit.register(lambda: print('ray' in sys.modules, file=sys.stderr)); "
     code = f"{watch}from dtsweep.cli import main; main()"
@@ -171,7 +173,7 @@ def command(tmp_path: Path, loss: str, *, limit: str = "9", before: str = "") ->
         [sys.executable, "-c", code, "run", "study.py", "--in-process"],
         cwd=tmp_path,
         env=without_ray(PYTHONPATH=str(ROOT)),
-        input="print('rank', 0)\nq\n",
+        input=said,
         capture_output=True,
         text=True,
         timeout=120,
@@ -202,11 +204,23 @@ def test_an_address_beside_it_is_refused(tmp_path: Path, dtsweep_command: Comman
     assert "--address" in done.stderr
 
 
-@pytest.mark.parametrize(("debugger", "status"), [("", "timeout"), ("import sys; sys.settrace(lambda *_: None)", "ok")])
+STOP_ONCE = "import sys; sys.modules.setdefault('stopped', None) or sys.modules.update(stopped=sys) or breakpoint()"
+
+
+@pytest.mark.parametrize(
+    ("before", "inside", "status"),
+    [
+        ("", "", "timeout"),
+        ("import sys; sys.settrace(lambda *_: None)", "", "ok"),
+        # After `continue` nothing traces any more.
+        ("", f"{STOP_ONCE}; ", "ok"),
+    ],
+    ids=["none", "traces", "stopped"],
+)
 def test_no_limit_of_time_ends_a_window_while_a_debugger_is_attached(
-    tmp_path: Path, debugger: str, status: str
+    tmp_path: Path, before: str, inside: str, status: str
 ) -> None:
-    slow = "import time; time.sleep(0.1); return model(batch).square().mean()"
-    done = command(tmp_path, slow, limit="0.01", before=debugger)
+    slow = f"{inside}import time; time.sleep(0.1); return model(batch).square().mean()"
+    done = command(tmp_path, slow, limit="0.01", before=before, said="c\n")
     rows = Results(tmp_path / "results" / "study-in-process").attempts()
     assert [row["status"] for row in rows if row["workers"] == 1] == [status], done.stderr

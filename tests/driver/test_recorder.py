@@ -282,7 +282,7 @@ def test_neither_a_canary_nor_a_failure_is_a_rival(kept: Kept) -> None:
 # Profiles
 
 
-def test_a_profile_is_stored_by_launch_trial_and_rank_and_its_place_is_said(
+def test_a_profile_is_stored_by_session_trial_and_rank_and_its_place_is_said(
     kept: Kept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (trial, *_) = trials_of(workers=2, sync="ddp")

@@ -143,11 +143,11 @@ def test_staleness_is_measured_and_bounded(frame: pd.DataFrame) -> None:
     assert set(server["semantics"]) == {"exact", "stale"}
 
 
-def test_a_world_is_one_launch_for_all_its_trials(frame: pd.DataFrame) -> None:
+def test_a_world_is_one_session_for_all_its_trials(frame: pd.DataFrame) -> None:
     assert frame[frame["status"] == "ok"].groupby("workers")["session"].nunique().to_dict() == {1: 1, 2: 1}
 
 
-def test_a_launch_measures_its_worlds_canary_at_both_ends(frame: pd.DataFrame, run: tuple[object, Path]) -> None:
+def test_a_session_measures_its_worlds_canary_at_both_ends(frame: pd.DataFrame, run: tuple[object, Path]) -> None:
     rows = dtsweep.load(run[1] / "r", canaries=True)
     for _, session in rows[rows["status"] == "ok"].sort_values("started_at").groupby("session"):
         roles = session["role"].tolist()
