@@ -11,7 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -75,8 +75,8 @@ def workload_digest(workload: Any, *, folder: Path | None) -> str:
 
     What counts are the files that define the class and its bases, as Python reads them, without comments and without
     `sweep` (another axis is not another workload), and the modules beside the sweep file that are loaded. Of a script
-    that calls `dtsweep.run` its classes and functions count, with the constants that they use; of a class that was
-    typed into a notebook its methods.
+    that calls `dtsweep.run` the class counts, with what it uses, and so on; of a class that was typed into a notebook
+    its methods; of dtsweep's own all workloads.
 
     Args:
         workload: an object of the class.
@@ -110,7 +110,8 @@ def _classes(kind: type) -> Iterator[bytes]:
             # With what its methods import from beside it.
             yield from (file.read_bytes() for file in sorted(Path(str(module.__file__)).parent.glob("*.py")))  # type: ignore[union-attr]
         else:
-            counted = _definitions(source) if base.__module__ == "__main__" else _without_sweep(source)
+            is_script = base.__module__ == "__main__"
+            counted = _reached(source, base.__name__) if is_script else _without_sweep(source)
             yield f"{base.__qualname__}\n{counted}".encode()
 
 
@@ -128,14 +129,38 @@ def _without_sweep(source: str) -> str:
     return ast.unparse(tree)
 
 
-def _definitions(source: str) -> str:
-    """The classes and functions of a script and the names that they use; what else it does is no part of a workload."""
-    tree = ast.parse(source)
-    defined = [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)]
-    used = {node.id for definition in defined for node in ast.walk(definition) if isinstance(node, ast.Name)}
-    assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign) and not _is_sweep(node)]
-    constants = [node for node in assigned if used & {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}]
-    return ast.unparse(ast.Module([*constants, *defined], []))
+def _reached(source: str, name: str) -> str:
+    """What a script defines as `name`, and what that uses, and so on; what else the script does is no part of it."""
+    defining: dict[str, list[ast.stmt]] = {}
+    for statement in _statements(ast.parse(source).body):
+        for defined in _names_defined(statement):
+            defining.setdefault(defined, []).append(statement)
+    waiting, reached = [name], []
+    while waiting:
+        for statement in defining.pop(waiting.pop(), ()):
+            reached.append(ast.unparse(statement))
+            waiting += [node.id for node in ast.walk(statement) if isinstance(node, ast.Name)]
+    return "\n".join(sorted(set(reached)))
+
+
+def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a module, those under `if`, `try` and `with` too."""
+    for statement in body:
+        if isinstance(statement, ast.If | ast.Try | ast.With | ast.ExceptHandler):
+            children = ast.iter_child_nodes(statement)
+            yield from _statements(node for node in children if isinstance(node, ast.stmt | ast.ExceptHandler))  # type: ignore[misc]  # a handler holds statements
+        else:
+            yield statement
+
+
+def _names_defined(statement: ast.stmt) -> set[str]:
+    match statement:
+        case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            return {name}
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            return {(alias.asname or alias.name).partition(".")[0] for alias in names}
+    stored = (node for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    return {node.id for node in stored}
 
 
 def _is_sweep(node: ast.stmt) -> bool:

@@ -107,21 +107,37 @@ def test_the_digest_follows_a_base_in_a_file_elsewhere(tmp_path: Path, monkeypat
 
 SCRIPT = """
 from dataclasses import dataclass
+from math import pi as factor
+from dtsweep import Resources
 from dtsweep.provenance import workload_digest
 BATCHES = [1]
-WIDTH = 3
-def net(): return WIDTH
-@dataclass(frozen=True)
-class Own:
-    def build(self): return net() + 1
-print(workload_digest(Own(), folder=None))
+BASE = 2
+WIDTH = BASE * 3
+def net(): return WIDTH * factor
+if __name__ == "__main__":
+    @dataclass(frozen=True)
+    class Own:
+        wanted: Resources
+        def build(self): return net() + 1
+    def main():
+        axes = dict(workers=range(5), wanted=Resources)
+        print(workload_digest(Own(Resources()), folder=None))
+    main()
 """
 
 
 @pytest.mark.parametrize(
     ("old", "new", "is_another"),
-    [("[1]", "[1, 2]", False), ("+ 1", "+ 2", True), ("WIDTH = 3", "WIDTH = 4", True), ("return W", "return -W", True)],
-    ids=["axis", "class", "constant", "function"],
+    [
+        ("[1]", "[1, 2]", False),
+        ("range(5)", "range(6)", False),
+        ("+ 1", "+ 2", True),
+        ("* 3", "* 4", True),
+        ("BASE = 2", "BASE = 3", True),
+        ("import pi", "import tau", True),
+        ("return WIDTH", "return -WIDTH", True),
+    ],
+    ids=["axis", "axis in main", "class", "constant", "constant of a constant", "import", "function"],
 )
 def test_of_a_script_that_runs_its_own_sweep_what_it_defines_counts(
     tmp_path: Path, old: str, new: str, is_another: bool
