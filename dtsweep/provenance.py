@@ -110,9 +110,9 @@ def _classes(kind: type) -> Iterator[bytes]:
             # With what its methods import from beside it.
             yield from (file.read_bytes() for file in sorted(Path(str(module.__file__)).parent.glob("*.py")))  # type: ignore[union-attr]
         else:
-            is_script = base.__module__ == "__main__"
-            counted = _reached(source, base.__name__) if is_script else _without_sweep(source)
-            yield f"{base.__qualname__}\n{counted}".encode()
+            # A class inside a function of a script is not reached by its name: then the whole script counts.
+            reached = _reached(source, base.__name__) if base.__module__ == "__main__" else ""
+            yield f"{base.__qualname__}\n{reached or _without_sweep(source)}".encode()
 
 
 def _is_standard(module: types.ModuleType | None) -> bool:

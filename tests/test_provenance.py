@@ -152,6 +152,20 @@ def test_of_a_script_that_runs_its_own_sweep_what_it_defines_counts(
     assert (digests[0] != digests[1]) == is_another
 
 
+def test_of_a_class_inside_a_function_of_a_script_the_whole_script_counts(tmp_path: Path) -> None:
+    define = "def make():\n    class Own:\n        size = 1\n    return Own()\n"
+    text = f"from dtsweep.provenance import workload_digest\n{define}"
+    digests = set()
+    for size in (1, 2):
+        (tmp_path / "study.py").write_text(
+            text.replace("size = 1", f"size = {size}") + "print(workload_digest(make(), folder=None))\n"
+        )
+        run = [sys.executable, str(tmp_path / "study.py")]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        digests.add(subprocess.run(run, env=environment, capture_output=True, text=True, check=True).stdout)
+    assert len(digests) == 2
+
+
 def test_a_module_counts_though_it_has_the_name_of_one_of_pythons(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
