@@ -1,10 +1,10 @@
 """Is what the exchange costs told as it is? Simulated ranks whose exchange, overlap and jitter are known.
 
-A rank's own step takes a tenth of a second, times its jitter: normal, drawn anew for each step and rank. With the exchange
-all ranks wait for the longest own step of each step, and for the part of the exchange that nothing hides. The steps go
-through dtsweep's own functions: `dtsweep.measure.turns` lays out the turns and says when there are enough,
-`dtsweep.metrics.exchange` makes the columns. Where the exchange is marked instead (`local_sgd`, a period of 8 steps) the
-window itself tells, and there are no turns.
+A rank's own step takes a tenth of a second, times its jitter: normal, drawn anew for each step and rank. With the
+exchange all ranks wait for the longest own step of each step, and for the part of the exchange that nothing hides. The
+steps go through dtsweep's own functions: `dtsweep.measure.turns` lays out the turns and says when there are enough,
+`dtsweep.metrics.exchange` makes the columns. Where the exchange is marked instead (`local_sgd`, a period of 8 steps)
+the window itself tells, and there are no turns.
 
 The turns of a mode don't depend on its window, but for what they may take: half of its longest time, which is as
 long here as so many steps. The table gives the means over simulated trials, which must be the truth in each row, and
@@ -92,9 +92,7 @@ def sent(step_s: NDArray[np.float64], *, part: Any = "window", block: Any = -1, 
     count = len(step_s)
     steps = {"part": np.broadcast_to(part, count), "block": np.broadcast_to(block, count), "step_s": step_s}
     steps |= {name: np.zeros(count) for name in ("data_s", "forward_s", "backward_s")} | columns
-    return Measured(
-        steps=steps, window_s=1.0, window_steps=1, skipped_steps=0, stop_reason="", memory_peak_bytes=0
-    )
+    return Measured(steps=steps, window_s=1.0, window_steps=1, skipped_steps=0, stop_reason="", memory_peak_bytes=0)
 
 
 def in_turns(job: Job, random: np.random.Generator, *, limit_s: float) -> list[Measured]:
@@ -187,7 +185,9 @@ def table_of_stragglers(repetitions: int) -> str:
     """How often a straggler is named."""
     rows = []
     for ranks, steps in itertools.product((2, 8, 64), (44, 100, 400)):
-        equal = [Job(ranks=ranks, cv=cv, alone=0, rho=rho) for cv, rho in ((0.02, 0), (0.05, 0), (0.05, 0.5), (0.05, 0.8))]
+        equal = [
+            Job(ranks=ranks, cv=cv, alone=0, rho=rho) for cv, rho in ((0.02, 0), (0.05, 0), (0.05, 0.5), (0.05, 0.8))
+        ]
         jobs = [*equal, Job(ranks=ranks, cv=0.05, alone=0, slow=0.1)]
         rows.append([str(ranks), str(steps), *(named(job, steps=steps, repetitions=repetitions) for job in jobs)])
     return table(["ranks", "steps", "cv 2 %", "cv 5 %", "AR(1) 0.5", "AR(1) 0.8", "one 10 % slower, cv 5 %"], rows)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.measure.statistics import Series, students_t
+from dtsweep.measure.statistics import Series, autocorrelation, students_t
 
 PAIRS = 4
 """Pairs of blocks in a round: A BB AA BB A. After each round ranks ask whether there is another."""
@@ -23,6 +23,9 @@ shares buffers after one with an exchange), and a GPU's queue has to fill."""
 
 KNOWN = 0.02
 """Half of the 95 % interval of a step's share, from which on it is known well enough."""
+
+CORRELATED_FROM = 8
+"""Units from which on it can be told whether neighbours resemble each other."""
 
 BLOCK_S = 0.02
 """What the timed steps of a block take at least: much shorter ones would be all lead, much longer ones few."""
@@ -100,7 +103,7 @@ class Share:
 
 
 def share_of(part: Series, whole: Series) -> Share:
-    """Estimate a share from units that vary independently.
+    """Estimate a share from units that follow each other in time.
 
     Args:
         part: (units,) seconds of each unit.
@@ -110,7 +113,10 @@ def share_of(part: Series, whole: Series) -> Share:
     if units < 3:
         return Share(value=value, error=None, units=units)
     away = part - value * whole
-    return Share(value=value, error=float(away.std(ddof=1) / whole.mean()) / math.sqrt(units), units=units)
+    # Neighbours may resemble each other: pairs of one turn do.
+    alike = autocorrelation(away) if units >= CORRELATED_FROM else 0.0
+    error = float(away.std(ddof=1) / whole.mean()) * math.sqrt((1 + 2 * alike) / units)
+    return Share(value=value, error=error, units=units)
 
 
 def is_known(with_exchange: Series, without: Series) -> bool:
