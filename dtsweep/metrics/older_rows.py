@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dtsweep.metrics.breakdown import Row, exchange_columns, skew_columns
 from dtsweep.metrics.rank_result import Measured, Steps
@@ -29,7 +30,8 @@ def recomputed(row: Mapping[str, Any], ranks: Sequence[Mapping[str, Any]], steps
     Returns:
         The columns that change. Without the steps of all ranks `latency_s` by its old definition, and a flag.
     """
-    if len(steps) < row["workers"] or len(ranks) < row["workers"]:
+    times = [steps[rank["rank"]][name] for rank in ranks if rank["rank"] in steps for name in ("start_s", "step_s")]
+    if len(times) < 2 * row["workers"] or any(_is_null(column).any() for column in times):
         latency = latency_column(row["semantics"])
         kept = {f"latency_s{end}": row[f"{latency}{end}"] for end in ("", "_low", "_high")}
         return {**kept, "flags": [*row["flags"], "older_steps"]}
@@ -41,7 +43,7 @@ def recomputed(row: Mapping[str, Any], ranks: Sequence[Mapping[str, Any]], steps
 
 
 def _measured(row: Mapping[str, Any], rank: Mapping[str, Any], steps: Steps) -> Measured:
-    known = {name: values for name, values in steps.items() if not np.all(_is_null(values))}
+    known = {name: values for name, values in steps.items() if not _is_null(values).all()}
     return Measured(
         steps=known,
         window_s=rank["window_s"],
@@ -53,5 +55,6 @@ def _measured(row: Mapping[str, Any], rank: Mapping[str, Any], steps: Steps) -> 
     )
 
 
-def _is_null(values: Any) -> Any:
-    return np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
+def _is_null(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where a column of numbers is null; other columns of `steps` never are."""
+    return np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), np.bool_)
