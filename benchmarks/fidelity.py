@@ -8,7 +8,9 @@ take next to no time, where what the instruments cost per step shows best:
   ends alone. The interval of the geometric mean ratio of pairs is Student's t on their logarithms, that of the
   microseconds that a step takes longer is Student's t on the differences.
 - same ranks: dtsweep's loop (`dtsweep.worker.attempt`) and the plain loop below take turns, ABBA, in one launch of
-  torchrun. A pair of neighbouring blocks gives a ratio; the interval of the median ratio is by order statistics.
+  torchrun. A pair of neighbouring blocks gives a ratio; the interval of the median ratio is by order statistics. In
+  how many pairs the plain loop's wall clock per step lies in the interval of dtsweep's row is counted: that of the mean
+  step, made from the steps of all ranks as any row is.
 - separate launches: each loop alone in launches of torchrun that take turns.
 - session and fresh: the last of three trials in a session, and one trial in a launch of its own, taking turns.
 
@@ -24,11 +26,13 @@ import argparse
 import functools
 import gc
 import json
+import math
 import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -43,6 +47,8 @@ from dtsweep.hardware.memory import release_memory
 from dtsweep.measure.clock import CpuClock, CudaClock
 from dtsweep.measure.exchange import max_over_ranks
 from dtsweep.measure.statistics import students_t
+from dtsweep.metrics.summary import window_columns
+from dtsweep.metrics.window_view import mark_warmup, view_of
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.sync.mode import Job, load_mode
@@ -100,20 +106,32 @@ def plain_loop(point: Point, *, rank: int, device: torch.device, steps: int) -> 
     return seconds
 
 
-def plain_block(sweep: Sweep, context: RankContext) -> float:
-    """Samples per second of the plain loop."""
+class Block(NamedTuple):
+    """Samples per second of a block; the row's 95 % interval of the mean step where there is one."""
+
+    rate: float
+    low_s: float = math.nan
+    high_s: float = math.nan
+
+
+def plain_block(sweep: Sweep, context: RankContext) -> Block:
+    """Time the plain loop."""
     point = candidates(sweep)[0].point
     seconds = plain_loop(point, rank=context.rank, device=context.device, steps=sweep.measure.max_steps)
     release_memory(context.device)
-    return point.global_batch * sweep.measure.max_steps / max_over_ranks(context.device, seconds)[0]
+    return Block(point.global_batch * sweep.measure.max_steps / max_over_ranks(context.device, seconds)[0])
 
 
-def dtsweep_block(sweep: Sweep, context: RankContext) -> float:
-    """Samples per second of the window that dtsweep measures."""
+def dtsweep_block(sweep: Sweep, context: RankContext) -> Block:
+    """Time the window that dtsweep measures, and make its row's figures."""
     measured = run_attempt(context, common_task(sweep)).measured
     assert measured is not None, "this rank's attempt failed; its traceback is above"
-    samples = candidates(sweep)[0].point.global_batch * sweep.measure.max_steps
-    return samples / max_over_ranks(context.device, measured.window_s)[0]
+    point, everyone = candidates(sweep)[0].point, [measured] * distributed.get_world_size()
+    distributed.all_gather_object(everyone, measured)
+    row = window_columns(point, view_of(point, mark_warmup(point, everyone)))
+    samples = point.global_batch * sweep.measure.max_steps
+    rate = samples / max(rank.window_s for rank in everyone)
+    return Block(rate, row["step_mean_s_low"], row["step_mean_s_high"])
 
 
 def common_task(sweep: Sweep) -> Task:
@@ -170,7 +188,7 @@ class EdgeCudaClock(CudaClock):
         """No step is either."""
 
 
-BLOCKS: Mapping[str, Callable[[Sweep, RankContext], float]] = {DTSWEEP: dtsweep_block, PLAIN: plain_block}
+BLOCKS: Mapping[str, Callable[[Sweep, RankContext], Block]] = {DTSWEEP: dtsweep_block, PLAIN: plain_block}
 
 
 def be_a_rank(options: argparse.Namespace) -> None:
@@ -179,9 +197,9 @@ def be_a_rank(options: argparse.Namespace) -> None:
     device = take_device(sweep.resources, index=int(os.environ["LOCAL_RANK"]))
     distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
     context = become_rank(distributed.get_rank(), device, workload=sweep.workload, own_variables=["OMP_NUM_THREADS"])
-    rates = []
+    rates: list[Block] = []
     if EDGE in options.blocks:
-        rates = instrumented_blocks(sweep, context, options.blocks)
+        rates = [Block(rate) for rate in instrumented_blocks(sweep, context, options.blocks)]
     for loop in options.blocks if not rates else "":
         rates.append(BLOCKS[loop](sweep, context))
         if len(rates) == 1:
@@ -203,24 +221,31 @@ def sweep_of(name: str, *, workers: int, steps: int) -> Sweep:
     )
 
 
-def session(name: str, blocks: str, *, steps: int, workers: int) -> list[float]:
-    """Run blocks in one launch of torchrun; return the samples per second of each."""
+def session(name: str, blocks: str, *, steps: int, workers: int) -> NDArray[np.float64]:
+    """Run blocks in one launch of torchrun; return each of them: (blocks, fields of `Block`)."""
     arguments = ["--ranks", name, "--blocks", blocks, "--steps", str(steps)]
-    rates: list[float] = json.loads(torchrun("benchmarks.fidelity", *arguments, workers=workers))
-    return rates
+    return np.array(json.loads(torchrun("benchmarks.fidelity", *arguments, workers=workers)), dtype=np.float64)
 
 
-def same_ranks(name: str, *, pairs: int, steps: int, workers: int) -> dict[str, NDArray[np.float64]]:
-    """Both loops in turns in one launch; the first two blocks, which start everything, are left out."""
+def same_ranks(name: str, *, pairs: int, steps: int, workers: int) -> list[str]:
+    """Both loops in turns in one launch: a row; the first two blocks, which start everything, are left out."""
     turns = "".join(DTSWEEP + PLAIN if index % 2 == 0 else PLAIN + DTSWEEP for index in range(pairs))
-    rates = np.array(session(name, DTSWEEP + PLAIN + turns, steps=steps, workers=workers)[2:])
-    return {loop: rates[[turn == loop for turn in turns]] for loop in BLOCKS}
+    found = session(name, DTSWEEP + PLAIN + turns, steps=steps, workers=workers)[2:]
+    ours, plain = (found[[turn == loop for turn in turns]] for loop in (DTSWEEP, PLAIN))
+    micro_batch = POINTS[name][1]
+    wall_s = micro_batch * workers / plain[:, 0]
+    inside = int(np.sum((ours[:, 1] <= wall_s) & (wall_s <= ours[:, 2])))
+    width = float(np.median((ours[:, 2] - ours[:, 1]) / (ours[:, 2] + ours[:, 1])))
+    what = (
+        f"same ranks, ABBA; the plain loop's wall per step lies in {inside} of {pairs} rows' intervals (±{width:.1%})"
+    )
+    return row(what, {DTSWEEP: ours[:, 0], PLAIN: plain[:, 0]}, paired=True)
 
 
 def instrumented(name: str, *, pairs: int, steps: int, workers: int) -> list[str]:
     """What the instruments cost: a row; the ratio is edge-only's seconds to the instrumented ones'."""
     turns = "".join(DTSWEEP + EDGE if index % 2 == 0 else EDGE + DTSWEEP for index in range(pairs))
-    seconds = np.array(session(name, DTSWEEP + EDGE + turns, steps=steps, workers=workers)[2:])
+    seconds = session(name, DTSWEEP + EDGE + turns, steps=steps, workers=workers)[2:, 0]
     timed, edge = (steps / seconds[[turn == loop for turn in turns]] for loop in (DTSWEEP, EDGE))
     ratio, low, high = np.exp(with_interval(np.log(timed / edge)))
     more, least, most = with_interval(1e6 / timed - 1e6 / edge)
@@ -241,7 +266,7 @@ def separate(name: str, *, launches: int, steps: int, workers: int) -> dict[str,
     rates: dict[str, list[float]] = {loop: [] for loop in BLOCKS}
     for index in range(launches):
         for loop in sorted(BLOCKS, reverse=index % 2 == 1):
-            rates[loop] += session(name, loop, steps=steps, workers=workers)
+            rates[loop] += list(session(name, loop, steps=steps, workers=workers)[:, 0])
     return {loop: np.array(values) for loop, values in rates.items()}
 
 
@@ -279,14 +304,14 @@ def measured(name: str, options: argparse.Namespace) -> list[list[str]]:
     """All rows of a point."""
     size = {"workers": options.workers, "steps": FEW}
     workload, micro_batch = POINTS[name]
-    rate = session(name, DTSWEEP + DTSWEEP, **size)[-1]
+    rate = session(name, DTSWEEP + DTSWEEP, **size)[-1, 0]
     size["steps"] = max(FEW, round(options.seconds * rate / (micro_batch * options.workers)))
     parameters = sum(tensor.numel() for tensor in workload.build().parameters()) / 1e6
     kind = f"{name}: {parameters:.1f} M parameters, micro_batch {micro_batch}, {size['steps']} steps"
     return [
         [kind, *[""] * 6],
         instrumented(name, pairs=options.pairs, **size),
-        row("same ranks, ABBA", same_ranks(name, pairs=options.pairs, **size), paired=True),
+        same_ranks(name, pairs=options.pairs, **size),
         *(
             [
                 row("separate launches", separate(name, launches=options.launches, **size)),

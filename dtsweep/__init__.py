@@ -51,8 +51,9 @@ __all__ = [
 
 if TYPE_CHECKING:
     from dtsweep import analysis
+    from dtsweep.analysis.load import load
     from dtsweep.driver.run import run
-    from dtsweep.results.store import load, steps
+    from dtsweep.results.store import steps
 else:
 
     def __getattr__(name: str) -> Any:
@@ -60,8 +61,10 @@ else:
         match name:
             case "analysis":
                 return import_module("dtsweep.analysis")
-            case "load" | "steps":
-                return getattr(import_module("dtsweep.results.store"), name)
+            case "load":
+                return import_module("dtsweep.analysis.load").load
+            case "steps":
+                return import_module("dtsweep.results.store").steps
             case "run":
                 return import_module("dtsweep.driver.run").run
         raise AttributeError(f"module 'dtsweep' has no attribute {name!r}")

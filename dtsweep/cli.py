@@ -168,10 +168,10 @@ def _read(sweep: str, settings: tuple[str, ...]) -> tuple[Sweep, list[Candidate]
 
 
 def _print_report(results: str, *, as_json: bool, show_all: bool) -> None:
+    from dtsweep.analysis.load import load
     from dtsweep.report.as_json import report_json
     from dtsweep.report.content import content_of
     from dtsweep.report.terminal import print_report
-    from dtsweep.results.store import load
 
     content = content_of(load(results, canaries=True))
     if as_json:

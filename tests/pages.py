@@ -79,7 +79,14 @@ def make_study(folder: Path) -> None:
         task = task_of(sweep, point)
         rate = 100.0 * point.workers * point.micro_batch**0.5
         step_s = point.global_batch / rate
-        measured = {"samples_per_s": rate, "step_mean_s": step_s, "step_p50_s": step_s, "env_id": "a1b2", "flags": []}
+        measured = {
+            "samples_per_s": rate,
+            "step_mean_s": step_s,
+            "step_p50_s": step_s,
+            "latency_s": step_s,
+            "env_id": "a1b2",
+            "flags": [],
+        }
         where = {"status": "ok", "hosts": 1, "devices": "CPU", "started_at": start + timedelta(minutes=number)}
         ranks = np.repeat(np.arange(point.workers), 4)
         results.commit(

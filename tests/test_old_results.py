@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import dtsweep
+from dtsweep.results.store import newest_trials
 from tests.conftest import Command
 from tests.pages import ROOT
 
@@ -29,6 +30,29 @@ def test_every_trial_is_loaded_with_its_numbers_and_no_harness() -> None:
     assert frame["samples_per_s"].gt(0).all()
     assert frame["harness"].isna().all()
     assert len(dtsweep.load(OLD, canaries=True)) == 6 + 4
+
+
+def test_step_times_are_computed_anew_from_the_stored_steps() -> None:
+    stored, frame = newest_trials(OLD), dtsweep.load(OLD)
+    two = frame["workers"].eq(2) & frame["global_batch"].notna()
+    rate = frame["step_mean_s"] * frame["samples_per_s"] / frame["global_batch"].astype(float)
+    assert rate[two].tolist() == pytest.approx([1, 1], abs=0.005)
+    # The slowest worker's of each step: 3 % too long where two workers exchange after each.
+    ddp = two & frame["sync"].eq("ddp")
+    assert (stored["step_mean_s"] / frame["step_mean_s"])[ddp].item() == pytest.approx(1.032, abs=0.001)
+    assert frame["latency_s"].notna().all()
+    assert frame["latency_s_error"].gt(0).all()
+    assert frame["samples_per_s"].tolist() == stored["samples_per_s"].tolist()
+    assert dtsweep.load(OLD, canaries=True)["latency_s"].notna().all()
+
+
+def test_a_row_whose_steps_are_gone_keeps_its_old_figures_and_says_so(results: Path) -> None:
+    shutil.rmtree(results / "steps")
+    frame, stored = dtsweep.load(results), newest_trials(results)
+    assert all("older_steps" in flags for flags in frame["flags"])
+    by_mean = frame["semantics"] == "local"
+    assert frame["latency_s"].tolist() == stored["step_p50_s"].mask(by_mean, stored["step_mean_s"]).tolist()
+    assert frame["step_mean_s"].tolist() == stored["step_mean_s"].tolist()
 
 
 def test_the_analysis_finds_a_frontier_of_each_semantics() -> None:

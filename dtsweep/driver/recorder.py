@@ -20,7 +20,6 @@ from dtsweep.report.progress import Progress
 from dtsweep.results.statuses import CANARY_DRIFT, is_retried
 from dtsweep.results.store import Results
 from dtsweep.sweep.axes import Candidate
-from dtsweep.sweep.modes import latency_column
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task, task_of, trial_name
@@ -191,7 +190,7 @@ class Recorder:
             self._progress.canary(trial.point, row)
             return
         if row["status"] == "ok":
-            latency_s = row[latency_column(row["semantics"])]
+            latency_s = row["latency_s"]
             self._measured.setdefault(row["semantics"], []).append((row["point_id"], latency_s, row["samples_per_s"]))
         before = self._last.get(trial.trial_id)
         if before is not None:

@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dtsweep.analysis.load import load
 from dtsweep.driver.planned import Options, PlannedRun
 from dtsweep.driver.recorder import RunTally
 from dtsweep.errors import StorageError
 from dtsweep.plan.plan import make_plan, measured_by
 from dtsweep.report.progress import Progress
-from dtsweep.results.store import Results, load
+from dtsweep.results.store import Results
 from dtsweep.sweep.axes import Candidate, candidates
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.settings import Sweep

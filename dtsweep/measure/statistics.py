@@ -79,20 +79,64 @@ def over_periods(series: Series, period: int) -> Series:
     return means
 
 
-def quantile_interval(series: Series, p: float, *, count: float | None = None) -> tuple[float, float] | None:
-    """95 % interval of a quantile by order statistics; None where the steps are too few for it.
+def correlation_time(series: NDArray[Any], *, strata: NDArray[np.int64] | None = None) -> float:
+    """Estimate how many values of a series are worth one that is independent: 1 and more.
+
+    One and twice the sum of the autocorrelations, by Geyer's initial monotone sequence (1992): neighbouring lags are
+    added in pairs, which fall and stay positive in a reversible chain, and the sum ends with the first pair that isn't.
 
     Args:
-        series: (steps,) seconds.
+        series: (steps,) values, one or more.
+        strata: (steps,) which of several kinds each step is, from 0; what the kinds differ by is a pattern, not noise.
+    """
+    n = len(series)
+    if strata is None:
+        centred = series - series.mean()
+    else:
+        centred = series - (np.bincount(strata, weights=series) / np.maximum(1, np.bincount(strata)))[strata]
+    size = 2 ** math.ceil(math.log2(2 * n))
+    powers = np.abs(np.fft.rfft(centred, size)) ** 2
+    covariances = np.fft.irfft(powers, size)[: n // 2 * 2]
+    if n < 2 or covariances[0] <= 0:
+        return 1.0
+    pairs = covariances.reshape(-1, 2).sum(axis=1) / covariances[0]
+    ended = np.flatnonzero(pairs <= 0)
+    positive = pairs[: ended[0]] if len(ended) else pairs
+    return max(1.0, 2 * float(np.minimum.accumulate(positive).sum()) - 1)
+
+
+def standard_error(series: Series) -> float | None:
+    """Standard error of the mean within this launch, by `correlation_time`; None under 3 steps.
+
+    What a half-width adds to be on the safe side (Student's t, the widest of several, a floor) is not in it.
+
+    Args:
+        series: (steps,) seconds; where a pattern repeats, (periods,) means of a period.
+    """
+    if len(series) < 3:
+        return None
+    return float(series.std(ddof=1) * math.sqrt(correlation_time(series) / len(series)))
+
+
+def quantile_interval(
+    series: Series, p: float, *, strata: NDArray[np.int64] | None = None
+) -> tuple[float, float] | None:
+    """95 % interval of a quantile by order statistics; None where the steps are too few for it.
+
+    The series counts as many independent values as its indicator has, step by step "not above the quantile": what makes
+    neighbours alike is seen near the quantile, where a few large spikes don't hide it.
+
+    Args:
+        series: (steps,) seconds in the order of time; of workers that step apart all together.
         p: the quantile, 0 to 1.
-        count: independent values that the series is worth; its own `effective_count` where nothing is said.
+        strata: kinds of steps, as in `correlation_time`.
     """
     from scipy import stats
 
     n = len(series)
     if n < 3:
         return None
-    values = round(count or effective_count(series))
+    values = round(n / correlation_time((series <= np.quantile(series, p)).astype(np.float64), strata=strata))
     low, high = int(stats.binom.ppf(0.025, values, p)), int(stats.binom.ppf(0.975, values, p)) + 1
     if low < 1 or high > values:
         return None
@@ -127,23 +171,34 @@ def is_bimodal(series: Series) -> bool:
     return float(above[best] - below[best]) * math.sqrt(2) > 4 * spread
 
 
-def slowest_rank(ranks: Sequence[Series]) -> Series:
-    """Per step, the slowest rank: the step time of a synchronous trial.
+def step_times_together(starts: Sequence[Series], times: Sequence[Series], *, period: int = 1) -> Series:
+    """Mean step of each sync period of ranks that step together, from latest end to latest end: (periods,) seconds.
+
+    They add up to the time from the first start to the last end. Per step the slowest rank's own time would be too
+    long: where a step ends scatters from rank to rank, and what a rank gains in one step it loses in the next.
+
+    >>> one, other = np.array([1.0, 3.0]), np.array([2.0, 2.0])  # seconds, of two steps on two ranks
+    >>> step_times_together([np.array([0.0, 1.0]), np.array([0.0, 2.0])], [one, other])
+    array([2., 2.])
 
     Args:
-        ranks: a (steps,) series of each rank, all of the same length.
+        starts: a (steps,) series of each rank, in seconds from the common start.
+        times: the steps' own lengths, alike.
+        period: steps after which ranks wait for each other; an unfinished period is left out.
     """
-    slowest: Series = np.max(np.stack(ranks), axis=0)
-    return slowest
+    ends = np.max(np.stack(starts) + np.stack(times), axis=0)[period - 1 :: period]
+    # Equal steps must come out equal: sums of seconds round far below a picosecond.
+    steps: Series = np.round(np.diff(ends, prepend=max(rank[0] for rank in starts)) / period, 12)
+    return steps
 
 
-def steps_in(ends: Series, seconds: float) -> float:
-    """How many steps ended within `seconds` of the start, the last one as a fraction.
+def steps_in(ends: Series, seconds: Any) -> Any:
+    """How many steps ended within `seconds` of the start, the last one as a fraction; for one moment or an array.
 
-    >>> steps_in(np.array([1.0, 2.0, 4.0]), 3.0)
+    >>> float(steps_in(np.array([1.0, 2.0, 4.0]), 3.0))
     2.5
     """
-    return float(np.interp(seconds, np.concatenate([[0.0], ends]), np.arange(len(ends) + 1)))
+    return np.interp(seconds, np.concatenate([[0.0], ends]), np.arange(len(ends) + 1))
 
 
 def students_t(degrees: Any) -> Any:

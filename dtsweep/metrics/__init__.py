@@ -1,7 +1,7 @@
 """From raw steps to rows.
 
-The driver, and rank 0 under torchrun; `rank_result` ranks and lanes too, `attempt_result` and `rows` lanes. Imports
-NumPy. In reading order:
+The driver, and rank 0 under torchrun; `rank_result` ranks and lanes too, `attempt_result` and `rows` lanes,
+`older_rows` readers. Imports NumPy. In reading order:
 
     rank_result     what a rank sends to its lane, which passes it on to the driver
     attempt_result  what a lane keeps of an attempt until the driver collects it
@@ -10,5 +10,6 @@ NumPy. In reading order:
     flags           what to know before trusting a trial's numbers
     window_view     the ranks' windows as one series, its warm-up marked
     summary         the columns of a trial, from the steps of all ranks
+    older_rows      rows of earlier versions in today's definitions
     rows            from what the ranks sent to the rows that are stored
 """

@@ -14,11 +14,14 @@ from statistics import NormalDist
 import numpy as np
 
 from dtsweep.measure.statistics import Series, mean_half_width, over_periods
-from dtsweep.measure.turns import share_of
+from dtsweep.measure.turns import Share, share_of
 from dtsweep.metrics.breakdown import PASS_COLUMNS, Row
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import LEAST_HALF_WIDTH
+
+SHARES, ENDS = ("comm_share", "exchange_share", "wait_share", "overlap_share"), ("", "_low", "_high", "_error")
+"""Columns that have an interval, and the names of its parts."""
 
 PARTS = 8
 """Parts of a window, of which each is taken to vary by itself."""
@@ -45,18 +48,30 @@ class _Times:
 
 
 def exchange_columns(point: Point, ranks: Sequence[Measured]) -> Row:
-    """Exchange and wait by what steps spend on them, else by the difference to steps without the exchange."""
+    """Exchange and wait by what steps spend on them, else by the difference to steps without the exchange.
+
+    Args:
+        point: what was measured.
+        ranks: all of them, their steps with `warmup`.
+
+    Returns:
+        Always the same columns, None where they are unknown.
+    """
+    row: Row = dict.fromkeys(("comm_method", "pass_s", *(f"{name}{end}" for name in SHARES for end in ENDS)))
+    row |= {"exchange_isolated_s": ranks[0].exchange_isolated_s, "comm_reason": ranks[0].exchange_reason}
     if any(name not in rank.steps for rank in ranks for name in PASS_COLUMNS):
-        return {}
-    row: Row = {"exchange_isolated_s": ranks[0].exchange_isolated_s, "comm_reason": ranks[0].exchange_reason}
-    if any((rank.steps["part"] == "no_exchange").any() for rank in ranks):
+        return row
+    if all("sync_s" in rank.steps for rank in ranks):
+        row["pass_s"] = _pass_s(point, ranks, "window")
+        if point.workers > 1 or point.servers:
+            row |= {"comm_method": "wait", **_shares(_in_window(point, ranks))}
+    elif any((rank.steps["part"] == "no_exchange").any() for rank in ranks):
         times = _in_turns(ranks)
+        row["pass_s"] = _pass_s(point, ranks, "no_exchange")
         row |= {"comm_method": "difference", **_shares(times), **_overlap(times, ranks[0])}
-        return {**row, "pass_s": _pass_s(point, ranks, "no_exchange")}
-    marked = all("sync_s" in rank.steps for rank in ranks)
-    if marked and (point.workers > 1 or point.servers):
-        row |= {"comm_method": "wait", **_shares(_in_window(point, ranks))}
-    return {**row, "pass_s": _pass_s(point, ranks, "window")} if marked or point.workers == 1 else row
+    elif point.workers == 1:
+        row["pass_s"] = _pass_s(point, ranks, "window")
+    return row
 
 
 def _in_turns(ranks: Sequence[Measured]) -> _Times:
@@ -94,19 +109,16 @@ def _in_window(point: Point, ranks: Sequence[Measured]) -> _Times:
 
 
 def _shares(times: _Times) -> Row:
-    """Shares of a step with the exchange, and their intervals."""
-    spent = {"comm_share": times.steps - times.mean}
+    """Shares of a step with the exchange."""
+    row = _columns_of("comm_share", share_of(times.steps - times.mean, times.steps))
     if times.longest is not None:
-        spent |= {"exchange_share": times.steps - times.longest, "wait_share": times.longest - times.mean}
-    row: Row = {"comm_share_error": share_of(spent["comm_share"], times.steps).error}
-    for name, part in spent.items():
-        known = share_of(part, times.steps)
-        row |= _with_interval(name, known.value, known.half_width)
+        row |= _columns_of("exchange_share", share_of(times.steps - times.longest, times.steps))
+        row |= _columns_of("wait_share", share_of(times.longest - times.mean, times.steps))
     return row
 
 
 def _overlap(times: _Times, rank: Measured) -> Row:
-    """What of the exchange alone does not show in a step. Not clipped: beyond 0 and 1 its interval says how likely."""
+    """What of the exchange alone does not show in a step. Not kept in 0 to 1: that would hide how little is known."""
     isolated_s, error_s = rank.exchange_isolated_s, rank.exchange_isolated_error_s
     if not isolated_s or times.longest is None:
         return {}
@@ -114,16 +126,14 @@ def _overlap(times: _Times, rank: Measured) -> Row:
     shown = share_of(times.steps - times.longest, np.full(units, isolated_s * times.count / units))
     if shown.error is not None and error_s is not None:
         shown = replace(shown, error=math.hypot(shown.error, shown.value * error_s / isolated_s))
-    return _with_interval("overlap_share", 1 - shown.value, shown.half_width)
+    return _columns_of("overlap_share", replace(shown, value=1 - shown.value))
 
 
-def _with_interval(name: str, value: float, half: float | None) -> Row:
-    """A column, and both ends of its 95 % interval."""
-    return {
-        name: value,
-        f"{name}_low": None if half is None else value - half,
-        f"{name}_high": None if half is None else value + half,
-    }
+def _columns_of(name: str, known: Share) -> Row:
+    """A share, both ends of its 95 % interval, and its standard error."""
+    half = known.half_width
+    low, high = (None, None) if half is None else (known.value - half, known.value + half)
+    return {name: known.value, f"{name}_low": low, f"{name}_high": high, f"{name}_error": known.error}
 
 
 def _pass_s(point: Point, ranks: Sequence[Measured], part: str) -> float:
@@ -141,16 +151,14 @@ def own_work(rank: Measured, *, is_alone: bool = False) -> float | None:
 def _own_steps(rank: Measured, *, is_alone: bool = False) -> Series:
     """Own work of each step, in seconds: (steps,).
 
-    Of the steps without exchange; else without the time that steps spent on the exchange; nothing where that is unknown
-    and there are others.
+    Without what steps spend on the exchange, where they mark it; else of the steps without the exchange; nothing where
+    there are none, and others to wait for.
     """
-    free = rank.of_part("step_s", "no_exchange")
-    if len(free):
-        return free
     if "sync_s" in rank.steps:
         own: Series = rank.of_part("step_s") - rank.of_part("sync_s")
         return own
-    return rank.of_part("step_s") if is_alone else free
+    free = rank.of_part("step_s", "no_exchange")
+    return rank.of_part("step_s") if is_alone and not len(free) else free
 
 
 def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
@@ -159,22 +167,26 @@ def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
     Args:
         ranks: all of them.
         nodes: the host name of each.
+
+    Returns:
+        Always the same columns, None where they are unknown.
     """
+    row: Row = {"rank_skew": None, "rank_skew_low": None, "straggler": None}
     if len(ranks) == 1:
-        return {"rank_skew": 0.0, "rank_skew_low": 0.0}
+        return {**row, "rank_skew": 0.0, "rank_skew_low": 0.0}
     series = [_own_steps(rank) for rank in ranks]
     if not all(map(len, series)):
-        return {}
+        return row
     works = np.array([own.mean() for own in series])
-    row: Row = {"rank_skew": float(works.max() / works.min() - 1)}
+    row["rank_skew"] = float(works.max() / works.min() - 1)
     bounds = _bounds(series)
     if bounds is None:
         return row
     slowest, fastest, mean = int(np.argmax(works)), int(np.argmin(works)), float(works.mean())
     surely = works[slowest] - bounds[slowest]
     least = max(surely / mean, surely / (works[fastest] + bounds[fastest])) - 1
-    row["rank_skew_low"] = max(0.0, float(least))
-    return row | ({"straggler": f"rank {slowest} on {nodes[slowest]}"} if surely > mean else {})
+    named = f"rank {slowest} on {nodes[slowest]}" if surely > mean else None
+    return {**row, "rank_skew_low": max(0.0, float(least)), "straggler": named}
 
 
 def _bounds(series: Sequence[Series]) -> Series | None:

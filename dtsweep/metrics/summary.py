@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dtsweep.measure.statistics import (
-    Series,
-    quantile_interval,
-)
+from dtsweep.measure.statistics import Series, correlation_time, quantile_interval
 from dtsweep.measure.warmup import drift, spikes, steady_class
 from dtsweep.metrics.breakdown import (
     PHASE_COLUMNS,
@@ -21,8 +19,10 @@ from dtsweep.metrics.breakdown import (
 from dtsweep.metrics.exchange import exchange_columns, skew_columns
 from dtsweep.metrics.flags import flags
 from dtsweep.metrics.rank_result import Measured
-from dtsweep.metrics.window_view import view_of, window_s
+from dtsweep.metrics.window_view import WindowView, view_of, window_s
+from dtsweep.sweep.modes import latency_column
 from dtsweep.sweep.point import Point
+from dtsweep.sweep.settings import LEAST_HALF_WIDTH
 
 P99_FROM = 100
 """Steps from which on a 99th percentile is given."""
@@ -42,15 +42,13 @@ def trial_columns(point: Point, ranks: Sequence[Measured], *, nodes: Sequence[st
     """
     view = view_of(point, ranks)
     row = {
-        **_rates(point, view.rate, view.share),
-        **_mean(float(view.periods.mean()), view.share),
-        **_step_times(view.steps, worth=view.worth),
+        **window_columns(point, view),
         # An exchange in every period is a pattern: it is no oddity.
         "spike_share": float(spikes(view.periods).mean()),
         "stop_reason": ranks[0].stop_reason,
         "warmup_steps": int(min(rank.steps["warmup"].sum() for rank in ranks)),
         "measured_steps": min(len(rank.of_part("step_s")) for rank in ranks),
-        "window_s": window_s(ranks),
+        "window_s": window_s(point, ranks),
         **{name: slowest_phase_s(ranks, name) for name in PHASE_COLUMNS},
         **exchange_columns(point, ranks),
         **skew_columns(ranks, nodes),
@@ -71,39 +69,52 @@ def staleness_columns(staleness: Sequence[int]) -> Row:
     return {"staleness_mean": float(np.mean(staleness)), "staleness_max": int(np.max(staleness))}
 
 
-def _rates(point: Point, rate: float, share: float | None) -> Row:
-    tokens = getattr(point.workload, "tokens_per_sample", None)
+def window_columns(point: Point, view: WindowView) -> Row:
+    """Rates and step times with their intervals, the frontier's latency among them."""
+    row = {**_rates(point, view), **_mean(view), **_step_times(view.steps, view.strata)}
+    latency = latency_column(point.semantics)
+    return row | {f"latency_s{end}": row[f"{latency}{end}"] for end in ("", "_low", "_high", "_error")}
+
+
+def _rates(point: Point, view: WindowView) -> Row:
+    tokens, rate, share = getattr(point.workload, "tokens_per_sample", None), view.rate, view.share
     return {
         "samples_per_s": rate,
         "samples_per_s_low": rate / (1 + share) if share is not None else None,
         "samples_per_s_high": rate / (1 - share) if share is not None and share < 1 else None,
+        "samples_per_s_error": rate * view.error if view.error is not None else None,
         "tokens_per_s": rate * tokens if tokens else None,
         "half_width": share,
     }
 
 
-def _mean(mean: float, share: float | None) -> Row:
+def _mean(view: WindowView) -> Row:
+    mean, share = float(view.periods.mean()), view.share
     return {
         "step_mean_s": mean,
         "step_mean_s_low": mean * (1 - share) if share is not None and share < 1 else None,
         "step_mean_s_high": mean * (1 + share) if share is not None else None,
+        "step_mean_s_error": mean * view.error if view.error is not None else None,
     }
 
 
-def _step_times(steps: Series, *, worth: float | None) -> Row:
+def _step_times(steps: Series, strata: NDArray[np.int64]) -> Row:
     row: Row = {
         "step_p90_s": float(np.quantile(steps, 0.9)),
         "step_max_s": float(steps.max()),
         "step_cv": float(steps.std(ddof=1) / steps.mean()) if len(steps) > 1 else None,
-        "effective_steps": worth,
+        "effective_steps": len(steps) / correlation_time(steps, strata=strata) if len(steps) > 2 else None,
         "insufficient": [],
     }
     for name, p in {"p50": 0.5, "p95": 0.95, "p99": 0.99}.items():
-        interval = quantile_interval(steps, p, count=worth) if worth else None
+        value, interval = float(np.quantile(steps, p)), quantile_interval(steps, p, strata=strata)
         if interval is None:
             row["insufficient"].append(name)
-        row[f"step_{name}_s"] = float(np.quantile(steps, p)) if name != "p99" or len(steps) >= P99_FROM else None
-        row[f"step_{name}_s_low"], row[f"step_{name}_s_high"] = interval or (None, None)
+        low, high = interval or (None, None)
+        row[f"step_{name}_s"] = value if name != "p99" or len(steps) >= P99_FROM else None
+        row[f"step_{name}_s_low"] = None if low is None else min(low, value * (1 - LEAST_HALF_WIDTH))
+        row[f"step_{name}_s_high"] = None if high is None else max(high, value * (1 + LEAST_HALF_WIDTH))
+        row[f"step_{name}_s_error"] = None if low is None or high is None else (high - low) / 2 / 1.96
     return row
 
 

@@ -6,20 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dtsweep.measure.statistics import (
     Series,
-    effective_count,
-    mean_half_width,
     over_periods,
     reported_half_width,
-    slowest_rank,
+    standard_error,
+    step_times_together,
     steps_in,
 )
 from dtsweep.measure.warmup import steady_from
 from dtsweep.metrics.rank_result import Measured, Steps
 from dtsweep.sweep.point import Point
-from dtsweep.sweep.settings import LEAST_HALF_WIDTH
 
 
 def mark_warmup(point: Point, ranks: Sequence[Measured]) -> list[Measured]:
@@ -30,9 +29,9 @@ def mark_warmup(point: Point, ranks: Sequence[Measured]) -> list[Measured]:
         ranks: what each rank measured.
 
     Returns:
-        The same with `warmup` among the columns of `steps`. Where ranks step together the slowest rank's steps say
-        where the steady part begins; where they don't, each rank's own. If no part is steady, nothing of the window is
-        left out; nor if ranks that step apart were steady at different times.
+        The same with `warmup` among the columns of `steps`. Where ranks step together their common steps say where the
+        steady part begins; where they don't, each rank's own. If no part is steady, nothing of the window is left out;
+        nor if ranks that step apart were steady at different times.
     """
     if not ranks:
         return []
@@ -40,7 +39,9 @@ def mark_warmup(point: Point, ranks: Sequence[Measured]) -> list[Measured]:
     series = [rank.steps["step_s"][window] for rank, window in zip(ranks, windows, strict=True)]
     together = not point.is_asynchronous and len({len(times) for times in series}) == 1
     if together:
-        found = [(steady_from(_together(point, series)) or 0) * point.period] * len(series)
+        starts = [rank.steps["start_s"][window] for rank, window in zip(ranks, windows, strict=True)]
+        common = step_times_together(starts, series, period=point.period)
+        found = [(steady_from(common) or 0) * point.period] * len(series)
     else:
         found = [(steady_from(over_periods(times, point.period)) or 0) * point.period for times in series]
     if point.is_asynchronous and not _steady_together([rank.steps for rank in ranks], found):
@@ -57,7 +58,10 @@ class WindowView:
     """The ranks' windows as one series, and what it says of the rate."""
 
     steps: Series
-    """(steps,) seconds."""
+    """(steps,) seconds in the order of time: the common ones, or those of all ranks where each has its own."""
+
+    strata: NDArray[np.int64]
+    """(steps,) the kind of each step: whose it is, and its place in the sync period."""
 
     periods: Series
     """(periods,) seconds: mean steps of sync periods."""
@@ -68,47 +72,71 @@ class WindowView:
     share: float | None
     """Half of the 95 % interval of the mean step, and of the rate, as a share; None where the steps are too few."""
 
-    worth: float | None
-    """Independent steps that the series is worth; None where a rank has too few."""
+    error: float | None
+    """The standard error of both, as a share of them."""
 
     judged: Series
     """By which the window is called steady: rank 0's where steps are each worker's own."""
 
 
+def view_of(point: Point, ranks: Sequence[Measured]) -> WindowView:
+    """View the windows of all ranks as the point's steps are: of all ranks together, or each rank's own.
+
+    Args:
+        point: what was measured.
+        ranks: what each rank measured, its steps with `warmup`.
+    """
+    return _step_apart(point, ranks) if point.is_asynchronous else _step_together(point, ranks)
+
+
 def _step_together(point: Point, ranks: Sequence[Measured]) -> WindowView:
-    """A step is one of all ranks: the slowest rank's."""
-    series = [rank.of_part("step_s") for rank in ranks]
-    steps, periods = slowest_rank(series), _together(point, series)
-    half = reported_half_width(periods)
+    """Ranks wait for each other at the end of each period; in between a step is each rank's own."""
+    starts, times = [rank.of_part("start_s") for rank in ranks], [rank.of_part("step_s") for rank in ranks]
+    periods = step_times_together(starts, times, period=point.period)
+    half, error, mean = reported_half_width(periods), standard_error(periods), float(periods.mean())
+    steps, strata = (
+        (periods, np.zeros(len(periods), int)) if point.period == 1 else _in_time(ranks, period=point.period)
+    )
     return WindowView(
         steps=steps,
+        strata=strata,
         periods=periods,
-        rate=point.global_batch * len(steps) / window_s(ranks),
-        share=half / float(periods.mean()) if half is not None else None,
-        worth=_worth([steps]),
+        rate=point.global_batch * len(times[0]) / window_s(point, ranks),
+        share=None if half is None else half / mean,
+        error=None if error is None else error / mean,
         judged=periods,
     )
 
 
 def _step_apart(point: Point, ranks: Sequence[Measured]) -> WindowView:
     """A step is a worker's own: all of them count."""
-    series = [rank.of_part("step_s") for rank in ranks]
-    steps = np.concatenate(series)
-    rate, share = _asynchronous_rate(point, ranks)
-    return WindowView(steps=steps, periods=steps, rate=rate, share=share, worth=_worth(series), judged=series[0])
+    steps, strata = _in_time(ranks)
+    rate, share, error = _asynchronous_rate(point, ranks)
+    return WindowView(
+        steps=steps,
+        strata=strata,
+        periods=steps,
+        rate=rate,
+        share=share,
+        error=error,
+        judged=ranks[0].of_part("step_s"),
+    )
 
 
-def window_s(ranks: Sequence[Measured]) -> float:
+def window_s(point: Point, ranks: Sequence[Measured]) -> float:
     """From the first measured step to the end of the last worker's work."""
-    return max(float(rank.window_s - rank.of_part("start_s")[0]) for rank in ranks)
+    starts = [float(rank.of_part("start_s")[0]) for rank in ranks]
+    # Ranks that step together begin when the last one has ended the step before.
+    return max(rank.window_s for rank in ranks) - (min(starts) if point.is_asynchronous else max(starts))
 
 
-def _together(point: Point, series: Sequence[Series]) -> Series:
-    """Per sync period, the mean step of its slowest rank: (periods,) seconds.
-
-    Within a period ranks don't wait for each other: what one loses in a step it may gain in the next.
-    """
-    return slowest_rank([over_periods(times, point.period) for times in series])
+def _in_time(ranks: Sequence[Measured], *, period: int = 1) -> tuple[Series, NDArray[np.int64]]:
+    """The steps of all ranks in the order in which they ended, and the kind of each."""
+    series = [rank.of_part("step_s") for rank in ranks]
+    times, starts = np.concatenate(series), np.concatenate([rank.of_part("start_s") for rank in ranks])
+    strata = np.concatenate([rank * period + np.arange(len(own)) % period for rank, own in enumerate(series)])
+    order = np.argsort(starts + times, kind="stable")
+    return times[order], strata[order]
 
 
 def _steady_together(ranks: Sequence[Steps], found: Sequence[int]) -> bool:
@@ -131,47 +159,26 @@ class _Span:
     def start(self) -> float:
         return float(self.ends[0] - self.times[0])
 
-    def steps_until(self, at: float) -> float:
+    def steps_until(self, at: Series) -> Series:
         """How many steps ended by then, the one under way by its share."""
-        return steps_in(self.ends - self.start, at - self.start)
-
-    def inside(self, began: float, ended: float) -> Series:
-        """The times of the steps that lie whole between two moments."""
-        inside: Series = self.times[(self.ends - self.times >= began) & (self.ends <= ended)]
-        return inside
+        counts: Series = steps_in(self.ends - self.start, at - self.start)
+        return counts
 
 
-def _asynchronous_rate(point: Point, ranks: Sequence[Measured]) -> tuple[float, float | None]:
-    """Samples per second while all workers were steadily at work, and its 95 % half-width as a share of it.
+def _asynchronous_rate(point: Point, ranks: Sequence[Measured]) -> tuple[float, float | None, float | None]:
+    """Samples per second while all workers were steadily at work; its 95 % half-width and standard error as shares.
 
-    The window ends with the first worker that stops; the others' step under way then counts by its share.
+    The window ends with the first worker that stops; the others' step under way then counts by its share. How well the
+    rate is known is seen in bins of time, each as long as a step of the slowest worker: what all of them do in one.
+    Workers share servers, cores and, with a bound, each other's pace, so that their errors don't average out.
     """
     times = [(rank.of_part("start_s"), rank.of_part("step_s")) for rank in ranks]
     spans = [_Span(times=seconds, ends=starts + seconds) for starts, seconds in times]
     began, ended = max(span.start for span in spans), min(float(span.ends[-1]) for span in spans)
-    steps = sum(span.steps_until(ended) - span.steps_until(began) for span in spans)
-    rate = steps * point.samples_per_worker_step / (ended - began)
-    counted = [span.inside(began, ended) for span in spans]
-    halves = [mean_half_width(seconds) for seconds in counted]
-    known = [half for half in halves if half is not None]
-    if len(known) < len(halves):
-        return rate, None
-    # Workers vary independently: the squares of their rates' errors add up.
-    means = np.array([seconds.mean() for seconds in counted])
-    share = float(np.sqrt(np.sum(np.square(known / means**2))) / np.sum(1 / means))
-    return rate, max(share, LEAST_HALF_WIDTH)
-
-
-def _worth(series: Sequence[Series]) -> float | None:
-    """How many independent steps those of one or several workers are worth; None where one has too few."""
-    return sum(map(effective_count, series)) if min(map(len, series)) > 2 else None
-
-
-def view_of(point: Point, ranks: Sequence[Measured]) -> WindowView:
-    """View the windows of all ranks as the point's steps are: of all ranks together, or each rank's own.
-
-    Args:
-        point: what was measured.
-        ranks: what each rank measured, its steps with `warmup`.
-    """
-    return _step_apart(point, ranks) if point.is_asynchronous else _step_together(point, ranks)
+    edges = np.array([began, ended])
+    counts = np.array([np.diff(span.steps_until(edges))[0] for span in spans])
+    rate = float(counts.sum()) * point.samples_per_worker_step / (ended - began)
+    edges = np.linspace(began, ended, max(1, int(counts.min())) + 1)
+    bins = np.sum([np.diff(span.steps_until(edges)) for span in spans], axis=0)
+    half, error, mean = reported_half_width(bins), standard_error(bins), float(bins.mean())
+    return rate, None if half is None else half / mean, None if error is None else error / mean

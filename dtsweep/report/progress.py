@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dtsweep.sweep.modes import MODE_FIELDS, MODES, latency_column
+from dtsweep.sweep.modes import MODE_FIELDS, MODES
 from dtsweep.sweep.point import Point
 
 
@@ -57,7 +57,7 @@ class Progress:
         name = short_name(point, self._axes)
         rate = row.get("samples_per_s") or 0.0
         if row["status"] == "ok":
-            outcome = f"{row[latency_column(point.semantics)] * 1e3:.4g} ms/step, {rate:.4g} samples/s"
+            outcome = f"{row['latency_s'] * 1e3:.4g} ms/step, {rate:.4g} samples/s"
             if self._best is None or rate > self._best[0]:
                 self._best = (rate, name)
         else:
@@ -70,11 +70,7 @@ class Progress:
     def canary(self, point: Point, row: Mapping[str, Any]) -> None:
         """Name a canary that ended; it is none of the trials that are counted."""
         is_ok = row["status"] == "ok"
-        outcome = (
-            f"{row[latency_column(point.semantics)] * 1e3:.4g} ms/step"
-            if is_ok
-            else f"{row['status']}: {row['reason']}"
-        )
+        outcome = f"{row['latency_s'] * 1e3:.4g} ms/step" if is_ok else f"{row['status']}: {row['reason']}"
         self._last = f"canary workers={point.workers}"
         if self._live is None or not is_ok:
             self.say(f"{self._last}: {outcome}")

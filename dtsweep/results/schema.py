@@ -13,7 +13,7 @@ from dtsweep.errors import SweepError
 from dtsweep.results.statuses import FINAL, FLAG_MEANINGS, PHASE_MEANINGS, STATUS_MEANINGS
 from dtsweep.sweep.point import AXES, FIELD_TYPES
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Stored in every file; it rises with each release that adds columns, and no column is ever changed or removed."""
 
 BOOL, INT, FLOAT, TEXT = pa.bool_(), pa.int64(), pa.float64(), pa.string()
@@ -50,6 +50,15 @@ def _axis_columns() -> tuple[Column, ...]:
     )
 
 
+def _interval(name: str, unit: str) -> tuple[Column, ...]:
+    """How well the column before is known."""
+    return (
+        Column(f"{name}_low", FLOAT, unit, "lower end of its 95 % interval within this launch"),
+        Column(f"{name}_high", FLOAT, unit, "upper end of its 95 % interval within this launch"),
+        Column(f"{name}_error", FLOAT, unit, "its standard error within this launch; the interval is more careful"),
+    )
+
+
 TRIALS: tuple[Column, ...] = (
     *_IDENTITY,
     Column("point_id", TEXT, "", "name of the point, the same for all its repeats"),
@@ -70,22 +79,19 @@ TRIALS: tuple[Column, ...] = (
     Column("global_batch", INT, "samples", "per step over all workers; null where a step is one worker's push"),
     Column("samples_per_update", INT, "samples", "behind one update of the parameters"),
     Column("samples_per_s", FLOAT, "samples/s", "all samples finished in the window by its length"),
-    Column("samples_per_s_low", FLOAT, "samples/s", "lower end of its 95 % interval within this launch"),
-    Column("samples_per_s_high", FLOAT, "samples/s", "upper end of its 95 % interval within this launch"),
+    *_interval("samples_per_s", "samples/s"),
     Column("tokens_per_s", FLOAT, "tokens/s", "samples_per_s times the tokens of a sample"),
-    Column("step_mean_s", FLOAT, "s", "mean step time; of a synchronous step, the slowest worker's"),
-    Column("step_mean_s_low", FLOAT, "s", "lower end of its 95 % interval within this launch"),
-    Column("step_mean_s_high", FLOAT, "s", "upper end of its 95 % interval within this launch"),
-    Column("step_p50_s", FLOAT, "s", "median step time"),
-    Column("step_p50_s_low", FLOAT, "s", "lower end of its 95 % interval within this launch"),
-    Column("step_p50_s_high", FLOAT, "s", "upper end of its 95 % interval within this launch"),
+    Column("latency_s", FLOAT, "s", "the frontier's: step_p50_s, or step_mean_s where semantics is local"),
+    *_interval("latency_s", "s"),
+    Column("step_mean_s", FLOAT, "s", "mean step time; workers that step together: from latest end to latest end"),
+    *_interval("step_mean_s", "s"),
+    Column("step_p50_s", FLOAT, "s", "median step time; with a sync period of the steps of all workers"),
+    *_interval("step_p50_s", "s"),
     Column("step_p90_s", FLOAT, "s", "step time that 90 % of the steps stay below"),
     Column("step_p95_s", FLOAT, "s", "step time that 95 % of the steps stay below"),
-    Column("step_p95_s_low", FLOAT, "s", "lower end of its 95 % interval within this launch"),
-    Column("step_p95_s_high", FLOAT, "s", "upper end of its 95 % interval within this launch"),
+    *_interval("step_p95_s", "s"),
     Column("step_p99_s", FLOAT, "s", "step time that 99 % of the steps stay below; from 100 steps on"),
-    Column("step_p99_s_low", FLOAT, "s", "lower end of its 95 % interval within this launch"),
-    Column("step_p99_s_high", FLOAT, "s", "upper end of its 95 % interval within this launch"),
+    *_interval("step_p99_s", "s"),
     Column("step_max_s", FLOAT, "s", "longest step"),
     Column("insufficient", TEXTS, "", "percentiles for whose interval the steps are too few"),
     Column("half_width", FLOAT, "", "half of the 95 % interval of the mean step time, as a share of it"),
@@ -104,22 +110,17 @@ TRIALS: tuple[Column, ...] = (
         "share of a step that is exposed exchange or waiting for the slowest worker, the sum of exchange_share and "
         "wait_share; null with one worker, but for the parameter server",
     ),
-    Column("comm_share_low", FLOAT, "", "lower end of its 95 % interval within this launch"),
-    Column("comm_share_high", FLOAT, "", "upper end of its 95 % interval within this launch"),
-    Column("comm_share_error", FLOAT, "", "its standard error within this launch"),
+    *_interval("comm_share", ""),
     Column("comm_method", TEXT, "", "`difference` to steps without the exchange, or `wait`: what steps spend on it"),
     Column("comm_reason", TEXT, "", "why comm_share is null although there are several workers"),
     Column("exchange_share", FLOAT, "", "of a step: longer than its longest own work of a worker; null where stale"),
-    Column("exchange_share_low", FLOAT, "", "lower end of its 95 % interval within this launch"),
-    Column("exchange_share_high", FLOAT, "", "upper end of its 95 % interval within this launch"),
+    *_interval("exchange_share", ""),
     Column("wait_share", FLOAT, "", "of a step: that longest own work less the mean of the workers; null where stale"),
-    Column("wait_share_low", FLOAT, "", "lower end of its 95 % interval within this launch"),
-    Column("wait_share_high", FLOAT, "", "upper end of its 95 % interval within this launch"),
+    *_interval("wait_share", ""),
     Column("pass_s", FLOAT, "s", "a forward/backward pass without exchange, slowest worker"),
     Column("exchange_isolated_s", FLOAT, "s", "a step's exchange alone, with nothing to hide behind"),
     Column("overlap_share", FLOAT, "", "share of exchange_isolated_s that hides behind other work; not kept in 0 to 1"),
-    Column("overlap_share_low", FLOAT, "", "lower end of its 95 % interval within this launch"),
-    Column("overlap_share_high", FLOAT, "", "upper end of its 95 % interval within this launch"),
+    *_interval("overlap_share", ""),
     Column("memory_peak_bytes", INT, "bytes", "largest peak of a worker"),
     Column("rank_skew", FLOAT, "", "slowest worker's own work per step over the fastest's, less 1"),
     Column("rank_skew_low", FLOAT, "", "lower 95 % bound of it; 0 where the workers may be equal"),

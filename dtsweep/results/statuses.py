@@ -53,6 +53,7 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "oom_retry": "the allocator ran full, emptied its cache and tried again",
         "memory_left": "the trial left memory behind, so the next one got a new session",
         "canary_drift": f"the canary differs by over {CANARY_DRIFT:.0%} from the earlier ones of its world in this run",
+        "older_steps": "an older version's step times: of each step the slowest worker's, too long by some percent",
         "adjacent_launches": "the repeats of a world followed each other",
     }
 )

@@ -190,20 +190,8 @@ class Results:
             return {name: rows for name, rows in found if rows is not None}
 
 
-def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFrame:
-    """Read one row per trial and harness: its newest `ok` attempt, else its newest; the oldest first.
-
-    Args:
-        results: the place.
-        canaries: Whether every canary that was measured is a row too (`role` says so).
-
-    Whole numbers are Int64 and truth values boolean, with or without nulls; the rest is float64 (null is NaN),
-    text, and UTC times. A file that is left out is named in a warning.
-
-    Raises:
-        SweepError: Nothing is stored there.
-        StorageError: It can't be read.
-    """
+def newest_trials(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFrame:
+    """Read one row per trial and harness as it was stored; `dtsweep.load` has the words for it."""
     stored = _stored(results, "trials")
     rows = stored.take(pa.array(_by_start(stored), pa.int64()))
     chosen: dict[Any, int] = {}
@@ -220,7 +208,7 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
 
 
 def steps(results: Results | str | Path) -> pd.DataFrame:
-    """Read one row per rank and step of every attempt; types, warnings and errors as in `load`."""
+    """Read one row per rank and step of every attempt; types, warnings and errors as in `dtsweep.load`."""
     return _frame(_stored(results, "steps"))
 
 

@@ -14,7 +14,7 @@ Fields = Mapping[str, Any]
 
 
 def latency_column(semantics: str) -> str:
-    """Name the column of `trials` that is the frontier's latency: the one definition of it.
+    """Name the step time that is the frontier's latency, `latency_s`: the one definition of it.
 
     The median step; where updates are local the mean, because the exchange falls on one step in `sync_period`, which a
     median would not see.

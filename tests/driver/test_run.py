@@ -132,6 +132,14 @@ def test_exact_modes_train_like_one_worker_with_the_whole_batch(
     assert whole[-1] < whole[0]
 
 
+def test_mean_step_and_throughput_of_workers_in_step_are_one_number(frame: pd.DataFrame) -> None:
+    exact = frame[(frame["status"] == "ok") & frame["global_batch"].notna()]
+    assert set(exact["sync"]) == {"ddp", "local_sgd", "parameter_server"}
+    batches = exact["step_mean_s"] * exact["samples_per_s"]
+    # Windows of a few hundredths of a second: what a worker does after its last step shows.
+    np.testing.assert_allclose(batches, exact["global_batch"].astype(float), rtol=0.05)
+
+
 def test_staleness_is_measured_and_bounded(frame: pd.DataFrame) -> None:
     server = frame[(frame["sync"] == "parameter_server") & (frame["status"] == "ok")]
     exact = server[server["staleness"] == 0]

@@ -6,17 +6,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy import stats
+from scipy.signal import lfilter
 
 from dtsweep.measure.statistics import (
     autocorrelation,
+    correlation_time,
     effective_count,
     is_bimodal,
     mean_half_width,
     over_periods,
     quantile_interval,
     reported_half_width,
-    slowest_rank,
+    standard_error,
+    step_times_together,
     steps_in,
 )
 from tests.series import drawn, series_folder
@@ -131,8 +135,77 @@ def test_one_cluster_or_a_few_odd_steps_are_not_bimodal() -> None:
     assert not is_bimodal(np.array([1.0] * 9 + [2.0] * 10))
 
 
-def test_the_step_time_of_a_synchronous_trial_is_that_of_its_slowest_rank() -> None:
-    assert list(slowest_rank([np.array([1.0, 5.0]), np.array([2.0, 3.0])])) == [2.0, 5.0]
+def contiguous(times: NDArray[np.float64], *, began: float = 0.0) -> NDArray[np.float64]:
+    """Starts of steps that follow each other."""
+    return began + np.cumsum(times) - times
+
+
+def test_a_common_step_is_from_the_latest_end_to_the_latest_end() -> None:
+    # Ends at 1 and 6 on one rank, at 2 and 5 on the other: 2, then 4 more.
+    times = [np.array([1.0, 5.0]), np.array([2.0, 3.0])]
+    assert list(step_times_together([contiguous(one) for one in times], times)) == [2.0, 4.0]
+
+
+@settings(deadline=None)
+@given(
+    lengths=st.lists(st.lists(st.floats(0.001, 10), min_size=12, max_size=12), min_size=1, max_size=4),
+    period=st.sampled_from([1, 3, 4]),
+    cut=st.integers(0, 2),
+)
+def test_common_steps_add_up_to_the_wall_however_their_ends_scatter(
+    lengths: list[list[float]], period: int, cut: int
+) -> None:
+    times = [np.array(rank) for rank in lengths]
+    starts = [contiguous(rank) for rank in times]
+    left_out = cut * period
+    steps = step_times_together([s[left_out:] for s in starts], [t[left_out:] for t in times], period=period)
+    wall = max(rank.sum() for rank in times) - max(rank[left_out] for rank in starts)
+    assert len(steps) == (12 - left_out) // period
+    assert steps.sum() * period == pytest.approx(wall)
+    assert (steps >= 0).all()
+
+
+@pytest.mark.parametrize("ranks", [2, 8, 64])
+def test_a_mean_step_does_not_grow_with_the_scatter_between_ranks(ranks: int) -> None:
+    # Ranks leave each exchange together and see its end up to a twentieth of a step apart.
+    seen = np.arange(1, 401) + np.random.default_rng(ranks).uniform(0, 0.05, size=(ranks, 400))
+    times = [np.diff(rank, prepend=0.0) for rank in seen]
+    starts = [contiguous(rank) for rank in times]
+    assert step_times_together(starts, times).mean() == pytest.approx(1, abs=0.05 / 400)
+
+
+def spiky_and_alike(random: np.random.Generator, steps: int) -> NDArray[np.float64]:
+    """Steps that resemble their neighbours, and a hundredth of them five times as long."""
+    smooth = lfilter([1.0], [1.0, -0.9], random.normal(size=steps + 200) * np.sqrt(1 - 0.81))[200:]
+    return np.asarray((1 + 0.03 * smooth) * np.where(random.random(steps) < 0.01, 5.0, 1.0))
+
+
+@pytest.mark.parametrize("steps", [150, 400, 1000])
+def test_a_few_large_spikes_do_not_hide_from_the_median_that_steps_are_alike(steps: int) -> None:
+    random = np.random.default_rng(steps)
+    truth = float(np.median(spiky_and_alike(random, 200_000)))
+    intervals = [quantile_interval(spiky_and_alike(random, steps), 0.5) for _ in range(300)]
+    low, high = np.array([interval for interval in intervals if interval is not None]).T
+    assert len(low) >= 295
+    # By the lag of the values it would be 0.4 to 0.55.
+    assert np.mean((low <= truth) & (truth <= high)) >= 0.9
+
+
+def test_steps_are_worth_as_many_as_the_noise_says() -> None:
+    # One and twice the sum of 0.8, 0.64, …: 9.
+    times = [correlation_time(series) for series in drawn(50, 2000, cv=0.05, rho=0.8)]
+    assert np.mean(times) == pytest.approx(9, rel=0.1)
+    assert np.mean([correlation_time(series) for series in drawn(50, 2000, cv=0.05)]) == pytest.approx(1, abs=0.1)
+    assert correlation_time(np.full(5, 2.0)) == correlation_time(np.array([1.0])) == 1
+    assert correlation_time(np.array([1.0, 3.0] * 50)) == 1
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.8])
+def test_the_standard_error_is_neither_careful_nor_bold(rho: float) -> None:
+    launches = drawn(400, 300, cv=0.05, rho=rho, seed=3)
+    errors = np.array([standard_error(series) for series in launches])
+    assert np.mean(errors**2) == pytest.approx(np.mean((launches.mean(axis=1) - 1) ** 2), rel=0.2)
+    assert standard_error(np.array([1.0, 2.0])) is None
 
 
 def test_a_step_under_way_counts_by_its_share() -> None:

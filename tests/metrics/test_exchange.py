@@ -123,7 +123,7 @@ def test_where_nothing_hides_the_exchange_steps_say_what_they_spend_on_it() -> N
     assert [row[name] for name in SHARES] == [0.125, 0.125, 0.25]
     # Forward and backward, 0.75 of a second.
     assert row["pass_s"] == 0.75
-    assert "overlap_share" not in row
+    assert row["overlap_share"] is None
 
 
 def test_a_worker_that_steps_alone_waits_for_no_other_so_the_two_are_not_told_apart() -> None:
@@ -272,7 +272,7 @@ def test_without_such_steps_the_work_is_what_is_left_beside_the_exchange() -> No
 def test_one_rank_is_no_slower_than_itself() -> None:
     row = row_of([outcome(STEADY)])
     assert (row["rank_skew"], row["rank_skew_low"]) == (0, 0)
-    assert "straggler" not in row
+    assert row["straggler"] is None
 
 
 def worked(own: NDArray[np.float64]) -> dict[str, Any]:

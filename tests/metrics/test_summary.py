@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.signal import lfilter
 
 from dtsweep import Measure
 from dtsweep.metrics.rank_result import Steps
@@ -42,10 +43,43 @@ def test_throughput_counts_every_worker_and_waits_for_the_slowest() -> None:
     assert row["tokens_per_s"] == 10 * row["samples_per_s"]
     assert row["window_s"] == 5
     assert row["measured_steps"] == 3
-    # Per step the slower of the two: 2, 1, 2.
-    assert row["step_mean_s"] == pytest.approx(5 / 3)
-    assert (row["step_p50_s"], row["step_max_s"]) == (2, 2)
+    # The last ends of the steps are at 2, 3 and 4 s.
+    assert row["step_mean_s"] == pytest.approx(4 / 3)
+    assert (row["step_p50_s"], row["step_max_s"]) == (1, 2)
     assert row["forward_s"] == pytest.approx(4 / 3 / 2)
+
+
+@pytest.mark.parametrize("fields", [{}, {"sync": "local_sgd", "sync_period": 4}])
+def test_mean_step_and_throughput_of_ranks_in_step_are_one_number(fields: dict[str, Any]) -> None:
+    # Each rank sees the end of a period at another moment, up to a tenth of a step late.
+    random, period = np.random.default_rng(0), fields.get("sync_period", 1)
+    ends = np.arange(1, 201) + random.uniform(0, 0.1, size=(4, 200))
+    ranks = [outcome(list(np.diff(rank, prepend=0.0)), window_s=rank[-1]) for rank in ends]
+    row = row_of(ranks, **fields)
+    assert row["step_mean_s"] * row["samples_per_s"] == pytest.approx(row["global_batch"], rel=1e-6)
+    if period == 1:
+        assert row["latency_s"] == row["step_p50_s"] < row["step_mean_s"] + 0.02
+    else:
+        # Single steps are each rank's own: all 800 of them.
+        assert row["latency_s"] == row["step_mean_s"]
+        assert row["step_max_s"] == pytest.approx(np.diff(ends, prepend=0.0).max())
+
+
+@pytest.mark.parametrize(("sync", "column"), [("ddp", "step_p50_s"), ("local_sgd", "step_mean_s")])
+def test_the_latency_of_the_frontier_is_stored_with_its_interval_and_error(sync: str, column: str) -> None:
+    random = np.random.default_rng(0)
+    row = row_of([outcome(list(random.gamma(100, 0.01, 320)))] * 2, sync=sync)
+    for end in ("", "_low", "_high", "_error"):
+        assert row[f"latency_s{end}"] == row[f"{column}{end}"] is not None
+    assert row["latency_s_low"] < row["latency_s"] < row["latency_s_high"]
+    assert 0 < row["latency_s_error"] < (row["latency_s_high"] - row["latency_s_low"]) / 2
+
+
+def test_no_percentile_is_given_narrower_than_half_a_percent() -> None:
+    row = row_of([outcome(STEADY * 10)])
+    for name in ("p50", "p95", "p99"):
+        low, high = row[f"step_{name}_s_low"], row[f"step_{name}_s_high"]
+        assert (low, high) == pytest.approx((0.995, 1.005))
 
 
 @settings(deadline=None)
@@ -150,11 +184,31 @@ def test_what_a_worker_did_after_the_first_has_stopped_widens_no_interval() -> N
     assert row["half_width"] == 0.005
 
 
-def test_errors_of_workers_apart_add_up_by_their_squares_but_never_to_less_than_half_a_percent() -> None:
-    noisy = [1.0, 1.2] * 20
-    alone, four = (row_of([outcome(noisy)] * workers, sync="parameter_server") for workers in (1, 4))
-    assert four["half_width"] == pytest.approx(alone["half_width"] / 2)
-    assert row_of([outcome([0.999, 1.001] * 20)] * 16, sync="parameter_server")["half_width"] == 0.005
+@pytest.mark.parametrize("workers", [2, 8])
+@pytest.mark.parametrize("common", [0.0, 0.5, 1.0])
+def test_the_interval_of_an_asynchronous_rate_covers_it_whatever_workers_have_in_common(
+    workers: int, common: float
+) -> None:
+    random = np.random.default_rng(workers)
+    hits = []
+    for _ in range(150):
+        # Steps of 1 s whose noise of a tenth remembers 0.3 of the step before; so much of its variance is everybody's.
+        drawn = lfilter([1.0], [1.0, -0.3], random.normal(size=(workers + 1, 300)) * np.sqrt(1 - 0.09), axis=1)
+        noise = np.sqrt(common) * drawn[:1] + np.sqrt(1 - common) * drawn[1:]
+        row = row_of([outcome(list(1 + 0.1 * one)) for one in noise], sync="parameter_server")
+        hits.append(row["samples_per_s_low"] <= 4 * workers <= row["samples_per_s_high"])
+    assert np.mean(hits) >= 0.9
+
+
+def test_noise_of_each_worker_averages_out_and_what_they_share_does_not() -> None:
+    shared = list(np.random.default_rng(0).normal(1, 0.1, 400))
+    own = [list(np.random.default_rng(rank).normal(1, 0.1, 400)) for rank in range(16)]
+    one, alike, apart = (
+        row_of([outcome(steps) for steps in ranks], sync="parameter_server")["half_width"]
+        for ranks in ([shared], [shared] * 16, own)
+    )
+    assert alike == pytest.approx(one)
+    assert apart < one / 2
 
 
 def test_a_mean_that_is_hardly_known_has_no_lower_end_below_zero() -> None:

@@ -22,6 +22,6 @@ def test_an_attempt_that_ended_is_named_by_what_is_swept() -> None:
     progress.total = 3
     progress.ended(
         Point(workers=2, learning_rate=1 / 30),
-        {"status": "ok", "repeat": 1, "step_p50_s": 0.1, "samples_per_s": 40.0},
+        {"status": "ok", "repeat": 1, "latency_s": 0.1, "samples_per_s": 40.0},
     )
     assert out.getvalue() == "[1/3] workers=2 learning_rate=0.0333333: 100 ms/step, 40 samples/s\n"

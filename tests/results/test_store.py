@@ -110,7 +110,7 @@ def test_what_was_committed_is_read_back(tmp_path: Path) -> None:
     (row,) = Results(tmp_path).attempts()
     assert (row["attempt_id"], row["workers"], row["step_mean_s"]) == ("attempt1", 2, 0.5)
     assert row["flags"] == ["adjacent_launches"]
-    assert store.load(tmp_path)["started_at"].tolist() == [START + timedelta(seconds=1)]
+    assert store.newest_trials(tmp_path)["started_at"].tolist() == [START + timedelta(seconds=1)]
     assert row["workload_width"] == 256
     assert row["tokens_per_s"] is None
     assert contents(tmp_path) == stored(1)
@@ -131,7 +131,7 @@ def test_unknown_stays_null_and_a_loss_that_is_not_a_number_stays_one(tmp_path: 
 def test_frames_keep_whole_numbers_whole_beside_nulls(tmp_path: Path) -> None:
     commit(Results(tmp_path), 1, global_batch=64, fresh=True)
     commit(Results(tmp_path), 2, sync="parameter_server")
-    frame = store.load(tmp_path)
+    frame = store.newest_trials(tmp_path)
     types = frame.dtypes.astype(str)
     assert (types["global_batch"], types["workers"], types["fresh"]) == ("Int64", "Int64", "boolean")
     assert (types["step_mean_s"], types["started_at"]) == ("float64", "datetime64[us, UTC]")
@@ -152,7 +152,7 @@ def test_load_takes_the_newest_ok_attempt_else_the_newest(tmp_path: Path) -> Non
         (7, "c", "ok"),
     ]:
         commit(results, number, trial_id=trial_id, status=status)
-    assert store.load(results)["attempt_id"].tolist() == ["attempt2", "attempt5", "attempt7"]
+    assert store.newest_trials(results)["attempt_id"].tolist() == ["attempt2", "attempt5", "attempt7"]
 
 
 def test_load_keeps_a_trial_of_each_harness_and_rows_without_one_are_of_ray(tmp_path: Path) -> None:
@@ -161,9 +161,9 @@ def test_load_keeps_a_trial_of_each_harness_and_rows_without_one_are_of_ray(tmp_
     commit(results, 2, trial_id="same", harness="in_process")
     commit(results, 3, trial_id="same", harness="ray", status="rank_died")
     # On Ray the first is the newest `ok`.
-    assert store.load(results)["attempt_id"].tolist() == ["attempt1", "attempt2"]
+    assert store.newest_trials(results)["attempt_id"].tolist() == ["attempt1", "attempt2"]
     commit(results, 4, trial_id="same", harness="ray")
-    assert store.load(results)["attempt_id"].tolist() == ["attempt2", "attempt4"]
+    assert store.newest_trials(results)["attempt_id"].tolist() == ["attempt2", "attempt4"]
 
 
 def test_load_has_every_canary_that_was_measured_or_none(tmp_path: Path) -> None:
@@ -178,16 +178,16 @@ def test_load_has_every_canary_that_was_measured_or_none(tmp_path: Path) -> None
         (6, "b", None, "ok"),
     ]:
         commit(results, number, trial_id=trial_id, role=role, status=status)
-    assert store.load(results)["attempt_id"].tolist() == ["attempt4", "attempt6"]
-    both = store.load(results, canaries=True)
+    assert store.newest_trials(results)["attempt_id"].tolist() == ["attempt4", "attempt6"]
+    both = store.newest_trials(results, canaries=True)
     assert both["attempt_id"].tolist() == [f"attempt{number}" for number in (1, 3, 4, 5, 6)]
     assert (both["role"] == "canary").tolist() == [True, True, False, True, False]
 
 
 def test_results_of_canaries_alone_have_no_trials(tmp_path: Path) -> None:
     commit(Results(tmp_path), 1, role="canary")
-    assert len(store.load(tmp_path)) == 0
-    assert len(store.load(tmp_path, canaries=True)) == 1
+    assert len(store.newest_trials(tmp_path)) == 0
+    assert len(store.newest_trials(tmp_path, canaries=True)) == 1
 
 
 def test_a_profile_is_stored_beside_the_tables_and_is_in_nobodys_way(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_profile_is_stored_beside_the_tables_and_is_in_nobodys_way(tmp_path: P
     assert contents(tmp_path) == stored(1)
 
 
-@pytest.mark.parametrize("read", [store.load, store.steps])
+@pytest.mark.parametrize("read", [store.newest_trials, store.steps])
 def test_reading_where_nothing_is_says_what_to_run(tmp_path: Path, read: Any) -> None:
     with pytest.raises(SweepError, match=r"no results in .*none; .*dtsweep run SWEEP.py --results .*none"):
         read(tmp_path / "none")
@@ -230,7 +230,7 @@ def test_fields_of_two_number_types_become_one_column(tmp_path: Path) -> None:
     commit(Results(tmp_path), 2, width=0.5)
     Results(tmp_path).compact()
     assert len(files(tmp_path, "trials")) == 1
-    assert store.load(tmp_path)["workload_width"].tolist() == [256.0, 0.5]
+    assert store.newest_trials(tmp_path)["workload_width"].tolist() == [256.0, 0.5]
 
 
 def test_workloads_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
@@ -454,7 +454,7 @@ def test_reading_warns_of_each_file_that_it_leaves_out(tmp_path: Path) -> None:
     for part in (trial, step):
         part.write_bytes(part.read_bytes()[:-1])
     with pytest.warns(UserWarning, match=f"{trial.name} is left out: .*truncated"):
-        assert len(store.load(tmp_path)) == 1
+        assert len(store.newest_trials(tmp_path)) == 1
     trial.unlink()
     with pytest.warns(UserWarning, match=f"{step.name} is left out: .*truncated"):
         assert len(store.steps(tmp_path)) == 0

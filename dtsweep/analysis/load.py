@@ -1,0 +1,58 @@
+"""The table of trials as every question begins with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.metrics.older_rows import recomputed
+from dtsweep.results.store import Results, newest_trials
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFrame:
+    """Read one row per trial and harness: its newest `ok` attempt, else its newest; the oldest first.
+
+    Whole numbers are Int64 and truth values boolean, with or without nulls; the rest is float64 (null is NaN),
+    text, and UTC times. A file that is left out is named in a warning. Step times, exchange and skew of rows that were
+    measured before `latency_s` was a column are computed anew from their stored steps; without these steps they are
+    flagged `older_steps`.
+
+    Args:
+        results: the place.
+        canaries: Whether every canary that was measured is a row too (`role` says so).
+
+    Raises:
+        SweepError: Nothing is stored there.
+        StorageError: It can't be read.
+    """
+    store = results if isinstance(results, Results) else Results(results)
+    frame = newest_trials(store, canaries=canaries)
+    older = frame[(frame["status"] == "ok") & frame["latency_s"].isna() & frame["step_mean_s"].notna()]
+    if len(older):
+        _recompute(frame, older, store)
+    return frame
+
+
+def _recompute(frame: pd.DataFrame, older: pd.DataFrame, store: Results) -> None:
+    """Put today's figures into the rows of earlier versions."""
+    wanted = set(older["attempt_id"])
+    steps, ranks = (_of_attempts(store, table, wanted) for table in ("steps", "ranks"))
+    rows = older.astype(object).where(older.notna(), None)
+    for index, own in rows["attempt_id"].items():
+        row = {name: rows.at[index, name] for name in rows.columns}
+        places = [{name: values[0] for name, values in rank.items()} for _, rank in sorted(ranks.get(own, {}).items())]
+        for name, value in recomputed(row, places, steps.get(own, {})).items():
+            frame.at[index, name] = value
+
+
+def _of_attempts(store: Results, table: str, wanted: set[str]) -> dict[str, dict[int, dict[str, Any]]]:
+    """The columns of a table by attempt and rank, as arrays."""
+    rows = store.table(table).to_pandas()
+    rows = rows[rows["attempt_id"].isin(wanted)]
+    found: dict[str, dict[int, dict[str, Any]]] = {}
+    for (attempt, rank), part in rows.groupby(["attempt_id", "rank"]):
+        found.setdefault(attempt, {})[int(rank)] = {name: part[name].to_numpy() for name in part.columns}
+    return found
