@@ -15,7 +15,7 @@ from torch import distributed
 from dtsweep.hardware.device import wait_for
 from dtsweep.hardware.memory import oom_status
 
-ALONE, ALONE_S, BATCHES = 20, 0.1, 5
+ALONE, ALONE_S, BATCHES = 10, 0.1, 5
 """How often the exchange is done by itself in a batch, for how long at most, and how many batches there are."""
 
 

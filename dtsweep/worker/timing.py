@@ -64,9 +64,10 @@ def time_trial(
         loop.demote()
     exchange = {}
     if job.point.workers > 1:
-        # What a point that is not worth its window took is the measure of what follows.
-        window_s = spent_s if measured.stop_reason == "dominated" else task.measure.max_seconds
-        exchange = time_exchange(loop, step_s=spent_s / measured.window_steps, limit_s=AFTER * window_s)
+        # One round suffices for a point that was not worth its window, and for a canary, which watches the machine.
+        is_brief = measured.stop_reason == "dominated" or task.is_canary
+        limit_s = 0.0 if is_brief else AFTER * task.measure.max_seconds
+        exchange = time_exchange(loop, step_s=spent_s / measured.window_steps, limit_s=limit_s)
     profile = profile_steps(loop) if task.is_profiled and info.can_restart else {}
     flags = [*measured.flags, *(["recompiled"] * had_compiled)]
     return replace(measured, steps=loop.columns(), flags=flags, **exchange, **profile)

@@ -85,6 +85,7 @@ CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
     "local_sgd": (steps(64), {"sync": "local_sgd", "sync_period": 4}),
     "short": (steps(7, max_seconds=1), {}),
     "short local_sgd": (steps(4, max_seconds=1), {"sync": "local_sgd", "sync_period": 4}),
+    "canary": (steps(7), {}),
     # Its steps are long enough for a second look.
     "sure": (
         Measure(half_width=0.9, warmup_steps=2, min_steps=30, min_seconds=0, max_seconds=4),
@@ -107,7 +108,7 @@ def trial_of(case: str) -> tuple[Sweep, Point, Task]:
     measure, fields = CASES[case]
     sweep = Sweep(workload=Line(), axes={"workers": [WORKERS]}, measure=measure)
     point = Point(**{"workers": WORKERS, "micro_batch": 2, "workload": Line(), **fields})
-    return sweep, point, task_of(sweep, point)
+    return sweep, point, task_of(sweep, point, role="canary" if case == "canary" else "trial")
 
 
 def measure_all(rank: int, folder: Path, tasks: dict[str, Task]) -> None:
@@ -200,6 +201,12 @@ def test_there_are_rounds_until_the_share_is_known_or_another_would_take_too_lon
         # What ranks say to each other lies between steps, and is not all in `spent_s`.
         assert rounds == 1 or spent_s <= 1.5 * limit_s, case
         assert is_known or 1.2 * spent_s * (rounds + 1) / rounds >= limit_s, case
+
+
+def test_a_canary_has_one_round(measured_in: MeasuredIn) -> None:
+    (first, _), row = measured_in("canary")
+    assert first.steps["block"].max() + 1 == 2 * PAIRS
+    assert row["comm_method"] == "difference"
 
 
 def test_steps_that_lead_a_turn_are_not_kept(measured_in: MeasuredIn) -> None:
