@@ -31,7 +31,8 @@ STATUSES = frozenset(STATUS_MEANINGS)
 """How an attempt can end: a closed set."""
 
 CANARY_DRIFT = 0.02
-"""A canary that differs by more from the others of its world, as a share, says that the machine has changed."""
+"""A canary that differs by more from the others of its world, as a share and not by chance, says that the machine has
+changed."""
 
 FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
     {
@@ -52,7 +53,7 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "window_short": "the window is under 5 s, too short for the energy counter; energy is null",
         "oom_retry": "the allocator ran full, emptied its cache and tried again",
         "memory_left": "the trial left memory behind, so the next one got a new session",
-        "canary_drift": f"the canary differs by over {CANARY_DRIFT:.0%} from the earlier ones of its world in this run",
+        "canary_drift": f"over {CANARY_DRIFT:.0%} and more than chance from its world's earlier canaries of this run",
         "adjacent_launches": "the repeats of a world followed each other",
     }
 )
