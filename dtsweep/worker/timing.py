@@ -82,12 +82,12 @@ def _window(loop: Loop, task: Task, context: RankContext, *, on_warm: Callable[[
     window = make_window(loop, task, period_s)
     loop.mode.counters()
     compiled, retried = _compiled(), retries(job.device)
-    context.telemetry.start()
-    try:
-        with _collector(keep=task.measure.gc):
-            barrier(job.device)
-            window_s = loop.run("window", window, drain=True)
-    finally:
+    with context.telemetry.sampled(), _collector(keep=task.measure.gc):
+        barrier(job.device)
+        # Behind a barrier, so that it counts no waiting; before one, because reading takes each rank its own time.
+        context.telemetry.start()
+        barrier(job.device)
+        window_s = loop.run("window", window, drain=True)
         seen = context.telemetry.stop()
     noticed = seen.pop("telemetry_flags")
     barrier(job.device)
