@@ -17,9 +17,7 @@ import torch
 
 from dtsweep.hardware.host import cpu_energy_counters, cpu_energy_j, network_bytes
 from dtsweep.hardware.nvml import CHOSEN_LIMITS, Reading, find_gpu, limit_names
-
-ENERGY_FROM_S = 5.0
-"""The energy counter moves every 0.1 s: in a shorter window that is an error of over 2 %."""
+from dtsweep.sweep.settings import ENERGY_FROM_S
 
 LOOK_BACK_S = 1.0
 """NVML's utilization and power may look back this far: readings before say nothing of the window."""
@@ -91,6 +89,11 @@ class Telemetry:
         self._interval_s, self._now = interval_s, now
         self._begun, self._ended = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
+
+    @property
+    def counts_energy(self) -> bool:
+        """Whether the device counts the energy that it uses."""
+        return self._gpu is not None and self._gpu.energy_j() is not None
 
     @contextmanager
     def sampled(self) -> Iterator[None]:

@@ -50,7 +50,7 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "ecc": "the device's memory had errors (ECC) in the window",
         "xid": "the device's driver reported an error (Xid) in the window",
         "clock_low": "the device ran at less than 90 % of its highest clock",
-        "window_short": "the window is under 5 s, too short for the energy counter; energy is null",
+        "window_short": "energy is null: the window is under 5 s; `Measure(energy=True)` makes it long enough",
         "oom_retry": "the allocator ran full, emptied its cache and tried again",
         "memory_left": "the trial left memory behind, so the next one got a new session",
         "canary_drift": f"over {CANARY_DRIFT:.0%} and more than chance from its world's earlier canaries of this run",

@@ -194,6 +194,15 @@ def test_a_plan_counts_two_canaries_for_each_launch_of_several_trials() -> None:
     assert expected_s(seconds, single) == pytest.approx(2 * each + 2 * SESSION_START_S)
 
 
+def test_a_plan_expects_windows_that_are_long_enough_for_energy() -> None:
+    def expected_s(**measure: Any) -> float:
+        sweep = replace(SWEEP, measure=Measure(half_width=None, min_seconds=1, **measure))
+        return make_plan(sweep, candidates(sweep), []).seconds
+
+    # Four trials of two worlds, and two canaries of each.
+    assert expected_s(energy=True) - expected_s() == pytest.approx(8 * 4)
+
+
 def test_a_done_trial_says_how_else_it_was_measured_but_not_what_watched_it() -> None:
     def why(**measure: Any) -> set[str]:
         sweep = replace(SWEEP, measure=Measure(**measure))

@@ -25,6 +25,7 @@ from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import become_rank
+from dtsweep.worker.timing import window_limits
 from tests.stand_in_nvml import GPU, StandInNvml, show_a_gpu
 
 CPU = torch.device("cpu")
@@ -107,6 +108,8 @@ def steps(count: int, **more: Any) -> Measure:
     return Measure(half_width=None, warmup_steps=WARMUP_STEPS, min_steps=count, max_steps=count, min_seconds=0, **more)
 
 
+ENERGY = Measure(energy=True, min_seconds=2, max_seconds=30)
+
 CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
     "ddp": (steps(96), {}),
     "local_sgd": (steps(64), {"sync": "local_sgd", "sync_period": 4}),
@@ -142,26 +145,33 @@ def measure_all(rank: int, folder: Path, tasks: dict[str, Task]) -> None:
         own = replace(context, telemetry=metered()) if case == "late" else context
         results[case] = run_attempt(own, task)
         limit_memory()
-    torch.save((context.facts, results), folder / f"{rank}.pt")
+    limits = [window_limits(ENERGY, CPU, counts_energy=counts) for counts in (False, rank == 1)]
+    torch.save((context.facts, results, limits), folder / f"{rank}.pt")
     distributed.barrier()
     distributed.destroy_process_group()
 
 
+Told = tuple[RankFacts, dict[str, RankResult], list[Measure]]
 MeasuredIn = Callable[[str], tuple[list[Measured], dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def measured_in(tmp_path_factory: pytest.TempPathFactory) -> MeasuredIn:
-    """From a case to what each rank measured, as it was sent, and the row of the trial."""
+def sent(tmp_path_factory: pytest.TempPathFactory) -> list[Told]:
+    """What each rank has to say."""
     folder = tmp_path_factory.mktemp("timing")
+    spawn(measure_all, args=(folder, {case: trial_of(case)[2] for case in CASES}), nprocs=WORKERS)
+    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(WORKERS)]
+
+
+@pytest.fixture(scope="module")
+def measured_in(sent: list[Told]) -> MeasuredIn:
+    """From a case to what each rank measured, as it was sent, and the row of the trial."""
     trials = {case: trial_of(case) for case in CASES}
-    spawn(measure_all, args=(folder, {case: task for case, (_, _, task) in trials.items()}), nprocs=WORKERS)
-    sent = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(WORKERS)]
-    facts: dict[int, RankFacts] = {rank: own for rank, (own, _) in enumerate(sent)}
+    facts = {rank: own for rank, (own, _, _) in enumerate(sent)}
 
     def of(case: str) -> tuple[list[Measured], dict[str, Any]]:
         sweep, point, task = trials[case]
-        results: dict[int, RankResult] = {rank: of_cases[case] for rank, (_, of_cases) in enumerate(sent)}
+        results: dict[int, RankResult] = {rank: of_cases[case] for rank, (_, of_cases, _) in enumerate(sent)}
         ranks = [result.measured for result in results.values() if result.measured is not None]
         assert len(ranks) == WORKERS, results
         return ranks, trial_row(sweep, point, task, facts, with_warmup_marked(point, results))
@@ -272,3 +282,10 @@ def test_telemetry_is_of_the_window_alone_though_a_rank_comes_late_to_it(measure
         metered_s = rank.telemetry["energy_j"] / 1000
         assert rank.window_s < 0.5
         assert 0 < metered_s - rank.window_s < 0.5
+
+
+def test_where_one_rank_has_an_energy_counter_the_window_is_long_enough_on_all(sent: list[Told]) -> None:
+    for _, _, (none_counts, one_counts) in sent:
+        assert none_counts.min_seconds == 2
+        assert one_counts.min_seconds == 5
+        assert one_counts.max_seconds == 30
