@@ -3,6 +3,7 @@
 Readers; imports pandas and SciPy in functions alone. In reading order:
 
     spread          how much launches of one job differ, over a whole sweep
+    utilization     shares of what devices can do, by one measure
     launches        from trials to points
     frontier        which points no other one beats
     scaling         what more workers bring
