@@ -61,10 +61,11 @@ docs: setup ## Write what docs/ takes from the code: columns.md, and the tables 
 notebook: .venv/notebook.stamp ## Start JupyterLab on notebooks/
 	.venv/bin/python -m jupyterlab notebooks
 
-bench: setup ## Measure overhead, fidelity of the timed loop, the stopping rule, and the A/A test (benchmarks/)
+bench: setup ## Measure overhead, fidelity of the timed loop, the stopping rule, the exchange, and the A/A test (benchmarks/)
 	.venv/bin/python -m benchmarks.overhead
 	.venv/bin/python -m benchmarks.fidelity
 	.venv/bin/python -m benchmarks.stopping
+	.venv/bin/python -m benchmarks.exchange
 	.venv/bin/python -m benchmarks.same_point
 
 clean: ## Remove .venv and caches; results/ stays

@@ -16,7 +16,8 @@ def trials(*rows: dict[str, Any], **common: Any) -> pd.DataFrame:
     extra = [name for row in filled for name in row if name not in columns]
     frame = pd.DataFrame(filled, columns=list(dict.fromkeys([*columns, *extra])))
     types = {INT: "Int64", FLOAT: "float64"}
-    return frame.astype({name: types[kind] for name, kind in columns.items() if kind in types})
+    # In one piece, as `load` gives it: pandas warns of a hundred columns in memory of their own.
+    return frame.astype({name: types[kind] for name, kind in columns.items() if kind in types}).copy()
 
 
 def _defaults(number: int) -> dict[str, Any]:

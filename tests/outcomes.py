@@ -122,6 +122,15 @@ def _steps(
     }
 
 
+def pairs(with_exchange: Sequence[float], without: Sequence[float]) -> list[tuple[bool, list[float]]]:
+    """Blocks of one step in turns: A B B A …, the i-th of both lists a pair."""
+    turns: list[tuple[bool, list[float]]] = []
+    for pair, (one, other) in enumerate(zip(with_exchange, without, strict=True)):
+        both = [(True, [one]), (False, [other])]
+        turns += both if pair % 2 == 0 else both[::-1]
+    return turns
+
+
 def by_rank(ranks: Sequence[Sent]) -> tuple[dict[int, RankFacts], dict[int, RankResult]]:
     """The facts of all these ranks, and the results of those that answered."""
     results = {rank: sent.result for rank, sent in enumerate(ranks) if sent.result is not None}

@@ -15,7 +15,8 @@ from dtsweep.sweep.point import AXES
 if TYPE_CHECKING:
     import pandas as pd
 
-_RATES_AND_TIMES = ("latency_s", "samples_per_s", "tokens_per_s", "step_mean_s", "step_p50_s", "mfu", "comm_share")
+_SHARES = ("mfu", "comm_share", "exchange_share", "wait_share")
+_RATES_AND_TIMES = ("latency_s", "samples_per_s", "tokens_per_s", "step_mean_s", "step_p50_s", *_SHARES)
 _FACTS = ("semantics", "global_batch", "hosts", "devices")
 _WITH_INTERVAL = {"latency_s": True, "samples_per_s": True, "comm_share": False}
 """What gets an interval over launches, and whether its spread between launches is relative to its size."""

@@ -1,14 +1,15 @@
 """The instruments: clocks, windows and statistics. They know no sync mode.
 
-Ranks; `statistics` and `warmup` the driver too, `statistics` readers, `stopping` lanes. Imports torch and NumPy.
-In reading order:
+Ranks; `statistics`, `turns` and `warmup` the driver too, `statistics` readers, `stopping` lanes. Imports torch and
+NumPy. In reading order:
 
     statistics      rates and latencies with their intervals
+    turns           steps with and without the exchange in turns, and what they tell
     warmup          where in the steps the warm-up ends (the driver marks it), and whether the rest is steady
     stopping        when a window ends: the one place that decides
     window          how ranks stop at the same step without asking each other
     clock           when each phase and step ended
-    exchange        what the exchange costs: with and without it in turns
+    exchange        the exchange by itself, and what ranks agree on
     flops           FLOPs of a sample, counted without computing
     trace           breakdown of a GPU's trace: seconds per step by class
     profile         a trace of some steps, and on a GPU its kernels by class

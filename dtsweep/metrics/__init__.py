@@ -6,6 +6,7 @@ The driver, and rank 0 under torchrun; `rank_result` ranks and lanes too, `attem
     rank_result     what a rank sends to its lane, which passes it on to the driver
     attempt_result  what a lane keeps of an attempt until the driver collects it
     breakdown       where a step's time and a device's power go
+    exchange        what a step spends on the exchange and on waiting, and for which worker
     flags           what to know before trusting a trial's numbers
     window_view     the ranks' windows as one series, its warm-up marked
     summary         the columns of a trial, from the steps of all ranks

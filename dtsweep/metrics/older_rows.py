@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.metrics.breakdown import Row, exchange_columns, skew_columns
+from dtsweep.metrics.breakdown import Row
+from dtsweep.metrics.exchange import exchange_columns, skew_columns
 from dtsweep.metrics.rank_result import Measured, Steps
 from dtsweep.metrics.summary import window_columns
 from dtsweep.metrics.window_view import view_of

@@ -91,6 +91,12 @@ class Measured:
     exchange_isolated_s: float | None = None
     """A step's exchange alone, in seconds."""
 
+    exchange_isolated_error_s: float | None = None
+    """Its standard error."""
+
+    exchange_reason: str | None = None
+    """Why there are no steps without the exchange, where the mode can leave it out."""
+
     profile: Profile | None = None
     """Of some steps after the window."""
 

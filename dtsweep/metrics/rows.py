@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.metrics.breakdown import PHASE_COLUMNS, Row, own_work
+from dtsweep.metrics.breakdown import PHASE_COLUMNS, Row
+from dtsweep.metrics.exchange import own_work
 from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
 from dtsweep.metrics.summary import staleness_columns, trial_columns
 from dtsweep.metrics.window_view import mark_warmup

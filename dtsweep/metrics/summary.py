@@ -13,11 +13,10 @@ from dtsweep.metrics.breakdown import (
     PHASE_COLUMNS,
     Row,
     device_columns,
-    exchange_columns,
     flops_columns,
-    skew_columns,
     slowest_phase_s,
 )
+from dtsweep.metrics.exchange import exchange_columns, skew_columns
 from dtsweep.metrics.flags import flags
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.metrics.window_view import WindowView, view_of, window_s

@@ -43,8 +43,8 @@ def notes_on(
     if points.empty:
         return []
     measured = trials[trials["status"] == "ok"]
-    notes = (_interval_note(points), _environment_note(measured), _window_note(measured), _canary_note(canaries))
-    return [*filter(None, (*notes, _flag_note(flags)))]
+    notes = (_interval_note(points), _exchange_note(measured), _environment_note(measured), _window_note(measured))
+    return [*filter(None, (*notes, _canary_note(canaries), _flag_note(flags)))]
 
 
 def _interval_note(points: pd.DataFrame) -> str:
@@ -57,6 +57,18 @@ def _interval_note(points: pd.DataFrame) -> str:
     pooled = int(((known["interval"] == "pooled") & (known["launches"] == 1)).sum())
     widened = f" {count_of(pooled, 'point')} with one launch: widened by the spread between launches of the others."
     return f"± is half of the 95 % interval{kind}" + (widened if pooled else "")
+
+
+def _exchange_note(trials: pd.DataFrame) -> str:
+    """Say why the share of a step that is exchange is empty, where it is."""
+    empty = trials[trials["comm_share"].isna()]
+    alone = empty["workers"] == 1
+    reasons = empty[~alone]["comm_reason"].astype("object").fillna("no reason stored").value_counts()
+    if len(empty) == len(trials) and reasons.empty:
+        return ""
+    where = ["with one worker"] if alone.any() else []
+    where += [f"on {count_of(count, 'trial')}: {reason}" for reason, count in reasons.items()]
+    return f"Exchange + wait is empty {'; '.join(where)}." if where else ""
 
 
 def _environment_note(trials: pd.DataFrame) -> str:

@@ -45,7 +45,9 @@ def share_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     columns = {}
     if rows["comm_share"].notna().any():
         half = (rows["comm_share_high"] - rows["comm_share_low"]) / 2
-        columns["exchange\n%"] = [_format_percent(*pair) for pair in zip(rows["comm_share"], half, strict=True)]
+        columns["exchange\n+ wait %"] = [_format_percent(*pair) for pair in zip(rows["comm_share"], half, strict=True)]
+    if rows["wait_share"].notna().any():
+        columns["wait\n%"] = [_format_percent(value) for value in rows["wait_share"]]
     if rows["mfu"].notna().any():
         columns["mfu\n%"] = [_format_percent(value) for value in rows["mfu"]]
     return columns

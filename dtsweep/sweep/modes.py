@@ -52,7 +52,11 @@ class ModeInfo:
     """From the fields of a point to the server processes that its ranks need beside them."""
 
     can_skip_exchange: bool = False
-    """Whether `step(exchange=False)` and `exchange_alone` work, which measure the exchange."""
+    """Whether `step(exchange=False)` works, which measures an exchange that hides behind other work; else steps mark
+    what they spend on the exchange as `sync`."""
+
+    can_exchange_alone: bool = False
+    """Whether `exchange_alone` works, which times the exchange by itself."""
 
     can_restart: bool = True
     """Whether steps can follow the window's last: another window, a profile."""
@@ -64,13 +68,14 @@ MODES: Mapping[str, ModeInfo] = {
         semantics=lambda _: "exact",
         reads={},
         can_skip_exchange=True,
+        can_exchange_alone=True,
     ),
     "local_sgd": ModeInfo(
         implementation="dtsweep.sync.local_sgd:LocalSgd",
         semantics=lambda _: "local",
         reads={"sync_period": 8},
         label=lambda fields: f"H={fields['sync_period']}",
-        can_skip_exchange=True,
+        can_exchange_alone=True,
     ),
     "parameter_server": ModeInfo(
         implementation="dtsweep.sync.parameter_server:ParameterServer",

@@ -71,7 +71,7 @@ class SyncMode:
         """End what is still under way; called inside the window, after its last step. By default nothing is."""
 
     def exchange_alone(self) -> int:
-        """Do the exchange of a step by itself, with nothing to hide behind, where `can_skip_exchange`.
+        """Do the exchange of a step by itself, with nothing to hide behind, where `can_exchange_alone`.
 
         Returns:
             How many steps share one such exchange.

@@ -3,39 +3,83 @@
 from __future__ import annotations
 
 import math
+import time
 import traceback
 from typing import Any
 
+import numpy as np
+
 from dtsweep.hardware.device import barrier
-from dtsweep.measure.exchange import abba_blocks, fits_in_memory, time_alone, untimed_steps
+from dtsweep.measure.exchange import fits_in_memory, max_over_ranks, mean_over_ranks, time_alone
 from dtsweep.measure.profile import ProfileError, profiled
+from dtsweep.measure.turns import FIRST_ROUND_S, LEAD, block_steps, by_pair, is_known, turns
+from dtsweep.sweep.modes import MODES
 from dtsweep.worker.loop import Loop
 
 PROFILED_STEPS = 5
 
+LEAST_GPU_STEPS = 3
+"""Timed steps of a block on a GPU, where they fit: its queue has to be full again after a barrier."""
 
-def time_exchange(loop: Loop, window_steps: int, window_s: float) -> float | None:
-    """Run steps with and without the exchange in turns, then the exchange alone; the model is lost by that.
+NO_MEMORY = "a step without the exchange does not fit into memory"
+NO_TIME = f"steps with and without it would take over half of max_seconds, and over {FIRST_ROUND_S:g} s"
+
+
+def time_exchange(loop: Loop, *, step_s: float, limit_s: float) -> dict[str, Any]:
+    """Measure what the exchange costs that hides behind other work, and the exchange alone; the model is lost by that.
+
+    Args:
+        loop: after its window.
+        step_s: a step of the window, and
+        limit_s: what the steps after it may take, but for their first round: both the same on all ranks.
 
     Returns:
-        Seconds of a step's exchange alone. None where memory does not suffice for it, or the window was too short for
-        such blocks: the trial is measured and keeps its row without these numbers.
+        `exchange_isolated_s`, `exchange_isolated_error_s` or `exchange_reason` of `Measured`. Where memory does not
+        suffice the trial is measured and keeps its row without these numbers.
     """
-    job = loop.job
-    blocks = list(abba_blocks(window_steps, window_s=window_s, period=job.point.period))
-    if not blocks or not _has_room(loop):
-        return None
-    for block, (exchanges, steps) in enumerate(blocks):
-        for _ in range(untimed_steps(job.point.period)):
-            loop.step(exchange=exchanges)
-        barrier(job.device)
-        loop.run("exchange" if exchanges else "no_exchange", range(steps), block=block)
+    job, info = loop.job, MODES[loop.job.point.sync]
+    if info.can_skip_exchange and (reason := _take_turns(loop, step_s, limit_s)):
+        return {"exchange_reason": reason}
+    if not info.can_exchange_alone:
+        return {}
     barrier(job.device)
     try:
-        return time_alone(loop.mode.exchange_alone, job.device)
+        seconds, error_s = time_alone(loop.mode.exchange_alone, job.device)
     except MemoryError:
         traceback.print_exc()
-        return None
+        return {}
+    return {"exchange_isolated_s": seconds, "exchange_isolated_error_s": error_s}
+
+
+def _take_turns(loop: Loop, step_s: float, limit_s: float) -> str | None:
+    """Run rounds of steps with and without the exchange until its share is known or the time spent, or say why not."""
+    device, began = loop.job.device, time.perf_counter()
+    least = LEAST_GPU_STEPS if device.type == "cuda" else 1
+    steps = block_steps(step_s, limit_s=max(limit_s, FIRST_ROUND_S), least=least)
+    if steps is None:
+        return NO_TIME
+    if not _has_room(loop):
+        return NO_MEMORY
+    own, rounds, goes_on = np.array([]), 0, True
+    while goes_on:
+        own = np.append(own, _run_round(loop, rounds, steps))
+        rounds += 1
+        is_sure = is_known(*by_pair(mean_over_ranks(device, own)))
+        spent_s = time.perf_counter() - began
+        # One more where any rank asks for it: all must take the same steps.
+        goes_on = max_over_ranks(device, not is_sure and spent_s * (rounds + 1) / rounds <= limit_s)[0] > 0
+    return None
+
+
+def _run_round(loop: Loop, number: int, steps: int) -> list[float]:
+    """Run the turns of a round; give this rank's mean step of each block, in seconds."""
+    means: list[float] = []
+    for turn in turns(number):
+        barrier(loop.job.device)
+        name = "exchange" if turn.exchanges else "no_exchange"
+        loop.run(name, range(steps * len(turn.blocks)), blocks=turn.blocks, lead=LEAD)
+        means += loop.segments[-1].times["step_s"].reshape(-1, steps).mean(axis=1).tolist()
+    return means
 
 
 def _has_room(loop: Loop) -> bool:
@@ -44,12 +88,7 @@ def _has_room(loop: Loop) -> bool:
     DDP's buckets stay where they are; gradients that are views of them (`gradient_as_bucket_view`) then need room of
     their own.
     """
-
-    def steps() -> None:
-        for _ in range(loop.job.point.period):
-            loop.step(exchange=False)
-
-    return fits_in_memory(steps, loop.job.device)
+    return fits_in_memory(lambda: loop.step(exchange=False), loop.job.device)
 
 
 def profile_steps(loop: Loop) -> dict[str, Any]:

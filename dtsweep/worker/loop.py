@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -23,8 +24,8 @@ class Segment:
     name: str
     """`warmup`, `window`, `exchange` or `no_exchange`."""
 
-    block: int
-    """Number of a block after the window, else -1."""
+    blocks: tuple[int, ...]
+    """Numbers of the blocks after the window that its steps are divided among evenly, else -1 alone."""
 
     began: float
     times: Times
@@ -41,11 +42,24 @@ class Loop:
         self.segments: list[Segment] = []
         self.drained_s = 0.0
 
-    def run(self, name: str, window: Iterable[int], *, block: int = -1, drain: bool = False) -> float:
-        """The timed loop: as many steps as the window has; nothing else stands between start and end."""
+    def run(
+        self, name: str, window: Iterable[int], *, blocks: tuple[int, ...] = (-1,), lead: int = 0, drain: bool = False
+    ) -> float:
+        """The timed loop: as many steps as the window has; nothing else stands between start and end.
+
+        Args:
+            name: of the segment.
+            window: has an element for each step.
+            blocks: of the segment.
+            lead: steps that go before, so that the first of the window follows one like it; they are not kept.
+            drain: whether what is still under way then ends inside.
+
+        Returns:
+            Seconds from start to end, the lead included.
+        """
         losses = []
         self.clock.start()
-        for _ in window:
+        for _ in itertools.chain(range(lead), window):
             losses.append(self.step(exchange=name != "no_exchange"))
             self.clock.end_step()
         began_drain = time.perf_counter()
@@ -53,8 +67,10 @@ class Loop:
             self.mode.drain()
         self.drained_s = time.perf_counter() - began_drain
         seconds = self.clock.stop()
-        times = self.clock.times()
-        self.segments.append(Segment(name=name, block=block, began=self.clock.began, times=times, losses=losses))
+        times = {column: values[lead:] for column, values in self.clock.times().items()}
+        self.segments.append(
+            Segment(name=name, blocks=blocks, began=self.clock.began, times=times, losses=losses[lead:])
+        )
         return seconds
 
     def step(self, *, exchange: bool = True) -> torch.Tensor:
@@ -80,7 +96,10 @@ class Loop:
         )
         counts = [len(segment.losses) for segment in self.segments]
         columns["part"] = np.repeat([segment.name for segment in self.segments], counts)
-        columns["block"] = np.repeat([segment.block for segment in self.segments], counts)
+        columns["block"] = _joined(
+            np.repeat(segment.blocks, count // len(segment.blocks))
+            for segment, count in zip(self.segments, counts, strict=True)
+        )
         columns["step"] = np.arange(len(columns["part"]))
         return columns
 

@@ -17,7 +17,7 @@ from dtsweep.hardware.device import barrier
 from dtsweep.hardware.memory import peak_bytes, retries
 from dtsweep.measure.clock import Times
 from dtsweep.measure.exchange import max_over_ranks
-from dtsweep.measure.stopping import Rule
+from dtsweep.measure.stopping import AFTER, Rule
 from dtsweep.measure.window import Peers, Window
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.modes import MODES, latency_column
@@ -64,12 +64,15 @@ def time_trial(
         if not compiled or left_s <= measure.min_seconds or not info.can_restart or count == WINDOWS:
             break
         loop.demote()
-    isolated_s = None
-    if info.can_skip_exchange and job.point.workers > 1:
-        isolated_s = time_exchange(loop, measured.window_steps, spent_s)
+    exchange = {}
+    if job.point.workers > 1:
+        # One round suffices for a point that was not worth its window, and for a canary, which watches the machine.
+        is_brief = measured.stop_reason == "dominated" or task.is_canary
+        limit_s = 0.0 if is_brief else AFTER * task.measure.max_seconds
+        exchange = time_exchange(loop, step_s=spent_s / measured.window_steps, limit_s=limit_s)
     profile = profile_steps(loop) if task.is_profiled and info.can_restart else {}
     flags = [*measured.flags, *(["recompiled"] * had_compiled)]
-    return replace(measured, steps=loop.columns(), flags=flags, exchange_isolated_s=isolated_s, **profile)
+    return replace(measured, steps=loop.columns(), flags=flags, **exchange, **profile)
 
 
 def window_limits(measure: Measure, device: torch.device, *, counts_energy: bool) -> Measure:

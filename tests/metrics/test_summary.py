@@ -13,7 +13,7 @@ from scipy.signal import lfilter
 from dtsweep import Measure
 from dtsweep.metrics.rank_result import Steps
 from dtsweep.results.statuses import FLAG_MEANINGS
-from tests.outcomes import PASS, SKIPPED, Sent, facts, marked, outcome, row_of
+from tests.outcomes import PASS, SKIPPED, Sent, facts, marked, outcome, pairs, row_of
 
 STEADY = [1.0] * 40
 """A window in which nothing is odd."""
@@ -31,15 +31,6 @@ def steps_of(ranks: list[Sent], **fields: Any) -> list[Steps]:
     """The steps of each rank, their warm-up found."""
     _, results = marked(ranks, **fields)
     return [result.measured.steps for result in results.values() if result.measured]
-
-
-def pairs(with_exchange: list[float], without: list[float]) -> list[tuple[bool, list[float]]]:
-    """Blocks of one step in turns: A B B A …, the i-th of both lists a pair."""
-    turns: list[tuple[bool, list[float]]] = []
-    for pair, (one, other) in enumerate(zip(with_exchange, without, strict=True)):
-        both = [(True, [one]), (False, [other])]
-        turns += both if pair % 2 == 0 else both[::-1]
-    return turns
 
 
 # Rates and step times
@@ -357,103 +348,6 @@ def test_steps_after_the_window_are_no_part_of_its_figures() -> None:
     without = row_of([outcome(STEADY)] * 2)
     for name in ("samples_per_s", "step_mean_s", "step_max_s", "window_s", "measured_steps", "warmup_steps"):
         assert with_blocks[name] == without[name], name
-
-
-# The exchange
-
-
-def test_exposed_exchange_is_the_difference_to_the_step_without_it() -> None:
-    turns = pairs([1.0] * 4, [0.75] * 4)
-    row = row_of([outcome(STEADY, turns=turns, exchange_isolated_s=0.5)] * 2)
-    assert row["comm_method"] == "difference"
-    assert (row["comm_share"], row["comm_share_low"], row["comm_share_high"]) == (0.25, 0.25, 0.25)
-    # Half of the exchange shows, so half of it hides.
-    assert (row["exchange_isolated_s"], row["overlap_share"]) == (0.5, 0.5)
-
-
-def test_the_interval_of_exposed_exchange_comes_from_the_pairs_of_blocks() -> None:
-    # 0.2, 0.3, 0.2, 0.3 of 1: a mean of 0.25, a standard deviation of 0.1 / √3, and t of 3 degrees is 3.182.
-    row = row_of([outcome(STEADY, turns=pairs([1.0] * 4, [0.8, 0.7, 0.8, 0.7]))] * 2)
-    half = 3.182 * 0.1 / np.sqrt(3) / 2
-    assert row["comm_share"] == pytest.approx(0.25)
-    assert row["comm_share_low"] == pytest.approx(0.25 - half, rel=1e-3)
-    assert row["comm_share_high"] == pytest.approx(0.25 + half, rel=1e-3)
-
-
-def test_drift_falls_on_both_blocks_of_a_pair_alike() -> None:
-    # Each block takes 0.1 s longer than the one before it, in the order A B B A.
-    times = np.arange(8) * 0.1
-    with_it, without = 2 + times[[0, 3, 4, 7]], 1.5 + times[[1, 2, 5, 6]]
-    row = row_of([outcome(STEADY, turns=pairs(list(with_it), list(without)))] * 2)
-    assert row["comm_share"] * with_it.mean() == pytest.approx(0.5)
-
-
-def test_the_slowest_rank_makes_the_step_without_exchange() -> None:
-    turns = [pairs([1.0] * 4, [own] * 4) for own in (0.5, 0.75)]
-    phases = {"data_s": 0.2, "forward_s": 0.4, "backward_s": 0.2, "optimizer_s": 0.2}
-    row = row_of([outcome(STEADY, turns=own, phases=phases) for own in turns], accumulation=2)
-    assert row["comm_share"] == 0.25
-    # Data, forward and backward of 0.75 s are 0.6 s, in two passes.
-    assert row["pass_s"] == pytest.approx(0.3)
-
-
-@pytest.mark.parametrize(("isolated", "overlap"), [(0.1, 0.0), (1.0, 0.75)])
-def test_the_share_that_hides_is_between_none_and_all(isolated: float, overlap: float) -> None:
-    turns = pairs([1.0] * 4, [0.75] * 4)
-    assert row_of([outcome(STEADY, turns=turns, exchange_isolated_s=isolated)] * 2)["overlap_share"] == overlap
-    faster = pairs([0.75] * 4, [1.0] * 4)
-    assert row_of([outcome(STEADY, turns=faster, exchange_isolated_s=isolated)] * 2)["overlap_share"] == 1
-
-
-def test_a_mode_that_can_not_leave_the_exchange_out_says_how_long_steps_waited_for_it() -> None:
-    row = row_of(
-        [outcome(STEADY, phases={**PASS, "sync_s": share}) for share in (0.125, 0.375)], sync="parameter_server"
-    )
-    assert (row["comm_method"], row["comm_share"]) == ("wait", 0.25)
-    assert "comm_share_low" not in row
-    # Forward and backward, 0.75 of a second.
-    assert row["pass_s"] == 0.75
-
-
-def test_too_few_steps_for_blocks_leave_the_exchange_unknown_where_it_runs_behind_backward() -> None:
-    row = row_of([outcome([1.0] * 7, exchange_isolated_s=0.5)] * 2)
-    assert row["exchange_isolated_s"] == 0.5
-    unknown = ("comm_share", "comm_method", "pass_s", "overlap_share", "rank_skew", "straggler")
-    assert [row.get(name) for name in unknown] == [None] * 6
-
-
-@pytest.mark.parametrize("sync", ["ddp", "local_sgd", "parameter_server"])
-def test_one_worker_has_no_exchange_to_expose_but_a_pass(sync: str) -> None:
-    row = row_of([outcome(STEADY, phases={**PASS, "sync_s": 0.1})], sync=sync, accumulation=3)
-    assert [row.get(name) for name in ("comm_share", "comm_method", "overlap_share")] == [None] * 3
-    assert row["pass_s"] == pytest.approx(0.25)
-
-
-# Ranks
-
-
-def test_skew_and_straggler_are_of_the_work_that_a_rank_does_alone() -> None:
-    # In step both take a second; without the exchange one takes half as long again as the other.
-    first, second = (
-        outcome(STEADY, turns=pairs([1.0] * 4, [own] * 4), where=facts(node=node))
-        for own, node in ((0.5, "one"), (0.75, "two"))
-    )
-    row = row_of([first, second])
-    assert row["rank_skew"] == 0.5
-    assert row["straggler"] == "rank 1 on two"
-    assert row_of([second, first])["straggler"] == "rank 0 on two"
-
-
-def test_without_such_steps_the_work_is_what_is_left_beside_waiting() -> None:
-    waiting, busy = (outcome(STEADY, phases={**PASS, "sync_s": share}) for share in (0.5, 0.0))
-    row = row_of([waiting, busy], sync="parameter_server", staleness=0)
-    assert (row["rank_skew"], row["straggler"]) == (1.0, "rank 1 on one")
-
-
-def test_one_rank_is_no_slower_than_itself() -> None:
-    row = row_of([outcome(STEADY)])
-    assert row["rank_skew"] == 0
-    assert "straggler" not in row
 
 
 # Arithmetic, devices, energy

@@ -168,7 +168,25 @@ def test_exchange_and_mfu_have_columns_where_they_are_known() -> None:
     assert ["exchange", "mfu"] in [line[-2:] for line in lines]
     assert ["10.00"] in [line[-1:] for line in lines]
     assert ["12.3", "±", "0.5", "45.7"] in [line[-4:] for line in lines]
-    assert "exchange" not in printed(sweep())
+    assert "exchange" not in printed(trials({"step_p50_s": 0.1, "samples_per_s": 20}))
+
+
+def test_of_the_exchange_is_said_how_much_of_it_is_waiting_where_that_is_known() -> None:
+    known = {"step_p50_s": 0.1, "samples_per_s": 20, "workers": 2, "comm_share": 0.123}
+    lines = [line.split() for line in printed(trials(known | {"wait_share": 0.045})).splitlines()]
+    assert ["12.3", "4.5"] in [line[-2:] for line in lines]
+    assert "wait %" not in re.sub(r"\+ wait %", "", printed(trials(known)))
+
+
+def test_where_the_exchange_is_empty_a_line_says_why() -> None:
+    point = {"step_p50_s": 0.1, "samples_per_s": 20}
+    known, alone = point | {"workers": 2, "comm_share": 0.1}, point | {"workers": 1}
+    full, old = point | {"workers": 2, "comm_reason": "no memory for it"}, point | {"workers": 4}
+    assert "Exchange + wait is empty" not in printed(trials(known, known))
+    assert "Exchange + wait is empty" not in printed(trials(alone))
+    assert "Exchange + wait is empty with one worker.\n" in printed(trials(known, alone))
+    text = printed(trials(known, alone, full, full, old))
+    assert "empty with one worker; on 2 trials: no memory for it; on 1 trial: no reason stored.\n" in text
 
 
 @pytest.mark.parametrize(("width", "tables"), [(80, 2), (120, 1)])

@@ -38,6 +38,7 @@ LONGEST = timedelta(seconds=120)
 CASES = ("plain", "accumulation", "between", "no_exchange")
 WITHOUT_RAY = [name for name, mode in MODES.items() if not mode.needs_ray]
 SKIPPING = [name for name in WITHOUT_RAY if MODES[name].can_skip_exchange]
+ALONE = [name for name in WITHOUT_RAY if MODES[name].can_exchange_alone]
 FARTHEST = {"exact": 0.0, "lossy": 0.1, "stale": 1.0, "local": 0.5}
 """By semantics: how far from the weights of plain training a mode's may be, as a share of the way to those."""
 
@@ -113,7 +114,7 @@ def train(mode: str, case: str, *, workers: int, rank: int) -> dict[str, Any]:
     exchanges = collectives() - before
     counted = dict(sync.counters())
     trained, shared_by = weights(model), []
-    if MODES[mode].can_skip_exchange:
+    if MODES[mode].can_exchange_alone:
         sync.exchange_alone()  # in the first one ranks may agree on more
         before = collectives()
         shared_by = [sync.exchange_alone() for _ in range(2)]
@@ -282,8 +283,20 @@ def test_without_the_exchange_every_worker_trains_alone(trained_by: TrainedBy, m
         assert same(rank[mode, "no_exchange"]["weights"], alone)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case != "accumulation"])
-@pytest.mark.parametrize("mode", SKIPPING)
+@pytest.mark.parametrize("mode", MODES)
+def test_an_exchange_is_left_out_or_marked_so_that_its_cost_is_known(trained_by: TrainedBy, mode: str) -> None:
+    if MODES[mode].can_skip_exchange:
+        # Turns of steps with and without it are laid out for an exchange in every step.
+        assert point_of(mode, workers=2).period == 1
+    elif mode in WITHOUT_RAY:
+        point = point_of(mode, workers=2)
+        for results in trained_by(2):
+            marked = results[mode, "plain"]["times"]["sync_s"] > 0
+            assert marked.tolist() == [(step + 1) % point.period == 0 for step in range(STEPS)]
+
+
+@pytest.mark.parametrize("case", ["plain", "between"])
+@pytest.mark.parametrize("mode", ALONE)
 def test_an_exchange_by_itself_is_one_that_a_step_or_a_period_has(trained_by: TrainedBy, mode: str, case: str) -> None:
     point = point_of(mode, workers=2)
     for results in trained_by(2):
@@ -351,7 +364,8 @@ def test_what_an_entry_leaves_out_has_its_default() -> None:
     )
     assert info.label({"sync_period": 4, "shards": 2}) == "sync_period=4 shards=2"
     assert info.servers({"shards": 2}) == 0
-    assert (info.needs_ray, info.can_skip_exchange, info.can_restart) == (False, False, True)
+    assert (info.needs_ray, info.can_skip_exchange, info.can_exchange_alone) == (False, False, False)
+    assert info.can_restart
 
 
 def test_tables_show_the_fields_that_a_mode_reads_in_short() -> None:
@@ -379,6 +393,11 @@ def test_a_mode_that_can_not_skip_its_exchange_refuses_to(mode: str) -> None:
     job = job_of(point_of(mode, workers=1), 0)
     with pytest.raises(NotImplementedError, match="exchange"):
         load_mode(mode)(job).step(next(batches_of_steps(job)), CpuClock(), exchange=False)
+
+
+@pytest.mark.parametrize("mode", [name for name, info in MODES.items() if not info.can_exchange_alone])
+def test_a_mode_whose_exchange_is_nothing_by_itself_refuses_to_do_it(mode: str) -> None:
+    job = job_of(point_of(mode, workers=1), 0)
     with pytest.raises(NotImplementedError, match="exchange"):
         load_mode(mode)(job).exchange_alone()
 

@@ -19,10 +19,13 @@ from torch.multiprocessing.spawn import spawn
 
 from dtsweep import Measure, Sweep
 from dtsweep.hardware.telemetry import Telemetry
+from dtsweep.measure.stopping import AFTER
+from dtsweep.measure.turns import KNOWN, PAIRS
 from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
 from dtsweep.metrics.rows import trial_row, with_warmup_marked
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
+from dtsweep.worker.after_window import NO_MEMORY
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import become_rank
 from dtsweep.worker.timing import window_limits
@@ -103,9 +106,16 @@ def limit_memory(most: int = resource.RLIM_INFINITY) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
 
 
-def steps(count: int, **more: Any) -> Measure:
-    """A window of so many steps."""
-    return Measure(half_width=None, warmup_steps=WARMUP_STEPS, min_steps=count, max_steps=count, min_seconds=0, **more)
+def steps(count: int, *, max_seconds: float = 4.0) -> Measure:
+    """A window of so many steps; those after it take half of `max_seconds` at most, or a round."""
+    return Measure(
+        half_width=None,
+        warmup_steps=WARMUP_STEPS,
+        min_steps=count,
+        max_steps=count,
+        min_seconds=0,
+        max_seconds=max_seconds,
+    )
 
 
 ENERGY = Measure(energy=True, min_seconds=2, max_seconds=30)
@@ -113,17 +123,24 @@ ENERGY = Measure(energy=True, min_seconds=2, max_seconds=30)
 CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
     "ddp": (steps(96), {}),
     "local_sgd": (steps(64), {"sync": "local_sgd", "sync_period": 4}),
-    "short": (steps(7), {}),
+    "short": (steps(7, max_seconds=1), {}),
+    "short local_sgd": (steps(4, max_seconds=1), {"sync": "local_sgd", "sync_period": 4}),
+    "canary": (steps(7), {}),
     # Its steps are long enough for a second look.
     "sure": (
-        Measure(half_width=0.9, warmup_steps=2, min_steps=30, min_seconds=0, max_seconds=60),
+        Measure(half_width=0.9, warmup_steps=2, min_steps=30, min_seconds=0, max_seconds=4),
         {"workload": Line(width=1024)},
     ),
-    # Warm-up and window have 34 steps; then come one without the exchange, and eight blocks of two.
-    "full without the exchange": (steps(32), {"workload": Line(full_at=34, width=WIDE)}),
-    "full at the exchange alone": (steps(32), {"workload": Line(full_at=49, width=WIDE)}),
-    "compiles once": (steps(6), {"workload": Line(compiles=1)}),
-    "compiles always": (steps(6), {"workload": Line(compiles=9)}),
+    # Warm-up and window have 6 steps; then come one without the exchange, and a round of 13, of which the last two
+    # exchange. Steps so long have no second one.
+    "full without the exchange": (steps(4), {"workload": Line(full_at=6, width=WIDE)}),
+    "full at the exchange alone": (steps(4, max_seconds=1.5), {"workload": Line(full_at=18, width=WIDE)}),
+    # No steps follow their windows.
+    "compiles once": (steps(6, max_seconds=60), {"workload": Line(compiles=1), "sync": "local_sgd", "sync_period": 2}),
+    "compiles always": (
+        steps(6, max_seconds=60),
+        {"workload": Line(compiles=9), "sync": "local_sgd", "sync_period": 2},
+    ),
     "late": (steps(64), {"workload": Line(late_s=1.0)}),
 }
 
@@ -132,7 +149,7 @@ def trial_of(case: str) -> tuple[Sweep, Point, Task]:
     measure, fields = CASES[case]
     sweep = Sweep(workload=Line(), axes={"workers": [WORKERS]}, measure=measure)
     point = Point(**{"workers": WORKERS, "micro_batch": 2, "workload": Line(), **fields})
-    return sweep, point, task_of(sweep, point)
+    return sweep, point, task_of(sweep, point, role="canary" if case == "canary" else "trial")
 
 
 def measure_all(rank: int, folder: Path, tasks: dict[str, Task]) -> None:
@@ -198,17 +215,20 @@ def test_mean_step_and_throughput_are_one_number_on_real_ranks(measured_in: Meas
     assert row["step_mean_s"] * row["samples_per_s"] == pytest.approx(row["global_batch"], rel=0.005)
 
 
-@pytest.mark.parametrize(("case", "block", "pairs"), [("ddp", 2, 8), ("local_sgd", 4, 4)])
-def test_after_the_window_come_blocks_with_and_without_the_exchange_in_turns(
-    measured_in: MeasuredIn, case: str, block: int, pairs: int
+@pytest.mark.parametrize("case", ["ddp", "short", "sure"])
+def test_after_the_window_come_rounds_of_blocks_with_and_without_the_exchange_in_turns(
+    measured_in: MeasuredIn, case: str
 ) -> None:
     ranks, _ = measured_in(case)
-    turns = (["exchange"] * block + ["no_exchange"] * 2 * block + ["exchange"] * block) * (pairs // 2)
     for rank in ranks:
         table = rank.steps
         after = np.flatnonzero(table["block"] >= 0)
-        assert table["part"][after].tolist() == turns
-        assert table["block"][after].tolist() == [number for number in range(2 * pairs) for _ in range(block)]
+        blocks, sizes = np.unique(table["block"][after], return_counts=True)
+        assert len(blocks) % (2 * PAIRS) == 0
+        assert blocks.tolist() == list(range(len(blocks)))
+        assert set(sizes) == {sizes[0]}
+        turns = ["exchange", "no_exchange", "no_exchange", "exchange"] * (len(blocks) // 4)
+        assert table["part"][after].tolist() == np.repeat(turns, sizes[0]).tolist()
         assert after[-1] + 1 == len(table["step"])
         assert np.isfinite(table["step_s"]).all()
         # The model is lost then, and with it what a loss would say.
@@ -217,48 +237,82 @@ def test_after_the_window_come_blocks_with_and_without_the_exchange_in_turns(
         assert (np.diff(table["start_s"]) > 0).all()
 
 
-def test_without_the_exchange_a_local_mode_spends_no_time_on_it(measured_in: MeasuredIn) -> None:
-    ranks, _ = measured_in("local_sgd")
+def test_there_are_rounds_until_the_share_is_known_or_another_would_take_too_long(measured_in: MeasuredIn) -> None:
+    for case in ("ddp", "short", "sure"):
+        ranks, row = measured_in(case)
+        table = ranks[0].steps
+        after = np.flatnonzero(table["block"] >= 0)
+        rounds = (table["block"].max() + 1) / (2 * PAIRS)
+        window_ends = table["start_s"][after[0] - 1] + table["step_s"][after[0] - 1]
+        spent_s = table["start_s"][-1] + table["step_s"][-1] - window_ends
+        limit_s = AFTER * CASES[case][0].max_seconds
+        is_known = row["comm_share_high"] - row["comm_share"] <= KNOWN
+        # What ranks say to each other lies between steps, and is not all in `spent_s`.
+        assert rounds == 1 or spent_s <= 1.5 * limit_s, case
+        assert is_known or 1.2 * spent_s * (rounds + 1) / rounds >= limit_s, case
+
+
+def test_a_canary_has_one_round(measured_in: MeasuredIn) -> None:
+    (first, _), row = measured_in("canary")
+    assert first.steps["block"].max() + 1 == 2 * PAIRS
+    assert row["comm_method"] == "difference"
+
+
+def test_steps_that_lead_a_turn_are_not_kept(measured_in: MeasuredIn) -> None:
+    ranks, _ = measured_in("ddp")
+    table = ranks[0].steps
+    gaps = table["start_s"][1:] - (table["start_s"] + table["step_s"])[:-1]
+    starts_turn = np.diff(table["part"] == "no_exchange").astype(bool)
+    # Between two turns lie a step and a barrier; inside a turn a step ends where the next begins.
+    assert (gaps[starts_turn] > table["step_s"].min() / 2).all()
+    inside = (table["block"][1:] >= 0) & (np.diff(table["block"]) == 0)
+    assert gaps[inside] == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("case", ["local_sgd", "short local_sgd"])
+def test_a_mode_that_waits_for_its_exchange_needs_no_steps_without_it(measured_in: MeasuredIn, case: str) -> None:
+    ranks, row = measured_in(case)
     for rank in ranks:
-        table = rank.steps
-        assert np.isnan(table["sync_s"][table["part"] == "no_exchange"]).all()
-        with_it = table["sync_s"][table["part"] == "exchange"]
-        assert (with_it > 0).tolist() == [False, False, False, True] * 4
+        assert set(rank.steps["part"]) == {"warmup", "window"}
+        in_window = rank.steps["sync_s"][rank.steps["part"] == "window"]
+        assert (in_window > 0).tolist() == [False, False, False, True] * (len(in_window) // 4)
+    assert row["comm_method"] == "wait"
+    assert row["comm_share"] == pytest.approx(row["exchange_share"] + row["wait_share"])
+    assert row["exchange_isolated_s"] > 0
+    assert row["overlap_share"] is None
 
 
-@pytest.mark.parametrize("case", ["ddp", "local_sgd"])
+@pytest.mark.parametrize("case", ["ddp", "short"])
 def test_the_row_says_what_the_exchange_costs(measured_in: MeasuredIn, case: str) -> None:
     ranks, row = measured_in(case)
     assert row["comm_method"] == "difference"
-    assert row["comm_share_low"] <= row["comm_share"] <= row["comm_share_high"]
+    for name in ("comm_share", "exchange_share", "wait_share", "overlap_share"):
+        assert row[f"{name}_low"] <= row[name] <= row[f"{name}_high"], name
+    assert row["comm_share"] == pytest.approx(row["exchange_share"] + row["wait_share"])
+    assert row["wait_share"] >= 0
+    assert row["comm_share_error"] > 0
     assert row["pass_s"] > 0
-    assert 0 <= row["overlap_share"] <= 1
     assert row["exchange_isolated_s"] > 0
+    assert row["rank_skew"] >= row["rank_skew_low"] >= 0
     # The slowest rank's: the same on all.
     assert {rank.exchange_isolated_s for rank in ranks} == {row["exchange_isolated_s"]}
 
 
 @pytest.mark.parametrize(
-    ("case", "segments", "method"),
+    ("case", "segments", "method", "reason"),
     [
-        ("full without the exchange", {"warmup", "window"}, None),
-        ("full at the exchange alone", {"warmup", "window", "exchange", "no_exchange"}, "difference"),
+        ("full without the exchange", {"warmup", "window"}, None, NO_MEMORY),
+        ("full at the exchange alone", {"warmup", "window", "exchange", "no_exchange"}, "difference", None),
     ],
 )
 def test_what_memory_does_not_suffice_for_after_the_window_does_not_cost_the_trial(
-    measured_in: MeasuredIn, case: str, segments: set[str], method: str | None
+    measured_in: MeasuredIn, case: str, segments: set[str], method: str | None, reason: str | None
 ) -> None:
     ranks, row = measured_in(case)
     assert set(ranks[0].steps["part"]) == segments
-    assert row.get("comm_method") == method
+    assert (row.get("comm_method"), row["comm_reason"]) == (method, reason)
     assert row["exchange_isolated_s"] is None
     assert row.get("overlap_share") is None
-
-
-def test_a_window_too_short_for_blocks_has_none(measured_in: MeasuredIn) -> None:
-    ranks, row = measured_in("short")
-    assert set(ranks[0].steps["part"]) == {"warmup", "window"}
-    assert "comm_share" not in row
 
 
 def test_what_is_compiled_in_a_window_on_one_rank_makes_it_warm_up_on_all(measured_in: MeasuredIn) -> None:

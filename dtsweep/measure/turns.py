@@ -1,0 +1,125 @@
+"""Steps with and without the exchange in turns: their layout, when they suffice, and the share of a step they tell.
+
+A block is some timed steps of one kind, and two blocks that follow each other are a pair: A B, B A, A B, B A …, so that
+drift falls on both kinds alike. A turn is what is run in one go: blocks of one kind that are neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtsweep.measure.statistics import Series, autocorrelation, students_t
+
+PAIRS = 4
+"""Pairs of blocks in a round: A BB AA BB A. After each round ranks ask whether there is another."""
+
+LEAD = 1
+"""Steps at the start of a turn that are not timed: a step's forward begins with what the step before it decided (DDP
+shares buffers after one with an exchange), and a GPU's queue has to fill."""
+
+KNOWN = 0.02
+"""Half of the 95 % interval of a step's share, from which on it is known well enough."""
+
+CORRELATED_FROM = 8
+"""Units from which on it can be told whether neighbours resemble each other."""
+
+BLOCK_S = 0.02
+"""What the timed steps of a block take at least: much shorter ones would be all lead, much longer ones few."""
+
+FIRST_ROUND_S = 10.0
+"""What the first round may take even where that is more than its share of the window's limit: else sweeps with short
+windows would say nothing of their slow points."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """Steps of one kind that are run in one go, after a barrier."""
+
+    exchanges: bool
+
+    blocks: tuple[int, ...]
+    """Their numbers; the timed steps are divided among them evenly."""
+
+
+def turns(number: int) -> list[Turn]:
+    """Lay out a round.
+
+    >>> [(turn.exchanges, turn.blocks) for turn in turns(0)]
+    [(True, (0,)), (False, (1, 2)), (True, (3, 4)), (False, (5, 6)), (True, (7,))]
+    """
+    first, blocks = 2 * PAIRS * number, range(2 * PAIRS)
+    return [
+        Turn(exchanges=turn % 2 == 0, blocks=tuple(first + block for block in blocks if (block + 1) // 2 == turn))
+        for turn in range(PAIRS + 1)
+    ]
+
+
+def block_steps(step_s: float, *, limit_s: float, least: int = 1) -> int | None:
+    """How many timed steps a block has; None where no round fits.
+
+    Args:
+        step_s: how long a step takes, about: the same number on all ranks.
+        limit_s: what a round may take, with the step before it that shows whether memory suffices.
+        least: as many, where they fit.
+    """
+    fitting = int((limit_s / step_s - 1 - LEAD * (PAIRS + 1)) / (2 * PAIRS))
+    steps = min(max(least, math.ceil(BLOCK_S / step_s)), fitting)
+    return steps if steps > 0 else None
+
+
+def by_pair(blocks: NDArray[np.float64]) -> tuple[Series, Series]:
+    """Tell the blocks of whole rounds apart: those with the exchange and those without it, one of each pair.
+
+    >>> with_it, without = by_pair(np.array([3.0, 1.0, 1.0, 3.0]))
+    >>> with_it.tolist(), without.tolist()
+    ([3.0, 3.0], [1.0, 1.0])
+    """
+    pairs = blocks.reshape(-1, 2)
+    is_first = np.arange(len(pairs)) % 2 == 0
+    with_exchange: Series = np.where(is_first, pairs[:, 0], pairs[:, 1])
+    without: Series = np.where(is_first, pairs[:, 1], pairs[:, 0])
+    return with_exchange, without
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """A part of something as a share of it."""
+
+    value: float
+
+    error: float | None
+    """Its standard error; None from fewer than three units."""
+
+    units: int
+
+    @property
+    def half_width(self) -> float | None:
+        """Half of its 95 % interval."""
+        return None if self.error is None else float(students_t(self.units - 1)) * self.error
+
+
+def share_of(part: Series, whole: Series) -> Share:
+    """Estimate a share from units that follow each other in time.
+
+    Args:
+        part: (units,) seconds of each unit.
+        whole: (units,) seconds; what makes a unit longer as a whole says nothing against the share.
+    """
+    value, units = float(part.sum() / whole.sum()), len(part)
+    if units < 3:
+        return Share(value=value, error=None, units=units)
+    away = part - value * whole
+    # Neighbours may resemble each other: pairs of one turn do.
+    alike = autocorrelation(away) if units >= CORRELATED_FROM else 0.0
+    error = float(away.std(ddof=1) / whole.mean()) * math.sqrt((1 + 2 * alike) / units)
+    return Share(value=value, error=error, units=units)
+
+
+def is_known(with_exchange: Series, without: Series) -> bool:
+    """Whether so many pairs suffice to say what share of a step exchange and wait are."""
+    half = share_of(with_exchange - without, with_exchange).half_width
+    return half is not None and half <= KNOWN

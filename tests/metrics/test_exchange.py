@@ -1,0 +1,312 @@
+"""Exchange, wait and stragglers: numbers that can be checked in the head, and drawn ranks whose shares are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dtsweep.metrics.exchange import exchange_columns, skew_columns
+from dtsweep.sweep.point import Point
+from tests.outcomes import PASS, Sent, facts, outcome, pairs, row_of
+from tests.series import drawn
+
+STEADY = [1.0] * 40
+"""A window in which nothing is odd."""
+
+SHARES = ("exchange_share", "wait_share", "comm_share")
+
+
+def known(row: dict[str, Any], name: str) -> tuple[float, float, float]:
+    """A column with both ends of its interval."""
+    return row[name], row[f"{name}_low"], row[f"{name}_high"]
+
+
+# By difference
+
+
+def test_exchange_is_the_difference_to_the_step_without_it() -> None:
+    row = row_of([outcome(STEADY, turns=pairs([1.0] * 4, [0.75] * 4), exchange_isolated_s=0.5)] * 2)
+    assert row["comm_method"] == "difference"
+    assert known(row, "comm_share") == known(row, "exchange_share") == (0.25, 0.25, 0.25)
+    assert known(row, "wait_share") == (0, 0, 0)
+    assert row["comm_share_error"] == 0
+    # Half of the exchange shows, so half of it hides.
+    assert row["exchange_isolated_s"] == 0.5
+    assert known(row, "overlap_share") == (0.5, 0.5, 0.5)
+    assert row["comm_reason"] is None
+
+
+def test_what_a_step_takes_beyond_the_ranks_mean_is_exchange_and_wait_for_the_slowest() -> None:
+    # Alone one rank takes 0.5 s and the other 0.75 s; together with the exchange both take 1 s.
+    ranks = [outcome(STEADY, turns=pairs([1.0] * 4, [own] * 4), exchange_isolated_s=0.25) for own in (0.5, 0.75)]
+    row = row_of(ranks)
+    assert [row[name] for name in SHARES] == [0.25, 0.125, 0.375]
+    # None of it hides: waiting for the slowest is no exchange.
+    assert row["overlap_share"] == 0
+
+
+def test_ranks_that_are_slow_in_turn_wait_for_each_other_whatever_their_means() -> None:
+    # Without the exchange both take 0.6 s on average; but each step has one of 0.7 s.
+    one, other = [0.5, 0.7], [0.7, 0.5]
+    row = row_of([outcome(STEADY, turns=[(True, [1.0, 1.0]), (False, own)] * 4) for own in (one, other)])
+    assert [row[name] for name in SHARES] == pytest.approx([0.3, 0.1, 0.4])
+
+
+def test_a_step_with_the_exchange_is_one_of_all_ranks_however_its_ends_scatter() -> None:
+    # One rank ends late by a tenth in every second step, so that its next one is shorter; the other never.
+    late, even = [1.1, 0.9] * 4, [1.0] * 8
+    row = row_of([outcome(STEADY, turns=pairs(times, [0.75] * 8)) for times in (late, even)])
+    assert row["exchange_share"] == pytest.approx(0.25)
+
+
+def test_the_interval_of_a_share_comes_from_the_pairs_of_blocks() -> None:
+    # 0.2, 0.3, 0.2, 0.3 of 1: a mean of 0.25, a standard deviation of 0.1 / √3, and t of 3 degrees is 3.182.
+    row = row_of([outcome(STEADY, turns=pairs([1.0] * 4, [0.8, 0.7, 0.8, 0.7]))] * 2)
+    error = 0.1 / np.sqrt(3) / 2
+    assert row["comm_share_error"] == pytest.approx(error)
+    for name in ("comm_share", "exchange_share"):
+        assert known(row, name) == pytest.approx((0.25, 0.25 - 3.182 * error, 0.25 + 3.182 * error), rel=1e-3)
+
+
+def test_drift_falls_on_both_blocks_of_a_pair_alike() -> None:
+    # Each block takes 0.1 s longer than the one before it, in the order A B B A.
+    times = np.arange(8) * 0.1
+    with_it, without = 2 + times[[0, 3, 4, 7]], 1.5 + times[[1, 2, 5, 6]]
+    row = row_of([outcome(STEADY, turns=pairs(list(with_it), list(without)))] * 2)
+    assert row["comm_share"] * with_it.mean() == pytest.approx(0.5)
+
+
+def test_a_pass_is_that_of_the_slowest_rank_without_the_exchange() -> None:
+    phases = {"data_s": 0.2, "forward_s": 0.4, "backward_s": 0.2, "optimizer_s": 0.2}
+    ranks = [outcome(STEADY, turns=pairs([1.0] * 4, [own] * 4), phases=phases) for own in (0.5, 0.75)]
+    # Data, forward and backward of 0.75 s are 0.6 s, in two passes.
+    assert row_of(ranks, accumulation=2)["pass_s"] == pytest.approx(0.3)
+
+
+def test_a_difference_below_nothing_does_not_read_as_all_hidden() -> None:
+    # Steps with the exchange are faster by 0.05 s ± 0.09: chance.
+    row = row_of([outcome(STEADY, turns=pairs([1.0] * 4, [1.0, 1.1] * 2), exchange_isolated_s=0.1)] * 2)
+    assert row["exchange_share"] < 0 < row["exchange_share_high"]
+    assert row["overlap_share"] == pytest.approx(1.5)
+    assert row["overlap_share_low"] < 1 < row["overlap_share_high"]
+
+
+def test_what_is_known_of_the_exchange_alone_is_in_the_interval_of_its_overlap() -> None:
+    turns = pairs([1.0] * 4, [0.8] * 4)
+    row = row_of([outcome(STEADY, turns=turns, exchange_isolated_s=0.4, exchange_isolated_error_s=0.04)] * 2)
+    # 0.2 of 0.4 s shows; a tenth of that half, times 3.182.
+    assert known(row, "overlap_share") == pytest.approx((0.5, 0.5 - 0.159, 0.5 + 0.159), abs=1e-3)
+
+
+def test_without_blocks_an_exchange_behind_backward_is_unknown_and_the_row_says_why() -> None:
+    row = row_of([outcome([1.0] * 7, exchange_reason="no memory for it")] * 2)
+    unknown = [*SHARES, "comm_method", "pass_s", "overlap_share", "rank_skew", "rank_skew_low", "straggler"]
+    assert [row.get(name) for name in unknown] == [None] * len(unknown)
+    assert row["comm_reason"] == "no memory for it"
+
+
+# By what steps spend on it
+
+
+def waited(*shares: float, window: list[float] = STEADY) -> list[Sent]:
+    """Ranks that spend these shares of each step on the exchange."""
+    return [outcome(window, phases={**PASS, "sync_s": share}) for share in shares]
+
+
+def test_where_nothing_hides_the_exchange_steps_say_what_they_spend_on_it() -> None:
+    # Of 1 s they work for 0.875 s and 0.625 s: the last one to come exchanges for 0.125 s, and the other waits.
+    row = row_of(waited(0.125, 0.375), sync="parameter_server", staleness=0)
+    assert row["comm_method"] == "wait"
+    assert [row[name] for name in SHARES] == [0.125, 0.125, 0.25]
+    # Forward and backward, 0.75 of a second.
+    assert row["pass_s"] == 0.75
+    assert row["overlap_share"] is None
+
+
+def test_a_worker_that_steps_alone_waits_for_no_other_so_the_two_are_not_told_apart() -> None:
+    row = row_of(waited(0.125, 0.375), sync="parameter_server")
+    assert (row["comm_method"], *known(row, "comm_share")) == ("wait", 0.25, 0.25, 0.25)
+    assert row.get("exchange_share") is row.get("wait_share") is None
+
+
+def test_workers_apart_count_by_their_time_and_not_by_their_steps() -> None:
+    # Both work for 40 s; one spends a quarter of it on the exchange, the other three quarters.
+    fast = outcome([0.25] * 160, phases={**PASS, "sync_s": 0.25})
+    slow = outcome([4.0] * 10, phases={**PASS, "sync_s": 0.75})
+    assert row_of([fast, slow], sync="parameter_server")["comm_share"] == pytest.approx(0.5)
+
+
+def test_one_worker_exchanges_with_its_server_and_waits_for_nobody() -> None:
+    row = row_of(waited(0.25), sync="parameter_server", accumulation=3)
+    assert row["comm_method"] == "wait"
+    assert [known(row, name) for name in SHARES] == [(0.25, 0.25, 0.25), (0, 0, 0), (0.25, 0.25, 0.25)]
+    assert row["pass_s"] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("sync", ["ddp", "local_sgd"])
+def test_one_worker_has_nobody_to_exchange_with_but_a_pass(sync: str) -> None:
+    row = row_of(waited(0.1), sync=sync, accumulation=3)
+    assert [row.get(name) for name in (*SHARES, "comm_method", "overlap_share")] == [None] * 5
+    assert row["pass_s"] == pytest.approx(0.25)
+
+
+def averaged(own: NDArray[np.float64], *, period: int, exchange_s: float) -> list[Sent]:
+    """Ranks with these own steps, (ranks, steps), that meet at the end of each period."""
+    sums = own.reshape(len(own), -1, period).sum(axis=2)
+    sync = np.zeros_like(own)
+    sync[:, period - 1 :: period] = sums.max(axis=0) - sums + exchange_s
+    # Two steps are skipped.
+    columns = [np.concatenate([[0.0, 0.0], waits]) for waits in sync]
+    return [outcome(list(steps), columns={"sync_s": column}) for steps, column in zip(own + sync, columns, strict=True)]
+
+
+def test_ranks_of_a_sync_period_wait_for_each_other_once() -> None:
+    # What one loses in a step it gains in the next: both work for 2 s, and exchange for half a second.
+    ranks = averaged(np.array([[0.5, 1.5] * 8, [1.5, 0.5] * 8]), period=2, exchange_s=0.5)
+    row = row_of(ranks, sync="local_sgd", sync_period=2)
+    assert row["comm_method"] == "wait"
+    assert [row[name] for name in SHARES] == pytest.approx([0.2, 0, 0.2])
+    # Now one takes 3 s, and the other half of that.
+    row = row_of(
+        averaged(np.array([[1.0] * 12, [0.5] * 12]), period=3, exchange_s=0.75), sync="local_sgd", sync_period=3
+    )
+    assert [row[name] for name in SHARES] == pytest.approx([0.2, 0.2, 0.4])
+
+
+@pytest.mark.parametrize("periods", [1, 3, 4, 40])
+def test_a_mode_with_a_sync_period_has_one_method_however_long_its_window(periods: int) -> None:
+    ranks = averaged(np.ones((2, 8 * periods)), period=8, exchange_s=2.0)
+    row = row_of(ranks, sync="local_sgd", sync_period=8)
+    assert (row["comm_method"], row["comm_share"]) == ("wait", pytest.approx(0.2))
+    # Two periods don't say how much they vary.
+    assert (row["comm_share_low"] is None) == (periods < 3)
+
+
+# Neither depends on how many steps were timed
+
+
+def taken(ranks: int, *, blocks: int, size: int, cv: float, exposed: float, seed: int) -> list[Sent]:
+    """Ranks of a second a step; with the exchange all take the longest of them and what of the exchange is exposed."""
+    own = drawn(ranks, 2 * blocks * size, cv=cv, seed=seed).reshape(ranks, 2, blocks, size)
+    together = own[:, 0].max(axis=0) + exposed
+    turns = [pairs([0.0] * blocks, [0.0] * blocks) for _ in range(ranks)]
+    sent = []
+    for rank, layout in enumerate(turns):
+        kinds = [exchanges for exchanges, _ in layout]
+        filled = [(k, list(together[i // 2] if k else own[rank, 1, i // 2])) for i, k in enumerate(kinds)]
+        sent.append(outcome(STEADY, turns=filled, exchange_isolated_s=0.2))
+    return sent
+
+
+def shares_of(sent: list[Sent]) -> dict[str, Any]:
+    """The columns of the exchange alone, of ranks in step."""
+    ranks = [rank.result.measured for rank in sent if rank.result and rank.result.measured]
+    return exchange_columns(Point(workers=len(sent)), ranks)
+
+
+def longest_of(ranks: int) -> float:
+    """The expected largest of so many standard normal numbers."""
+    return float(np.random.default_rng(9).normal(size=(200_000, ranks)).max(axis=1).mean())
+
+
+@pytest.mark.parametrize("cv", [0.01, 0.05, 0.1])
+@pytest.mark.parametrize("ranks", [2, 8, 64])
+def test_shares_do_not_depend_on_how_many_steps_were_timed(ranks: int, cv: float) -> None:
+    longest = 1 + cv * longest_of(ranks)
+    for exposed in (0.0, 0.2):
+        truth = {"exchange_share": exposed, "wait_share": longest - 1, "comm_share": exposed + longest - 1}
+        # 8, 30, 96 and 1,000 steps with the exchange and as many without it.
+        for blocks, size, trials in ((8, 1, 60), (10, 3, 30), (8, 12, 15), (20, 50, 3)):
+            rows = [
+                shares_of(taken(ranks, blocks=blocks, size=size, cv=cv, exposed=exposed, seed=seed))
+                for seed in range(trials)
+            ]
+            for name, seconds in truth.items():
+                values = np.array([row[name] for row in rows])
+                # Four standard errors of the mean of so many steps.
+                noise = 4 * cv * np.sqrt(2 / (blocks * size * trials))
+                assert values.mean() == pytest.approx(seconds / (longest + exposed), abs=noise), (name, size)
+            overlap = np.mean([row["overlap_share"] for row in rows])
+            assert overlap == pytest.approx(1 - exposed / 0.2, abs=noise / 0.2 + 0.001)
+            assert overlap == pytest.approx(1 - exposed / 0.2, abs=0.1)
+
+
+@pytest.mark.parametrize("exposed", [0.0, 0.2])
+def test_the_intervals_cover_the_shares_as_often_as_they_say(exposed: float) -> None:
+    longest = 1 + 0.05 * longest_of(8)
+    truth = {
+        "exchange_share": exposed / (longest + exposed),
+        "comm_share": 1 - 1 / (longest + exposed),
+        "overlap_share": 1 - exposed / 0.2,
+    }
+    rows = [shares_of(taken(8, blocks=8, size=2, cv=0.05, exposed=exposed, seed=seed)) for seed in range(200)]
+    for name, value in truth.items():
+        assert np.mean([row[f"{name}_low"] <= value <= row[f"{name}_high"] for row in rows]) >= 0.9, name
+
+
+# Ranks
+
+
+def test_skew_and_straggler_are_of_the_work_that_a_rank_does_alone() -> None:
+    # In step both take a second; without the exchange one takes half as long again as the other.
+    first, second = (
+        outcome(STEADY, turns=pairs([1.0] * 4, [own] * 4), where=facts(node=node))
+        for own, node in ((0.5, "one"), (0.75, "two"))
+    )
+    row = row_of([first, second])
+    assert row["rank_skew"] == 0.5
+    # No interval is narrower than half a percent of the mean, here widened for the farther of two ranks.
+    assert row["rank_skew_low"] == pytest.approx(0.5, abs=0.02)
+    assert row["straggler"] == "rank 1 on two"
+    assert row_of([second, first])["straggler"] == "rank 0 on two"
+
+
+def test_without_such_steps_the_work_is_what_is_left_beside_the_exchange() -> None:
+    row = row_of(waited(0.5, 0.0), sync="parameter_server", staleness=0)
+    assert (row["rank_skew"], row["straggler"]) == (1.0, "rank 1 on one")
+
+
+def test_one_rank_is_no_slower_than_itself() -> None:
+    row = row_of([outcome(STEADY)])
+    assert (row["rank_skew"], row["rank_skew_low"]) == (0, 0)
+    assert row["straggler"] is None
+
+
+def worked(own: NDArray[np.float64]) -> dict[str, Any]:
+    """What is said of ranks with these own steps, (ranks, steps), that wait for nobody."""
+    sent = [outcome(list(steps), phases={**PASS, "sync_s": 0.0}) for steps in own]
+    ranks = [rank.result.measured for rank in sent if rank.result and rank.result.measured]
+    return skew_columns(ranks, ["one"] * len(ranks))
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5])
+@pytest.mark.parametrize("steps", [44, 400])
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_of_equal_ranks_hardly_ever_is_one_named(ranks: int, steps: int, rho: float) -> None:
+    trials = 100
+    own = drawn(ranks * trials, steps, cv=0.05, rho=rho, seed=steps).reshape(trials, ranks, steps)
+    rows = [worked(series) for series in own]
+    named = [row for row in rows if row.get("straggler")]
+    # 5 % of 100 are 5; by chance up to 9.
+    assert len(named) <= 9
+    assert sum(row["rank_skew_low"] > 0 for row in rows) <= 9
+    assert min(row["rank_skew"] for row in rows) > 0
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_a_rank_that_takes_a_tenth_longer_is_named_after_100_steps(ranks: int) -> None:
+    own = drawn(ranks * 40, 100, cv=0.05).reshape(40, ranks, 100)
+    own[:, 1] *= 1.1
+    rows = [worked(series) for series in own]
+    assert np.mean([row.get("straggler") == "rank 1 on one" for row in rows]) >= 0.95
+    assert np.mean([0 < row["rank_skew_low"] <= 0.1 for row in rows]) >= 0.9
+
+
+def test_what_befalls_all_ranks_alike_hides_no_straggler() -> None:
+    # Every step takes another time, up to half as long again; one rank always takes 3 % longer.
+    common = np.random.default_rng(0).uniform(1, 1.5, size=60)
+    own = np.stack([common, common * 1.03]) * drawn(2, 60, cv=0.005)
+    assert worked(own)["straggler"] == "rank 1 on one"
