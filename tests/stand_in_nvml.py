@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -90,11 +90,16 @@ class MissingNvml:
         raise pynvml.NVMLError_LibraryNotFound
 
 
+def show_a_gpu(patch: Callable[[Any, str, Any], None] = setattr) -> None:
+    """Have torch say of the stand-in's device what it would; for good, where `patch` is not undone."""
+    properties = SimpleNamespace(name="A GPU", uuid=UUID)
+    patch(torch.cuda, "get_device_properties", lambda _: properties)
+
+
 @pytest.fixture
 def torch_sees_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """What torch and its libraries would say of the stand-in's device."""
-    properties = SimpleNamespace(name="A GPU", uuid=UUID)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    show_a_gpu(monkeypatch.setattr)
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91000)
     monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 27, 3))
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)

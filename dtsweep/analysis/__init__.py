@@ -4,6 +4,7 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
 
     load            the table itself, rows of earlier versions in today's definitions
     spread          how much launches of one job differ, over a whole sweep
+    utilization     shares of what devices can do, by one measure
     launches        from trials to points
     frontier        which points no other one beats
     scaling         what more workers bring

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dtsweep.analysis.spread import pooled_is_better, spread_of
+from dtsweep.analysis.utilization import by_best_peak
 from dtsweep.measure.statistics import students_t
 from dtsweep.sweep.modes import latency_column
 from dtsweep.sweep.point import AXES
@@ -48,7 +49,8 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         The `ok` trials without canaries, with `launch` (the session, or else the trial itself) and `latency_s`
-        (`dtsweep.sweep.modes.latency_column`) with its interval within the launch.
+        (`dtsweep.sweep.modes.latency_column`) with its interval within the launch; `mfu` is comparable
+        (`by_best_peak`).
     """
     trials = without_canaries(frame[frame["status"] == "ok"])
     names = ["samples_per_s", "step_mean_s", "step_p50_s", "comm_share"]
@@ -60,7 +62,7 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
         f"latency_s{end}": trials[f"step_p50_s{end}"].mask(by_mean, trials[f"step_mean_s{end}"])
         for end in ("", "_low", "_high")
     }
-    return trials.assign(
+    return by_best_peak(trials).assign(
         launch=trials["session"].where(trials["session"].notna(), trials["trial_id"]),
         **latency,
     )

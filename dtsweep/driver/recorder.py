@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from statistics import median
 from typing import Any
 
+import numpy as np
+
+from dtsweep.analysis.canaries import Level, change, median_of
 from dtsweep.errors import StorageError
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rows import point_row, rank_rows, step_columns, task_row, trial_row, with_warmup_marked
 from dtsweep.plan.trial import Trial
 from dtsweep.provenance import git_commit, workload_digest
 from dtsweep.report.progress import Progress
-from dtsweep.results.statuses import CANARY_DRIFT, is_retried
+from dtsweep.results.statuses import is_retried
 from dtsweep.results.store import Results
 from dtsweep.sweep.axes import Candidate
 from dtsweep.sweep.point import Point, identity
@@ -71,7 +74,7 @@ class Recorder:
         self._types = column_types(sweep.workload)
         self._last: dict[str, str] = {}
         self._measured: dict[str, list[tuple[str, float, float]]] = {}
-        self._canaries: dict[str, list[float]] = {}
+        self._canaries: dict[str, list[Level]] = {}
         folder = sweep.file.parent if sweep.file else None
         self._harness = harness
         self._same = {
@@ -147,9 +150,10 @@ class Recorder:
         if not task.is_canary or row["status"] != "ok":
             return []
         others = self._canaries.setdefault(task.point_id, [])
-        drifts = bool(others) and abs(row["step_mean_s"] / median(others) - 1) > CANARY_DRIFT
-        others.append(row["step_mean_s"])
-        return ["canary_drift"] * drifts
+        level = Level(row["step_mean_s"], math.nan if row["half_width"] is None else row["half_width"])
+        drifts = bool(others) and change(level, median_of(Level(*np.transpose(others)))).is_drift
+        others.append(level)
+        return ["canary_drift"] * bool(drifts)
 
     def _store_profiles(self, task: Task, result: AttemptResult) -> None:
         measured = {rank: sent.measured for rank, sent in result.results.items() if sent.measured is not None}

@@ -48,13 +48,15 @@ PEAKS: tuple[Peak, ...] = (
     Peak(r"\bGB200\b", "NVIDIA Blackwell data sheet, GB200 NVL72 per GPU", _tensor_cores(2500, 1250, 80)),
     Peak(r"\bGB300\b", "torchtitan get_peak_flops", _tensor_cores(2500)),
     Peak(r"\bB[23]00\b", "NVIDIA HGX B200 and B300 data sheets, an eighth", _tensor_cores(2250, 1125, 75)),
+    Peak(r"\bGH200\b", "NVIDIA GH200 data sheet", _tensor_cores(989)),
     Peak(r"\bH200\b(?! NVL)", "NVIDIA H200 data sheet, SXM", _tensor_cores(989, 494.5, 67)),
-    Peak(r"\bH100 NVL\b", "NVIDIA H100 data sheet, NVL (torchtitan get_peak_flops)", _tensor_cores(835)),
+    Peak(r"\bH100 NVL\b", "NVIDIA H100 data sheet, NVL", _tensor_cores(835, 417.5, 60)),
     Peak(r"\bH100 PCIe\b", "NVIDIA H100 data sheet, PCIe", _tensor_cores(756, 378, 51)),
     Peak(r"\bH100\b.*(HBM3|SXM)", "NVIDIA H100 data sheet, SXM", _tensor_cores(989, 494.5, 67)),
     Peak(r"\bH20\b", "torchtitan get_peak_flops", _tensor_cores(148)),
     Peak(r"\bA100\b", "NVIDIA A100 data sheet", _tensor_cores(312, 156, 19.5)),
     Peak(r"\bA40\b", "NVIDIA A40 data sheet", _tensor_cores(149.7, 74.8, 37.4)),
+    Peak(r"\bA30\b", "NVIDIA A30 data sheet", _tensor_cores(165)),
     Peak(r"\bA10\b", "NVIDIA A10 data sheet", _tensor_cores(125, 62.5, 31.2)),
     Peak(
         r"\bRTX A6000\b",
@@ -73,6 +75,9 @@ PEAKS: tuple[Peak, ...] = (
 )
 """The first whose name fits counts."""
 
+SLICE = re.compile(r"\bMIG\b|-\d+[ABCQ](ME)?$")
+"""In the name of a part of a device: by MIG, or by a hypervisor (vGPU), as in `A100-40C`."""
+
 
 def peak_flops(device_name: str, precision: str) -> float | None:
     """Look up the dense peak of a device.
@@ -82,12 +87,12 @@ def peak_flops(device_name: str, precision: str) -> float | None:
         precision: of a point.
 
     Returns:
-        FLOP/s; None where the table has no such device or precision, and for a MIG slice, which is part of a device.
+        FLOP/s; None where the table has no such device or precision, and for a slice of a device (MIG, vGPU).
 
     >>> peak_flops("NVIDIA H100 80GB HBM3", "bf16"), peak_flops("NVIDIA H100 80GB HBM3", "fp8")
     (989000000000000.0, None)
     """
-    if re.search(r"\bMIG\b", device_name):
+    if SLICE.search(device_name):
         return None
     found = next((peak for peak in PEAKS if re.search(peak.name, device_name)), None)
     tflops = found.tflops.get(precision) if found else None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -16,9 +17,7 @@ import torch
 
 from dtsweep.hardware.host import cpu_energy_counters, cpu_energy_j, network_bytes
 from dtsweep.hardware.nvml import CHOSEN_LIMITS, Reading, find_gpu, limit_names
-
-ENERGY_FROM_S = 5.0
-"""The energy counter moves every 0.1 s: in a shorter window that is an error of over 2 %."""
+from dtsweep.sweep.settings import ENERGY_FROM_S
 
 LOOK_BACK_S = 1.0
 """NVML's utilization and power may look back this far: readings before say nothing of the window."""
@@ -88,22 +87,36 @@ class Telemetry:
         self._error_events = self._gpu.watch_errors() if self._gpu else None
         self._own_pids = frozenset(own_pids or {os.getpid()})
         self._interval_s, self._now = interval_s, now
-        self._ended = threading.Event()
+        self._begun, self._ended = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
+    @property
+    def counts_energy(self) -> bool:
+        """Whether the device counts the energy that it uses."""
+        return self._gpu is not None and self._gpu.energy_j() is not None
+
+    @contextmanager
+    def sampled(self) -> Iterator[None]:
+        """Have a thread that takes readings from `start` to `stop`; it ends with this block, whatever happens."""
+        # Its start takes longer than what it does: it must not fall into the window.
+        self._begun, self._ended = threading.Event(), threading.Event()
+        self._thread = threading.Thread(
+            target=self._read_until, args=(self._begun, self._ended), name="dtsweep-telemetry", daemon=True
+        )
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._end_readings()
+
     def start(self) -> None:
-        """Read the counters at the window's start and begin to take readings; a window left open is forgotten."""
-        self._end_readings()
+        """Read the counters at the window's start; a window left open is forgotten."""
         self._gpu_readings: list[tuple[float, Reading]] = []
         self._memory_bytes: list[int] = []
-        self._ended = threading.Event()
-        self._thread = threading.Thread(
-            target=self._read_until, args=(self._ended,), name="dtsweep-telemetry", daemon=True
-        )
         if self._gpu:
             self._gpu.errors(self._error_events)  # those from before the window
         self._first = self._edge()
-        self._thread.start()
+        self._begun.set()
 
     def stop(self) -> dict[str, Any]:
         """End the window.
@@ -134,12 +147,14 @@ class Telemetry:
         memory = psutil.virtual_memory()
         self._memory_bytes.append(memory.total - memory.available)
 
-    def _read_until(self, ended: threading.Event) -> None:
+    def _read_until(self, begun: threading.Event, ended: threading.Event) -> None:
+        begun.wait()
         while not ended.wait(self._interval_s):
             self.read()
 
     def _end_readings(self) -> None:
         self._ended.set()
+        self._begun.set()
         if self._thread:
             self._thread.join()
 

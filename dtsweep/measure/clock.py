@@ -30,7 +30,7 @@ class Clock(Protocol):
         """Say that what ran since the last mark was this phase."""
 
     def end_step(self) -> None:
-        """End a step at its last mark, of which it has one at least; without waiting for the device."""
+        """End a step at its last mark, of which it has one at least; waits for no step that the device just began."""
 
     def so_far(self) -> NDArray[np.float64]:
         """The lengths of the steps that are known to have ended: (steps,) seconds; waits for nothing."""
@@ -111,15 +111,19 @@ class Event(Protocol):
 class CudaClock:
     """An event on the compute stream at the end of each phase, read when it has long passed.
 
-    The host never waits inside the window, unless it runs a whole ring of events ahead of the device.
+    What decides about the window sees the host's clock, so the host must not run far ahead of the device: it waits for
+    the step four before, but where steps are short it may be a fifth of a second ahead. The device always has that much
+    left to do. It also waits where a whole ring of events is under way.
     """
 
     RING = 1024
+    AHEAD, AHEAD_S = 4, 0.2
 
     def __init__(self, device: torch.device, make_event: Callable[[], Event] | None = None) -> None:
         """Allocate the ring before the window, not in it."""
         self._device = device
-        make = make_event or (lambda: torch.cuda.Event(enable_timing=True))
+        # Waiting for one must not keep a core busy.
+        make = make_event or (lambda: torch.cuda.Event(enable_timing=True, blocking=True))
         self._free = [make() for _ in range(self.RING)]
         self._pending: deque[tuple[str, Event]] = deque()
         self._is_last: deque[bool] = deque()
@@ -142,7 +146,7 @@ class CudaClock:
         self._record(phase)
 
     def end_step(self) -> None:
-        """End a step at the last mark and read what has passed, without waiting."""
+        """End a step at the last mark and read what has passed; wait where the device is far behind."""
         self._is_last[-1] = True
         # The step before has ended on the device while the host launched this one: the device is not a step behind.
         if self._end is not None:
@@ -151,6 +155,8 @@ class CudaClock:
         self._end = self._pending[-1][1]
         while len(self._pending) > 2 and self._pending[1][1].query():
             self._read()
+        while self._is_far_ahead():
+            self._wait()
 
     def so_far(self) -> NDArray[np.float64]:
         """The steps whose events were read."""
@@ -175,12 +181,21 @@ class CudaClock:
 
     def _record(self, phase: str) -> None:
         if not self._free:
-            self._pending[1][1].synchronize()
-            self._read()
+            self._wait()
         event = self._free.pop()
         event.record(torch.cuda.current_stream(self._device))
         self._pending.append((phase, event))
         self._is_last.append(False)
+
+    def _is_far_ahead(self) -> bool:
+        """Whether too many queued steps have not ended; each takes about as long as the last that has."""
+        ahead = self._ended - len(self._steps)
+        return ahead > self.AHEAD and (not self._steps or ahead * self._steps[-1] > self.AHEAD_S)
+
+    def _wait(self) -> None:
+        """Wait for the oldest mark."""
+        self._pending[1][1].synchronize()
+        self._read()
 
     def _read(self) -> None:
         _, first = self._pending.popleft()

@@ -17,7 +17,7 @@ from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
 from dtsweep.metrics.summary import staleness_columns, trial_columns
 from dtsweep.metrics.window_view import mark_warmup
 from dtsweep.sweep.point import Point, identity
-from dtsweep.sweep.settings import Sweep
+from dtsweep.sweep.settings import Measure, Sweep
 from dtsweep.sweep.task import Task
 from dtsweep.sweep.values import column_types, workload_fields
 
@@ -45,14 +45,19 @@ def point_row(sweep: Sweep, point: Point) -> Row:
         "cpus_per_worker": sweep.resources.cpus_per_worker,
         "gpus_per_worker": sweep.resources.gpus_per_worker,
         "fresh": sweep.measure.fresh,
-        "measure": json.dumps(asdict(sweep.measure), sort_keys=True),
+        "measure": _as_json(sweep.measure),
     }
 
 
 def task_row(sweep: Sweep, point: Point, task: Task) -> Row:
     """The columns of an attempt that are known before it runs."""
     names = ("attempt_id", "trial_id", "repeat", "attempt", "role")
-    return {**point_row(sweep, point), **{name: getattr(task, name) for name in names}}
+    own = {name: getattr(task, name) for name in names}
+    return {**point_row(sweep, point), **own, "measure": _as_json(task.measure)}
+
+
+def _as_json(measure: Measure) -> str:
+    return json.dumps(asdict(measure), sort_keys=True)
 
 
 def trial_row(

@@ -8,7 +8,7 @@ from typing import Any
 
 from dtsweep.plan.canaries import CANARY_TRIALS
 from dtsweep.plan.trial import Trial, groups_of
-from dtsweep.sweep.settings import Measure, Sweep
+from dtsweep.sweep.settings import ENERGY_FROM_S, Measure, Sweep
 
 SESSION_START_S = 15.0
 """What the start of a session takes, until results say better."""
@@ -33,5 +33,6 @@ def expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str
 
 
 def _window_s(measure: Measure) -> float:
-    shortest = min(measure.min_seconds, measure.max_seconds)
+    least = max(measure.min_seconds, ENERGY_FROM_S) if measure.energy else measure.min_seconds
+    shortest = min(least, measure.max_seconds)
     return shortest if measure.half_width is None else math.sqrt(max(shortest, TRIAL_REST_S) * measure.max_seconds)

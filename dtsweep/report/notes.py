@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.canaries import WORLD
 from dtsweep.report.text import count_of
@@ -92,17 +93,28 @@ def _window_note(trials: pd.DataFrame) -> str:
 def _canary_note(canaries: pd.DataFrame) -> str:
     if canaries.empty:
         return ""
-    worlds = canaries.drop_duplicates(list(WORLD))
-    note = f"Canary: {count_of(len(canaries), 'session')} of {count_of(len(worlds), 'world')}, "
-    drift = canaries["drift"].abs().max()
-    note += f"largest drift inside a session {drift:.1%}." if canaries["drift"].notna().any() else "no second canary."
-    drifted = canaries[canaries["flagged"].fillna(value=False)]
-    if len(drifted):
-        trials = count_of(int(drifted["trials"].sum()), "trial")
-        sessions = ", ".join(drifted["session"].astype(str))
-        counted = f"{count_of(len(drifted), 'session')} with {trials}: {sessions}"
-        note += f" Drifted more than {CANARY_DRIFT * 100:.0f} %: {counted}."
-    return note
+    counts = canaries.groupby(list(WORLD), dropna=False)["canaries"].transform("sum")
+    note = (
+        f"Canary: {count_of(len(canaries), 'session')} of {count_of(len(canaries.drop_duplicates(WORLD)), 'world')}, "
+    )
+    drifts = canaries.dropna(subset=["drift"]).sort_values("drift", key=abs)
+    note += f"largest drift inside a session {_drift(drifts.iloc[-1])}." if len(drifts) else "no second canary."
+    limit = f"{CANARY_DRIFT * 100:.0f} %"
+    note += _sessions(f"Drifted more than {limit}", canaries[canaries["flagged"].fillna(value=False)])
+    return note + _sessions(f"Too imprecise to tell {limit}", canaries[canaries["flagged"].isna() & (counts > 1)])
+
+
+def _drift(session: pd.Series[Any]) -> str:
+    half = (session["drift_high"] - session["drift_low"]) / 2
+    return f"{abs(session['drift']):.1%}" + (f" ±{half:.1%}" if math.isfinite(half) else "")
+
+
+def _sessions(what: str, sessions: pd.DataFrame) -> str:
+    """Name the sessions of which this is to be said, if there are any."""
+    if sessions.empty:
+        return ""
+    trials, names = count_of(int(sessions["trials"].sum()), "trial"), ", ".join(sessions["session"].astype(str))
+    return f" {what}: {count_of(len(sessions), 'session')} with {trials}: {names}."
 
 
 def _flag_note(flags: Mapping[str, int]) -> str:

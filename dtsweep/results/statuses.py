@@ -31,7 +31,8 @@ STATUSES = frozenset(STATUS_MEANINGS)
 """How an attempt can end: a closed set."""
 
 CANARY_DRIFT = 0.02
-"""A canary that differs by more from the others of its world, as a share, says that the machine has changed."""
+"""A canary that differs by more from the others of its world, as a share and not by chance, says that the machine has
+changed."""
 
 FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
     {
@@ -49,10 +50,10 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "ecc": "the device's memory had errors (ECC) in the window",
         "xid": "the device's driver reported an error (Xid) in the window",
         "clock_low": "the device ran at less than 90 % of its highest clock",
-        "window_short": "the window is under 5 s, too short for the energy counter; energy is null",
+        "window_short": "energy is null: the window is under 5 s; `Measure(energy=True)` makes it long enough",
         "oom_retry": "the allocator ran full, emptied its cache and tried again",
         "memory_left": "the trial left memory behind, so the next one got a new session",
-        "canary_drift": f"the canary differs by over {CANARY_DRIFT:.0%} from the earlier ones of its world in this run",
+        "canary_drift": f"over {CANARY_DRIFT:.0%} and more than chance from its world's earlier canaries of this run",
         "older_steps": "an older version's step times: of each step the slowest worker's, too long by some percent",
         "adjacent_launches": "the repeats of a world followed each other",
     }

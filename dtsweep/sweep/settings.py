@@ -18,6 +18,10 @@ LEAST_HALF_WIDTH = 0.005
 """An interval is never given narrower than this share of the mean: what is rare may not have come yet."""
 
 
+ENERGY_FROM_S = 5.0
+"""A device's energy counter moves every 0.1 s: in a shorter window that is an error of over 2 %."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Measure:
     """How long and how often a point is measured."""
@@ -55,6 +59,9 @@ class Measure:
     canary: bool = True
     """Whether both ends of a session of several trials measure one fixed point, to see the machine drift."""
 
+    energy: bool = False
+    """Whether windows last at least 5 s where a device counts its energy; in shorter ones it is unknown."""
+
     gc: bool = False
     """Whether Python's garbage collector stays on inside the window."""
 
@@ -65,12 +72,18 @@ class Measure:
         """Refuse numbers that can't be meant."""
         _fit(self, {"repeats": 1, "warmup_steps": 0, "min_steps": 1, "min_seconds": 0, "max_steps": 1})
         _fit(self, {"max_seconds": 0, "max_warmup_seconds": 0})
-        _fit(self, {"half_width": 0, "race": 0, "canary": 0, "gc": 0, "fresh": 0})
+        _fit(self, {"half_width": 0, "race": 0, "canary": 0, "energy": 0, "gc": 0, "fresh": 0})
         if self.half_width is not None and not LEAST_HALF_WIDTH <= self.half_width < 1:
             raise SweepError(
                 f"half_width={self.half_width:g} must be at least {LEAST_HALF_WIDTH:g} and below 1: "
                 "a share of the mean, such as 0.02",
                 word="half_width",
+            )
+        if self.energy and self.max_seconds < ENERGY_FROM_S:
+            raise SweepError(
+                f"energy=True needs windows of {ENERGY_FROM_S:g} s, and max_seconds={self.max_seconds:g} ends them "
+                "before; raise it",
+                word="max_seconds",
             )
 
 

@@ -21,6 +21,7 @@ from dtsweep.measure.stopping import AFTER, Rule
 from dtsweep.measure.window import Peers, Window
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.modes import MODES, latency_column
+from dtsweep.sweep.settings import ENERGY_FROM_S, Measure
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job, SyncMode
 from dtsweep.worker.after_window import profile_steps, time_exchange
@@ -51,15 +52,16 @@ def time_trial(
         on_warm: told the slowest warm-up step in seconds, just before the window.
     """
     loop, info = Loop(job, mode), MODES[job.point.sync]
-    left_s, had_compiled = task.measure.max_seconds, False
+    measure = window_limits(task.measure, job.device, counts_energy=context.telemetry.counts_energy)
+    left_s, had_compiled = measure.max_seconds, False
     for count in range(1, WINDOWS + 1):
-        limits = replace(task.measure, max_seconds=left_s)
+        limits = replace(measure, max_seconds=left_s)
         measured, compiled_in = _window(loop, replace(task, measure=limits), context, on_warm=on_warm)
         compiled, spent_s = max_over_ranks(job.device, compiled_in, measured.window_s)
         left_s -= spent_s
         had_compiled |= compiled > 0
         # Where no window can follow, this one stays, with its flag.
-        if not compiled or left_s <= task.measure.min_seconds or not info.can_restart or count == WINDOWS:
+        if not compiled or left_s <= measure.min_seconds or not info.can_restart or count == WINDOWS:
             break
         loop.demote()
     exchange = {}
@@ -71,6 +73,19 @@ def time_trial(
     profile = profile_steps(loop) if task.is_profiled and info.can_restart else {}
     flags = [*measured.flags, *(["recompiled"] * had_compiled)]
     return replace(measured, steps=loop.columns(), flags=flags, **exchange, **profile)
+
+
+def window_limits(measure: Measure, device: torch.device, *, counts_energy: bool) -> Measure:
+    """Have all ranks keep the same limits: where energy is wanted and a rank's device counts it, long enough for it.
+
+    Args:
+        measure: what the sweep says.
+        device: of this rank.
+        counts_energy: whether it does.
+    """
+    if not measure.energy or not any(max_over_ranks(device, counts_energy)):
+        return replace(measure, energy=False)
+    return replace(measure, energy=False, min_seconds=max(measure.min_seconds, ENERGY_FROM_S))
 
 
 def _window(loop: Loop, task: Task, context: RankContext, *, on_warm: Callable[[float], None]) -> tuple[Measured, int]:
@@ -85,12 +100,12 @@ def _window(loop: Loop, task: Task, context: RankContext, *, on_warm: Callable[[
     window = make_window(loop, task, period_s)
     loop.mode.counters()
     compiled, retried = _compiled(), retries(job.device)
-    context.telemetry.start()
-    try:
-        with _collector(keep=task.measure.gc):
-            barrier(job.device)
-            window_s = loop.run("window", window, drain=True)
-    finally:
+    with context.telemetry.sampled(), _collector(keep=task.measure.gc):
+        barrier(job.device)
+        # Behind a barrier, so that it counts no waiting; before one, because reading takes each rank its own time.
+        context.telemetry.start()
+        barrier(job.device)
+        window_s = loop.run("window", window, drain=True)
         seen = context.telemetry.stop()
     noticed = seen.pop("telemetry_flags")
     barrier(job.device)

@@ -234,6 +234,24 @@ def test_a_canary_that_differs_by_over_2_percent_from_the_others_is_flagged(kept
     assert flagged(kept, 2, [1.0, 1.01, 1.02, 1.04, 0.98]) == [False, False, False, True, True]
 
 
+def test_a_canary_whose_difference_may_be_chance_is_not_flagged(kept: Kept) -> None:
+    # Means of 1.0 and 1.05, known to about 12 %, then 2.1; each step has the same length on all ranks.
+    noisy = [0.8, 1.2, 1.0, 0.7, 1.3] * 4
+    flags = []
+    for slower in (1.0, 1.05, 2.1):
+        ranks = [outcome([seconds * slower for seconds in noisy]) for _ in range(2)]
+        row = kept.end(canary_of(2), ranks=ranks)
+        flags.append("canary_drift" in row["flags"])
+    assert 0.05 < row["half_width"] < 0.2
+    assert flags == [False, False, True]
+
+
+def test_a_canary_is_measured_to_1_percent_and_its_row_says_so(kept: Kept) -> None:
+    (trial, *_) = trials_of(workers=2, sync="ddp")
+    rows = [kept.end(canary_of(2)), kept.end(trial)]
+    assert [json.loads(row["measure"])["half_width"] for row in rows] == [0.01, 0.02]
+
+
 def test_canaries_of_another_world_say_nothing(kept: Kept) -> None:
     assert flagged(kept, 1, [1.0, 1.0]) == [False, False]
     assert flagged(kept, 2, [3.0, 3.0, 2.0]) == [False, False, True]

@@ -19,6 +19,7 @@ HALF_TFLOPS = {
     "NVIDIA GB300": 2500,
     "NVIDIA B200": 2250,
     "NVIDIA B300 SXM6 AC": 2250,
+    "NVIDIA GH200 480GB": 989,
     "NVIDIA H200": 989,
     "NVIDIA H100 80GB HBM3": 989,
     "NVIDIA H100 NVL": 835,
@@ -28,6 +29,7 @@ HALF_TFLOPS = {
     "NVIDIA A100-PCIE-40GB": 312,
     "NVIDIA A100 80GB PCIe": 312,
     "NVIDIA A40": 149.7,
+    "NVIDIA A30": 165,
     "NVIDIA A10": 125,
     "NVIDIA RTX A6000": 154.85,
     "NVIDIA L40S": 362,
@@ -53,6 +55,15 @@ NOT_LISTED = [
     "NVIDIA T400",
     "NVIDIA GeForce RTX 3090",
     "NVIDIA A100-SXM4-80GB MIG 1g.10gb",
+    # Slices that a hypervisor deals out, by memory and kind.
+    "NVIDIA A100-40C",
+    "GRID A100-4C",
+    "NVIDIA A100-1-5C",
+    "NVIDIA A100-1-5CME",
+    "NVIDIA A40-48Q",
+    "NVIDIA A10-24A",
+    "NVIDIA L4-2B",
+    "GRID T4-16Q",
     "Intel(R) Xeon(R) Platinum 8480+",
     "",
 ]
@@ -76,8 +87,13 @@ def test_an_unlisted_device_is_unknown_though_its_name_resembles_another(name: s
 def test_a_precision_that_a_device_lacks_is_unknown() -> None:
     assert peak_flops("Tesla T4", "bf16") is None
     assert peak_flops("Tesla T4", "tf32") is None
-    assert peak_flops("NVIDIA H100 NVL", "fp32") is None
+    assert peak_flops("NVIDIA A30", "fp32") is None
     assert peak_flops("NVIDIA H100 80GB HBM3", "fp8") is None
+
+
+def test_a_device_has_a_peak_for_each_precision_that_its_sheet_tells() -> None:
+    rates = {precision: peak_flops("NVIDIA H100 NVL", precision) for precision in ("bf16", "tf32", "fp32")}
+    assert rates == {"bf16": 835e12, "tf32": 417.5e12, "fp32": 60e12}
 
 
 @pytest.mark.parametrize("peak", PEAKS, ids=lambda peak: peak.name)

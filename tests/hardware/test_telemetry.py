@@ -54,6 +54,10 @@ def window(nvml: StandInNvml, *, seconds: float = 2.0, **arguments: Any) -> dict
     return telemetry.stop()
 
 
+def sampling_threads() -> int:
+    return sum(thread.name == "dtsweep-telemetry" for thread in threading.enumerate())
+
+
 def test_a_cpu_has_the_columns_of_its_host_alone_and_needs_no_reading() -> None:
     telemetry = Telemetry(CPU, interval_s=NEVER_S, nvml=None)
     telemetry.start()
@@ -247,12 +251,34 @@ def test_the_thread_takes_readings_until_the_window_ends() -> None:
 
     nvml = Counted()
     telemetry = Telemetry(GPU, interval_s=0.001, nvml=nvml)
-    telemetry.start()
-    assert enough.wait(timeout=30)
-    telemetry.stop()
-    readings = nvml.readings
-    assert readings >= 3
-    assert not [thread for thread in threading.enumerate() if thread.name == "dtsweep-telemetry"]
+    with telemetry.sampled():
+        assert sampling_threads() == 1
+        telemetry.start()
+        assert enough.wait(timeout=30)
+        telemetry.stop()
+        assert sampling_threads() == 0
+    assert nvml.readings >= 3
+
+
+@pytest.mark.parametrize("is_started", [False, True])
+def test_a_window_that_fails_before_or_after_its_start_leaves_no_thread(is_started: bool) -> None:
+    telemetry = Telemetry(CPU, interval_s=NEVER_S)
+    with pytest.raises(ValueError, match="failed"), telemetry.sampled():
+        if is_started:
+            telemetry.start()
+        raise ValueError("failed")
+    assert sampling_threads() == 0
+
+
+def test_no_reading_is_taken_before_the_window_begins() -> None:
+    # A reading before the first edge would have no time to count from, and end the thread.
+    telemetry = Telemetry(CPU, interval_s=1e-6)
+    with telemetry.sampled():
+        (thread,) = (thread for thread in threading.enumerate() if thread.name == "dtsweep-telemetry")
+        thread.join(timeout=0.05)
+        assert thread.is_alive()
+        telemetry.start()
+        assert telemetry.stop()["host_memory_used_bytes"] > 0
 
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")
@@ -264,7 +290,6 @@ def test_a_window_that_was_never_stopped_leaves_nothing_to_the_next() -> None:
     nvml.temperature = 50
     telemetry.start()
     watch.seconds += 2
-    assert len([thread for thread in threading.enumerate() if thread.name == "dtsweep-telemetry"]) == 1
     assert telemetry.stop()["temperature_celsius"] == 50
 
 

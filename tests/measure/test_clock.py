@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -115,7 +115,7 @@ class Stream:
     """A stream in milliseconds of its own time: what was queued on it, and how far it is."""
 
     def __init__(self) -> None:
-        self.queued = self.reached = 0
+        self.queued = self.reached = 0.0
         self.events: list[Event] = []
         self.waits = 0
 
@@ -123,7 +123,7 @@ class Stream:
         self.events.append(Event(self))
         return self.events[-1]
 
-    def run(self, milliseconds: int) -> None:
+    def run(self, milliseconds: float) -> None:
         """The device works for so long, if it has so much to do."""
         self.reached = min(self.queued, self.reached + milliseconds)
 
@@ -135,7 +135,7 @@ class Event:
     """What torch says of `torch.cuda.Event`."""
 
     def __init__(self, stream: Stream) -> None:
-        self._stream, self._at = stream, -1
+        self._stream, self._at = stream, -1.0
 
     def record(self, stream: Stream) -> None:
         self._at = stream.queued
@@ -165,7 +165,7 @@ def cuda_clock(stream: Stream) -> CudaClock:
     return CudaClock(torch.device("cuda", 0), stream.event)
 
 
-def queue(clock: CudaClock, stream: Stream, step: list[tuple[str, int]]) -> None:
+def queue(clock: CudaClock, stream: Stream, step: Sequence[tuple[str, float]]) -> None:
     for phase, milliseconds in step:
         stream.queued += milliseconds
         clock.mark(phase)
@@ -204,7 +204,68 @@ def test_however_far_the_device_is_behind_no_time_is_lost(stream: Stream, steps:
     assert list(times["step_s"]) == pytest.approx(lengths)
     measured = [times[f"{phase}_s"] for phase in PHASES if f"{phase}_s" in times]
     assert list(np.sum(measured, axis=0)) == pytest.approx(lengths)
-    assert stream.waits == 0
+
+
+# How far the host may be ahead
+
+long_steps = st.lists(
+    st.lists(st.tuples(st.sampled_from(PHASES), st.integers(50, 3000)), min_size=1, max_size=3), min_size=1, max_size=30
+)
+
+
+def steps_ahead(stream: Stream, steps: Sequence[Sequence[tuple[str, float]]]) -> int:
+    """How many of these steps, all that were queued since the stream was idle, have not ended."""
+    ends = list(itertools.accumulate(sum(milliseconds for _, milliseconds in step) for step in steps))
+    return sum(end - ends[-1] + stream.queued > stream.reached for end in ends)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=long_steps, speed=st.integers(0, 3000))
+def test_a_host_is_never_more_than_4_steps_ahead_where_they_take_time(stream: Stream, steps: Steps, speed: int) -> None:
+    clock = cuda_clock(stream)
+    clock.start()
+    for count, step in enumerate(steps, start=1):
+        queue(clock, stream, step)
+        assert steps_ahead(stream, steps[:count]) <= 4
+        stream.run(speed)
+    clock.stop()
+    lengths = [sum(milliseconds for _, milliseconds in step) / 1e3 for step in steps]
+    assert list(clock.times()["step_s"]) == pytest.approx(lengths)
+
+
+def test_a_host_that_waits_leaves_4_steps_to_a_slow_device_which_then_never_waits_for_it(stream: Stream) -> None:
+    clock = cuda_clock(stream)
+    clock.start()
+    ahead = []
+    for count in range(1, 11):
+        queue(clock, stream, [("forward", 3000)])
+        ahead.append(steps_ahead(stream, [[("forward", 3000)]] * count))
+    assert ahead == [1, 2, 3, 4, 4, 4, 4, 4, 4, 4]
+    assert stream.waits == 6
+    clock.stop()
+    assert clock.waited_for_host() == 0
+
+
+@pytest.mark.parametrize(("step_ms", "most"), [(1, 200), (10, 20), (40, 5), (50, 4), (1000, 4)])
+def test_a_host_may_be_a_fifth_of_a_second_ahead_of_a_device_whose_steps_are_short(
+    stream: Stream, step_ms: int, most: int
+) -> None:
+    clock = cuda_clock(stream)
+    clock.start()
+    ahead = []
+    for count in range(1, 301):
+        queue(clock, stream, [("forward", step_ms)])
+        ahead.append(steps_ahead(stream, [[("forward", step_ms)]] * count))
+    assert max(ahead) == most
+
+
+def test_short_steps_are_not_waited_for_once_one_is_known_to_be_short(stream: Stream) -> None:
+    clock = cuda_clock(stream)
+    clock.start()
+    for _ in range(200):
+        queue(clock, stream, [("forward", 0.25), ("backward", 0.5)])
+    # The two marks of the first step.
+    assert stream.waits == 2
 
 
 @pytest.mark.parametrize("marks", [1, 3])
@@ -215,12 +276,13 @@ def test_a_host_that_is_a_whole_ring_ahead_waits_for_the_oldest_mark_and_loses_n
     clock = cuda_clock(stream)
     clock.start()
     steps = CudaClock.RING // marks + more
-    for number in range(steps):
-        queue(clock, stream, [("forward", number + 1)] * marks)
-    # One event is the start's.
-    assert stream.waits == max(0, steps * marks + 1 - CudaClock.RING)
+    lengths = [(number % 7 + 1) / 128 for number in range(steps)]
+    for milliseconds in lengths:
+        queue(clock, stream, [("forward", milliseconds)] * marks)
+    # One event is the start's; the marks of the first step are waited for in any case.
+    assert stream.waits == max(marks, steps * marks + 1 - CudaClock.RING)
     clock.stop()
-    assert list(clock.times()["step_s"]) == pytest.approx([(number + 1) * marks / 1e3 for number in range(steps)])
+    assert list(clock.times()["step_s"]) == pytest.approx([milliseconds * marks / 1e3 for milliseconds in lengths])
     assert len(stream.events) == CudaClock.RING
 
 
@@ -266,14 +328,13 @@ def test_what_follows_the_last_step_belongs_to_none(stream: Stream) -> None:
 
 def test_a_gpus_clock_begins_anew_on_the_same_events(stream: Stream) -> None:
     clock = cuda_clock(stream)
-    for milliseconds in (2, 3, 4):
+    for milliseconds in (2 / 64, 3 / 64, 4 / 64):
         clock.start()
         for _ in range(CudaClock.RING - 1):
             queue(clock, stream, [("forward", milliseconds)])
         # An unfinished window leaves its marks behind.
-        if milliseconds != 3:
+        if milliseconds != 3 / 64:
             clock.stop()
             assert set(clock.times()["step_s"]) == {milliseconds / 1e3}
             assert len(clock.times()["step_s"]) == CudaClock.RING - 1
     assert len(stream.events) == CudaClock.RING
-    assert stream.waits == 0

@@ -157,6 +157,19 @@ def test_a_canary_is_named_apart_from_the_trial_with_its_point() -> None:
     assert point_row(SWEEP, watch.point)["point_id"] == identity(watch.point)
 
 
+@pytest.mark.parametrize(
+    ("half_width", "canary_half_width"), [(0.02, 0.01), (0.05, 0.01), (0.005, 0.005), (None, None)]
+)
+def test_a_canary_is_measured_to_1_percent_or_as_well_as_trials_where_windows_end_by_that(
+    half_width: float | None, canary_half_width: float | None
+) -> None:
+    sweep = replace(SWEEP, measure=Measure(half_width=half_width, max_seconds=7))
+    watch = canary_of(group_of({"workers": [2], "micro_batch": [1, 2, 3]}))
+    trial, watched = (task_of(sweep, watch.point, role=role) for role in ("trial", "canary"))
+    assert trial.measure == sweep.measure
+    assert watched.measure == replace(sweep.measure, half_width=canary_half_width)
+
+
 def test_canaries_leave_open_what_is_to_run() -> None:
     # The canary of workers=2 has the point of a trial that has not run.
     group = group_of({"workers": [2], "micro_batch": [1, 2]})
@@ -179,6 +192,15 @@ def test_a_plan_counts_two_canaries_for_each_launch_of_several_trials() -> None:
     assert expected_s(replace(seconds, canary=False), several) == pytest.approx(6 * each + 2 * SESSION_START_S)
     assert expected_s(seconds, several) == pytest.approx(10 * each + 2 * SESSION_START_S)
     assert expected_s(seconds, single) == pytest.approx(2 * each + 2 * SESSION_START_S)
+
+
+def test_a_plan_expects_windows_that_are_long_enough_for_energy() -> None:
+    def expected_s(**measure: Any) -> float:
+        sweep = replace(SWEEP, measure=Measure(half_width=None, min_seconds=1, **measure))
+        return make_plan(sweep, candidates(sweep), []).seconds
+
+    # Four trials of two worlds, and two canaries of each.
+    assert expected_s(energy=True) - expected_s() == pytest.approx(8 * 4)
 
 
 def test_a_done_trial_says_how_else_it_was_measured_but_not_what_watched_it() -> None:

@@ -50,4 +50,5 @@ def sweep(**common: Any) -> pd.DataFrame:
 
 
 def canary(session: str, step_mean_s: float, **fields: Any) -> dict[str, Any]:
-    return {"role": "canary", "point_id": "watch", "session": session, "step_mean_s": step_mean_s, **fields}
+    known = {"step_mean_s": step_mean_s, "half_width": 0.01}
+    return {"role": "canary", "point_id": "watch", "session": session, **known, **fields}

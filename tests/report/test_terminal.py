@@ -220,16 +220,30 @@ def test_canaries_are_counted_apart() -> None:
     steady = [canary("s", 0.1, flags=["spiky"], samples_per_s=999.0), canary("s", 0.101), canary("t", 0.1, workers=2)]
     text = printed(trials(row, *steady))
     assert text.splitlines()[0] == "Gpt · Xeon · 1 trial: 1 ok"
-    assert "Canary: 2 sessions of 2 worlds, largest drift inside a session 1.0%.\n" in text
+    assert "Canary: 2 sessions of 2 worlds, largest drift inside a session 1.0% ±1.4%.\n" in text
     assert "999" not in text
     assert "Flags" not in text
     assert printed(trials(*steady)) == "No trials in these results.\n"
 
 
+def told(*rows: dict[str, Any]) -> str:
+    """What is printed, on one line."""
+    return " ".join(printed(trials(*rows)).split())
+
+
 def test_a_session_that_drifted_is_named_with_its_trials() -> None:
     row = {"step_p50_s": 0.1, "samples_per_s": 20, "session": "s"}
-    text = printed(trials(row, row, canary("s", 0.1), canary("s", 0.11)))
-    assert "largest drift inside a session 10.0%. Drifted more than 2 %: 1 session with 2 trials: s.\n" in text
+    text = told(row, row, canary("s", 0.1), canary("s", 0.11))
+    assert "largest drift inside a session 10.0% ±1.6%. Drifted more than 2 %: 1 session with 2 trials: s." in text
+    assert "Too imprecise" not in text
+
+
+def test_a_session_whose_canaries_are_too_imprecise_to_tell_is_named_and_called_no_steady_one() -> None:
+    row = {"step_p50_s": 0.1, "samples_per_s": 20, "session": "s"}
+    vague = told(row, canary("s", 0.1, half_width=0.03), canary("s", 0.104, half_width=0.03))
+    assert "largest drift inside a session 4.0% ±4.4%. Too imprecise to tell 2 %: 1 session with 1 trial: s." in vague
+    unknown = told(row, canary("s", 0.1, half_width=None), canary("s", 0.11, half_width=None))
+    assert "largest drift inside a session 10.0%. Too imprecise to tell 2 %: 1 session with 1 trial: s." in unknown
 
 
 def test_one_canary_is_called_so() -> None:

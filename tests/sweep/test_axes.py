@@ -259,6 +259,11 @@ def test_a_setting_without_values_says_how_to_write_it(text: str) -> None:
         (lambda: Measure(half_width=0.004), "half_width=0.004 must be at least 0.005 and below 1"),
         (lambda: Measure(half_width=1), "half_width=1 must be at least 0.005 and below 1"),
         (lambda: Measure(half_width=-0.02), "half_width=-0.02 must"),
+        (
+            lambda: Measure(energy=True, max_seconds=4),
+            "energy=True needs windows of 5 s, and max_seconds=4 ends them before; raise it",
+        ),
+        (lambda: Measure(energy="yes"), "energy='yes' must"),  # type: ignore[arg-type]
         (lambda: Measure(half_width="2 %"), "half_width='2 %' must be a finite number or None"),  # type: ignore[arg-type]
         (lambda: Resources(peak_flops_per_s=989e12), "peak_flops_per_s=989000000000000.0 must be FLOP/s by precision"),  # type: ignore[arg-type]
         (lambda: Resources(peak_flops_per_s={"bf17": 1e12}), "such as {'bf16': 989e12}"),

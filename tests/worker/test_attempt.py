@@ -27,6 +27,9 @@ from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import task_of
 from dtsweep.worker.attempt import run_attempt, status_of
 from dtsweep.worker.rank import RankContext
+from tests.stand_in_nvml import GPU, StandInNvml, torch_sees_a_gpu
+
+__all__ = ["torch_sees_a_gpu"]
 
 CPU = torch.device("cpu")
 SHORT = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=8)
@@ -212,6 +215,19 @@ def test_a_rank_says_what_its_host_did_in_the_window() -> None:
     assert 0 <= telemetry["host_cpu_share"] <= 1
     assert telemetry["host_memory_used_bytes"] > 0
     assert "energy_j" not in telemetry
+
+
+@pytest.mark.usefixtures("torch_sees_a_gpu")
+@pytest.mark.parametrize(("unsupported", "is_known"), [([], True), (["nvmlDeviceGetTotalEnergyConsumption"], False)])
+def test_a_window_that_is_to_tell_energy_is_long_enough_where_the_device_counts_it(
+    unsupported: list[str], is_known: bool
+) -> None:
+    context = replace(CONTEXT, telemetry=Telemetry(GPU, nvml=StandInNvml(unsupported=unsupported)))
+    sweep = Sweep(workload=Line(), axes={"workers": [1]}, measure=replace(SHORT, max_steps=10**6, energy=True))
+    measured = measured_in(run_attempt(context, task_of(sweep, Point(workload=Line()))))
+    assert (measured.telemetry["energy_j"] is not None) == is_known
+    assert (measured.window_s >= 5) == is_known
+    assert "window_short" not in measured.flags
 
 
 @pytest.mark.parametrize(("max_steps", "timed"), [(100, 8), (5, 4)])

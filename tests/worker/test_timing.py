@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import resource
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from torch import Tensor, distributed, nn
 from torch.multiprocessing.spawn import spawn
 
 from dtsweep import Measure, Sweep
+from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.measure.stopping import AFTER
 from dtsweep.measure.turns import KNOWN, PAIRS
 from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
@@ -25,11 +28,14 @@ from dtsweep.sweep.task import Task, task_of
 from dtsweep.worker.after_window import NO_MEMORY
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.rank import become_rank
+from dtsweep.worker.timing import window_limits
+from tests.stand_in_nvml import GPU, StandInNvml, show_a_gpu
 
 CPU = torch.device("cpu")
 WORKERS = 2
 WIDE, LEFT = 3072, 52 * 2**20
 """A layer so wide takes 36 MiB: such memory suffices for its gradient, but not for those of three, one kept or not."""
+WARMUP_STEPS = 2
 BATCHES: list[int] = []
 """Of the trial under way: how many samples the loss has seen, call by call."""
 
@@ -45,14 +51,26 @@ class Line:
 
     width: int = 4
 
+    late_s: float = 0.0
+    """What collecting garbage before the window takes on rank 1."""
+
     @property
     def ddp_options(self) -> dict[str, bool]:
         # Else the gradients leave behind what the exchange alone needs.
         return {"gradient_as_bucket_view": self.full_at > 0}
 
     def build(self) -> nn.Module:
+        if self.late_s and distributed.get_rank() == 1:
+            gc.callbacks.append(self._dawdle)
         layers = 3 if self.full_at else 1
         return nn.Sequential(*(nn.Linear(self.width, self.width) for _ in range(layers)))
+
+    def _dawdle(self, phase: str, _: dict[str, int]) -> None:
+        if phase == "start" and len(BATCHES) == WARMUP_STEPS:
+            gc.callbacks.clear()
+            until = time.perf_counter() + self.late_s
+            while time.perf_counter() < until:
+                pass
 
     def batch(self, samples: range, device: torch.device) -> Tensor:
         return torch.ones(len(samples), self.width, device=device)
@@ -68,6 +86,21 @@ class Line:
         return answer.square().mean()
 
 
+class Metered(StandInNvml):
+    """A device that draws a kilowatt all the time, by a counter that is right at any moment."""
+
+    def answer(self, function: str, *arguments: Any) -> Any:
+        if function == "nvmlDeviceGetTotalEnergyConsumption":
+            return int(time.perf_counter() * 1e6)
+        return super().answer(function, *arguments)
+
+
+def metered() -> Telemetry:
+    """Telemetry that finds every window long enough for its energy: a millisecond of it is a second."""
+    show_a_gpu()
+    return Telemetry(GPU, nvml=Metered(), now=lambda: time.perf_counter() * 1e3)
+
+
 def limit_memory(most: int = resource.RLIM_INFINITY) -> None:
     """Let this process have so many bytes."""
     resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
@@ -76,9 +109,16 @@ def limit_memory(most: int = resource.RLIM_INFINITY) -> None:
 def steps(count: int, *, max_seconds: float = 4.0) -> Measure:
     """A window of so many steps; those after it take half of `max_seconds` at most, or a round."""
     return Measure(
-        half_width=None, warmup_steps=2, min_steps=count, max_steps=count, min_seconds=0, max_seconds=max_seconds
+        half_width=None,
+        warmup_steps=WARMUP_STEPS,
+        min_steps=count,
+        max_steps=count,
+        min_seconds=0,
+        max_seconds=max_seconds,
     )
 
+
+ENERGY = Measure(energy=True, min_seconds=2, max_seconds=30)
 
 CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
     "ddp": (steps(96), {}),
@@ -101,6 +141,7 @@ CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
         steps(6, max_seconds=60),
         {"workload": Line(compiles=9), "sync": "local_sgd", "sync_period": 2},
     ),
+    "late": (steps(64), {"workload": Line(late_s=1.0)}),
 }
 
 
@@ -118,28 +159,36 @@ def measure_all(rank: int, folder: Path, tasks: dict[str, Task]) -> None:
     results = {}
     for case, task in tasks.items():
         BATCHES.clear()
-        results[case] = run_attempt(context, task)
+        own = replace(context, telemetry=metered()) if case == "late" else context
+        results[case] = run_attempt(own, task)
         limit_memory()
-    torch.save((context.facts, results), folder / f"{rank}.pt")
+    limits = [window_limits(ENERGY, CPU, counts_energy=counts) for counts in (False, rank == 1)]
+    torch.save((context.facts, results, limits), folder / f"{rank}.pt")
     distributed.barrier()
     distributed.destroy_process_group()
 
 
+Told = tuple[RankFacts, dict[str, RankResult], list[Measure]]
 MeasuredIn = Callable[[str], tuple[list[Measured], dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def measured_in(tmp_path_factory: pytest.TempPathFactory) -> MeasuredIn:
-    """From a case to what each rank measured, as it was sent, and the row of the trial."""
+def sent(tmp_path_factory: pytest.TempPathFactory) -> list[Told]:
+    """What each rank has to say."""
     folder = tmp_path_factory.mktemp("timing")
+    spawn(measure_all, args=(folder, {case: trial_of(case)[2] for case in CASES}), nprocs=WORKERS)
+    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(WORKERS)]
+
+
+@pytest.fixture(scope="module")
+def measured_in(sent: list[Told]) -> MeasuredIn:
+    """From a case to what each rank measured, as it was sent, and the row of the trial."""
     trials = {case: trial_of(case) for case in CASES}
-    spawn(measure_all, args=(folder, {case: task for case, (_, _, task) in trials.items()}), nprocs=WORKERS)
-    sent = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(WORKERS)]
-    facts: dict[int, RankFacts] = {rank: own for rank, (own, _) in enumerate(sent)}
+    facts = {rank: own for rank, (own, _, _) in enumerate(sent)}
 
     def of(case: str) -> tuple[list[Measured], dict[str, Any]]:
         sweep, point, task = trials[case]
-        results: dict[int, RankResult] = {rank: of_cases[case] for rank, (_, of_cases) in enumerate(sent)}
+        results: dict[int, RankResult] = {rank: of_cases[case] for rank, (_, of_cases, _) in enumerate(sent)}
         ranks = [result.measured for result in results.values() if result.measured is not None]
         assert len(ranks) == WORKERS, results
         return ranks, trial_row(sweep, point, task, facts, with_warmup_marked(point, results))
@@ -285,3 +334,18 @@ def test_what_compiles_again_and_again_is_measured_in_the_third_window_and_flagg
 @pytest.mark.parametrize("case", ["ddp", "sure"])
 def test_what_compiles_nothing_is_not_flagged_so(measured_in: MeasuredIn, case: str) -> None:
     assert "recompiled" not in measured_in(case)[1]["flags"]
+
+
+def test_telemetry_is_of_the_window_alone_though_a_rank_comes_late_to_it(measured_in: MeasuredIn) -> None:
+    ranks, _ = measured_in("late")
+    for rank in ranks:
+        metered_s = rank.telemetry["energy_j"] / 1000
+        assert rank.window_s < 0.5
+        assert 0 < metered_s - rank.window_s < 0.5
+
+
+def test_where_one_rank_has_an_energy_counter_the_window_is_long_enough_on_all(sent: list[Told]) -> None:
+    for _, _, (none_counts, one_counts) in sent:
+        assert none_counts.min_seconds == 2
+        assert one_counts.min_seconds == 5
+        assert one_counts.max_seconds == 30
