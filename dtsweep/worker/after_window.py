@@ -53,14 +53,14 @@ def time_exchange(loop: Loop, *, step_s: float, limit_s: float) -> dict[str, Any
 
 def _take_turns(loop: Loop, step_s: float, limit_s: float) -> str | None:
     """Run rounds of steps with and without the exchange until its share is known or the time spent, or say why not."""
-    device, began = loop.job.device, time.perf_counter()
+    device = loop.job.device
     least = LEAST_GPU_STEPS if device.type == "cuda" else 1
     steps = block_steps(step_s, limit_s=max(limit_s, FIRST_ROUND_S), least=least)
     if steps is None:
         return NO_TIME
     if not _has_room(loop):
         return NO_MEMORY
-    own, rounds, goes_on = np.array([]), 0, True
+    own, rounds, goes_on, began = np.array([]), 0, True, time.perf_counter()
     while goes_on:
         own = np.append(own, _run_round(loop, rounds, steps))
         rounds += 1
