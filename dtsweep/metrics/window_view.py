@@ -101,7 +101,8 @@ def _step_together(point: Point, ranks: Sequence[Measured]) -> WindowView:
         steps=steps,
         strata=strata,
         periods=periods,
-        rate=point.global_batch * len(times[0]) / window_s(point, ranks),
+        # Not by the window's wall: what a worker does after its last step would weigh more in a short window.
+        rate=point.global_batch / mean,
         share=None if half is None else half / mean,
         error=None if error is None else error / mean,
         judged=periods,

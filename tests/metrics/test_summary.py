@@ -37,16 +37,17 @@ def steps_of(ranks: list[Sent], **fields: Any) -> list[Steps]:
 
 
 def test_throughput_counts_every_worker_and_waits_for_the_slowest() -> None:
-    # Two workers of 4 samples, 2 passes: 16 samples a step. The slower rank is done after 5 s.
-    row = row_of([outcome([1, 1, 2], window_s=4), outcome([2, 1, 1], window_s=5)], accumulation=2)
+    # Two workers of 4 samples, 2 passes: 16 samples a step. The slower rank ends its third step after 5 s.
+    row = row_of([outcome([1, 1, 2], window_s=4), outcome([2, 1, 2], window_s=5.5)], accumulation=2)
     assert row["samples_per_s"] == 16 * 3 / 5
     assert row["tokens_per_s"] == 10 * row["samples_per_s"]
-    assert row["window_s"] == 5
+    # With what a worker does after its last step.
+    assert row["window_s"] == 5.5
     assert row["measured_steps"] == 3
-    # The last ends of the steps are at 2, 3 and 4 s.
-    assert row["step_mean_s"] == pytest.approx(4 / 3)
-    assert (row["step_p50_s"], row["step_max_s"]) == (1, 2)
-    assert row["forward_s"] == pytest.approx(4 / 3 / 2)
+    # The last ends of the steps are at 2, 3 and 5 s.
+    assert row["step_mean_s"] == pytest.approx(5 / 3)
+    assert (row["step_p50_s"], row["step_max_s"]) == (2, 2)
+    assert row["forward_s"] == pytest.approx(5 / 3 / 2)
 
 
 @pytest.mark.parametrize("fields", [{}, {"sync": "local_sgd", "sync_period": 4}])
@@ -56,6 +57,7 @@ def test_mean_step_and_throughput_of_ranks_in_step_are_one_number(fields: dict[s
     ends = np.arange(1, 201) + random.uniform(0, 0.1, size=(4, 200))
     ranks = [outcome(list(np.diff(rank, prepend=0.0)), window_s=rank[-1]) for rank in ends]
     row = row_of(ranks, **fields)
+    assert row["samples_per_s"] == pytest.approx(row["global_batch"] * row["measured_steps"] / row["window_s"])
     assert row["step_mean_s"] * row["samples_per_s"] == pytest.approx(row["global_batch"], rel=1e-6)
     if period == 1:
         assert row["latency_s"] == row["step_p50_s"] < row["step_mean_s"] + 0.02
@@ -294,11 +296,11 @@ def test_within_a_sync_period_a_rank_makes_up_for_a_slow_step() -> None:
     assert (row["steady_class"], row["flags"]) == ("flat", [])
 
 
-def test_work_that_ends_after_the_last_step_is_part_of_the_window() -> None:
-    # Two seconds more until the slower rank's work is done: 40 steps of 8 samples in 42 s.
+def test_work_after_the_last_step_is_part_of_the_window_and_of_no_rate() -> None:
+    # Two seconds more until the slower rank's work is done: in a window of any length.
     row = row_of([outcome([3.0] * 10 + STEADY), outcome([3.0] * 10 + STEADY, window_s=72)])
     assert row["window_s"] == 42
-    assert row["samples_per_s"] == pytest.approx(320 / 42)
+    assert row["samples_per_s"] == 8
 
 
 def test_where_ranks_step_together_the_slowest_says_where_the_warm_up_ends() -> None:
