@@ -26,7 +26,7 @@ SHARES, ENDS = ("comm_share", "exchange_share", "wait_share", "overlap_share"), 
 PARTS = 8
 """Parts of a window, of which each is taken to vary by itself."""
 
-NAMED_FALSELY = 0.02
+NAMED_FALSELY = 0.01
 """How often one of equal workers is named if steps are independent: so it stays under 5 % where they are not."""
 
 
