@@ -15,11 +15,11 @@ from dtsweep.measure.statistics import (
     reported_half_width,
     slowest_rank,
     steps_in,
+    with_unseen,
 )
-from dtsweep.measure.warmup import steady_from
+from dtsweep.measure.warmup import steadiness
 from dtsweep.metrics.rank_result import Measured, Steps
 from dtsweep.sweep.point import Point
-from dtsweep.sweep.settings import LEAST_HALF_WIDTH
 
 
 def mark_warmup(point: Point, ranks: Sequence[Measured]) -> list[Measured]:
@@ -30,9 +30,9 @@ def mark_warmup(point: Point, ranks: Sequence[Measured]) -> list[Measured]:
         ranks: what each rank measured.
 
     Returns:
-        The same with `warmup` among the columns of `steps`. Where ranks step together the slowest rank's steps say
-        where the steady part begins; where they don't, each rank's own. If no part is steady, nothing of the window is
-        left out; nor if ranks that step apart were steady at different times.
+        The same with `warmup` among the columns of `steps`, and with `steadiness`. Where ranks step together the
+        slowest rank's steps say where the steady part begins; where they don't, each rank's own. If no part is steady,
+        nothing of the window is left out; nor if ranks that step apart were steady at different times.
     """
     if not ranks:
         return []
@@ -40,15 +40,17 @@ def mark_warmup(point: Point, ranks: Sequence[Measured]) -> list[Measured]:
     series = [rank.steps["step_s"][window] for rank, window in zip(ranks, windows, strict=True)]
     together = not point.is_asynchronous and len({len(times) for times in series}) == 1
     if together:
-        found = [(steady_from(_together(point, series)) or 0) * point.period] * len(series)
+        found = [steadiness(_together(point, series))] * len(series)
     else:
-        found = [(steady_from(over_periods(times, point.period)) or 0) * point.period for times in series]
-    if point.is_asynchronous and not _steady_together([rank.steps for rank in ranks], found):
-        found = [0] * len(found)
+        found = [steadiness(over_periods(times, point.period)) for times in series]
+    counts = [(one.start or 0) * point.period for one in found]
+    if point.is_asynchronous and not _steady_together([rank.steps for rank in ranks], counts):
+        found, counts = [replace(one, start=None) for one in found], [0] * len(found)
     marked = []
-    for rank, window, count in zip(ranks, windows, found, strict=True):
+    for rank, window, one, count in zip(ranks, windows, found, counts, strict=True):
         part = np.where(window & (np.cumsum(window) <= count), "warmup", rank.steps["part"])
-        marked.append(replace(rank, steps={**rank.steps, "part": part, "warmup": part == "warmup"}))
+        steps = {**rank.steps, "part": part, "warmup": part == "warmup"}
+        marked.append(replace(rank, steps=steps, steadiness=one))
     return marked
 
 
@@ -71,22 +73,18 @@ class WindowView:
     worth: float | None
     """Independent steps that the series is worth; None where a rank has too few."""
 
-    judged: Series
-    """By which the window is called steady: rank 0's where steps are each worker's own."""
-
 
 def _step_together(point: Point, ranks: Sequence[Measured]) -> WindowView:
     """A step is one of all ranks: the slowest rank's."""
     series = [rank.of_part("step_s") for rank in ranks]
     steps, periods = slowest_rank(series), _together(point, series)
-    half = reported_half_width(periods)
+    half = reported_half_width(periods, period=point.period)
     return WindowView(
         steps=steps,
         periods=periods,
         rate=point.global_batch * len(steps) / window_s(ranks),
         share=half / float(periods.mean()) if half is not None else None,
         worth=_worth([steps]),
-        judged=periods,
     )
 
 
@@ -95,7 +93,7 @@ def _step_apart(point: Point, ranks: Sequence[Measured]) -> WindowView:
     series = [rank.of_part("step_s") for rank in ranks]
     steps = np.concatenate(series)
     rate, share = _asynchronous_rate(point, ranks)
-    return WindowView(steps=steps, periods=steps, rate=rate, share=share, worth=_worth(series), judged=series[0])
+    return WindowView(steps=steps, periods=steps, rate=rate, share=share, worth=_worth(series))
 
 
 def window_s(ranks: Sequence[Measured]) -> float:
@@ -159,7 +157,8 @@ def _asynchronous_rate(point: Point, ranks: Sequence[Measured]) -> tuple[float, 
     # Workers vary independently: the squares of their rates' errors add up.
     means = np.array([seconds.mean() for seconds in counted])
     share = float(np.sqrt(np.sum(np.square(known / means**2))) / np.sum(1 / means))
-    return rate, max(share, LEAST_HALF_WIDTH)
+    mean_s = len(means) / float(np.sum(1 / means))
+    return rate, with_unseen(share * mean_s, mean_s=mean_s, steps=min(map(len, counted))) / mean_s
 
 
 def _worth(series: Sequence[Series]) -> float | None:
