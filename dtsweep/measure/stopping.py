@@ -157,7 +157,7 @@ class Rule:
         known = estimate(series, self.period) if race or within is not None else None
         if known is None:
             return None
-        if race and is_dominated(known, race):
+        if race and known.periods * self.period >= self._first_race and is_dominated(known, race):
             return "dominated"
         enough = min(FEWEST_STEPS, self._first) if self.period == 1 else FEWEST_PERIODS
         is_known = within is not None and known.periods >= enough and is_precise(known, within=within)

@@ -23,9 +23,9 @@ BATCHES = 20
 SPIKY, BY_CHANCE = 0.01, 0.01
 """Share of spikes that is too much, and how likely so many spikes may be where they are no larger share."""
 
-SURE, SURE_AFTER_WARMUP = 1.75, 0.875
+SURE, SURE_AFTER_WARMUP = 1.75, 0.6
 """How many half 95 % intervals tell a difference from noise: more than one, since a cut is the best of many, and a
-window is looked at in several ways. Half of that after a warm-up: what is left of it still falls."""
+window is looked at in several ways. Less after a warm-up: what is left of it may well still fall."""
 
 
 @dataclass(frozen=True, kw_only=True)
