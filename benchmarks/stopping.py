@@ -28,7 +28,7 @@ import argparse
 import math
 import os
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -204,7 +204,8 @@ def pausing(random: np.random.Generator, size: Size, *, every: int, longer: floa
 
 def skewed(random: np.random.Generator, size: Size, *, sigma: float) -> Drawn:
     """Lognormal steps."""
-    return np.exp(random.normal(-(sigma**2) / 2, sigma, size=size))
+    series: Drawn = np.exp(random.normal(-(sigma**2) / 2, sigma, size=size))
+    return series
 
 
 def exchanging(random: np.random.Generator, size: Size, *, cv: float, longer: float) -> Drawn:
@@ -314,7 +315,8 @@ def share_of(which: NDArray[np.bool_], among: NDArray[np.bool_]) -> str:
 
 def by_length(regimes: Mapping[str, Regime], lengths: Sequence[float], *, repetitions: int, seed: int) -> str:
     """A table of dtsweep's rule: a row for each kind of step times, a column for each length of a step."""
-    rows, of_length = [], defaultdict(list)
+    rows: list[list[str]] = []
+    of_length: dict[float, list[Played]] = defaultdict(list)
     for number, (name, regime) in enumerate(regimes.items()):
         cells = [name]
         for step_s in lengths:
@@ -340,7 +342,8 @@ def length(step_s: float) -> str:
 
 def beside_others(step_s: float, *, repetitions: int) -> str:
     """A table of all rules: how often the interval covers, steps, and how often the mean is wrong."""
-    rows, all_steps = [], defaultdict(list)
+    rows: list[list[str]] = []
+    all_steps: dict[str, list[float]] = defaultdict(list)
     for number, (name, regime) in enumerate(REGIMES.items()):
         series, cells = drawn(regime, repetitions=repetitions, step_s=step_s, seed=number), [name]
         for rule, stop in RULES.items():
@@ -356,10 +359,10 @@ def beside_others(step_s: float, *, repetitions: int) -> str:
 def caught_later(*, repetitions: int) -> str:
     """A table of how many windows are flagged `unstable`, of all and of those with a wrong mean."""
     rows = []
-    for name, regime in {**SLOW, **REGIMES}.items():
+    for number, (name, regime) in enumerate({**SLOW, **REGIMES}.items()):
         cells = [name]
         for step_s in STEP_S:
-            series = drawn(regime, repetitions=repetitions, step_s=step_s, seed=len(rows))
+            series = drawn(regime, repetitions=repetitions, step_s=step_s, seed=number)
             seen = play(by_dtsweep, series, regime.truth * step_s)
             parts = [f"{part.mean():.2f}" for part in (seen.covers, seen.is_wrong, seen.is_unstable)]
             cells.append(" / ".join([*parts, share_of(seen.is_unstable, seen.is_wrong)]))
@@ -369,7 +372,7 @@ def caught_later(*, repetitions: int) -> str:
 
 def replayed(folder: Path) -> str:
     """A table of real step times: how often the interval covers, steps, and how far the mean is from the truth."""
-    kinds = defaultdict(list)
+    kinds: dict[str, list[Series]] = defaultdict(list)
     for path in sorted(folder.glob("*.npy")):
         kinds[path.stem.rsplit("_", 1)[0]].append(np.load(path))
     everything = [series for group in kinds.values() for series in group]
@@ -399,6 +402,32 @@ OF_A_CELL = (
     "How often the interval covers the true mean or there is none (the steps drift, which is flagged) / mean steps / "
     "how many end `precise` / how many of these have a mean that is off by more than 2 % / how many have no interval."
 )
+OF_A_RULE = "How often the interval covers the true mean / mean steps / how often the mean is off by more than 2 %."
+OF_LATER = (
+    "How often the interval covers the true mean or there is none / how often the mean is off by more than 2 % / how "
+    f"often the window is flagged `unstable`, by {BLOCKS} blocks of {BLOCK_STEPS} steps after it / how many of the "
+    "wrong ones are."
+)
+OF_REAL = (
+    "Real step times. How often the interval covers the true mean, that of all steps but the first "
+    f"{TRUTH_FROM} / mean steps / mean distance of the mean from it / how often that is over 2 %."
+)
+
+
+def tables(repetitions: int, *, check: bool) -> Iterator[str]:
+    """Yield the tables, each with what stands in its cells."""
+    count = f"{repetitions} series each."
+    if check:
+        yield by_length(CHECKS, CHECK_STEP_S, repetitions=repetitions, seed=1000) + f"\n\n{count} {OF_A_CELL}"
+        return
+    yield by_length(REGIMES, STEP_S, repetitions=repetitions, seed=0) + f"\n\n{count} {OF_A_CELL}"
+    yield beside_others(0.05, repetitions=repetitions) + f"\n\n{count} Steps of 50 ms. {OF_A_RULE}"
+    yield caught_later(repetitions=repetitions) + f"\n\n{count} {OF_LATER}"
+    folder = Path(os.environ.get("DTSWEEP_TEST_DATA", "")) / "step_series"
+    if folder.is_dir():
+        yield replayed(folder) + f"\n\n{OF_REAL}"
+    else:
+        yield "Real step times: not played, DTSWEEP_TEST_DATA names no folder with step_series."
 
 
 def main() -> None:
@@ -407,33 +436,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=300, help="series of each kind (default 300)")
     parser.add_argument("--check", action="store_true", help="kinds of noise that the rule was not made with, alone")
     options = parser.parse_args()
-    count = options.repetitions
-    print(heading("When may a window end?"), end="\n\n")
-    if options.check:
-        print(
-            by_length(CHECKS, CHECK_STEP_S, repetitions=count, seed=1000),
-            f"{count} series each. {OF_A_CELL}",
-            sep="\n\n",
-        )
-        return
-    print(
-        by_length(REGIMES, STEP_S, repetitions=count, seed=0),
-        f"{count} series each. {OF_A_CELL}",
-        sep="\n\n",
-        end="\n\n",
-    )
-    note = f"{count} series each, steps of 50 ms. How often the interval covers the true mean / mean steps / how often"
-    print(beside_others(0.05, repetitions=count), f"{note} the mean is off by more than 2 %.", sep="\n\n", end="\n\n")
-    note = "How often the interval covers or there is none / how often the mean is off by more than 2 % / how often the"
-    note += f" window is flagged `unstable`, by {BLOCKS} blocks of {BLOCK_STEPS} steps after it / how many of the wrong ones are."
-    print(caught_later(repetitions=count), note, sep="\n\n", end="\n\n")
-    folder = Path(os.environ.get("DTSWEEP_TEST_DATA", "")) / "step_series"
-    if not folder.is_dir():
-        print("Real step times: not played, DTSWEEP_TEST_DATA names no folder with step_series.")
-        return
-    note = "Real step times. How often the interval covers the true mean, that of all steps but the first"
-    note += f" {TRUTH_FROM} / mean steps / mean distance of the mean from it / how often that is over 2 %."
-    print(replayed(folder), note, sep="\n\n")
+    print(heading("When may a window end?"), *tables(options.repetitions, check=options.check), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -173,7 +173,8 @@ def test_spikes_are_steps_that_stand_out_from_their_neighbours() -> None:
 
 
 def test_a_window_is_spiky_where_surely_more_than_one_step_in_a_hundred_is_a_spike() -> None:
-    # With one in a hundred 4 or more come in 1.8 % of windows of 100 steps, 5 in 0.3 %; of 20 steps 2 in 1.7 %, 3 in 0.1 %.
+    # With one in a hundred 4 or more come in 1.8 % of windows of 100 steps, 5 or more in 0.3 %; in windows of 20
+    # steps 2 or more in 1.7 %, 3 or more in 0.1 %.
     for steps, most in ((100, 4), (20, 2)):
         series = np.tile([1.0, 1.01], steps // 2)
         series[3 : 3 + 4 * most : 4] = 3.0
