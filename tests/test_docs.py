@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from dtsweep import Measure, Point, Resources
-from dtsweep.measure.stopping import Rule
+from dtsweep.measure.stopping import Race, Rule
 from dtsweep.results.statuses import FINAL, RETRIED
 from dtsweep.sweep.modes import MODES, SEMANTICS
 from dtsweep.sweep.point import AXES
@@ -114,6 +114,6 @@ def test_every_rule_that_ends_a_window_is_listed() -> None:
     named = {word for row in rows for word in re.findall(r"\w+", row["`stop_reason`"])}
     fixed = Rule(Measure(half_width=None, min_steps=1, min_seconds=0, max_steps=3, max_seconds=9))
     limits = {fixed.limit(steps=steps, seconds=seconds) for steps, seconds in [(3, 0.0), (1, 9.0), (1, 0.0)]}
-    sure, raced = Rule(Measure()), Rule(Measure(race=True), samples_per_step=1, rivals=[(0.5, 2.0)])
-    shown = {[rule.look(np.ones(30), seconds=30) for _ in range(2)][-1] for rule in (sure, raced)}
+    sure, raced = Rule(Measure()), Rule(Measure(), race=Race(rivals=[(0.5, 2.0)], samples_per_step=1))
+    shown = {rule.look(np.ones(60), seconds=60) for rule in (sure, raced)}
     assert named == limits | shown == {"precise", "dominated", "enough", "max_steps", "max_seconds"}

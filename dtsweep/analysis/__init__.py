@@ -3,13 +3,15 @@
 Readers; imports pandas and SciPy in functions alone. In reading order:
 
     load            the table itself, rows of earlier versions in today's definitions
+    variance        what windows know of their own error, and what launches add
     spread          how much launches of one job differ, over a whole sweep
     utilization     shares of what devices can do, by one measure
     launches        from trials to points
+    contrasts       differences between points, each to each, and how far they are known
+    difference      whether two points can be told apart, in words
     frontier        which points no other one beats
     scaling         what more workers bring
     canaries        whether the machine changed while it was measured
-    difference      whether two points can be told apart
 """
 
 from __future__ import annotations

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dtsweep.analysis.contrasts import contrasts, logarithms_of
 from dtsweep.analysis.launches import measured
-from dtsweep.analysis.spread import pooled_is_better, spread_of
+from dtsweep.analysis.spread import POINT, Launches
 from dtsweep.errors import SweepError
-from dtsweep.measure.statistics import students_t
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _BETTER = {"samples_per_s": "greater", "latency_s": "smaller"}
-
-
-class _Contrast(NamedTuple):
-    """The difference of two logarithms, and how it is known."""
-
-    estimate: float
-    error: float
-    """Its standard error."""
-    degrees: float
-    """Of freedom of that error; 0 where it is not known."""
-    method: str
 
 
 def difference(frame: pd.DataFrame, a: str, b: str) -> pd.DataFrame:
@@ -35,13 +23,15 @@ def difference(frame: pd.DataFrame, a: str, b: str) -> pd.DataFrame:
     The logarithms of the launch means are compared. Which method, is decided by what was launched, before anything is
     known of the results:
 
-    - `paired`: where two or more launches measured both points, launch by launch; what is particular to a launch then
-      falls out. This is so for points of one world, which a session measures one after the other.
+    - `paired`: where two or more launches measured both points (or the only launch of one of them did), launch by
+      launch; what is particular to a launch then falls out. This is so for points of one world, which a session
+      measures one after the other.
     - `welch`: Welch's t, where each point has launches of its own, at least two.
-    - `paired, pooled` and `pooled`: the same with the spread that all points of the environment share (of the
-      differences: the points that the same launches measured), where it is known with at least twice the degrees of
-      freedom, and where a point has one launch.
-    - `none`: too few launches; there is no interval, and the points are not distinguishable from launch noise.
+    - `paired, pooled` and `pooled`: the same with what launches add to windows' own errors pooled over all points of
+      the environment (of pairs: the points that share launches), where it is known with at least twice the degrees of
+      freedom, and where a point has one launch. Each point brings the variance within its own launches, and its own
+      launches moderate the two.
+    - `none`: too few launches; there is no interval.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it.
@@ -49,77 +39,66 @@ def difference(frame: pd.DataFrame, a: str, b: str) -> pd.DataFrame:
         b: another.
 
     Returns:
-        One row per environment that measured both, and `of`: `samples_per_s` or `latency_s`: `ratio`, that of a
-        over that of b (null where one of them is unknown), with `ratio_low` and `ratio_high`, its 95 % interval;
-        `verdict` on a: "faster", "slower" or "not distinguishable"; `method`; `launches_a`, `launches_b`; `env_id`.
+        One row per environment that measured both, each number of `hosts` of a with each of b (`hosts_a`, `hosts_b`),
+        and `of`: `samples_per_s` or `latency_s`: `ratio`, that of a over that of b (null where one of them is
+        unknown), with `ratio_low` and `ratio_high`, its 95 % interval; `verdict` on a: "faster", "slower", "not
+        distinguishable", or, where nothing could be tested, "unknown: " and why; `method`; `launches_a`,
+        `launches_b`; `env_id`.
 
     Raises:
         SweepError: a point was not measured, or the two never in one environment.
     """
     import pandas as pd
 
-    columns = [f"{of}{end}" for of in _BETTER for end in ("", "_low", "_high")]
-    trials = measured(frame)[["point_id", "env_id", "launch", *columns]]
+    trials = measured(frame)
     for point in (a, b):
         if point not in set(trials["point_id"]):
             raise SweepError(f"no ok trial of point {point!r}; over_launches(frame).point_id lists what was measured")
     both = [there for _, there in trials.groupby("env_id", dropna=False) if {a, b} <= set(there["point_id"])]
     if not both:
         raise SweepError(f"points {a!r} and {b!r} were measured in different environments (env_id); run both in one")
-    return pd.DataFrame([_compared(there, a, b, of=of) for there in both for of in _BETTER])
+    return pd.DataFrame([row for there in both for of in _BETTER for row in _compared(there, a, b, of=of)])
 
 
-def _compared(trials: pd.DataFrame, a: str, b: str, *, of: str) -> dict[str, object]:
-    """One row of `difference`, for the trials of one environment."""
-    logs = trials.assign(log=np.log(trials[of]))
-    ours, theirs = (_by_launch(logs, point) for point in (a, b))
-    shared = ours.index.intersection(theirs.index)
-    contrast = _paired(logs, a, b, launches=shared) if len(shared) > 1 else _separate(trials, ours, theirs, of=of)
-    reach = contrast.error * float(students_t(contrast.degrees))
-    low, high = contrast.estimate - reach, contrast.estimate + reach
-    faster, slower = (low > 0, high < 0) if _BETTER[of] == "greater" else (high < 0, low > 0)
+def _compared(trials: pd.DataFrame, a: str, b: str, *, of: str) -> list[dict[str, object]]:
+    """Rows of `difference`, for the trials of one environment."""
+    launches = logarithms_of(trials, of)
+    points = trials.drop_duplicates(list(POINT))[list(POINT)].merge(
+        launches.points.reset_index(names="row"), how="left", on=list(POINT)
+    )
+    rows, others = (points[points["point_id"] == point].to_dict("records") for point in (a, b))
+    return [
+        {"env_id": row["env_id"], "hosts_a": row["hosts"], "hosts_b": other["hosts"], "of": of}
+        | _row(launches, row["row"], other["row"], of=of)
+        for row in rows
+        for other in others
+    ]
+
+
+def _row(launches: Launches, a: float, b: float, *, of: str) -> dict[str, object]:
+    """What `difference` says of two rows of `launches`; nan where a point was not measured."""
+    counts = [0 if np.isnan(row) else int(launches.counts[int(row)]) for row in (a, b)]
+    estimate = reach = np.nan
+    method = "none"
+    if all(counts):
+        found = contrasts(launches, np.array([int(a)]), np.array([int(b)]))
+        estimate, reach, method = float(found.estimate[0, 0]), float(found.reach[0, 0]), found.method(0, 0)
     return {
-        "env_id": trials["env_id"].iloc[0],
-        "of": of,
-        "ratio": float(np.exp(contrast.estimate)),
-        "ratio_low": float(np.exp(low)),
-        "ratio_high": float(np.exp(high)),
-        "verdict": "faster" if faster else "slower" if slower else "not distinguishable",
-        "method": contrast.method,
-        "launches_a": len(ours),
-        "launches_b": len(theirs),
+        "ratio": float(np.exp(estimate)),
+        "ratio_low": float(np.exp(estimate - reach)),
+        "ratio_high": float(np.exp(estimate + reach)),
+        "verdict": _verdict(estimate, reach, counts=counts, of=of),
+        "method": method,
+        "launches_a": counts[0],
+        "launches_b": counts[1],
     }
 
 
-def _by_launch(logs: pd.DataFrame, point: str) -> pd.Series[float]:
-    return logs[logs["point_id"] == point].dropna(subset=["log"]).groupby("launch")["log"].mean()
-
-
-def _paired(logs: pd.DataFrame, a: str, b: str, *, launches: pd.Index[str]) -> _Contrast:
-    """Compare launch by launch; the pooled error is that of all points that these launches measured."""
-    table = logs[logs["launch"].isin(launches)].pivot_table(index="launch", columns="point_id", values="log")
-    table = table.dropna(axis="columns")
-    pairs, degrees = table[a] - table[b], len(launches) - 1
-    pooled = degrees * (table.shape[1] - 1)
-    if pooled_is_better(degrees, pooled=pooled, launches=len(launches)):
-        # Blocks of launches: what neither the point nor the launch explains is the error of one measurement.
-        rest = table.sub(table.mean(), axis="columns").sub(table.mean(axis="columns"), axis="index")
-        variance = float(((rest + table.to_numpy().mean()) ** 2).to_numpy().sum()) / pooled
-        return _Contrast(float(pairs.mean()), (2 * variance / len(launches)) ** 0.5, pooled, "paired, pooled")
-    return _Contrast(float(pairs.mean()), float(pairs.std()) / len(launches) ** 0.5, degrees, "paired")
-
-
-def _separate(trials: pd.DataFrame, ours: pd.Series[float], theirs: pd.Series[float], *, of: str) -> _Contrast:
-    """Compare the means of launches that have nothing to do with each other."""
-    estimate, counts = float(ours.mean() - theirs.mean()), (len(ours), len(theirs))
-    degrees = sum(counts) - 2 if min(counts) > 1 else 0
-    pool = spread_of(trials, of)
-    if min(counts) and len(pool) and pooled_is_better(degrees, pooled=pool["degrees"].iloc[0], launches=min(counts)):
-        error = float(pool["spread"].iloc[0]) * (1 / counts[0] + 1 / counts[1]) ** 0.5
-        return _Contrast(estimate, error, int(pool["degrees"].iloc[0]), "pooled")
-    if not degrees:
-        return _Contrast(estimate, math.nan, 0, "none")
-    variances = [float(series.var()) / len(series) for series in (ours, theirs)]
-    parts = sum(variance**2 / (count - 1) for variance, count in zip(variances, counts, strict=True))
-    welch = sum(variances) ** 2 / parts if parts else degrees
-    return _Contrast(estimate, sum(variances) ** 0.5, welch, "welch")
+def _verdict(estimate: float, reach: float, *, counts: list[int], of: str) -> str:
+    if not all(counts):
+        return "unknown: not measured"
+    if np.isnan(reach):
+        return "unknown: one launch each" if max(counts) == 1 else "unknown: too few launches"
+    if abs(estimate) <= reach:
+        return "not distinguishable"
+    return "faster" if (estimate > 0) == (_BETTER[of] == "greater") else "slower"

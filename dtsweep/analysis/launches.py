@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtsweep.analysis.spread import pooled_is_better, spread_of
+from dtsweep.analysis.spread import POINT, Launches, launches_of, spread_of
 from dtsweep.analysis.utilization import by_best_peak
+from dtsweep.analysis.variance import Known, Numbers, moderated, pooled_is_better
 from dtsweep.measure.statistics import students_t
-from dtsweep.sweep.modes import latency_column
 from dtsweep.sweep.point import AXES
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_KNOWN_WITHIN = ("latency_s", "samples_per_s", "step_mean_s", "step_p50_s", "comm_share")
 _SHARES = ("mfu", "comm_share", "exchange_share", "wait_share")
 _RATES_AND_TIMES = ("latency_s", "samples_per_s", "tokens_per_s", "step_mean_s", "step_p50_s", *_SHARES)
-_FACTS = ("semantics", "global_batch", "hosts", "devices")
+_FACTS = ("semantics", "global_batch", "devices")
 _WITH_INTERVAL = {"latency_s": True, "samples_per_s": True, "comm_share": False}
 """What gets an interval over launches, and whether its spread between launches is relative to its size."""
 
@@ -48,65 +50,78 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
         frame: one row per trial, as `dtsweep.load` gives it.
 
     Returns:
-        The `ok` trials without canaries, with `launch` (the session, or else the trial itself) and `latency_s`
-        (`dtsweep.sweep.modes.latency_column`) with its interval within the launch; `mfu` is comparable
-        (`by_best_peak`).
+        The `ok` trials without canaries, with `launch` (the session, or else the trial itself), `mfu` made comparable
+        (`by_best_peak`), and `<column>_error`, standard errors within the launch (in rows of earlier versions whose
+        steps are gone from half of the interval, which makes them rather too large).
     """
-    trials = without_canaries(frame[frame["status"] == "ok"])
-    names = ["samples_per_s", "step_mean_s", "step_p50_s", "comm_share"]
-    bounds = [f"{name}_{end}" for name in names for end in ("low", "high")]
-    # astype leaves every column in memory of its own, which pandas warns of; a copy is in one piece.
-    trials = trials.astype(dict.fromkeys([*names, *bounds, "tokens_per_s", "mfu"], "float64")).copy()
-    by_mean = trials["semantics"].map(latency_column) == "step_mean_s"
-    latency = {
-        f"latency_s{end}": trials[f"step_p50_s{end}"].mask(by_mean, trials[f"step_mean_s{end}"])
-        for end in ("", "_low", "_high")
-    }
-    return by_best_peak(trials).assign(
-        launch=trials["session"].where(trials["session"].notna(), trials["trial_id"]),
-        **latency,
-    )
+    trials = without_canaries(frame[frame["status"] == "ok"]).reset_index(drop=True)
+    bounds = [f"{name}_{end}" for name in _KNOWN_WITHIN for end in ("low", "high")]
+    trials = by_best_peak(trials.astype(dict.fromkeys([*_KNOWN_WITHIN, *bounds, "tokens_per_s", "mfu"], "float64")))
+    launch = trials["session"].where(trials["session"].notna(), trials["trial_id"])
+    return _replaced(trials, {"launch": launch} | {f"{name}_error": _error(trials, name) for name in _KNOWN_WITHIN})
+
+
+def _replaced(trials: pd.DataFrame, columns: Mapping[str, pd.Series[Any]]) -> pd.DataFrame:
+    """Assign columns all at once: pandas warns of many small ones."""
+    import pandas as pd
+
+    return pd.concat([trials.drop(columns=list(columns), errors="ignore"), pd.DataFrame(columns)], axis="columns")
+
+
+def _error(trials: pd.DataFrame, name: str) -> pd.Series[Any]:
+    """Standard error of a column within the launch: as stored, in older results from its interval."""
+    # 95 % of a normal distribution lie within 1.96 standard deviations.
+    by_interval = (trials[f"{name}_high"] - trials[f"{name}_low"]) / 2 / 1.96
+    stored = trials.reindex(columns=[f"{name}_error"]).astype("float64")
+    return stored[f"{name}_error"].fillna(by_interval)
 
 
 def launch_sigma(frame: pd.DataFrame, *, of: str = "samples_per_s") -> pd.DataFrame:
     """Estimate what launches of one and the same point differ by, beyond what their steps explain.
+
+    Points that one launch measured share what is particular to it, so that they say once what it is: `degrees` counts
+    launches less one for each set of points that share launches, not for each point.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it.
         of: `samples_per_s`, `latency_s`, `step_mean_s` or `step_p50_s`.
 
     Returns:
-        One row per `env_id` (the index), as shares of the point's mean: `launch_sigma`, the standard deviation
-        between launches; `spread`, the same with the variance within launches; `degrees` of freedom of both.
-        An environment where no point has two launches has no row.
+        One row per `env_id` (the index), as shares of the point's mean: `launch_sigma`, the standard deviation of
+        what launches add, not below 0, null where no window's own error is known; `spread`, the standard deviation
+        of launch means over all points with several, errors of windows included; `degrees` of freedom. An environment
+        where no point has two launches has no row.
     """
     return spread_of(measured(frame), of)
 
 
 def over_launches(frame: pd.DataFrame) -> pd.DataFrame:
-    """Combine the `ok` trials of each point and environment into one row; canaries are left out.
+    """Combine the `ok` trials of each point into one row; canaries are left out.
+
+    Launches in another environment, or on another number of hosts, are another point (`POINT`).
 
     `_low` and `_high` of `latency_s`, `samples_per_s` and `comm_share` are a 95 % interval. `interval` says which:
 
     - `launches`: Student's t over the point's own launch means.
-    - `pooled`: with the spread between launches that all points of the environment have in common. With several
-      launches it takes the place of the point's own where it is known with at least twice the degrees of
-      freedom. One launch gets half-widths of sqrt(h² + (t · launch_sigma · mean)²), h within the launch.
+    - `pooled`: with what launches add (`launch_sigma`), which all points of the environment have in common, where it is
+      known with at least twice the degrees of freedom of the point's own launches. Several launches: that and the
+      point's own variance within a launch, moderated by its own launches. One launch gets half-widths of
+      sqrt(h² + (t · launch_sigma · mean)²), h within the launch.
     - `launch`: within the one launch there is; another launch may well lie outside.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it.
 
     Returns:
-        One row per (`point_id`, `env_id`): the settings; `launches`; the means over launches of rates, step
-        times and shares; the highest `memory_peak_bytes`; `latency_s` (`step_p50_s`, or `step_mean_s` where
-        semantics is local); the intervals; `interval`, null where there is none.
+        One row per point: the settings; `launches`; the means over launches of rates, step times and shares; the
+        highest `memory_peak_bytes`; `latency_s` (`step_p50_s`, or `step_mean_s` where semantics is local); the
+        intervals; `interval`, null where there is none.
     """
     trials = measured(frame)
-    groups = trials.groupby(["point_id", "env_id"], dropna=False, sort=False)
+    groups = trials.groupby(list(POINT), dropna=False, sort=False)
     kept = [*setting_columns(frame), *(c for c in _FACTS if c in frame.columns)]
     points = groups[kept].first()
-    points["launches"] = groups.size()
+    points["launches"] = groups["launch"].nunique()
     points[list(_RATES_AND_TIMES)] = groups[list(_RATES_AND_TIMES)].mean()
     points["memory_peak_bytes"] = groups["memory_peak_bytes"].max()
     points["interval"] = None
@@ -119,19 +134,36 @@ def over_launches(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _intervals(trials: pd.DataFrame, name: str, *, relative: bool) -> pd.DataFrame:
-    """`low`, `high` and the kind of `interval`, by (`point_id`, `env_id`)."""
+    """`low`, `high` and the kind of `interval`, by `POINT`."""
     known = trials.dropna(subset=[name])
-    groups = known.groupby(["point_id", "env_id"], dropna=False, sort=False)
+    groups = known.groupby(list(POINT), dropna=False, sort=False)
     rows = groups[[name, f"{name}_low", f"{name}_high"]].mean().set_axis(["mean", "low", "high"], axis=1)
-    launches, several = groups.size(), groups.size() > 1
-    pool = spread_of(known, name, relative=relative).reindex(rows.index.get_level_values("env_id")).set_axis(rows.index)
+    rows[["half", "beyond", "pooled"]] = np.nan
+    places = groups.ngroup()
+    for _, there in known.groupby("env_id", dropna=False):
+        found = _halves(launches_of(there, name, relative=relative))
+        rows.iloc[places[there.index].unique(), -3:] = found
     unit = rows["mean"] if relative else 1.0
-    pooled = pooled_is_better(launches - 1, pooled=pool["degrees"], launches=launches)
-    pooled &= several | pool["launch_sigma"].notna()
-    spread = groups[name].std().mask(pooled, pool["spread"] * unit)
-    half = students_t((launches - 1).mask(pooled, pool["degrees"])) * spread / launches**0.5
-    beyond = (students_t(pool["degrees"]) * pool["launch_sigma"] * unit).where(pooled, 0.0)
+    half, beyond, several = rows["half"] * unit, rows["beyond"] * unit, groups["launch"].nunique() > 1
     low = (rows["mean"] - np.hypot(rows["mean"] - rows["low"], beyond)).mask(several, rows["mean"] - half)
     high = (rows["mean"] + np.hypot(rows["high"] - rows["mean"], beyond)).mask(several, rows["mean"] + half)
-    kinds = several.map({True: "launches", False: "launch"}).mask(pooled, "pooled").where(low.notna(), None)
+    kinds = (
+        several.map({True: "launches", False: "launch"}).mask(rows["pooled"] == 1, "pooled").where(low.notna(), None)
+    )
     return rows.assign(low=low, high=high, interval=kinds)
+
+
+def _halves(launches: Launches) -> Numbers:
+    """Columns of points: half of the interval over several launches, what one launch is widened by, whether pooled."""
+    counts, pool = launches.counts, launches.apart
+    own = np.maximum(counts - 1, 0).astype("float64")
+    with np.errstate(invalid="ignore"):
+        known = Known(launches.squares / own / counts, own)
+    pooled = pooled_is_better(own, pooled=pool.counted if pool else 0, launches=counts) & ~np.isnan(launches.within)
+    beyond = np.zeros(len(counts))
+    if pool:
+        expected = pool.variances(launches.within) / counts
+        both = moderated(pool, expected, weight=1 / counts, within=launches.within / counts, own=known)
+        known = Known(*(np.where(pooled, a, b) for a, b in zip(both, known, strict=True)))
+        beyond[pooled] = students_t(pool.degrees) * max(0.0, pool.added) ** 0.5
+    return np.column_stack([students_t(known.degrees) * known.variance**0.5, beyond, pooled])

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from dtsweep.analysis.launches import over_launches, setting_columns
+import numpy as np
+
+from dtsweep.analysis.contrasts import contrasts, logarithms_of
+from dtsweep.analysis.launches import measured, over_launches, setting_columns
+from dtsweep.analysis.spread import POINT
 from dtsweep.errors import SweepError
 
 if TYPE_CHECKING:
@@ -12,7 +16,8 @@ if TYPE_CHECKING:
 
 _SIZES = {"worker": "workers", "node": "hosts"}
 _BATCH_SHAPE = ["workers", "micro_batch", "accumulation"]
-_MEASURED = ["launches", "samples_per_s", "speed_up", "efficiency"]
+_BOUNDS = ["speed_up_low", "speed_up_high", "efficiency_low", "efficiency_high"]
+_MEASURED = ["launches", "samples_per_s", "speed_up", "efficiency", *_BOUNDS]
 
 
 def scaling(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker") -> pd.DataFrame:
@@ -21,7 +26,9 @@ def scaling(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker") -
     A group has points that are equal in all fields but workers, micro_batch and accumulation, and were
     measured in one environment; per node also in the workers on each node. `weak`: equal micro_batch and
     accumulation. `strong`: equal global_batch, where the fastest micro_batch × accumulation of a size stands
-    for it; a point without global_batch (an asynchronous mode) is in no strong group.
+    for it; a point without global_batch (an asynchronous mode) is in no strong group. The fastest is a maximum of
+    noisy rates, so a little too high, more so where more shapes were measured. A size that was measured on several
+    numbers of hosts is stood for by the fastest, too.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it.
@@ -42,7 +49,23 @@ def scaling(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker") -
     if per == "node":
         points["workers_per_node"] = points["workers"] / points["hosts"]
         same.append("workers_per_node")
-    return _speed_ups(points, same=same, size=_SIZES[per])
+    rows = _speed_ups(points, same=same, size=_SIZES[per])
+    factor = np.exp(_reaches(rows, measured(frame)))
+    for name in ("speed_up", "efficiency"):
+        rows[f"{name}_low"], rows[f"{name}_high"] = rows[name] / factor, rows[name] * factor
+    return rows
+
+
+def _reaches(rows: pd.DataFrame, trials: pd.DataFrame) -> pd.Series[float]:
+    """Half of the 95 % interval of each row's throughput to its base, as logarithms; nan where there is no test."""
+    reaches = rows["speed_up"] * np.nan
+    for (env_id,), there in rows.groupby(["env_id"], dropna=False):
+        launches = logarithms_of(trials[trials["env_id"].isin([env_id])], "samples_per_s")
+        numbers = there[list(POINT)].merge(launches.points.reset_index(names="row"), how="left", on=list(POINT))
+        for places in there.reset_index().groupby("group").indices.values():
+            found = contrasts(launches, numbers["row"].to_numpy()[places], numbers["row"].to_numpy()[places[:1]])
+            reaches[there.index[places]] = np.where(places == places[0], 0.0, found.reach[:, 0])
+    return reaches
 
 
 def _speed_ups(points: pd.DataFrame, *, same: list[str], size: str) -> pd.DataFrame:
@@ -53,7 +76,7 @@ def _speed_ups(points: pd.DataFrame, *, same: list[str], size: str) -> pd.DataFr
     strong = _grouped(batched, kind="strong", keys=[*same, "global_batch"], size=size)
     strong["group"] += weak["group"].nunique()
     shown = ["group", "kind", "point_id", *same, "hosts", *_BATCH_SHAPE, "global_batch", "base", *_MEASURED]
-    return pd.concat([weak, strong], ignore_index=True)[list(dict.fromkeys(shown))]
+    return pd.concat([weak, strong], ignore_index=True).reindex(columns=list(dict.fromkeys(shown)))
 
 
 def _grouped(points: pd.DataFrame, *, kind: str, keys: list[str], size: str) -> pd.DataFrame:

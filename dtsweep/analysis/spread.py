@@ -2,80 +2,148 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from dtsweep.analysis.variance import Numbers, Pool, pooled_apart, pooled_together
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-OWN_FROM = 8
-"""Launches from which on a point's own spread is taken, whatever the sweep knows of the others."""
-
-POOLED_FROM = 4
-"""Degrees of freedom from which on the pooled spread says something about a point with one launch."""
+POINT = ("point_id", "env_id", "hosts")
+"""Columns that launches of one point agree in: the same point on other hardware, or on more hosts, is another job."""
 
 
-def spread_of(trials: pd.DataFrame, of: str, *, relative: bool = True) -> pd.DataFrame:
-    """Pool the variance between launches over all points of an environment that have several.
+@dataclass(frozen=True, eq=False)
+class Launches:
+    """One measured quantity of the points of one environment, launch by launch."""
 
-    The means are of one launch each: `spread` has the variance within a launch in it, `launch_sigma` (random
-    effects) has not. Points that one launch measured share what is particular to it, so that they say once what
-    it is: `degrees` counts launches less one for each set of points that share launches, not for each point.
+    points: pd.DataFrame
+    """The columns `POINT`, a row per point."""
+    means: Numbers
+    """(points, launches), nan where a launch did not measure a point."""
+    within: Numbers
+    """(points,) variance of a mean within its launch; nan where it is not known of all."""
+
+    @cached_property
+    def there(self) -> NDArray[np.bool_]:
+        """(points, launches), True where a launch measured a point."""
+        return ~np.isnan(self.means)
+
+    @cached_property
+    def counts(self) -> NDArray[np.intp]:
+        """(points,) launches that measured a point."""
+        counts: NDArray[np.intp] = self.there.sum(axis=1)
+        return counts
+
+    @cached_property
+    def centres(self) -> Numbers:
+        """(points,) mean over a point's launches."""
+        centres: Numbers = np.nansum(self.means, axis=1) / self.counts
+        return centres
+
+    @cached_property
+    def left(self) -> Numbers:
+        """(points, launches) distance from that mean; 0 where a launch did not measure a point."""
+        return np.where(self.there, self.means - self.centres[:, None], 0.0)
+
+    @cached_property
+    def squares(self) -> Numbers:
+        """(points,) sum of the squares of these distances."""
+        squares: Numbers = (self.left**2).sum(axis=1)
+        return squares
+
+    @cached_property
+    def apart(self) -> Pool | None:
+        """What launches add, pooled over the points that have several; None where there are none of known variance."""
+        kept = (self.counts > 1) & ~np.isnan(self.within)
+        if not kept.any():
+            return None
+        degrees = (self.counts[kept] - 1).astype("float64")
+        return pooled_apart(self.squares[kept], degrees, self.within[kept], counted=degrees_of(self.there[kept]))
+
+    @cached_property
+    def together(self) -> Pool | None:
+        """The same beside what they add to all points that they measured; None where none share several launches."""
+        there, before = self.there & ~np.isnan(self.within)[:, None], -1
+        while before != there.sum():
+            before = there.sum()
+            there = there & (there.sum(axis=0) > 1)
+            there = there & (there.sum(axis=1, keepdims=True) > 1)
+        rows, columns = there.any(axis=1), there.any(axis=0)
+        if not rows.any():
+            return None
+        there = there[rows][:, columns]
+        # What is left of the cells when each point has a level, and each launch one beside those of its set.
+        counted = int(there.sum()) - len(there) - degrees_of(there)
+        means = np.where(there, self.means[rows][:, columns], np.nan)
+        return pooled_together(means, self.within[rows], counted=counted)
+
+
+def launches_of(trials: pd.DataFrame, of: str, *, relative: bool = False) -> Launches:
+    """Arrange a measured column by point and launch, and pool what launches add.
 
     Args:
-        trials: one row per launch of a point: `point_id`, `env_id`, `launch`, and `of` with its 95 % interval
-            within the launch, `<of>_low` and `<of>_high`.
+        trials: of one environment, one row per launch of a point: `POINT`, `launch`, `of` and `<of>_error`, its
+            standard error within the launch. Rows where `of` is null are left out.
         of: a measured column.
-        relative: as shares of the point's mean; else as differences to it.
-
-    Returns:
-        One row per `env_id` (the index): `spread`, the standard deviation of launch means; `degrees` of
-        freedom that it is known with; `launch_sigma`, the square root of its variance less the mean variance
-        within launches, not below 0. Null where no point has two launches, or no launch an interval.
+        relative: as shares of the point's mean; else as it is.
     """
-    trials = trials[["env_id", "point_id", "launch", of, f"{of}_low", f"{of}_high"]].dropna(subset=[of])
-    points = trials.groupby(["env_id", "point_id"], dropna=False)[of]
-    trials = trials.assign(mean=points.transform("mean"))[points.transform("size") > 1]
-    unit = trials["mean"] if relative else 1.0
-    parts = trials.assign(
-        square=((trials[of] - trials["mean"]) / unit) ** 2,
-        # 95 % of a normal distribution lie within 1.96 standard deviations.
-        within=((trials[f"{of}_high"] - trials[f"{of}_low"]) / 2 / 1.96 / unit) ** 2,
-        component=_components(trials),
-    )
-    groups = parts.groupby("env_id", dropna=False)
-    variance = groups["square"].sum() / (groups["square"].count() - groups["point_id"].nunique())
-    between = (variance - groups["within"].mean()).clip(lower=0)
-    degrees = groups["launch"].nunique() - groups["component"].nunique()
-    return (variance**0.5).to_frame("spread").assign(degrees=degrees, launch_sigma=between**0.5)
+    trials = trials.dropna(subset=[of])
+    groups = trials.groupby(list(POINT), dropna=False, sort=False)
+    points, codes = groups.size().index.to_frame(index=False), groups.ngroup().to_numpy()
+    launches = trials["launch"].factorize()[0]
+    unit = groups[of].transform("mean").to_numpy("float64") if relative else np.ones(len(trials))
+    shape = (len(points), int(launches.max(initial=-1)) + 1)
+    counts, means, squares = (np.zeros(shape) for _ in range(3))
+    np.add.at(counts, (codes, launches), 1)
+    np.add.at(means, (codes, launches), trials[of].to_numpy("float64") / unit)
+    np.add.at(squares, (codes, launches), (trials[f"{of}_error"].to_numpy("float64") / unit) ** 2)
+    there = counts > 0
+    means = np.divide(means, counts, out=np.full(shape, np.nan), where=there)
+    within = np.divide(squares, counts**2, out=np.zeros(shape), where=there).sum(axis=1) / there.sum(axis=1)
+    return Launches(points, means, within)
 
 
-def pooled_is_better(degrees: Any, *, pooled: Any, launches: Any) -> Any:
-    """True where the pooled spread has enough degrees of freedom.
-
-    Depends on the number of launches only, never on measured values. With two or three launches Student's t is
-    12.7 or 4.3; twice as many degrees of freedom are worth the assumption that all points spread alike, until a
-    point has launches enough of its own.
+def spread_of(trials: pd.DataFrame, of: str) -> pd.DataFrame:
+    """Describe by environment what `launch_sigma` returns.
 
     Args:
-        degrees: of freedom of the point's own spread, 0 for one launch; a number or an array, as the others.
-        pooled: degrees of freedom of the pooled spread; nan where there is none.
-        launches: of the point.
+        trials: of all environments, as `launches_of` takes them.
+        of: a measured column.
     """
-    needed = np.where(np.asarray(degrees) > 0, 2 * np.asarray(degrees), POOLED_FROM)
-    return (np.asarray(launches) < OWN_FROM) & (np.asarray(pooled) >= needed)
+    import pandas as pd
+
+    rows = {}
+    for env_id, there in trials.groupby("env_id", dropna=False):
+        found = launches_of(there, of, relative=True)
+        several = found.counts > 1
+        if several.any():
+            rows[env_id] = {
+                "spread": (found.squares[several].sum() / (found.counts[several] - 1).sum()) ** 0.5,
+                "degrees": degrees_of(found.there[several]),
+                "launch_sigma": max(0.0, found.apart.added) ** 0.5 if found.apart else None,
+            }
+    frame = pd.DataFrame.from_dict(rows, orient="index", columns=["spread", "degrees", "launch_sigma"])
+    return frame.rename_axis("env_id")
 
 
-def _components(trials: pd.DataFrame) -> NDArray[np.int32]:
-    """Number the sets of points that share launches, directly or by way of others; one number per row."""
+def degrees_of(there: NDArray[np.bool_]) -> int:
+    """Count launches less one for each set of points that share launches, directly or by way of others.
+
+    Args:
+        there: (points, launches), True where a launch measured a point.
+    """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    points = trials.groupby(["env_id", "point_id"], dropna=False).ngroup().to_numpy()
-    launches = trials.groupby(["env_id", "launch"], dropna=False).ngroup().to_numpy() + len(trials)
-    size = 2 * len(trials)
-    links = coo_array((np.ones(len(trials)), (points, launches)), shape=(size, size))
-    numbers: NDArray[np.int32] = connected_components(links, directed=False)[1]
-    return numbers[points]
+    points, launches = there[:, there.any(axis=0)].nonzero()
+    measured = len(np.unique(launches))
+    size = len(there) + measured
+    links = coo_array((np.ones(len(points)), (points, launches + len(there))), shape=(size, size))
+    sets: int = connected_components(links, directed=False)[0]
+    return measured - sets

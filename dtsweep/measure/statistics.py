@@ -16,18 +16,26 @@ Series = NDArray[np.float64]
 BATCH_STEPS = 3
 """Fewer steps make no batch."""
 
+PAUSE_S = 0.38
+"""How long a pause that has not come yet may be, at most; of a shorter step half.
 
-def autocorrelation(series: Series) -> float:
+The longest with which a quiet window of `max_seconds` is known to `half_width`, as they are by default: 3 × 0.38 s of
+60 s are 1.9 %. With 50 ms the intervals of long steps cover half of what they should (docs/log.md).
+"""
+
+
+def autocorrelation(series: Series, *, fitted: int = 1) -> float:
     """Lag-1 autocorrelation, corrected for its bias in short series; from 0 to 0.97.
 
     Args:
         series: (steps,) seconds.
+        fitted: numbers that are taken out of it: the mean; or 2, the mean and a slope.
     """
     n = len(series)
     centred = series - series.mean()
     power = float(centred @ centred)
     r1 = float(centred[1:] @ centred[:-1]) / power if power > 0 else 0.0
-    return min(0.97, max(0.0, r1 + (1 + 3 * r1) / n))
+    return min(0.97, max(0.0, r1 + (fitted + (fitted + 2) * r1) / n))
 
 
 def effective_count(series: Series) -> float:
@@ -62,10 +70,28 @@ def mean_half_width(series: Series) -> float | None:
     return float(max(widths))
 
 
-def reported_half_width(series: Series) -> float | None:
-    """`mean_half_width`, but at least `LEAST_HALF_WIDTH` of the mean."""
+def reported_half_width(series: Series, *, period: int = 1) -> float | None:
+    """Half of the 95 % interval of the mean as it is reported, in seconds; None under 3 steps.
+
+    Args:
+        series: (periods,) mean steps of periods, in seconds.
+        period: steps of a period.
+    """
     half = mean_half_width(series)
-    return None if half is None else max(half, LEAST_HALF_WIDTH * float(series.mean()))
+    return None if half is None else with_unseen(half, mean_s=float(series.mean()), steps=len(series) * period)
+
+
+def with_unseen(half_s: float, *, mean_s: float, steps: int) -> float:
+    """Widen the half-width of a mean by what is rare and has not come yet; it is at least `LEAST_HALF_WIDTH`.
+
+    What did not come in so many steps may come in 3 of them (95 % sure), and then takes half a step, or `PAUSE_S`.
+    Squares add up: the one says nothing of the other.
+
+    >>> with_unseen(0.0, mean_s=0.1, steps=100)
+    0.0015
+    """
+    unseen_s = 3 / steps * min(mean_s / 2, PAUSE_S)
+    return max(math.hypot(half_s, unseen_s), LEAST_HALF_WIDTH * mean_s)
 
 
 def over_periods(series: Series, period: int) -> Series:
@@ -151,7 +177,8 @@ def is_bimodal(series: Series) -> bool:
     """Whether step times come in two clusters: each of a tenth of the steps or more, and a gap between them.
 
     After the best split in two, the means are further apart than 4 / √2 times the root of the summed variances
-    (Ashman's D above 4; a split Gaussian has 2.6, a split uniform distribution 3.5).
+    (Ashman's D above 4; a split Gaussian has 2.6, a split uniform distribution 3.5). Few steps have gaps by chance:
+    D must be above 4 + 30 / steps.
 
     Args:
         series: (steps,) seconds.
@@ -168,7 +195,7 @@ def is_bimodal(series: Series) -> bool:
     variance_above = (squares[-1] - squares[cuts - 1]) / (n - cuts) - above**2
     best = int(np.argmin(variance_below * cuts + variance_above * (n - cuts)))
     spread = math.sqrt(max(0.0, float(variance_below[best] + variance_above[best])))
-    return float(above[best] - below[best]) * math.sqrt(2) > 4 * spread
+    return float(above[best] - below[best]) * math.sqrt(2) > (4 + 30 / n) * spread
 
 
 def step_times_together(starts: Sequence[Series], times: Sequence[Series], *, period: int = 1) -> Series:

@@ -2,17 +2,84 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from dtsweep.measure.statistics import Series
+from dtsweep.measure.statistics import Series, autocorrelation, effective_count, students_t
 
-GROUP = 5
-"""Steps whose median is one value for the search."""
+GROUP, SHORT_GROUP, SHORT = 5, 2, 40
+"""Steps whose median is one value for the search; how many they are in a window of less than `SHORT` steps."""
 
 FEWEST_GROUPS = 4
 """With fewer there is nothing to search in."""
+
+BATCHES = 20
+"""Medians that a drift is found in, at most."""
+
+SPIKY, BY_CHANCE = 0.01, 0.01
+"""Share of spikes that is too much, and how likely so many spikes may be where they are no larger share."""
+
+SURE, SURE_AFTER_WARMUP = 1.75, 0.6
+"""How many half 95 % intervals tell a difference from noise: more than one, since a cut is the best of many, and a
+window is looked at in several ways. Less after a warm-up: what is left of it may well still fall."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steadiness:
+    """Which part of a window is steady, and whether it drifts."""
+
+    start: int | None
+    """Steps to leave out; None where no part is steady."""
+
+    drift: float | None
+    """What the step time rises by from the first steady step to the last, as a share of its median; of the whole
+    window where no part is steady; None under 3 steps."""
+
+    is_sure: bool
+    """Whether the drift is more than noise."""
+
+    def drifts(self, *, within: float) -> bool:
+        """Whether the step time was still on its way when the window ended: by more than a share of it."""
+        return self.start is None or (self.is_sure and abs(self.drift or 0.0) > within)
+
+    def widen(self, share: float, *, within: float) -> float | None:
+        """Widen the half-width of the mean, a share of it, by a sure drift; None where it `drifts`.
+
+        Of what still moves the mean that comes in the end is not known.
+        """
+        if self.drifts(within=within):
+            return None
+        return share + abs(self.drift or 0.0) * self.is_sure
+
+    def kind(self, *, within: float) -> str:
+        """Name how the window became steady.
+
+        Returns:
+            `flat`; `warmup`: steady after its first steps; `slowdown`: it rises to its end; `none`: it falls to its
+            end, or no part is steady.
+        """
+        if self.drifts(within=within):
+            return "slowdown" if self.is_sure and (self.drift or 0.0) > within else "none"
+        return "warmup" if self.start else "flat"
+
+
+def steadiness(series: Series) -> Steadiness:
+    """Find the steady part of a window.
+
+    Args:
+        series: (steps,) seconds, from the first step after the hard skip.
+    """
+    start = steady_from(series)
+    rest = series[start or 0 :]
+    if len(rest) < 3:
+        return Steadiness(start=start, drift=None, is_sure=False)
+    rise, error = drift(rest)
+    needed = (SURE_AFTER_WARMUP if start else SURE) * error
+    return Steadiness(start=start, drift=rise, is_sure=abs(rise) > needed)
 
 
 def spikes(series: Series) -> NDArray[np.bool_]:
@@ -30,22 +97,35 @@ def spikes(series: Series) -> NDArray[np.bool_]:
     return marked
 
 
+def is_spiky(series: Series) -> bool:
+    """Whether surely more than one step in a hundred is a spike: so many come by chance in 1 % of windows.
+
+    Args:
+        series: (steps,) seconds. A single spike is never enough.
+    """
+    from scipy.special import bdtrc
+
+    return bool(bdtrc(int(spikes(series).sum()) - 1, len(series), SPIKY) < BY_CHANCE)
+
+
 def steady_from(series: Series) -> int | None:
     """Find the step with which the steady part begins; None where there is none yet.
 
-    MSER (White 1997) on medians of five steps: the cut that makes the mean of the rest most certain.
+    MSER (White 1997) on medians of groups of steps: the cut that makes the mean of the rest most certain. It is taken
+    where the steps before it surely differ from those after it: noise has such a cut too.
 
     Args:
         series: (steps,) seconds, from the first step after the hard skip.
 
     Returns:
-        Steps to leave out, a multiple of five; None if the best cut leaves less than half.
+        Steps to leave out, whole groups; None if the best cut leaves less than half.
     """
-    groups = len(series) // GROUP
+    size = SHORT_GROUP if len(series) < SHORT else GROUP
+    groups = len(series) // size
     if groups < FEWEST_GROUPS:
         return 0
     smooth = np.where(spikes(series), _local_medians(series), series)
-    medians = np.median(smooth[: groups * GROUP].reshape(groups, GROUP), axis=1)
+    medians = np.median(smooth[: groups * size].reshape(groups, size), axis=1)
     # Equal medians must give exact zeros: rounding would find a warm-up among them.
     medians -= np.median(medians)
     # Sums over the rest after each cut, from the end: all cuts at once.
@@ -53,44 +133,41 @@ def steady_from(series: Series) -> int | None:
     sums, squares = np.cumsum(medians[::-1])[::-1], np.cumsum((medians**2)[::-1])[::-1]
     spread = np.maximum(squares - sums**2 / left, 0.0) / left.astype(np.float64) ** 2
     cut = int(np.argmin(spread[: int(0.6 * groups) + 1]))
-    return None if cut > 0.5 * groups else cut * GROUP
+    if not cut or not _surely_differ(smooth[: cut * size], smooth[cut * size :]):
+        return 0
+    return None if cut > 0.5 * groups else cut * size
 
 
-def drift(series: Series) -> float:
-    """What the step time rises by from the first to the last step, as a share of its median.
+def _surely_differ(before: Series, after: Series) -> bool:
+    """Whether the means of two parts differ by more than noise like that of the second, which the first may hide."""
+    worth = effective_count(after)
+    error = float(after.std(ddof=1)) * math.sqrt(1 / max(1.0, len(before) * worth / len(after)) + 1 / worth)
+    return bool(abs(before.mean() - after.mean()) > SURE * students_t(worth - 1) * error)
+
+
+def drift(series: Series) -> tuple[float, float]:
+    """What the step time rises by from the first to the last step, and what noise makes of that.
 
     Theil and Sen's slope of the medians of up to 20 batches: a few odd steps don't move it.
 
     Args:
         series: (steps,) seconds of the steady part, three or more.
+
+    Returns:
+        The rise, and half of its 95 % interval, both as shares of the median step.
     """
-    batches = max(2, min(20, len(series) // 3))
-    size = len(series) // batches
+    size = math.ceil(len(series) / BATCHES)
+    batches = len(series) // size
     medians = np.median(series[len(series) - batches * size :].reshape(batches, size), axis=1)
     first, second = np.triu_indices(batches, 1)
     slope = np.median((medians[second] - medians[first]) / (second - first))
-    return float(slope * (batches - 1) / np.median(series))
-
-
-def steady_class(series: Series, *, within: float) -> str:
-    """Name how a series became steady.
-
-    Args:
-        series: (steps,) seconds after the hard skip.
-        within: the drift that still counts as steady, as a share.
-
-    Returns:
-        `flat`; `warmup`: steady after its first steps; `slowdown`: it rises to its end; `none`: it falls to its
-        end, or no part is steady.
-    """
-    start = steady_from(series)
-    rest = series[start:]
-    rise = drift(rest) if len(rest) >= 3 else 0.0
-    if rise > within:
-        return "slowdown"
-    if start is None or rise < -within:
-        return "none"
-    return "warmup" if start else "flat"
+    away = medians - slope * np.arange(batches)
+    away -= away.mean()
+    rho = autocorrelation(away, fitted=2)
+    error = math.sqrt(float(away @ away) / (batches - 2) * 12 / (batches * (batches**2 - 1)) * (1 + rho) / (1 - rho))
+    rise, half = slope * (batches - 1), students_t(batches - 2) * error * (batches - 1)
+    median = np.median(series)
+    return float(rise / median), float(half / median)
 
 
 def _local_medians(series: Series) -> Series:

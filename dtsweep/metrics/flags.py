@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from dtsweep.measure.statistics import Series, is_bimodal
+import numpy as np
+
+from dtsweep.measure.statistics import Series, is_bimodal, students_t
+from dtsweep.measure.warmup import is_spiky
 from dtsweep.metrics.breakdown import Row
 from dtsweep.metrics.rank_result import Measured
 
-SPIKY, CORRELATED_STEPS, INPUT_BOUND = 0.01, 5.0, 0.05
-"""From which on a row is flagged: share of spikes, steps that resemble each other, share of a step spent on data."""
+CORRELATED_STEPS, INPUT_BOUND = 5.0, 0.05
+"""From which on a row is flagged: steps that resemble each other, share of a step spent on data."""
+
+FEWEST_BLOCKS = 3
+"""Blocks after the window that tell how well their mean is known."""
 
 
 def flags(
@@ -30,10 +37,38 @@ def flags(
     found = {
         "imprecise": wide and row["stop_reason"] != "dominated",
         "drift": row["steady_class"] in ("slowdown", "none"),
-        "spiky": row["spike_share"] > SPIKY,
+        "unstable": is_unstable(row, ranks),
+        "spiky": is_spiky(periods),
         "bimodal": is_bimodal(periods),
         "autocorrelated": bool(correlated),
         "input_bound": data_share > INPUT_BOUND,
     }
     seen = [flag for rank in ranks for flag in rank.flags]
     return list(dict.fromkeys([*(flag for flag, is_so in found.items() if is_so), *seen]))
+
+
+def is_unstable(row: Row, ranks: Sequence[Measured]) -> bool:
+    """Whether the same steps took another time soon after the window, beyond the intervals of both.
+
+    The window can't see what changes more slowly than it lasts. False where nothing was measured after it, or the
+    window's own mean is not known.
+    """
+    blocks = later_blocks(ranks)
+    if len(blocks) < FEWEST_BLOCKS or row["half_width"] is None:
+        return False
+    mean_s = row["step_mean_s"]
+    half_s = students_t(len(blocks) - 1) * blocks.std(ddof=1) / math.sqrt(len(blocks))
+    return bool(abs(blocks.mean() - mean_s) > half_s + row["half_width"] * mean_s)
+
+
+def later_blocks(ranks: Sequence[Measured]) -> Series:
+    """Mean step of each block with the exchange, after the window: (blocks,) seconds, mean of the ranks.
+
+    In step all take as long, but for where a block's end scatters between them.
+    """
+    means = []
+    for rank in ranks:
+        blocks, times = rank.of_part("block", "exchange"), rank.of_part("step_s", "exchange")
+        means.append([times[blocks == block].mean() for block in np.unique(blocks)])
+    later: Series = np.mean(means, axis=0)
+    return later

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtsweep.measure.trace import Profile
+from dtsweep.measure.warmup import Steadiness
 
 Steps = Mapping[str, NDArray[Any]]
 """Columns of the table `steps`, each (steps,), over warm-up, window and what follows; times in seconds."""
@@ -102,6 +103,9 @@ class Measured:
 
     no_profile: str | None = None
     """Why there is no profile although one was asked for."""
+
+    steadiness: Steadiness | None = None
+    """Of the window; None until the driver has found it, with the warm-up, in the steps of all ranks."""
 
     def of_part(self, name: str, part: str = "window") -> NDArray[np.float64]:
         """A column of the steps of one part alone."""

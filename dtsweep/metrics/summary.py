@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtsweep.measure.statistics import Series, correlation_time, quantile_interval
-from dtsweep.measure.warmup import drift, spikes, steady_class
+from dtsweep.measure.stopping import LIMITS
+from dtsweep.measure.warmup import Steadiness, spikes
 from dtsweep.metrics.breakdown import (
     PHASE_COLUMNS,
     Row,
@@ -40,12 +42,16 @@ def trial_columns(point: Point, ranks: Sequence[Measured], *, nodes: Sequence[st
     Returns:
         Columns of `trials`, `flags` among them.
     """
-    view = view_of(point, ranks)
+    view, found = view_of(point, ranks), ranks[0].steadiness
+    assert found is not None, "mark_warmup comes first"
+    # Without a wanted half-width a drift counts beyond the one that there is.
+    within = (view.share or 0.0) if half_width is None else half_width
+    share = None if view.share is None else found.widen(view.share, within=within)
     row = {
-        **window_columns(point, view),
+        **window_columns(point, replace(view, share=share)),
         # An exchange in every period is a pattern: it is no oddity.
         "spike_share": float(spikes(view.periods).mean()),
-        "stop_reason": ranks[0].stop_reason,
+        "stop_reason": _stop_reason(ranks[0].stop_reason, share=share, half_width=half_width),
         "warmup_steps": int(min(rank.steps["warmup"].sum() for rank in ranks)),
         "measured_steps": min(len(rank.of_part("step_s")) for rank in ranks),
         "window_s": window_s(point, ranks),
@@ -57,8 +63,9 @@ def trial_columns(point: Point, ranks: Sequence[Measured], *, nodes: Sequence[st
         "memory_peak_bytes": max(rank.memory_peak_bytes for rank in ranks),
         **staleness_columns([count for rank in ranks for count in rank.staleness]),
         **_losses(ranks),
-        **_steadiness(view.judged, ranks, within=max(half_width or 0.0, view.share or 0.0)),
+        **_steadiness(found, ranks, within=within),
     }
+    row = _without_intervals(row) if found.drifts(within=within) else row
     return {**row, "flags": flags(row, view.steps, view.periods, ranks, half_width=half_width)}
 
 
@@ -128,11 +135,20 @@ def _losses(ranks: Sequence[Measured]) -> Row:
     }
 
 
-def _steadiness(series: Series, ranks: Sequence[Measured], *, within: float) -> Row:
+def _steadiness(found: Steadiness, ranks: Sequence[Measured], *, within: float) -> Row:
     """How the window became steady; where steps are each worker's own, by those of rank 0."""
-    found = [(rank.steps["part"] == "warmup").sum() > rank.skipped_steps for rank in ranks]
-    kind = steady_class(series, within=within)
-    return {
-        "drift": drift(series) if len(series) >= 3 else None,
-        "steady_class": "warmup" if kind == "flat" and any(found) else kind,
-    }
+    has_warmup = any((rank.steps["part"] == "warmup").sum() > rank.skipped_steps for rank in ranks)
+    kind = found.kind(within=within)
+    return {"drift": found.drift, "steady_class": "warmup" if kind == "flat" and has_warmup else kind}
+
+
+def _stop_reason(ended_by: str, *, share: float | None, half_width: float | None) -> str:
+    """Why the window ended: a limit was fixed beforehand, so what is known by then needs no second look."""
+    is_known = share is not None and half_width is not None and share <= half_width
+    return "precise" if ended_by in LIMITS and is_known else ended_by
+
+
+def _without_intervals(row: Row) -> Row:
+    """The columns of a window that drifts: of what still moves no interval says where it comes to rest."""
+    kinds, ends = ("samples_per_s", "step_", "latency_s"), ("_low", "_high", "_error")
+    return {name: None if name.startswith(kinds) and name.endswith(ends) else value for name, value in row.items()}

@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 
 from dtsweep.measure.statistics import (
     Series,
+    mean_half_width,
     over_periods,
     reported_half_width,
     standard_error,
     step_times_together,
     steps_in,
+    with_unseen,
 )
-from dtsweep.measure.warmup import steady_from
+from dtsweep.measure.warmup import steadiness
 from dtsweep.metrics.rank_result import Measured, Steps
 from dtsweep.sweep.point import Point
 
@@ -29,9 +31,9 @@ def mark_warmup(point: Point, ranks: Sequence[Measured]) -> list[Measured]:
         ranks: what each rank measured.
 
     Returns:
-        The same with `warmup` among the columns of `steps`. Where ranks step together their common steps say where the
-        steady part begins; where they don't, each rank's own. If no part is steady, nothing of the window is left out;
-        nor if ranks that step apart were steady at different times.
+        The same with `warmup` among the columns of `steps`, and with `steadiness`. Where ranks step together their
+        common steps say where the steady part begins; where they don't, each rank's own. If no part is steady, nothing
+        of the window is left out; nor if ranks that step apart were steady at different times.
     """
     if not ranks:
         return []
@@ -40,16 +42,17 @@ def mark_warmup(point: Point, ranks: Sequence[Measured]) -> list[Measured]:
     together = not point.is_asynchronous and len({len(times) for times in series}) == 1
     if together:
         starts = [rank.steps["start_s"][window] for rank, window in zip(ranks, windows, strict=True)]
-        common = step_times_together(starts, series, period=point.period)
-        found = [(steady_from(common) or 0) * point.period] * len(series)
+        found = [steadiness(step_times_together(starts, series, period=point.period))] * len(series)
     else:
-        found = [(steady_from(over_periods(times, point.period)) or 0) * point.period for times in series]
-    if point.is_asynchronous and not _steady_together([rank.steps for rank in ranks], found):
-        found = [0] * len(found)
+        found = [steadiness(over_periods(times, point.period)) for times in series]
+    counts = [(one.start or 0) * point.period for one in found]
+    if point.is_asynchronous and not _steady_together([rank.steps for rank in ranks], counts):
+        found, counts = [replace(one, start=None) for one in found], [0] * len(found)
     marked = []
-    for rank, window, count in zip(ranks, windows, found, strict=True):
+    for rank, window, one, count in zip(ranks, windows, found, counts, strict=True):
         part = np.where(window & (np.cumsum(window) <= count), "warmup", rank.steps["part"])
-        marked.append(replace(rank, steps={**rank.steps, "part": part, "warmup": part == "warmup"}))
+        steps = {**rank.steps, "part": part, "warmup": part == "warmup"}
+        marked.append(replace(rank, steps=steps, steadiness=one))
     return marked
 
 
@@ -75,9 +78,6 @@ class WindowView:
     error: float | None
     """The standard error of both, as a share of them."""
 
-    judged: Series
-    """By which the window is called steady: rank 0's where steps are each worker's own."""
-
 
 def view_of(point: Point, ranks: Sequence[Measured]) -> WindowView:
     """View the windows of all ranks as the point's steps are: of all ranks together, or each rank's own.
@@ -93,18 +93,17 @@ def _step_together(point: Point, ranks: Sequence[Measured]) -> WindowView:
     """Ranks wait for each other at the end of each period; in between a step is each rank's own."""
     starts, times = [rank.of_part("start_s") for rank in ranks], [rank.of_part("step_s") for rank in ranks]
     periods = step_times_together(starts, times, period=point.period)
-    half, error, mean = reported_half_width(periods), standard_error(periods), float(periods.mean())
-    steps, strata = (
-        (periods, np.zeros(len(periods), int)) if point.period == 1 else _in_time(ranks, period=point.period)
-    )
+    half, error = reported_half_width(periods, period=point.period), standard_error(periods)
+    mean, same = float(periods.mean()), np.zeros(len(periods), np.int64)
+    steps, strata = (periods, same) if point.period == 1 else _in_time(ranks, period=point.period)
     return WindowView(
         steps=steps,
         strata=strata,
         periods=periods,
-        rate=point.global_batch * len(times[0]) / window_s(point, ranks),
+        # Not by the window's wall: what a worker does after its last step would weigh more in a short window.
+        rate=point.global_batch / mean,
         share=None if half is None else half / mean,
         error=None if error is None else error / mean,
-        judged=periods,
     )
 
 
@@ -112,15 +111,7 @@ def _step_apart(point: Point, ranks: Sequence[Measured]) -> WindowView:
     """A step is a worker's own: all of them count."""
     steps, strata = _in_time(ranks)
     rate, share, error = _asynchronous_rate(point, ranks)
-    return WindowView(
-        steps=steps,
-        strata=strata,
-        periods=steps,
-        rate=rate,
-        share=share,
-        error=error,
-        judged=ranks[0].of_part("step_s"),
-    )
+    return WindowView(steps=steps, strata=strata, periods=steps, rate=rate, share=share, error=error)
 
 
 def window_s(point: Point, ranks: Sequence[Measured]) -> float:
@@ -180,5 +171,8 @@ def _asynchronous_rate(point: Point, ranks: Sequence[Measured]) -> tuple[float, 
     rate = float(counts.sum()) * point.samples_per_worker_step / (ended - began)
     edges = np.linspace(began, ended, max(1, int(counts.min())) + 1)
     bins = np.sum([np.diff(span.steps_until(edges)) for span in spans], axis=0)
-    half, error, mean = reported_half_width(bins), standard_error(bins), float(bins.mean())
-    return rate, None if half is None else half / mean, None if error is None else error / mean
+    half, error, mean = mean_half_width(bins), standard_error(bins), float(bins.mean())
+    if half is None or error is None:
+        return rate, None, None
+    mean_s = (ended - began) * len(spans) / float(counts.sum())
+    return rate, with_unseen(half / mean * mean_s, mean_s=mean_s, steps=int(counts.min())) / mean_s, error / mean

@@ -78,7 +78,12 @@ TRIALS: tuple[Column, ...] = (
     Column("environment", TEXT, "", "JSON of the workers' variables by name"),
     Column("global_batch", INT, "samples", "per step over all workers; null where a step is one worker's push"),
     Column("samples_per_update", INT, "samples", "behind one update of the parameters"),
-    Column("samples_per_s", FLOAT, "samples/s", "all samples finished in the window by its length"),
+    Column(
+        "samples_per_s",
+        FLOAT,
+        "samples/s",
+        "samples of all workers by time, from the first measured step to the latest end of the last",
+    ),
     *_interval("samples_per_s", "samples/s"),
     Column("tokens_per_s", FLOAT, "tokens/s", "samples_per_s times the tokens of a sample"),
     Column("latency_s", FLOAT, "s", "the frontier's: step_p50_s, or step_mean_s where semantics is local"),

@@ -37,8 +37,9 @@ changed."""
 FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
     {
         "imprecise": "the mean step time is known less well than `half_width` asked for",
-        "drift": "the step time still rose or fell when the window ended",
-        "spiky": "more than 1 % of the steps stand out from their neighbours",
+        "drift": "the step time still rose or fell when the window ended: its mean has no interval",
+        "unstable": "the same steps took another time soon after the window, beyond the intervals of both",
+        "spiky": "surely more than 1 % of the steps stand out from their neighbours",
         "bimodal": "step times come in two clusters, so a median says little",
         "autocorrelated": "neighbouring steps resemble each other over more than five steps",
         "recompiled": "something was compiled inside the window, or inside one that was measured again for that",

@@ -17,7 +17,7 @@ from dtsweep.hardware.device import barrier
 from dtsweep.hardware.memory import peak_bytes, retries
 from dtsweep.measure.clock import Times
 from dtsweep.measure.exchange import max_over_ranks
-from dtsweep.measure.stopping import AFTER, Rule
+from dtsweep.measure.stopping import AFTER, Race, Rule
 from dtsweep.measure.window import Peers, Window
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.modes import MODES, latency_column
@@ -127,13 +127,13 @@ def _window(loop: Loop, task: Task, context: RankContext, *, on_warm: Callable[[
 def make_window(loop: Loop, task: Task, period_s: float) -> Window:
     """The loop's next window: its rule, and what this rank shares with the others."""
     job, point = loop.job, loop.job.point
-    rule = Rule(
-        task.measure,
-        period=point.period,
+    race = Race(
+        rivals=task.rivals,
         samples_per_step=point.global_batch,
         latency_is_mean=latency_column(point.semantics) == "step_mean_s",
-        rivals=task.rivals,
     )
+    step_s = period_s / point.period
+    rule = Rule(task.measure, period=point.period, step_s=step_s, race=race if task.measure.race else None)
     rule.rehearse()
     # Keys of this window alone: a trial may have several.
     key = f"{task.attempt_id}/{len(loop.segments)}"

@@ -104,7 +104,7 @@ def test_an_attempt_is_a_row_with_its_ranks_steps_and_log(kept: Kept) -> None:
 def test_the_flags_of_a_row_come_from_its_figures_its_session_and_the_run(tmp_path: Path) -> None:
     kept = Kept(tmp_path, flags=("adjacent_launches",))
     (trial, *_) = trials_of(workers=1, sync="ddp")
-    row = kept.end(trial, ranks=[outcome([1.0] * 20, flags=["throttled"])], flags=["memory_left"])
+    row = kept.end(trial, ranks=[outcome([1.0] * 80, flags=["throttled"])], flags=["memory_left"])
     assert row["flags"] == ["throttled", "memory_left", "adjacent_launches"]
 
 

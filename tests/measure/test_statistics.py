@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -59,9 +61,26 @@ def test_an_interval_that_the_steps_are_too_few_for_is_unknown() -> None:
 
 def test_an_interval_is_never_given_narrower_than_half_a_percent_of_the_mean() -> None:
     assert mean_half_width(np.full(20, 0.5)) == 0
-    assert reported_half_width(np.full(20, 0.5)) == 0.0025
-    wide = drawn(1, 20, cv=0.1)[0]
-    assert reported_half_width(wide) == mean_half_width(wide)
+    assert reported_half_width(np.full(2000, 0.5)) == 0.0025
+
+
+def test_what_did_not_come_in_so_many_steps_may_come_in_three_of_them() -> None:
+    # And then take half a step, or 0.38 s. Of steps that are all alike nothing else is unknown.
+    for step_s, pause_s in ((0.02, 0.01), (0.76, 0.38), (2.0, 0.38)):
+        assert reported_half_width(np.full(30, step_s)) == pytest.approx(3 / 30 * pause_s)
+    # A pause may come in any step of a period.
+    assert reported_half_width(np.full(30, 0.02), period=4) == pytest.approx(3 / 120 * 0.01)
+    noisy = drawn(1, 30, cv=0.1)[0]
+    assert reported_half_width(noisy) == pytest.approx(math.hypot(mean_half_width(noisy) or 0.0, 0.038))
+
+
+def test_the_interval_covers_rare_spikes_that_have_not_come_yet() -> None:
+    # Of 60 steps 3 in 100 are spikes: in one window of six none has come.
+    random = np.random.default_rng(0)
+    windows = random.normal(0.05, 0.001, size=(400, 60)) * (1 + 0.5 * (random.random((400, 60)) < 0.03))
+    away = np.abs(windows.mean(axis=1) - 0.05 * 1.015)
+    assert np.mean(away <= [mean_half_width(series) for series in windows]) < 0.9
+    assert np.mean(away <= [reported_half_width(series) for series in windows]) > 0.97
 
 
 def test_correlated_steps_are_worth_fewer() -> None:

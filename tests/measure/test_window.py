@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch._C._distributed_c10d import HashStore, PrefixStore, TCPStore
 
-from dtsweep.measure.stopping import Rivals, Rule
+from dtsweep.measure.stopping import Race, Rivals, Rule
 from dtsweep.measure.window import Peers, Store, Window
 from dtsweep.sweep.settings import Measure
 from tests.series import drawn
@@ -41,7 +41,8 @@ class Rank:
         """Steps take `step_s`, a look at the interval `look_s`; `expected_s` is what the warm-up said of a period."""
         self.now, self._taken, self._step_s = 1000.0, list[float](), step_s
         self._look_s, self.looked_s = look_s, 0.0
-        rule = Rule(measure, period=period, samples_per_step=1, rivals=rivals)
+        race = Race(rivals=rivals, samples_per_step=1) if measure.race else None
+        rule = Rule(measure, period=period, step_s=expected_s / period, race=race)
         self.window = Window(measure, rule, self._look, peers=peers, period_s=expected_s, now=lambda: self.now)
         self._steps = iter(self.window)
 
@@ -79,11 +80,20 @@ def test_a_fixed_window_has_both_its_least_steps_and_its_least_seconds() -> None
     assert Rank(FIXED, 2.0).run() == (5, "enough")
 
 
-def test_a_window_ends_when_it_is_precise_at_two_looks() -> None:
-    # At 30 and 36 steps.
-    assert Rank(Measure(), 0.125).run() == (36, "precise")
-    # 2 s are 64 steps: the looks after that are at 75 and 90.
-    assert Rank(Measure(min_seconds=2), 0.03125).run() == (90, "precise")
+def test_a_window_ends_at_the_first_look_that_is_precise() -> None:
+    # 3 × 0.5 ÷ 75 steps is 2 %.
+    assert Rank(Measure(), 0.125).run() == (75, "precise")
+    # 4 s are 128 steps: the look after that is at 129.
+    assert Rank(Measure(min_seconds=4), 0.03125).run() == (129, "precise")
+
+
+def test_long_steps_are_looked_at_earlier() -> None:
+    # To 5 %: 3 × 0.38 ÷ 12 steps of 2 s is 4.75 %; looks are at 8, 10 and 12 steps.
+    loose = Measure(half_width=0.05, min_steps=1)
+    assert Rank(loose, 2.0, expected_s=2.0).run() == (12, "precise")
+    assert Rank(loose, 2.0).run() == (30, "max_seconds")
+    # To 2 % 29 steps would do: 58 s of 60.
+    assert Rank(Measure(), 2.0, expected_s=2.0).run() == (29, "precise")
 
 
 def test_looks_take_no_more_than_their_share_of_the_window_but_for_the_last() -> None:
@@ -94,17 +104,17 @@ def test_looks_take_no_more_than_their_share_of_the_window_but_for_the_last() ->
 
 
 def test_where_nothing_can_end_a_window_nothing_is_looked_at() -> None:
-    rule = Rule(Measure(min_steps=50, min_seconds=0))
-    series = np.full(49, 1.0)
-    assert [rule.look(series, seconds=9), rule.look(np.full(50, 1.0), seconds=9)] == [None, None]
-    assert rule.look(np.full(60, 1.0), seconds=9) == "precise"
+    rule = Rule(Measure(half_width=0.05, min_steps=50, min_seconds=0))
+    assert rule.look(np.full(49, 1.0), seconds=9) is None
+    assert rule.look(np.full(50, 1.0), seconds=9) == "precise"
 
 
 def test_a_dominated_point_has_a_short_window() -> None:
     race = Measure(race=True)
     assert Rank(race, jittery(0, cv=0.01), rivals=[(0.5, 2.0)]).run()[1] == "dominated"
-    assert Rank(race, 1.0, rivals=[(0.5, 2.0)]).run() == (18, "dominated")
-    assert Rank(race, 1.0, rivals=[(0.5, 0.5)]).run() == (38, "precise")
+    assert Rank(race, 1.0, rivals=[(0.5, 2.0)]).run() == (15, "dominated")
+    # Looks of a race: 15, 18, 22, 26, 32, 38, 45, 54, 65, 78.
+    assert Rank(race, 0.1, rivals=[(0.05, 5.0)]).run() == (78, "precise")
 
 
 def test_a_maximum_beats_a_minimum() -> None:
@@ -238,16 +248,18 @@ def test_ranks_stop_at_the_same_step_though_their_clocks_and_step_times_differ(
 
 def test_what_rank_0_decides_at_one_look_holds_at_the_next() -> None:
     store = HashStore()
-    ranks = [Rank(Measure(), 1.0, peers=Peers(rank=number, store=store), expected_s=1.0) for number in range(2)]
-    # A look at every step: at 36 steps it is precise for the second time.
-    assert ranks[0].run() == (37, "precise")
-    assert ranks[1].run() == (37, "precise")
+    loose = Measure(half_width=0.05)
+    ranks = [Rank(loose, 1.0, peers=Peers(rank=number, store=store), expected_s=1.0) for number in range(2)]
+    # A look at the clock at every step: at 24 steps the interval is narrow enough.
+    assert ranks[0].run() == (25, "precise")
+    assert ranks[1].run() == (25, "precise")
 
 
 def test_only_rank_0_decides() -> None:
     store = HashStore()
-    fast, slow = (Rank(Measure(max_seconds=5), s, peers=Peers(rank=r, store=store)) for r, s in enumerate([0.1, 9.0]))
-    assert fast.run() == slow.run() == (37, "precise")
+    loose = Measure(half_width=0.06, max_seconds=5)
+    fast, slow = (Rank(loose, s, peers=Peers(rank=r, store=store)) for r, s in enumerate([0.1, 9.0]))
+    assert fast.run() == slow.run() == (31, "precise")
 
 
 # Ranks with steps of their own

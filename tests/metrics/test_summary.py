@@ -37,16 +37,17 @@ def steps_of(ranks: list[Sent], **fields: Any) -> list[Steps]:
 
 
 def test_throughput_counts_every_worker_and_waits_for_the_slowest() -> None:
-    # Two workers of 4 samples, 2 passes: 16 samples a step. The slower rank is done after 5 s.
-    row = row_of([outcome([1, 1, 2], window_s=4), outcome([2, 1, 1], window_s=5)], accumulation=2)
+    # Two workers of 4 samples, 2 passes: 16 samples a step. The slower rank ends its third step after 5 s.
+    row = row_of([outcome([1, 1, 2], window_s=4), outcome([2, 1, 2], window_s=5.5)], accumulation=2)
     assert row["samples_per_s"] == 16 * 3 / 5
     assert row["tokens_per_s"] == 10 * row["samples_per_s"]
-    assert row["window_s"] == 5
+    # With what a worker does after its last step.
+    assert row["window_s"] == 5.5
     assert row["measured_steps"] == 3
-    # The last ends of the steps are at 2, 3 and 4 s.
-    assert row["step_mean_s"] == pytest.approx(4 / 3)
-    assert (row["step_p50_s"], row["step_max_s"]) == (1, 2)
-    assert row["forward_s"] == pytest.approx(4 / 3 / 2)
+    # The last ends of the steps are at 2, 3 and 5 s.
+    assert row["step_mean_s"] == pytest.approx(5 / 3)
+    assert (row["step_p50_s"], row["step_max_s"]) == (2, 2)
+    assert row["forward_s"] == pytest.approx(5 / 3 / 2)
 
 
 @pytest.mark.parametrize("fields", [{}, {"sync": "local_sgd", "sync_period": 4}])
@@ -56,6 +57,7 @@ def test_mean_step_and_throughput_of_ranks_in_step_are_one_number(fields: dict[s
     ends = np.arange(1, 201) + random.uniform(0, 0.1, size=(4, 200))
     ranks = [outcome(list(np.diff(rank, prepend=0.0)), window_s=rank[-1]) for rank in ends]
     row = row_of(ranks, **fields)
+    assert row["samples_per_s"] == pytest.approx(row["global_batch"] * row["measured_steps"] / row["window_s"])
     assert row["step_mean_s"] * row["samples_per_s"] == pytest.approx(row["global_batch"], rel=1e-6)
     if period == 1:
         assert row["latency_s"] == row["step_p50_s"] < row["step_mean_s"] + 0.02
@@ -100,19 +102,23 @@ def test_throughput_does_not_depend_on_how_many_steps_were_timed(workers: int, r
 def test_the_interval_of_the_rate_covers_it_as_often_as_it_says(sync: str) -> None:
     random = np.random.default_rng(0)
     # Of workers apart the fourth is four times as slow; in step all wait for the same step.
-    means = np.array([1.0, 1.0, 1.0, 4.0]) if sync == "parameter_server" else np.ones(4)
+    # Of steps that take so long no pause that may come yet counts.
+    means = 100 * (np.array([1.0, 1.0, 1.0, 4.0]) if sync == "parameter_server" else np.ones(4))
     truth = 4 * np.sum(1 / means)
     hits = []
     for _ in range(300):
         common = random.gamma(100, 1 / 100, size=80)
-        times = [m * (random.gamma(100, 1 / 100, size=80) if sync == "parameter_server" else common) for m in means]
+        times = [
+            m * (random.gamma(100, 1 / 100, size=int(8000 / m)) if sync == "parameter_server" else common)
+            for m in means
+        ]
         row = row_of([outcome(list(series)) for series in times], sync=sync)
         hits.append(row["samples_per_s_low"] <= truth <= row["samples_per_s_high"])
     assert 0.90 <= np.mean(hits) <= 0.995
 
 
 def test_the_interval_of_the_mean_is_half_a_percent_to_both_sides_where_steps_are_all_equal() -> None:
-    row = row_of([outcome(STEADY)] * 2)
+    row = row_of([outcome([1.0] * 240)] * 2)
     assert row["half_width"] == pytest.approx(0.005)
     assert (row["step_mean_s_low"], row["step_mean_s_high"]) == pytest.approx((0.995, 1.005))
     assert (row["samples_per_s_low"], row["samples_per_s_high"]) == pytest.approx((8 / 1.005, 8 / 0.995))
@@ -181,7 +187,7 @@ def test_what_a_worker_did_after_the_first_has_stopped_widens_no_interval() -> N
     # Until 40 s one does a step a second and the other one in two, all alike.
     row = row_of([outcome(STEADY), outcome([2.0] * 20 + [9.0] * 10)], sync="parameter_server")
     assert row["samples_per_s"] == pytest.approx(1.5 * 4)
-    assert row["half_width"] == 0.005
+    assert row["half_width"] == row_of([outcome(STEADY), outcome([2.0] * 20)], sync="parameter_server")["half_width"]
 
 
 @pytest.mark.parametrize("workers", [2, 8])
@@ -196,7 +202,10 @@ def test_the_interval_of_an_asynchronous_rate_covers_it_whatever_workers_have_in
         drawn = lfilter([1.0], [1.0, -0.3], random.normal(size=(workers + 1, 300)) * np.sqrt(1 - 0.09), axis=1)
         noise = np.sqrt(common) * drawn[:1] + np.sqrt(1 - common) * drawn[1:]
         row = row_of([outcome(list(1 + 0.1 * one)) for one in noise], sync="parameter_server")
-        hits.append(row["samples_per_s_low"] <= 4 * workers <= row["samples_per_s_high"])
+        # What is taken for a drift, of one in twenty at most, has no interval.
+        if "drift" not in row["flags"]:
+            hits.append(row["samples_per_s_low"] <= 4 * workers <= row["samples_per_s_high"])
+    assert len(hits) >= 142
     assert np.mean(hits) >= 0.9
 
 
@@ -261,7 +270,7 @@ def test_a_warm_up_in_the_window_leaves_rate_latency_and_window_alike() -> None:
 
 
 @settings(deadline=None)
-@given(slow=st.sampled_from([0, 5, 10]), steps=st.integers(30, 200))
+@given(slow=st.sampled_from([0, 5, 10]), steps=st.integers(40, 200))
 def test_throughput_depends_neither_on_the_warm_up_that_was_timed_nor_on_the_steps_after_it(
     slow: int, steps: int
 ) -> None:
@@ -288,17 +297,18 @@ def test_where_ranks_wait_for_each_other_throughput_is_the_global_batch_by_the_s
 
 def test_within_a_sync_period_a_rank_makes_up_for_a_slow_step() -> None:
     # Each is slow in another step; a period takes both 5 s, though the slower ones of its steps add up to 8 s.
-    row = row_of([outcome([2, 1, 1, 1] * 10), outcome([1, 2, 1, 1] * 10)], sync="local_sgd", sync_period=4)
+    row = row_of([outcome([2, 1, 1, 1] * 30), outcome([1, 2, 1, 1] * 30)], sync="local_sgd", sync_period=4)
     assert (row["step_mean_s"], row["samples_per_s"]) == (1.25, 8 / 1.25)
-    assert row["half_width"] == pytest.approx(0.005)
+    # 3 × 0.38 s ÷ 120 steps of 1.25 s.
+    assert row["half_width"] == pytest.approx(0.0076)
     assert (row["steady_class"], row["flags"]) == ("flat", [])
 
 
-def test_work_that_ends_after_the_last_step_is_part_of_the_window() -> None:
-    # Two seconds more until the slower rank's work is done: 40 steps of 8 samples in 42 s.
+def test_work_after_the_last_step_is_part_of_the_window_and_of_no_rate() -> None:
+    # Two seconds more until the slower rank's work is done: in a window of any length.
     row = row_of([outcome([3.0] * 10 + STEADY), outcome([3.0] * 10 + STEADY, window_s=72)])
     assert row["window_s"] == 42
-    assert row["samples_per_s"] == pytest.approx(320 / 42)
+    assert row["samples_per_s"] == 8
 
 
 def test_where_ranks_step_together_the_slowest_says_where_the_warm_up_ends() -> None:
@@ -436,8 +446,8 @@ def flags_of(*ranks: Sent, **settings: Any) -> list[str]:
 
 def test_a_sound_window_has_no_flags() -> None:
     random = np.random.default_rng(0)
-    assert flags_of(outcome(STEADY)) == []
-    assert flags_of(outcome([3.0] * 10 + STEADY)) == []
+    assert flags_of(outcome(STEADY * 2)) == []
+    assert flags_of(outcome([3.0] * 10 + STEADY * 2)) == []
     assert flags_of(*[outcome(list(random.normal(1.0, 0.02, 300))) for _ in range(2)]) == []
 
 
@@ -452,22 +462,100 @@ def test_a_mean_that_is_known_less_well_than_wanted_is_flagged_imprecise() -> No
     assert "imprecise" in flags_of(outcome([1.0, 1.0]))
 
 
-def test_a_step_time_that_still_rises_or_falls_is_flagged_as_drift() -> None:
-    rising, falling = np.linspace(1.0, 1.5, 60), np.linspace(2.0, 1.0, 60)
-    assert "drift" in flags_of(outcome(list(rising)))
-    assert "drift" in flags_of(outcome(list(falling)))
+def test_a_step_time_that_still_rises_or_falls_is_flagged_as_drift_and_its_mean_has_no_interval() -> None:
+    rising, falling = np.linspace(1.0, 1.5, 120), np.linspace(2.0, 1.0, 120)
+    late = np.append(np.full(70, 1.05), np.ones(50))
+    for series, kind in ((rising, "slowdown"), (falling, "none"), (late, "none")):
+        row = row_of([outcome(list(series), stop_reason="max_steps")])
+        assert (row["steady_class"], row["stop_reason"], row["half_width"]) == (kind, "max_steps", None)
+        assert {"drift", "imprecise"} <= set(row["flags"])
+        bounds = [
+            name for name in row if name.startswith(("samples_per_s_", "step_")) and name.endswith(("_low", "_high"))
+        ]
+        assert len(bounds) == 10
+        assert [row[name] for name in bounds] == [None] * 10
+        assert row["step_p50_s"] is not None
 
 
-def test_more_than_one_step_in_a_hundred_that_stands_out_is_flagged_spiky() -> None:
+def test_a_little_drift_that_is_sure_widens_the_interval() -> None:
+    # 3 × 0.38 ÷ 120 steps are 0.95 %, the noise 0.6 %, the rise 1.4 %.
+    rising = 1 + 0.03 * (-1.0) ** np.arange(120) + np.linspace(0, 0.014, 120)
+    row = row_of([outcome(list(rising))])
+    assert row["half_width"] == pytest.approx(0.0114 + row["drift"], abs=0.001)
+    assert row["drift"] == pytest.approx(0.0133, abs=0.0005)
+    assert (row["steady_class"], "drift" in row["flags"], "imprecise" in row["flags"]) == ("flat", False, True)
+    assert "imprecise" not in row_of([outcome(list(rising))], measure=Measure(half_width=0.03))["flags"]
+
+
+def test_a_class_comes_from_the_cut_that_the_row_has() -> None:
+    # Noise alone: what is left after a cut has a best cut of its own, and no window says that it is no longer steady.
+    random = np.random.default_rng(5)
+    rows = [row_of([outcome(list(random.normal(0.05, 0.001, 100)))]) for _ in range(100)]
+    assert {row["steady_class"] for row in rows} <= {"flat", "warmup"}
+    assert sum("drift" in row["flags"] for row in rows) == 0
+
+
+# A window that a limit ends
+
+
+@pytest.mark.parametrize("limit", ["max_steps", "max_seconds"])
+def test_what_is_known_when_a_limit_ends_the_window_is_precise(limit: str) -> None:
+    def reason(steps: list[float], half_width: float | None = 0.02, ended_by: str = limit) -> str:
+        return str(
+            row_of([outcome(steps, stop_reason=ended_by)], measure=Measure(half_width=half_width))["stop_reason"]
+        )
+
+    # 30 steps of 2 s: 3 × 0.38 ÷ 60 is 1.9 %.
+    assert reason([2.0] * 30) == "precise"
+    assert reason([2.0] * 28) == limit
+    assert reason([2.0] * 28, 0.03) == "precise"
+    assert reason([1.0, 1.4] * 40) == limit
+    assert reason(list(np.linspace(2.0, 1.9, 100))) == limit, "it drifts"
+    assert reason([2.0] * 30, None) == limit, "nobody asked how well"
+    assert reason([2.0] * 30, ended_by="dominated") == "dominated"
+
+
+def test_a_few_long_sync_periods_can_be_precise() -> None:
+    # Seven periods of 128 steps: fewer than a look before the limit believes.
+    steps = [*([0.01] * 127), 0.03] * 7
+    row = row_of([outcome(steps, stop_reason="max_steps")] * 2, sync="local_sgd", sync_period=128)
+    assert (row["stop_reason"], row["half_width"], row["flags"]) == ("precise", pytest.approx(0.005), [])
+
+
+def test_surely_more_than_one_step_in_a_hundred_that_stands_out_is_flagged_spiky() -> None:
     steps = [1.0, 1.01] * 50
-    steps[30] = 3.0
+    for at in (10, 30, 50, 70):
+        steps[at] = 3.0
     assert "spiky" not in flags_of(outcome(steps))
-    steps[60] = 3.0
+    steps[90] = 3.0
     assert "spiky" in flags_of(outcome(steps))
 
 
 def test_two_clusters_of_step_times_are_flagged_bimodal() -> None:
     assert "bimodal" in flags_of(outcome([1.0, 1.01, 2.0, 2.01] * 10))
+
+
+def test_a_window_that_its_own_later_blocks_contradict_is_flagged_unstable() -> None:
+    # 80 steps of a second are known to 1.4 %.
+    def flagged(later: list[float], window: list[float] = STEADY * 2) -> bool:
+        return "unstable" in flags_of(*[outcome(window, turns=pairs(later, [0.9] * len(later)))] * 2)
+
+    assert not flagged([1.0] * 8)
+    assert not flagged([1.01] * 8)
+    assert flagged([1.02] * 8)
+    assert flagged([0.98] * 8)
+    # These blocks are known to 3.182 × 0.115 ÷ 2 = 0.18 s.
+    assert not flagged([1.05, 1.25, 1.05, 1.25])
+    assert flagged([1.15, 1.35, 1.15, 1.35])
+    assert not flagged([2.0] * 2), "two blocks tell nothing of their spread"
+    assert not flagged([2.0] * 8, list(np.linspace(1.0, 1.5, 80))), "what drifts has no interval"
+
+
+def test_what_one_rank_of_a_block_gains_and_the_other_loses_makes_no_window_unstable() -> None:
+    # Where a block of one step ends scatters between the ranks, as it does in the window.
+    early, late = (outcome(STEADY * 2, turns=pairs([later] * 8, [0.9] * 8)) for later in (0.95, 1.05))
+    assert "unstable" not in flags_of(early, late)
+    assert "unstable" in flags_of(late, late)
 
 
 def test_steps_that_resemble_their_neighbours_are_flagged_autocorrelated() -> None:
@@ -483,7 +571,7 @@ def test_more_than_a_twentieth_of_a_step_spent_on_data_is_flagged_input_bound(sh
 
 
 def test_what_a_rank_flags_is_the_trials_once() -> None:
-    first, second = outcome(STEADY, flags=["throttled"]), outcome(STEADY, flags=["throttled", "oom_retry"])
+    first, second = (outcome(STEADY * 2, flags=flags) for flags in (["throttled"], ["throttled", "oom_retry"]))
     assert flags_of(first, second) == ["throttled", "oom_retry"]
 
 
@@ -491,5 +579,6 @@ def test_the_exchange_that_a_local_mode_has_in_every_period_is_no_oddity() -> No
     steps = [*([1.0, 1.01, 1.0, 2.0] * 20)]
     assert flags_of(*[outcome(steps)] * 2, sync="local_sgd", sync_period=4) == []
     odd = [*steps]
-    odd[40:44] = [5.0, 5.0, 5.0, 5.0]
+    for start in (20, 40, 60):
+        odd[start : start + 4] = [5.0, 5.0, 5.0, 5.0]
     assert "spiky" in flags_of(*[outcome(odd)] * 2, sync="local_sgd", sync_period=4)

@@ -210,9 +210,10 @@ def test_all_is_well_and_both_ranks_stop_at_the_same_step_for_the_same_reason(
 
 
 @pytest.mark.parametrize("case", ["ddp", "local_sgd", "sure"])
-def test_mean_step_and_throughput_are_one_number_on_real_ranks(measured_in: MeasuredIn, case: str) -> None:
+def test_mean_step_throughput_and_the_windows_wall_agree_on_real_ranks(measured_in: MeasuredIn, case: str) -> None:
     _, row = measured_in(case)
     assert row["step_mean_s"] * row["samples_per_s"] == pytest.approx(row["global_batch"], rel=0.005)
+    assert row["step_mean_s"] * row["measured_steps"] == pytest.approx(row["window_s"], rel=0.005)
 
 
 @pytest.mark.parametrize("case", ["ddp", "short", "sure"])

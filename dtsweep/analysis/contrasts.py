@@ -1,0 +1,146 @@
+"""Differences between points, each to each: the one test that verdicts, the frontier and speed-ups rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtsweep.analysis.spread import Launches, launches_of
+from dtsweep.analysis.variance import Known, Numbers, Pool, moderated, pooled_is_better
+from dtsweep.measure.statistics import students_t
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Contrasts:
+    """Differences between the logarithms of launch means, of some points (rows) to others (columns)."""
+
+    estimate: Numbers
+    """(points, others), nan where one of them was not measured."""
+    reach: Numbers
+    """Half of its 95 % interval; nan where there is no test."""
+    paired: NDArray[np.bool_]
+    """True where the launches that measured both are compared one by one."""
+    pooled: NDArray[np.bool_]
+    """True where other points say something of the error."""
+
+    @property
+    def greater(self) -> NDArray[np.bool_]:
+        """True where the first is greater as far as launches can tell."""
+        return self.estimate > self.reach
+
+    @property
+    def tested(self) -> NDArray[np.bool_]:
+        """True where launches can tell anything."""
+        return ~np.isnan(self.reach)
+
+    def method(self, row: int, column: int) -> str:
+        """Name how two were compared, as `difference` lists it."""
+        if not self.tested[row, column]:
+            return "none"
+        if self.paired[row, column]:
+            return "paired, pooled" if self.pooled[row, column] else "paired"
+        return "pooled" if self.pooled[row, column] else "welch"
+
+
+def logarithms_of(trials: pd.DataFrame, of: str) -> Launches:
+    """Arrange the logarithms of a measured column by point and launch.
+
+    Args:
+        trials: of one environment, as `measured` gives them.
+        of: a column with a standard error within the launch.
+    """
+    logs = {"log": np.log(trials[of]), "log_error": trials[f"{of}_error"] / trials[of]}
+    return launches_of(trials.assign(**logs), "log")
+
+
+def contrasts(launches: Launches, first: Rows, second: Rows) -> Contrasts:
+    """Compare points of one environment, each of the first with each of the second.
+
+    Args:
+        launches: logarithms of launch means.
+        first: rows of `launches`.
+        second: others, or the same.
+    """
+    # Points that share no launch have 0 / 0 in what is paired, and those with one launch in what is not.
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shared, by_launch = _by_launch(launches, first, second)
+        by_mean = _by_mean(launches, first, second)
+    fewest = np.minimum.outer(launches.counts[first], launches.counts[second])
+    paired = (shared > 1) | ((shared == 1) & (fewest == 1))
+    estimate, reach, pooled = (np.where(paired, *each) for each in zip(by_launch, by_mean, strict=True))
+    return Contrasts(estimate=estimate, reach=reach, paired=paired, pooled=pooled == 1)
+
+
+def _by_launch(launches: Launches, first: Rows, second: Rows) -> tuple[Numbers, tuple[Numbers, ...]]:
+    """How many launches measured both; and from these the estimate, its reach, and 1 where that is pooled."""
+    # A launch of one point pairs it with nothing.
+    columns = launches.there.sum(axis=0) > 1
+    ours, theirs = (launches.there[points][:, columns].astype("float64") for points in (first, second))
+    left, right = (launches.left[points][:, columns] for points in (first, second))
+    shared: Numbers = ours @ theirs.T
+    shift = (left @ theirs.T - ours @ right.T) / shared
+    squares = left**2 @ theirs.T + ours @ (right**2).T - 2 * left @ right.T
+    reach, pooled = _reach(
+        launches.together,
+        Known(np.maximum(squares / shared - shift**2, 0) / (shared - 1), np.maximum(shared - 1, 0)),
+        pooled=pooled_is_better(shared - 1, pooled=_counted(launches.together), launches=shared),
+        within=launches.within,
+        total=lambda each: np.add.outer(each[first], each[second]) / shared,
+    )
+    estimate = np.subtract.outer(launches.centres[first], launches.centres[second]) + shift
+    return shared, (estimate, reach, pooled)
+
+
+def _by_mean(launches: Launches, first: Rows, second: Rows) -> tuple[Numbers, ...]:
+    """Estimate, reach, and 1 where that is pooled, from all launches of each as if they had nothing in common."""
+    counts = launches.counts
+    variances = launches.squares / (counts - 1) / counts
+    parts = np.add.outer(*((variances**2 / (counts - 1))[points] for points in (first, second)))
+    sums, fewest = np.add.outer(variances[first], variances[second]), np.minimum.outer(counts[first], counts[second])
+    free = np.where(fewest > 1, np.add.outer(counts[first], counts[second]) - 2, 0)
+    welch = np.where(parts > 0, sums**2 / parts, free)
+    reach, pooled = _reach(
+        launches.apart,
+        Known(sums, np.where(fewest > 1, welch, 0)),
+        pooled=pooled_is_better(free, pooled=_counted(launches.apart), launches=fewest),
+        within=launches.within,
+        total=lambda each: np.add.outer((each / counts)[first], (each / counts)[second]),
+    )
+    estimate: Numbers = np.subtract.outer(launches.centres[first], launches.centres[second])
+    return estimate, reach, pooled
+
+
+def _counted(pool: Pool | None) -> int:
+    return pool.counted if pool else 0
+
+
+def _reach(
+    pool: Pool | None, own: Known, *, pooled: NDArray[np.bool_], within: Numbers, total: Callable[[Numbers], Numbers]
+) -> tuple[Numbers, Numbers]:
+    """Half of the 95 % interval of estimates, and 1 where it is pooled.
+
+    Args:
+        pool: of the environment.
+        own: variances of the estimates by their own launches.
+        pooled: where the pool has enough degrees of freedom.
+        within: (points,) variance within a launch.
+        total: variance of the estimates, from one per launch of each point.
+    """
+    known = own
+    if pool:
+        expected, said = total(pool.variances(within)), total(within)
+        pooled = pooled & ~np.isnan(said)
+        both = moderated(pool, expected, weight=total(np.ones_like(within)), within=said, own=own)
+        known = Known(*(np.where(pooled, *each) for each in zip(both, own, strict=True)))
+    return students_t(np.where(known.degrees > 0, known.degrees, np.nan)) * known.variance**0.5, pooled.astype(
+        "float64"
+    )
