@@ -56,7 +56,9 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
     """
     trials = without_canaries(frame[frame["status"] == "ok"]).reset_index(drop=True)
     bounds = [f"{name}_{end}" for name in _KNOWN_WITHIN for end in ("low", "high")]
-    trials = by_best_peak(trials.astype(dict.fromkeys([*_KNOWN_WITHIN, *bounds, "tokens_per_s", "mfu"], "float64")))
+    # astype leaves every column in memory of its own, which pandas warns of; a copy is in one piece.
+    trials = trials.astype(dict.fromkeys([*_KNOWN_WITHIN, *bounds, "tokens_per_s", "mfu"], "float64")).copy()
+    trials = by_best_peak(trials)
     launch = trials["session"].where(trials["session"].notna(), trials["trial_id"])
     return _replaced(trials, {"launch": launch} | {f"{name}_error": _error(trials, name) for name in _KNOWN_WITHIN})
 
