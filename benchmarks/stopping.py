@@ -210,7 +210,8 @@ def skewed(random: np.random.Generator, size: Size, *, sigma: float) -> Drawn:
 
 def exchanging(random: np.random.Generator, size: Size, *, cv: float, longer: float) -> Drawn:
     """Every eighth step has an exchange and takes so much longer."""
-    return noisy(random, size, cv=cv) * (1 + longer * (np.arange(size[1]) % 8 == 7))
+    series: Drawn = noisy(random, size, cv=cv) * (1 + longer * (np.arange(size[1]) % 8 == 7))
+    return series
 
 
 def waving(random: np.random.Generator, size: Size) -> Drawn:
