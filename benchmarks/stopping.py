@@ -123,8 +123,8 @@ def window_of(series: Series, *, skipped: int, period: int) -> tuple[int, str]:
         return window[:done]
 
     period_s = float(np.median(series[:skipped].reshape(-1, period).sum(axis=1)))
-    rule = Rule(measure, period=period, step_s=period_s / period)
-    steps = Window(measure, rule, so_far, period_s=period_s, now=lambda: now)
+    rule = Rule(measure, period=period, period_s=period_s)
+    steps = Window(measure, rule, so_far, now=lambda: now)
     for step in steps:
         now, done = now + float(window[step]), step + 1
     return steps.steps, steps.reason
