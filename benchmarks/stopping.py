@@ -123,8 +123,8 @@ def window_of(series: Series, *, skipped: int, period: int) -> tuple[int, str]:
         return window[:done]
 
     period_s = float(np.median(series[:skipped].reshape(-1, period).sum(axis=1)))
-    rule = Rule(measure, period=period, step_s=period_s / period)
-    steps = Window(measure, rule, so_far, period_s=period_s, now=lambda: now)
+    rule = Rule(measure, period=period, period_s=period_s)
+    steps = Window(measure, rule, so_far, now=lambda: now)
     for step in steps:
         now, done = now + float(window[step]), step + 1
     return steps.steps, steps.reason
@@ -210,7 +210,8 @@ def skewed(random: np.random.Generator, size: Size, *, sigma: float) -> Drawn:
 
 def exchanging(random: np.random.Generator, size: Size, *, cv: float, longer: float) -> Drawn:
     """Every eighth step has an exchange and takes so much longer."""
-    return noisy(random, size, cv=cv) * (1 + longer * (np.arange(size[1]) % 8 == 7))
+    series: Drawn = noisy(random, size, cv=cv) * (1 + longer * (np.arange(size[1]) % 8 == 7))
+    return series
 
 
 def waving(random: np.random.Generator, size: Size) -> Drawn:

@@ -107,17 +107,17 @@ def is_dominated(known: Estimate, race: Race) -> bool:
 class Rule:
     """Decides for one window; sees its steps at every look."""
 
-    def __init__(self, measure: Measure, *, period: int = 1, step_s: float = 0.0, race: Race | None = None) -> None:
+    def __init__(self, measure: Measure, *, period: int = 1, period_s: float = 0.0, race: Race | None = None) -> None:
         """Begin a window.
 
         Args:
             measure: the wanted half-width and the limits.
             period: steps after which the pattern of work repeats.
-            step_s: how long a step took in the warm-up: the same number on all ranks; 0 is unknown.
+            period_s: how long a period of steps took in the warm-up: the same number on all ranks; 0 is unknown.
             race: where a point that is clearly dominated stops early.
         """
-        self._measure, self.period, self._race = measure, period, race
-        self._first = FIRST_LONG_LOOK if step_s > LONG_STEP_S else FIRST_LOOK
+        self._measure, self.period, self.period_s, self._race = measure, period, period_s, race
+        self._first = FIRST_LONG_LOOK if period_s / period > LONG_STEP_S else FIRST_LOOK
         self._first_race = min(FIRST_RACE_LOOK, self._first)
 
     def rehearse(self) -> None:

@@ -72,22 +72,21 @@ class Window:
         series: Callable[[], Series],
         *,
         peers: Peers = Peers(),  # frozen
-        period_s: float = 0.0,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Lay out the looks.
 
         Args:
             measure: the limits.
-            rule: decides, on rank 0; the window is a multiple of its period, and at least one.
+            rule: decides, on rank 0; the window is a multiple of its period, and at least one. By how long a period
+                takes the looks at the clock are laid out.
             series: the window's step times so far, in seconds.
             peers: this rank and the others.
-            period_s: how long a sync period of steps took in the warm-up: the same number on all ranks; 0 is unknown.
             now: seconds, monotonic.
         """
         self._rule, self._series, self._peers, self._now = rule, series, peers, now
         self._last_step = max(1, measure.max_steps // rule.period) * rule.period
-        self._stride = _stride(measure, period_s, rule.period) * rule.period
+        self._stride = _stride(measure, rule.period_s, rule.period) * rule.period
         self._decided: str | None = None
         self._looks, self._looked_s = 0, 0.0
         self.steps = 0

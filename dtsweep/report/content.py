@@ -10,6 +10,7 @@ from dtsweep.analysis import canaries, difference, frontier, scaling, setting_co
 from dtsweep.report.labels import axis_name, point_label
 from dtsweep.report.notes import notes_on
 from dtsweep.report.text import count_of
+from dtsweep.results.statuses import CAUTIONS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,6 +39,8 @@ class Frontier:
     """Rows of `dtsweep.analysis.frontier`, the fastest step first."""
     labels: pd.Series[str]
     """Sync mode and swept settings of each point, with the index of `points`."""
+    cautions: pd.Series[str]
+    """Flags in `CAUTIONS` that a launch of each point has, with the index of `points`; mostly empty."""
     difference: pd.DataFrame
     """Rows of `dtsweep.analysis.difference` between the highest throughput on the frontier (`point_a`) and the
     runner-up (`point_b`); empty where there is no runner-up."""
@@ -163,11 +166,23 @@ def _frontiers(trials: pd.DataFrame, points: pd.DataFrame, varying: Sequence[str
                 semantics=str(semantics),
                 points=rows,
                 labels=labels,
+                cautions=_cautions(trials, rows),
                 difference=compared,
                 verdict=None if compared.empty else _verdict(compared.iloc[0]),
             )
         )
     return found
+
+
+def _cautions(trials: pd.DataFrame, points: pd.DataFrame) -> pd.Series[str]:
+    """Name the flags that put each point's numbers in doubt, whichever of its launches has them."""
+    import pandas as pd
+
+    flags = trials[trials["status"] == "ok"].explode("flags")
+    found = flags[flags["flags"].isin(CAUTIONS)].groupby(["point_id", "env_id"], dropna=False)["flags"]
+    words = found.agg(lambda names: " ".join(sorted(set(names))))
+    keys = pd.MultiIndex.from_frame(points[["point_id", "env_id"]])
+    return words.reindex(keys).fillna("").set_axis(points.index)
 
 
 def _difference(trials: pd.DataFrame, best: pd.DataFrame) -> pd.DataFrame:

@@ -40,6 +40,11 @@ def measured_columns(rows: pd.DataFrame, *, varying: Sequence[str]) -> dict[str,
     return columns
 
 
+def caution_columns(cautions: Sequence[str]) -> dict[str, list[str]]:
+    """A column of what puts numbers in doubt, where there is anything."""
+    return {"caution": list(cautions)} if any(cautions) else {}
+
+
 def share_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     """Columns of the shares of a step's time and of the peak FLOP rate, where they are known."""
     columns = {}

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dtsweep.report.content import Content, Frontier, Scaling
-from dtsweep.report.tables import batch_columns, measured_columns, scaling_columns, share_columns
+from dtsweep.report.tables import batch_columns, caution_columns, measured_columns, scaling_columns, share_columns
 from dtsweep.report.text import count_of, fits_width, print_table, say
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ def _print_points(
     """Print some of a frontier's points: in one table, or with the shares in a second one where that is too wide."""
     labels = {} if frontier.labels.nunique() == 1 else {"sync": frontier.labels[rows.index].to_list()}
     keys = labels | batch_columns(rows, varying=varying)
-    measured, shares = measured_columns(rows, varying=varying), share_columns(rows)
+    cautions = caution_columns(frontier.cautions[rows.index].to_list())
+    measured, shares = measured_columns(rows, varying=varying) | cautions, share_columns(rows)
     one_table = keys | measured | shares
     tables = [one_table] if fits_width(one_table, console=console) else [keys | measured, keys | shares]
     for columns in tables:

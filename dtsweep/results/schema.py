@@ -67,7 +67,12 @@ TRIALS: tuple[Column, ...] = (
     Column("role", TEXT, "", "`trial`, or `canary`: the fixed point that both ends of a session measure"),
     Column("status", TEXT, "", "how the attempt ended, one of the set below"),
     Column("reason", TEXT, "", "why it did not end `ok`"),
-    Column("stop_reason", TEXT, "", "which rule ended the window"),
+    Column(
+        "stop_reason",
+        TEXT,
+        "",
+        "why the window ended: `precise` too where a maximum ended it and the mean was known by then",
+    ),
     Column("steady_class", TEXT, "", "how it became steady: flat, warmup, or not: slowdown, none"),
     Column("flags", TEXTS, "", "what a reader should know before trusting the numbers, of the set below"),
     Column("workload", TEXT, "", "class of the workload; its scalar fields are columns `workload_<field>`"),

@@ -61,6 +61,9 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
 )
 """What a reader should know before trusting a row's numbers: a closed set."""
 
+CAUTIONS = ("drift", "unstable")
+"""Flags of a window that was not the job as it goes on: a report says so beside the numbers."""
+
 PHASE_MEANINGS: Mapping[str, str] = MappingProxyType(
     {
         "data": "loading the batches of a step",

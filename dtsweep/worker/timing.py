@@ -132,8 +132,7 @@ def make_window(loop: Loop, task: Task, period_s: float) -> Window:
         samples_per_step=point.global_batch,
         latency_is_mean=latency_column(point.semantics) == "step_mean_s",
     )
-    step_s = period_s / point.period
-    rule = Rule(task.measure, period=point.period, step_s=step_s, race=race if task.measure.race else None)
+    rule = Rule(task.measure, period=point.period, period_s=period_s, race=race if task.measure.race else None)
     rule.rehearse()
     # Keys of this window alone: a trial may have several.
     key = f"{task.attempt_id}/{len(loop.segments)}"
@@ -143,7 +142,6 @@ def make_window(loop: Loop, task: Task, period_s: float) -> Window:
         rule,
         loop.clock.so_far,
         peers=Peers(rank=job.rank, store=store, together=not point.is_asynchronous),
-        period_s=period_s,
     )
 
 

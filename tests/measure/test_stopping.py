@@ -55,9 +55,9 @@ def test_looks_are_at_30_steps_and_then_a_fifth_further_each_time() -> None:
 
 
 def test_looks_at_steps_that_take_long_begin_at_8() -> None:
-    assert looks(Rule(Measure(), step_s=0.31), 6) == [8, 10, 12, 14, 17, 20]
-    assert looks(Rule(Measure(), step_s=0.30), 1) == [30]
-    assert looks(Rule(Measure(), step_s=0.31, race=NO_RIVALS), 1) == [8]
+    assert looks(Rule(Measure(), period_s=0.31), 6) == [8, 10, 12, 14, 17, 20]
+    assert looks(Rule(Measure(), period_s=0.30), 1) == [30]
+    assert looks(Rule(Measure(), period_s=0.31, race=NO_RIVALS), 1) == [8]
 
 
 def test_a_race_looks_from_15_steps_on() -> None:
@@ -69,14 +69,14 @@ def test_looks_are_multiples_of_the_period_and_have_eight_of_them_at_least() -> 
     assert looks(Rule(Measure(), period=3), 4) == [30, 36, 45, 54]
     assert looks(Rule(Measure(), period=10), 4) == [80, 100, 120, 140]
     assert looks(Rule(Measure(), period=10, race=NO_RIVALS), 1) == [80]
-    assert looks(Rule(Measure(), period=10, step_s=1), 1) == [80]
+    assert looks(Rule(Measure(), period=10, period_s=10), 1) == [80]
 
 
 @given(st.integers(0, 2000), st.integers(1, 70), st.sampled_from([None, NO_RIVALS]), st.sampled_from([0.0, 1.0]))
 def test_the_next_look_is_ahead_but_not_by_more_than_a_fifth_and_a_period(
-    steps: int, period: int, race: Race | None, step_s: float
+    steps: int, period: int, race: Race | None, period_s: float
 ) -> None:
-    rule = Rule(Measure(), period=period, step_s=step_s, race=race)
+    rule = Rule(Measure(), period=period, period_s=period_s, race=race)
     at = rule.next_look(steps)
     assert at > steps
     assert at % period == 0
@@ -95,7 +95,7 @@ def test_what_is_rare_may_not_have_come_yet() -> None:
     # Short steps may take half as long again: 3 × 0.5 ÷ 75 is 2 %. Of steps of 2 s a pause is 0.19.
     short, long = np.full(100, 0.01), np.full(100, 2.0)
     assert looked(Rule(ADAPTIVE), short[:74], short[:75]) == [None, "precise"]
-    assert looked(Rule(ADAPTIVE, step_s=2.0), long[:28], long[:29]) == [None, "precise"]
+    assert looked(Rule(ADAPTIVE, period_s=2.0), long[:28], long[:29]) == [None, "precise"]
 
 
 def test_the_half_width_is_a_share_of_the_mean() -> None:
@@ -124,7 +124,7 @@ def test_twenty_steady_steps_are_the_least() -> None:
     seven, eight = (np.concatenate([np.full(4, 2.0), np.ones(count)]) for count in (7, 8))
     assert steady_from(seven) == steady_from(eight) == 4
     patient = Measure(half_width=0.3, min_seconds=0, min_steps=1)
-    assert looked(Rule(patient, step_s=1.0), seven, eight) == [None, "precise"]
+    assert looked(Rule(patient, period_s=1.0), seven, eight) == [None, "precise"]
 
 
 def test_the_warm_up_is_left_out_of_what_must_be_precise() -> None:
@@ -253,7 +253,7 @@ def racing(*rivals: tuple[float, float], measure: Measure = ADAPTIVE, latency_is
 
 def test_a_point_that_a_rival_clearly_beats_in_both_stops_early() -> None:
     assert looked(racing((0.9, 12.0)), np.ones(15)) == ["dominated"]
-    assert looked(racing((0.9, 12.0), step_s=1.0), np.ones(8)) == ["dominated"]
+    assert looked(racing((0.9, 12.0), period_s=1.0), np.ones(8)) == ["dominated"]
     ends = [played(racing((5.0, 1.0), (0.8, 12.0)), series) for series in drawn(100, 1000, cv=0.03)]
     assert {reason for reason, _ in ends} == {"dominated"}
     assert np.mean([steps for _, steps in ends]) < 25
@@ -311,11 +311,11 @@ def test_the_median_is_that_of_single_steps() -> None:
     assert looked(racing((1.5, 20.0), period=4), series) == ["precise"]
 
 
-@pytest.mark.parametrize(("cv", "rho", "step_s"), [(0.05, 0.5, 0.0), (0.05, 0.5, 1.0), (0.03, 0.8, 1.0)])
-def test_noise_loses_no_race_against_an_equal_point(cv: float, rho: float, step_s: float) -> None:
+@pytest.mark.parametrize(("cv", "rho", "period_s"), [(0.05, 0.5, 0.0), (0.05, 0.5, 1.0), (0.03, 0.8, 1.0)])
+def test_noise_loses_no_race_against_an_equal_point(cv: float, rho: float, period_s: float) -> None:
     # At 1 s a step an equal rival has 10 samples per second.
     rivals = (1.0, 10.0)
-    ends = [played(racing(rivals, step_s=step_s), one)[0] for one in drawn(100, 1000, cv=cv, rho=rho)]
+    ends = [played(racing(rivals, period_s=period_s), one)[0] for one in drawn(100, 1000, cv=cv, rho=rho)]
     assert ends.count("dominated") <= 3
 
 

@@ -42,8 +42,8 @@ class Rank:
         self.now, self._taken, self._step_s = 1000.0, list[float](), step_s
         self._look_s, self.looked_s = look_s, 0.0
         race = Race(rivals=rivals, samples_per_step=1) if measure.race else None
-        rule = Rule(measure, period=period, step_s=expected_s / period, race=race)
-        self.window = Window(measure, rule, self._look, peers=peers, period_s=expected_s, now=lambda: self.now)
+        rule = Rule(measure, period=period, period_s=expected_s, race=race)
+        self.window = Window(measure, rule, self._look, peers=peers, now=lambda: self.now)
         self._steps = iter(self.window)
 
     def _look(self) -> NDArray[np.float64]:

@@ -152,6 +152,18 @@ def test_flags_are_counted_and_explained() -> None:
     assert f"  drift: {FLAG_MEANINGS['drift']}\n  spiky: {FLAG_MEANINGS['spiky']}\n" in text
 
 
+def test_a_point_whose_window_was_not_the_job_as_it_goes_on_says_so_beside_its_numbers() -> None:
+    doubted = {"point_id": "a", "step_p50_s": 0.05, "samples_per_s": 80, "flags": ["spiky", "drift"]}
+    again = doubted | {"repeat": 2, "flags": ["unstable"]}
+    other = {"point_id": "b", "workers": 2, "step_p50_s": 0.06, "samples_per_s": 90, "flags": ["spiky"]}
+    lines = [line.split() for line in printed(trials(doubted, again, other)).splitlines()]
+    assert ["1", "drift", "unstable"] in [[*line[:1], *line[-2:]] for line in lines]
+    assert ["2", "60.00", "90.00"] in lines
+    assert "caution" not in printed(trials(other))
+    unknown = printed(trials(doubted | {"env_id": None}))
+    assert ["50.00", "80.00", "drift"] in [line.split() for line in unknown.splitlines()]
+
+
 def test_what_ended_the_windows_is_counted() -> None:
     precise, failed = {"stop_reason": "precise"}, {"stop_reason": "max_steps", "status": "nan"}
     assert "Windows: 2 precise, 1 max_seconds.\n" in printed(
