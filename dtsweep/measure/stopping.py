@@ -29,8 +29,9 @@ RACE_MARGIN, RACE_HALF_WIDTH = 0.02, 0.10
 LIMITS = ("max_steps", "max_seconds")
 """The maxima that end a window; what is known by then is judged with the steps of all ranks, in the row's columns."""
 
-AFTER = 0.5
-"""What the steps after a window, which tell what the exchange costs, may take: a share of the window's time."""
+AFTER, AFTER_S = 0.5, 5.0
+"""What the steps after a window, which tell what the exchange costs, may take: a share of `max_seconds`, but no longer
+than the window took, or than a few seconds."""
 
 Rivals = Sequence[tuple[float, float]]
 """Measured points: latency in seconds, samples per second."""

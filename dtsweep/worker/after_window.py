@@ -22,7 +22,7 @@ LEAST_GPU_STEPS = 3
 """Timed steps of a block on a GPU, where they fit: its queue has to be full again after a barrier."""
 
 NO_MEMORY = "a step without the exchange does not fit into memory"
-NO_TIME = f"steps with and without it would take over half of max_seconds, and over {FIRST_ROUND_S:g} s"
+NO_TIME = f"steps with and without it would take longer than the window, and over {FIRST_ROUND_S:g} s"
 
 
 def time_exchange(loop: Loop, *, step_s: float, limit_s: float) -> dict[str, Any]:

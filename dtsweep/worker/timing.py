@@ -17,7 +17,7 @@ from dtsweep.hardware.device import barrier
 from dtsweep.hardware.memory import peak_bytes, retries
 from dtsweep.measure.clock import Times
 from dtsweep.measure.exchange import max_over_ranks
-from dtsweep.measure.stopping import AFTER, Race, Rule
+from dtsweep.measure.stopping import AFTER, AFTER_S, Race, Rule
 from dtsweep.measure.window import Peers, Window
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.modes import MODES, latency_column
@@ -68,7 +68,7 @@ def time_trial(
     if job.point.workers > 1:
         # One round suffices for a point that was not worth its window, and for a canary, which watches the machine.
         is_brief = measured.stop_reason == "dominated" or task.is_canary
-        limit_s = 0.0 if is_brief else AFTER * task.measure.max_seconds
+        limit_s = 0.0 if is_brief else min(AFTER * task.measure.max_seconds, max(spent_s, AFTER_S))
         exchange = time_exchange(loop, step_s=spent_s / measured.window_steps, limit_s=limit_s)
     profile = profile_steps(loop) if task.is_profiled and info.can_restart else {}
     flags = [*measured.flags, *(["recompiled"] * had_compiled)]
