@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.analysis.spread import Launches, launches_of
+from dtsweep.analysis.spread import POINT, Launches, launches_of
 from dtsweep.analysis.variance import Known, Numbers, Pool, moderated, pooled_is_better
 from dtsweep.measure.statistics import students_t
 
@@ -59,7 +59,7 @@ def logarithms_of(trials: pd.DataFrame, of: str) -> Launches:
         of: a column with a standard error within the launch.
     """
     logs = {"log": np.log(trials[of]), "log_error": trials[f"{of}_error"] / trials[of]}
-    return launches_of(trials.assign(**logs), "log")
+    return launches_of(trials[[*POINT, "launch"]].assign(**logs), "log")
 
 
 def contrasts(launches: Launches, first: Rows, second: Rows) -> Contrasts:

@@ -50,7 +50,7 @@ def difference(frame: pd.DataFrame, a: str, b: str) -> pd.DataFrame:
     """
     import pandas as pd
 
-    trials = measured(frame)
+    trials = measured(frame)[[*POINT, "launch", *(f"{of}{end}" for of in _BETTER for end in ("", "_error"))]]
     for point in (a, b):
         if point not in set(trials["point_id"]):
             raise SweepError(f"no ok trial of point {point!r}; over_launches(frame).point_id lists what was measured")
@@ -63,10 +63,9 @@ def difference(frame: pd.DataFrame, a: str, b: str) -> pd.DataFrame:
 def _compared(trials: pd.DataFrame, a: str, b: str, *, of: str) -> list[dict[str, object]]:
     """Rows of `difference`, for the trials of one environment."""
     launches = logarithms_of(trials, of)
-    points = trials.drop_duplicates(list(POINT))[list(POINT)].merge(
-        launches.points.reset_index(names="row"), how="left", on=list(POINT)
-    )
-    rows, others = (points[points["point_id"] == point].to_dict("records") for point in (a, b))
+    pair = trials.loc[trials["point_id"].isin([a, b]), list(POINT)].drop_duplicates()
+    pair = pair.merge(launches.points.reset_index(names="row"), how="left", on=list(POINT))
+    rows, others = (pair[pair["point_id"] == point].to_dict("records") for point in (a, b))
     return [
         {"env_id": row["env_id"], "hosts_a": row["hosts"], "hosts_b": other["hosts"], "of": of}
         | _row(launches, row["row"], other["row"], of=of)

@@ -137,7 +137,9 @@ def over_launches(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _intervals(trials: pd.DataFrame, name: str, *, relative: bool) -> pd.DataFrame:
     """`low`, `high` and the kind of `interval`, by `POINT`."""
-    known = trials.dropna(subset=[name])
+    known = trials[[*POINT, "launch", *(f"{name}{end}" for end in ("", "_low", "_high", "_error"))]].dropna(
+        subset=[name]
+    )
     groups = known.groupby(list(POINT), dropna=False, sort=False)
     rows = groups[[name, f"{name}_low", f"{name}_high"]].mean().set_axis(["mean", "low", "high"], axis=1)
     rows[["half", "beyond", "pooled"]] = np.nan

@@ -93,7 +93,7 @@ def launches_of(trials: pd.DataFrame, of: str, *, relative: bool = False) -> Lau
         of: a measured column.
         relative: as shares of the point's mean; else as it is.
     """
-    trials = trials.dropna(subset=[of])
+    trials = trials[[*POINT, "launch", of, f"{of}_error"]].dropna(subset=[of])
     groups = trials.groupby(list(POINT), dropna=False, sort=False)
     points, codes = groups.size().index.to_frame(index=False), groups.ngroup().to_numpy()
     launches = trials["launch"].factorize()[0]

@@ -137,7 +137,7 @@ def _pooled(residuals: Callable[[Numbers], tuple[Numbers, Numbers]], within: Num
         squares, degrees = residuals(variances)
         weights = variances**-2
         found = float((weights * (squares - degrees * within)).sum() / (weights * degrees).sum())
-        if abs(found - added) <= 1e-3 * variances.min():
+        if abs(found - added) <= 1e-5 * variances.min():
             break
         # Half of the way: the whole one can swing between two values.
         added = (added + found) / 2

@@ -23,7 +23,7 @@ _FRONTIER_TITLES = {
 }
 _SCALING_TITLES = {
     "weak": "Weak scaling by {per}s, same micro_batch and accumulation",
-    "strong": "Strong scaling by {per}s, same global_batch, fastest micro_batch × accumulation",
+    "strong": "Strong scaling by {per}s, same global_batch, fastest micro_batch × accumulation (a noisy maximum)",
 }
 
 
@@ -56,6 +56,22 @@ class Frontier:
     def dominated(self) -> pd.DataFrame:
         """Points that are not on the frontier."""
         return self.points[~self.points["on_frontier"]]
+
+    @property
+    def dominated_count(self) -> str:
+        """How many are not, and of how many of them launches can't tell."""
+        count = count_of(len(self.dominated), "dominated point")
+        if not (untested := int((self.points["standing"] == "untested").sum())):
+            return count
+        some = "" if untested == len(self.dominated) else f"{untested} "
+        reason = "one launch each" if self.points["launches"].max() == 1 else "too few launches"
+        return f"{count} ({some}untested: {reason})"
+
+    @property
+    def undecided(self) -> str:
+        """How many points are on it because launches can't tell, as a sentence; empty where there are none."""
+        count = int((self.points["standing"] == "undecided").sum())
+        return f"Beaten by the means, but launches can't tell: {count_of(count, 'point')}." if count else ""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,7 +107,7 @@ class Content:
     flags: Mapping[str, int]
     """Trials by flag, the most frequent first; a trial may have several."""
     varying: Sequence[str]
-    """Setting columns of points that have more than one value."""
+    """Setting columns of points that have more than one value; `hosts` where one point was measured on several."""
     constants: Mapping[str, Any]
     """The other settings with their values, named as in a sweep file."""
     frontiers: Sequence[Frontier]
@@ -115,6 +131,7 @@ def content_of(frame: pd.DataFrame) -> Content:
     trials = without_canaries(frame)
     points = frontier(frame)
     varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
+    varying += ["hosts"] * bool(points.duplicated(["point_id", "env_id"]).any())
     statuses, flags = _counts(trials["status"]), _counts(trials["flags"].explode())
     watched = canaries(frame)
     label_columns = [*varying, "env_id"] if points["env_id"].nunique(dropna=False) > 1 else varying
@@ -189,19 +206,19 @@ def _difference(trials: pd.DataFrame, best: pd.DataFrame) -> pd.DataFrame:
     """Compare the highest throughput of a frontier with the runner-up; empty where there is none."""
     import pandas as pd
 
-    ranked = best.sort_values("samples_per_s", ascending=False, kind="stable")["point_id"]
+    ranked = best.sort_values("samples_per_s", ascending=False, kind="stable")
     if len(ranked) < 2:
         return pd.DataFrame()
-    env_id, a, b = best["env_id"].iloc[0], ranked.iloc[0], ranked.iloc[1]
-    there = trials["env_id"].isna() if pd.isna(env_id) else trials["env_id"] == env_id
-    return difference(trials[there], a, b).assign(point_a=a, point_b=b)
+    a, b = ranked["point_id"].head(2)
+    rows = difference(trials[trials["env_id"].isin(ranked["env_id"])], a, b).assign(point_a=a, point_b=b)
+    return rows[rows["hosts_a"].isin(ranked["hosts"].iloc[:1]) & rows["hosts_b"].isin(ranked["hosts"].iloc[1:2])]
 
 
 def _verdict(row: pd.Series[Any]) -> str:
     """Put the first row of `difference`, that of throughput, into a sentence."""
     ratio = f"Highest throughput: {row['ratio']:.3f} times the runner-up's"
     if row["method"] == "none":
-        launches = "one launch each" if row["launches_a"] == row["launches_b"] == 1 else "too few launches"
+        launches = row["verdict"].removeprefix("unknown: ")
         return f"{ratio}, by {launches}: whether launches differ by as much, repeats tell."
     return f"{ratio} ({row['ratio_low']:.3f}–{row['ratio_high']:.3f}), {row['verdict']}."
 

@@ -30,7 +30,8 @@ def measured_columns(rows: pd.DataFrame, *, varying: Sequence[str]) -> dict[str,
         columns["global\nbatch"] = format_integers(rows["global_batch"])
     half_ms = (rows["latency_s_high"] - rows["latency_s_low"]) / 2 * 1e3
     columns["step\nms"] = [format_interval(*pair) for pair in zip(rows["latency_s"] * 1e3, half_ms, strict=True)]
-    columns["samples\n/s"] = [format_rate(value) for value in rows["samples_per_s"]]
+    half_rate = (rows["samples_per_s_high"] - rows["samples_per_s_low"]) / 2
+    columns["samples\n/s"] = [format_rate(*pair) for pair in zip(rows["samples_per_s"], half_rate, strict=True)]
     if rows["tokens_per_s"].notna().any():
         columns["tokens\n/s"] = [format_rate(value) for value in rows["tokens_per_s"]]
     if rows["memory_peak_bytes"].notna().any():
@@ -43,6 +44,12 @@ def measured_columns(rows: pd.DataFrame, *, varying: Sequence[str]) -> dict[str,
 def caution_columns(cautions: Sequence[str]) -> dict[str, list[str]]:
     """A column of what puts numbers in doubt, where there is anything."""
     return {"caution": list(cautions)} if any(cautions) else {}
+
+
+def standing_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
+    """Column of the probability that a point is on the frontier, where it is known."""
+    known = rows["frontier_probability"]
+    return {"frontier\n%": [_format_percent(value, digits=0) for value in known]} if known.notna().any() else {}
 
 
 def share_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
@@ -73,7 +80,7 @@ def scaling_columns(scaling: Scaling, *, groups: Sequence[pd.DataFrame]) -> dict
         "micro_batch ×\naccumulation": [" → ".join(dict.fromkeys(map(_format_shape, step))) for step in steps],
         "samples\n/s": [format_rate(row["samples_per_s"]) for _, row in steps],
         "speed-\nup": [f"{row['speed_up']:.2f}" for _, row in steps],
-        "effi-\nciency": [f"{row['efficiency']:.0%}" for _, row in steps],
+        "effi-\nciency": [_format_efficiency(row) for _, row in steps],
     }
 
 
@@ -81,7 +88,12 @@ def _format_shape(row: pd.Series[Any]) -> str:
     return f"{row['micro_batch']} × {row['accumulation']}"
 
 
-def _format_percent(share: float, half: float = math.nan) -> str:
+def _format_efficiency(row: pd.Series[Any]) -> str:
+    half = (row["efficiency_high"] - row["efficiency_low"]) / 2
+    return _format_percent(row["efficiency"], half, digits=0) + "%"
+
+
+def _format_percent(share: float, half: float = math.nan, *, digits: int = 1) -> str:
     """Write a share in percent, with half of its interval; unknown is empty."""
-    spread = "" if math.isnan(half) else f" ± {half * 100:.1f}"
-    return "" if math.isnan(share) else f"{share * 100:.1f}{spread}"
+    spread = "" if math.isnan(half) else f" ± {half * 100:.{digits}f}"
+    return "" if math.isnan(share) else f"{share * 100:.{digits}f}{spread}"

@@ -9,7 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from dtsweep.report.content import Content, Frontier, Scaling
-from dtsweep.report.tables import batch_columns, caution_columns, measured_columns, scaling_columns, share_columns
+from dtsweep.report.tables import (
+    batch_columns,
+    caution_columns,
+    measured_columns,
+    scaling_columns,
+    share_columns,
+    standing_columns,
+)
 from dtsweep.report.text import count_of, fits_width, print_table, say
 
 if TYPE_CHECKING:
@@ -52,11 +59,13 @@ def _print_frontier(frontier: Frontier, *, varying: Sequence[str], console: Cons
         say(console, "No point has both a step time and a throughput.")
         return
     _print_points(frontier, best, varying=varying, console=console)
+    if frontier.undecided:
+        say(console, frontier.undecided)
     if len(dominated) and show_all:
-        say(console, f"{count_of(len(dominated), 'dominated point')}:", style="dim")
+        say(console, f"{frontier.dominated_count}:", style="dim")
         _print_points(frontier, dominated, varying=varying, console=console, style="dim")
     elif len(dominated):
-        say(console, f"{count_of(len(dominated), 'dominated point')}: --all shows them")
+        say(console, f"{frontier.dominated_count}: --all shows them")
     if frontier.verdict is not None:
         say(console, frontier.verdict)
 
@@ -64,15 +73,18 @@ def _print_frontier(frontier: Frontier, *, varying: Sequence[str], console: Cons
 def _print_points(
     frontier: Frontier, rows: pd.DataFrame, *, varying: Sequence[str], console: Console, style: str = ""
 ) -> None:
-    """Print some of a frontier's points: in one table, or with the shares in a second one where that is too wide."""
+    """Print some of a frontier's points: in one table, or in several where that is too wide, the shares together."""
     labels = {} if frontier.labels.nunique() == 1 else {"sync": frontier.labels[rows.index].to_list()}
     keys = labels | batch_columns(rows, varying=varying)
-    cautions = caution_columns(frontier.cautions[rows.index].to_list())
-    measured, shares = measured_columns(rows, varying=varying) | cautions, share_columns(rows)
-    one_table = keys | measured | shares
-    tables = [one_table] if fits_width(one_table, console=console) else [keys | measured, keys | shares]
-    for columns in tables:
-        print_table(columns, console=console, style=style)
+    measured = measured_columns(rows, varying=varying) | standing_columns(rows)
+    measured |= caution_columns(frontier.cautions[rows.index].to_list())
+    tables = [keys]
+    for columns in filter(None, (*({header: column} for header, column in measured.items()), share_columns(rows))):
+        if tables[-1] != keys and not fits_width(tables[-1] | columns, console=console):
+            tables.append(keys)
+        tables[-1] = tables[-1] | columns
+    for table in tables:
+        print_table(table, console=console, style=style)
 
 
 def _print_scaling(scaling: Scaling, *, console: Console, show_all: bool) -> None:

@@ -70,16 +70,18 @@ def format_number(value: float, *, digits: int = 4) -> str:
     return "" if math.isnan(value) else f"{value:,.{_decimals(value, digits)}f}"
 
 
-def format_rate(value: float) -> str:
-    """Write a number per second in at most six or seven characters.
+def format_rate(value: float, half: float = math.nan) -> str:
+    """Write a number per second in at most six or seven characters, with half of its interval in the same unit.
 
     >>> format_rate(812.34), format_rate(25810.2), format_rate(337012.0), format_rate(3370120.0)
     ('812.3', '25,810', '337.0k', '3.370M')
+    >>> format_rate(812.34, 4.1), format_rate(337012.0, 2130.0)
+    ('812.3 ± 4.1', '337.0 ± 2.1k')
     """
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= max(size, 1e5):
-            return format_number(value / size) + letter
-    return format_number(value)
+            return format_interval(value / size, half / size) + letter
+    return format_interval(value, half)
 
 
 def format_interval(value: float, half: float) -> str:

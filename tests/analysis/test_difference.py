@@ -5,26 +5,47 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 from dtsweep.analysis import difference
+from dtsweep.analysis.contrasts import contrasts
 from dtsweep.errors import SweepError
+from tests.analysis.noise import ALIKE, NOISY_AMONG_QUIET, QUIET_AMONG_NOISY, frame_of, launches_in, sweeps
 from tests.frames import trials
 
 FAST, SLOW = [110.0, 121.0, 108.0, 118.0], [100.0, 111.0, 97.0, 109.0]
 
 
-def point(name: str, rates: list[float], *, sessions: str | None = None, **fields: Any) -> list[dict[str, Any]]:
-    """A point with so many samples/s in each launch; the launches are its own unless sessions are given."""
+def point(
+    name: str, rates: list[float], *, sessions: str | None = None, error: float | None = None, **fields: Any
+) -> list[dict[str, Any]]:
+    """A point with so many samples/s in each launch; the launches are its own unless sessions are given.
+
+    `error` is the standard error within a launch, as a share of the rate.
+    """
     named = sessions or [f"{name}{number}" for number in range(len(rates))]
+    share = np.nan if error is None else error
     return [
-        {"point_id": name, "session": session, "samples_per_s": rate, "step_p50_s": 10 / rate, **fields}
+        {"point_id": name, "session": session, "samples_per_s": rate, "step_p50_s": 10 / rate}
+        | {"samples_per_s_error": share * rate, "latency_s_error": share * 10 / rate}
+        | fields
         for session, rate in zip(named, rates, strict=True)
     ]
 
 
 def by_throughput(frame: pd.DataFrame, a: str = "a", b: str = "b") -> pd.Series[Any]:
     return difference(frame, a, b).set_index("of").loc["samples_per_s"]
+
+
+def told(windows: list[float], *, claimed: float = 1.0, **drawn: Any) -> float:
+    """Share of sweeps in which the first two points are told apart; windows may claim another error than they have."""
+    verdicts = []
+    for logs, within in sweeps(windows, **drawn):
+        found = contrasts(launches_in(logs, within * claimed**2), np.array([0]), np.array([1]))
+        verdicts.append(abs(found.estimate[0, 0]) > found.reach[0, 0])
+    return float(np.mean(verdicts))
 
 
 def test_launches_of_their_own_are_compared_by_welch_on_logarithms() -> None:
@@ -59,43 +80,89 @@ def test_the_verdict_is_on_the_first_point_in_both_quantities() -> None:
     assert difference(frame, "a", "a")["verdict"].tolist() == ["not distinguishable"] * 2
 
 
-def test_points_of_the_same_launches_lend_each_other_their_spread() -> None:
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("launches", [2, 3, 6])
+@pytest.mark.parametrize(
+    ("windows", "added"), [(NOISY_AMONG_QUIET, 0.0), (NOISY_AMONG_QUIET, 0.02), (ALIKE, 0.0), ([0.0] * 10, 0.02)]
+)
+def test_equal_points_are_told_apart_in_one_sweep_of_twenty(
+    windows: list[float], added: float, launches: int, together: bool
+) -> None:
+    # 5 % of 250 are 12.5, with a standard deviation of 3.4.
+    assert told(windows, added=added, launches=launches, together=together) <= 0.09
+
+
+def test_windows_that_say_too_little_of_their_error_are_not_taken_at_their_word() -> None:
+    assert told(NOISY_AMONG_QUIET, claimed=0.7, launches=3, together=True) <= 0.13
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_quiet_pair_is_told_apart_among_noisy_points(together: bool) -> None:
+    assert told(QUIET_AMONG_NOISY, apart=0.06, launches=3, together=together) >= 0.9
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_pooling_finds_what_a_pair_by_itself_would_not(together: bool) -> None:
+    # Two standard deviations of a launch mean apart: 64 % with the points' common spread, 29 % without.
+    assert told(ALIKE, apart=0.04, launches=3, together=together) >= 0.55
+
+
+def test_where_points_are_alike_the_error_is_what_points_and_launches_leave() -> None:
     rng = np.random.default_rng(0)
     rates = np.exp(rng.normal(0, 0.05, (1, 3)) + rng.normal(0, 0.01, (5, 3)))
-    rows = [row for name, own in zip("abcde", rates, strict=True) for row in point(name, own.tolist(), sessions="pqr")]
+    rows = [
+        row
+        for name, own in zip("abcde", rates, strict=True)
+        for row in point(name, own.tolist(), sessions="pqr", error=0.005)
+    ]
     found = by_throughput(trials(*rows))
     # What is left of the logarithms when each point and each launch has its own level.
     columns = np.concatenate([np.kron(np.eye(5), np.ones((3, 1))), np.kron(np.ones((5, 1)), np.eye(3))], axis=1)
     logs = np.log(rates).ravel()
     left = logs - columns @ np.linalg.lstsq(columns, logs)[0]
-    half = stats.t.ppf(0.975, 8) * (left @ left / 8 * 2 / 3) ** 0.5
+    # Of its 8 degrees of freedom, 2 are given to the pair's own.
+    pair = np.log(rates[0] / rates[1]).var(ddof=1)
+    half = stats.t.ppf(0.975, 8) * ((6 * 2 * (left @ left / 8) + 2 * pair) / 8 / 3) ** 0.5
     assert found["method"] == "paired, pooled"
-    assert np.log(found["ratio_high"] / found["ratio"]) == pytest.approx(half)
+    assert np.log(found["ratio_high"] / found["ratio"]) == pytest.approx(half, rel=1e-3)
 
 
-def test_a_point_with_one_launch_borrows_the_spread_of_the_others() -> None:
-    others = [row for name in "cdef" for row in point(name, [99, 101])]
-    found = by_throughput(trials(*point("a", [200]), *point("b", [100]), *others))
-    # The spread of launches is 1.414 % with 4 degrees of freedom, and two launches differ by the root of 2 of it.
+def test_a_point_with_one_launch_borrows_what_launches_add_from_the_others() -> None:
+    others = [row for name in "cdef" for row in point(name, [99, 101], error=0.0)]
+    found = by_throughput(trials(*point("a", [200], error=0.0), *point("b", [100], error=0.0), *others))
+    # Launches add 1.414 %, known with 4 degrees of freedom, and two launches differ by the root of 2 of it.
     assert found["method"] == "pooled"
     assert found["ratio"] == pytest.approx(2)
     assert np.log(found["ratio_high"] / 2) == pytest.approx(2.776 * 0.01414 * 2**0.5, rel=1e-3)
     assert found["verdict"] == "faster"
 
 
-def test_one_launch_each_is_not_distinguishable_from_launch_noise() -> None:
+def test_one_launch_that_measured_both_needs_only_what_it_does_not_add_to_both() -> None:
+    shifts = np.array([0.9, 1.1, 1.0])
+    rates = {name: (100 * shifts * (1 + 0.001 * np.roll([1, 0, -1], number))) for number, name in enumerate("cdef")}
+    others = [row for name, own in rates.items() for row in point(name, own.tolist(), sessions="pqr", error=0.001)]
+    once = [
+        row for name, rate in (("a", 101.0), ("b", 100.0)) for row in point(name, [rate], sessions="p", error=0.001)
+    ]
+    found = by_throughput(trials(*once, *others))
+    assert (found["method"], found["verdict"]) == ("paired, pooled", "faster")
+
+
+def test_one_launch_each_is_unknown() -> None:
     found = by_throughput(trials(*point("a", [200], sessions="p"), *point("b", [100], sessions="p")))
     assert found["method"] == "none"
-    assert found["verdict"] == "not distinguishable"
+    assert found["verdict"] == "unknown: one launch each"
     assert found["ratio"] == pytest.approx(2)
     assert np.isnan(found["ratio_low"])
+    assert by_throughput(trials(*point("a", FAST), *point("b", [100])))["verdict"] == "unknown: too few launches"
 
 
-def test_what_was_not_measured_is_not_distinguishable() -> None:
+def test_what_was_not_measured_is_unknown() -> None:
     frame = trials(*point("a", FAST, step_p50_s=None), *point("b", SLOW))
     latency = difference(frame, "a", "b").set_index("of").loc["latency_s"]
-    assert latency["verdict"] == "not distinguishable"
+    assert latency["verdict"] == "unknown: not measured"
     assert np.isnan(latency["ratio"])
+    assert latency["launches_a"] == 0
 
 
 def test_environments_are_compared_each_for_itself() -> None:
@@ -108,6 +175,21 @@ def test_environments_are_compared_each_for_itself() -> None:
         difference(trials(*here, *there), "a", "c")
 
 
+def test_each_number_of_hosts_is_compared_with_each() -> None:
+    one = [row for name in "ab" for row in point(name, FAST, hosts=1)]
+    two = [row for name in "ab" for row in point(name, [rate / 2 for rate in FAST], hosts=2)]
+    found = difference(trials(*one, *two), "a", "b")
+    rates = found[found["of"] == "samples_per_s"].set_index(["hosts_a", "hosts_b"])
+    assert rates["ratio"].to_dict() == pytest.approx({(1, 1): 1, (1, 2): 2, (2, 1): 0.5, (2, 2): 1})
+    assert rates["launches_a"].tolist() == [4] * 4
+
+
+def test_an_unknown_number_of_hosts_is_one_of_its_own() -> None:
+    found = difference(trials(*point("a", FAST, hosts=None), *point("b", SLOW, hosts=None)), "a", "b")
+    assert found["hosts_a"].isna().all()
+    assert found["launches_a"].tolist() == [4, 4]
+
+
 def test_canaries_and_failed_trials_are_no_launches() -> None:
     noise = [*point("a", [1.0], role="canary"), *point("a", [1.0], status="nan", trial_id="again")]
     assert by_throughput(trials(*point("a", FAST), *noise, *point("b", SLOW)))["launches_a"] == 4
@@ -116,3 +198,60 @@ def test_canaries_and_failed_trials_are_no_launches() -> None:
 def test_a_point_that_was_not_measured_is_refused_by_name() -> None:
     with pytest.raises(SweepError, match="no ok trial of point 'c'"):
         difference(trials(*point("a", FAST), *point("b", SLOW)), "a", "c")
+
+
+SMALL = st.fixed_dictionaries(
+    {
+        "points": st.integers(2, 5),
+        "launches": st.integers(1, 4),
+        "together": st.booleans(),
+        "seed": st.integers(0, 1000),
+    }
+)
+
+
+def drawn(points: int, launches: int, together: bool, seed: int) -> pd.DataFrame:
+    """A sweep whose points have errors of their own, and where some launches are missing."""
+    rng = np.random.default_rng(seed)
+    ((logs, _),) = sweeps(rng.uniform(0.001, 0.05, points).tolist(), launches=launches, together=together, count=1)
+    logs[rng.random(logs.shape) < 0.2] = np.nan
+    logs[[0, 1], [0, -1]] = rng.normal(0, 0.05, 2)
+    return frame_of(logs, rng.uniform(0.001, 0.05, points))
+
+
+@given(SMALL)
+@settings(max_examples=30, deadline=None)
+def test_the_other_way_round_is_the_inverse(size: dict[str, Any]) -> None:
+    one, other = (difference(drawn(**size), *pair) for pair in (("0", "1"), ("1", "0")))
+    np.testing.assert_allclose(one["ratio"], 1 / other["ratio"])
+    np.testing.assert_allclose(one["ratio_low"], 1 / other["ratio_high"])
+    swapped = one["verdict"].replace({"faster": "slower", "slower": "faster"})
+    assert swapped.tolist() == other["verdict"].tolist()
+
+
+@given(SMALL, st.floats(1e-3, 1e3))
+@settings(max_examples=30, deadline=None)
+def test_the_unit_of_time_changes_nothing(size: dict[str, Any], factor: float) -> None:
+    frame = drawn(**size)
+    times, rates = ["step_p50_s", "latency_s_error"], ["samples_per_s", "samples_per_s_error"]
+    one, two = (
+        difference(frame, "0", "1") for frame in (frame, frame.assign(**frame[times] * factor, **frame[rates] / factor))
+    )
+    columns = ["ratio", "ratio_low", "ratio_high"]
+    np.testing.assert_allclose(one[columns], two[columns], 1e-6)
+    assert one["verdict"].tolist() == two["verdict"].tolist()
+
+
+@given(st.floats(0, 0.03), st.integers(1, 30), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_quiet_points_beside_a_noisy_pair_make_its_difference_no_surer(
+    apart: float, quiet: int, together: bool
+) -> None:
+    # Windows of ±4 % and three launches that bear it out: up to 1.96 · 0.04 · √(2/3) = 6.4 % apart is noise.
+    swing = 0.04 * np.array([[-1.0, 0.0, 1.0], [1.0, -1.0, 0.0]]) + np.array([[apart], [-apart]])
+    others = 0.005 * np.array([np.roll([-1.0, 0.0, 1.0], number) for number in range(quiet)])
+    logs = np.concatenate([swing, others])
+    if not together:
+        logs = np.concatenate([np.where(np.arange(len(logs))[:, None] == n, logs, np.nan) for n in range(len(logs))], 1)
+    errors = np.where(np.arange(len(logs)) < 2, 0.04, 0.005)
+    assert by_throughput(frame_of(logs, errors), "0", "1")["verdict"] not in ("faster", "slower")
