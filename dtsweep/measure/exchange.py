@@ -72,7 +72,8 @@ def max_over_ranks(device: torch.device, *values: float) -> list[float]:
 
 def mean_over_ranks(device: torch.device, values: NDArray[np.float64]) -> NDArray[np.float64]:
     """The mean of each value over all ranks."""
-    shared = torch.from_numpy(values).to(device)
+    # A copy: on a CPU the sums would be written into the caller's own numbers.
+    shared = torch.from_numpy(values).to(device, copy=True)
     distributed.all_reduce(shared)
     means: NDArray[np.float64] = shared.cpu().numpy() / distributed.get_world_size()
     return means

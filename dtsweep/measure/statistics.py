@@ -16,6 +16,9 @@ Series = NDArray[np.float64]
 BATCH_STEPS = 3
 """Fewer steps make no batch."""
 
+LEAST_GAP = 0.01
+"""Share of the median step by which two clusters lie apart."""
+
 PAUSE_S = 0.38
 """How long a pause that has not come yet may be, at most; of a shorter step half.
 
@@ -123,7 +126,8 @@ def correlation_time(series: NDArray[Any], *, strata: NDArray[np.int64] | None =
     size = 2 ** math.ceil(math.log2(2 * n))
     powers = np.abs(np.fft.rfft(centred, size)) ** 2
     covariances = np.fft.irfft(powers, size)[: n // 2 * 2]
-    if n < 2 or covariances[0] <= 0:
+    # Equal values have no noise but that of rounding.
+    if n < 2 or covariances[0] <= n * (1e-12 * float(np.abs(series).max())) ** 2:
         return 1.0
     pairs = covariances.reshape(-1, 2).sum(axis=1) / covariances[0]
     ended = np.flatnonzero(pairs <= 0)
@@ -178,7 +182,7 @@ def is_bimodal(series: Series) -> bool:
 
     After the best split in two, the means are further apart than 4 / √2 times the root of the summed variances
     (Ashman's D above 4; a split Gaussian has 2.6, a split uniform distribution 3.5). Few steps have gaps by chance:
-    D must be above 4 + 30 / steps.
+    D must be above 4 + 30 / steps. Clusters less than `LEAST_GAP` apart are none: a clock counts in steps too.
 
     Args:
         series: (steps,) seconds.
@@ -195,7 +199,8 @@ def is_bimodal(series: Series) -> bool:
     variance_above = (squares[-1] - squares[cuts - 1]) / (n - cuts) - above**2
     best = int(np.argmin(variance_below * cuts + variance_above * (n - cuts)))
     spread = math.sqrt(max(0.0, float(variance_below[best] + variance_above[best])))
-    return float(above[best] - below[best]) * math.sqrt(2) > (4 + 30 / n) * spread
+    gap = float(above[best] - below[best])
+    return gap * math.sqrt(2) > (4 + 30 / n) * spread and gap > LEAST_GAP * float(np.median(series))
 
 
 def step_times_together(starts: Sequence[Series], times: Sequence[Series], *, period: int = 1) -> Series:

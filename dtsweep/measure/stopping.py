@@ -64,7 +64,7 @@ class Estimate:
 
 
 def estimate(series: Series, period: int) -> Estimate | None:
-    """Estimate the step time; None while no part is steady, or too little of it for an interval.
+    """Estimate the step time; None while there is too little of a steady part for an interval.
 
     Args:
         series: (steps,) seconds of the window's steps so far.
@@ -72,15 +72,15 @@ def estimate(series: Series, period: int) -> Estimate | None:
     """
     means = over_periods(series, period)
     found = steadiness(means)
-    if found.start is None:
-        return None
-    steady = means[found.start :]
-    noise_s, mean_s = mean_half_width(steady), float(steady.mean())
+    start = found.start or 0
+    steady = means[start:]
+    noise_s = mean_half_width(steady)
     if noise_s is None:
         return None
+    mean_s = float(steady.mean())
     return Estimate(
         mean_s=mean_s,
-        median_s=float(np.median(series[found.start * period :])),
+        median_s=float(np.median(series[start * period :])),
         noise_s=noise_s,
         half_width_s=with_unseen(noise_s, mean_s=mean_s, steps=len(steady) * period),
         steadiness=found,
@@ -97,7 +97,8 @@ def is_precise(known: Estimate, *, within: float) -> bool:
 def is_dominated(known: Estimate, race: Race) -> bool:
     """Whether some rival is clearly better in both, latency and rate, than a point of these steps at its very best."""
     # While steps still get faster, the best is yet to come. What is rare and has not come makes no point better.
-    if known.noise_s > RACE_HALF_WIDTH * known.mean_s or (known.steadiness.drift or 0.0) <= -RACE_MARGIN:
+    found, is_known = known.steadiness, known.noise_s <= RACE_HALF_WIDTH * known.mean_s
+    if not is_known or found.unsettled > RACE_MARGIN or (found.drift or 0.0) <= -RACE_MARGIN:
         return False
     latency_s = (known.mean_s if race.latency_is_mean else known.median_s) - 2 * known.noise_s
     rate = race.samples_per_step / (known.mean_s - 2 * known.noise_s)

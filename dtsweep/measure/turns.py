@@ -120,6 +120,9 @@ def share_of(part: Series, whole: Series) -> Share:
 
 
 def is_known(with_exchange: Series, without: Series) -> bool:
-    """Whether so many pairs suffice to say what share of a step exchange and wait are."""
+    """Whether so many pairs suffice to say what share of a step exchange and wait are.
+
+    Not before it can be told whether neighbours resemble each other: the interval of fewer is too narrow where they do.
+    """
     half = share_of(with_exchange - without, with_exchange).half_width
-    return half is not None and half <= KNOWN
+    return len(with_exchange) >= CORRELATED_FROM and half is not None and half <= KNOWN

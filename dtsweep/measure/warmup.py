@@ -20,6 +20,9 @@ FEWEST_GROUPS = 4
 BATCHES = 20
 """Medians that a drift is found in, at most."""
 
+LEAST_SPIKE = 0.01
+"""Share of the median step: less does not stand out, whatever a clock that counts in microseconds makes of the rest."""
+
 SPIKY, BY_CHANCE = 0.01, 0.01
 """Share of spikes that is too much, and how likely so many spikes may be where they are no larger share."""
 
@@ -39,21 +42,27 @@ class Steadiness:
     """What the step time rises by from the first steady step to the last, as a share of its median; of the whole
     window where no part is steady; None under 3 steps."""
 
+    unsettled: float = 0.0
+    """Where no part is steady, what the first half of the steps differs by from the second, as a share."""
+
     is_sure: bool
     """Whether the drift is more than noise."""
 
+    @property
+    def moves(self) -> float:
+        """By how much, as a share, the step time surely still rose or fell."""
+        return max(abs(self.drift or 0.0) if self.is_sure else 0.0, self.unsettled)
+
     def drifts(self, *, within: float) -> bool:
         """Whether the step time was still on its way when the window ended: by more than a share of it."""
-        return self.start is None or (self.is_sure and abs(self.drift or 0.0) > within)
+        return self.moves > within
 
     def widen(self, share: float, *, within: float) -> float | None:
         """Widen the half-width of the mean, a share of it, by a sure drift; None where it `drifts`.
 
         Of what still moves the mean that comes in the end is not known.
         """
-        if self.drifts(within=within):
-            return None
-        return share + abs(self.drift or 0.0) * self.is_sure
+        return None if self.drifts(within=within) else share + self.moves
 
     def kind(self, *, within: float) -> str:
         """Name how the window became steady.
@@ -73,13 +82,14 @@ def steadiness(series: Series) -> Steadiness:
     Args:
         series: (steps,) seconds, from the first step after the hard skip.
     """
-    start = steady_from(series)
+    start, half = steady_from(series), len(series) // 2
+    unsettled = float(abs(series[:half].mean() / series[half:].mean() - 1)) if start is None else 0.0
     rest = series[start or 0 :]
     if len(rest) < 3:
-        return Steadiness(start=start, drift=None, is_sure=False)
+        return Steadiness(start=start, drift=None, is_sure=False, unsettled=unsettled)
     rise, error = drift(rest)
     needed = (SURE_AFTER_WARMUP if start else SURE) * error
-    return Steadiness(start=start, drift=rise, is_sure=abs(rise) > needed)
+    return Steadiness(start=start, drift=rise, is_sure=abs(rise) > needed, unsettled=unsettled)
 
 
 def spikes(series: Series) -> NDArray[np.bool_]:
@@ -90,10 +100,10 @@ def spikes(series: Series) -> NDArray[np.bool_]:
 
     Returns:
         (steps,), True where a step is further from the median of the 11 around it than 4 times the usual
-        distance (1.4826 × the median of all such distances).
+        distance (1.4826 × the median of all such distances), and than `LEAST_SPIKE` of the median step.
     """
     away = np.abs(series - _local_medians(series))
-    marked: NDArray[np.bool_] = away > 4 * 1.4826 * np.median(away)
+    marked: NDArray[np.bool_] = away > max(4 * 1.4826 * np.median(away), LEAST_SPIKE * np.median(series))
     return marked
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -47,7 +48,7 @@ def mark_warmup(point: Point, ranks: Sequence[Measured]) -> list[Measured]:
         found = [steadiness(over_periods(times, point.period)) for times in series]
     counts = [(one.start or 0) * point.period for one in found]
     if point.is_asynchronous and not _steady_together([rank.steps for rank in ranks], counts):
-        found, counts = [replace(one, start=None) for one in found], [0] * len(found)
+        found, counts = [replace(one, start=None, unsettled=math.inf) for one in found], [0] * len(found)
     marked = []
     for rank, window, one, count in zip(ranks, windows, found, counts, strict=True):
         part = np.where(window & (np.cumsum(window) <= count), "warmup", rank.steps["part"])

@@ -22,7 +22,6 @@ LEAST_GPU_STEPS = 3
 """Timed steps of a block on a GPU, where they fit: its queue has to be full again after a barrier."""
 
 NO_MEMORY = "a step without the exchange does not fit into memory"
-NO_TIME = f"steps with and without it would take longer than the window, and over {FIRST_ROUND_S:g} s"
 
 
 def time_exchange(loop: Loop, *, step_s: float, limit_s: float) -> dict[str, Any]:
@@ -55,9 +54,10 @@ def _take_turns(loop: Loop, step_s: float, limit_s: float) -> str | None:
     """Run rounds of steps with and without the exchange until its share is known or the time spent, or say why not."""
     device = loop.job.device
     least = LEAST_GPU_STEPS if device.type == "cuda" else 1
-    steps = block_steps(step_s, limit_s=max(limit_s, FIRST_ROUND_S), least=least)
+    first_s = max(limit_s, FIRST_ROUND_S)
+    steps = block_steps(step_s, limit_s=first_s, least=least)
     if steps is None:
-        return NO_TIME
+        return f"steps with and without it would take longer than the {first_s:.0f} s that they may take"
     if not _has_room(loop):
         return NO_MEMORY
     own, rounds, goes_on, began = np.array([]), 0, True, time.perf_counter()

@@ -85,9 +85,9 @@ def test_the_interval_of_a_share_covers_it_also_where_neighbours_resemble_each_o
 
 
 def test_pairs_suffice_where_the_share_is_known_to_2_points() -> None:
-    with_exchange = np.ones(4)
-    just = KNOWN / 3.1825 * np.sqrt(3)
-    near = np.array([-1.0, 1.0, -1.0, 1.0])
+    # Students t of 7 degrees is 2.365; of eight values ±1 the standard error is 1 / √7.
+    with_exchange, near = np.ones(8), np.array([-1.0, 1.0] * 4)
+    just = KNOWN / 2.365 * np.sqrt(7)
     assert is_known(with_exchange, 0.8 + near * just * 0.99)
     assert not is_known(with_exchange, 0.8 + near * just * 1.01)
-    assert not is_known(np.ones(2), np.ones(2))
+    assert not is_known(np.ones(4), np.ones(4)), "whether neighbours resemble each other is not known"

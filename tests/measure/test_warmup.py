@@ -44,7 +44,7 @@ def test_a_few_odd_steps_in_a_row_are_no_warm_up(odd: int) -> None:
 def test_steps_that_get_faster_to_the_end_are_not_steady_yet() -> None:
     assert kind(np.linspace(2, 1, 100)) == "none"
     # Nor where they have done so once, but after the middle.
-    late = np.append(np.full(55, 1.01), np.ones(45))
+    late = np.append(np.full(55, 1.1), np.ones(45))
     assert steady_from(late) is None
     assert kind(late) == "none"
 
@@ -106,7 +106,12 @@ def test_of_what_drifts_no_interval_is_known_and_a_little_drift_widens_it() -> N
     assert rising.widen(0.004, within=0.02) == pytest.approx(0.004 + (rising.drift or 0.0))
     assert rising.widen(0.004, within=0.005) is None
     assert (rising.kind(within=0.02), rising.kind(within=0.005)) == ("flat", "slowdown")
-    assert steadiness(np.append(np.full(55, 1.01), np.ones(45))).widen(0.004, within=0.02) is None
+    # A level that falls late is a cut that leaves too little, but of next to nothing: 5.5 of 1.005 between the halves.
+    late = steadiness(np.append(np.full(55, 1.01), np.ones(45)))
+    assert late.start is None
+    assert late.widen(0.004, within=0.02) == pytest.approx(0.004 + late.unsettled)
+    assert late.unsettled == pytest.approx(0.009, abs=0.0005)
+    assert steadiness(np.append(np.full(55, 1.1), np.ones(45))).widen(0.004, within=0.02) is None
     assert steadiness(ONES).widen(0.004, within=0.02) == 0.004
 
 
