@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import dtsweep
-from dtsweep.results.store import newest_trials
+from dtsweep.results.store import Results, newest_trials
 from tests.conftest import Command
 from tests.pages import ROOT
 
@@ -41,9 +41,29 @@ def test_step_times_are_computed_anew_from_the_stored_steps() -> None:
     ddp = two & frame["sync"].eq("ddp")
     assert (stored["step_mean_s"] / frame["step_mean_s"])[ddp].item() == pytest.approx(1.032, abs=0.001)
     assert frame["latency_s"].notna().all()
-    assert frame["latency_s_error"].gt(0).all()
-    assert frame["samples_per_s"].tolist() == stored["samples_per_s"].tolist()
+    # One window drifts, which the rule of its day saw too: it has no interval now.
+    assert frame["latency_s_error"].gt(0).tolist() == ["drift" not in flags for flags in frame["flags"]]
+    assert frame["latency_s_error"].isna().sum() == 1
+    # The rate changes by what workers did after their last step, and all that follows it likewise.
+    faster = frame["samples_per_s"] / stored["samples_per_s"]
+    assert faster.between(0.999, 1.005).all()
+    assert (frame["tokens_per_s"] / stored["tokens_per_s"]).tolist() == pytest.approx(faster.tolist())
     assert dtsweep.load(OLD, canaries=True)["latency_s"].notna().all()
+
+
+def test_flags_are_found_anew_and_what_ranks_noticed_is_kept(results: Path) -> None:
+    rows = newest_trials(results)
+    # One of an older rule, one that a rank noticed.
+    changed = [{**row, "flags": ["drift", "throttled"]} for row in Results(results).attempts()]
+    shutil.rmtree(results / "trials")
+    for row in changed:
+        Results(results).commit(
+            {k: v for k, v in row.items() if not k.startswith("workload_") or k == "workload_digest"}
+        )
+    flags = dtsweep.load(results)["flags"]
+    assert len(flags) == len(rows)
+    assert all("throttled" in row for row in flags)
+    assert sum("drift" in row for row in flags) == 1
 
 
 def test_a_row_whose_steps_are_gone_keeps_its_old_figures_and_says_so(results: Path) -> None:

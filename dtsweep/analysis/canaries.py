@@ -11,6 +11,7 @@ import numpy as np
 from dtsweep.analysis.launches import without_canaries
 from dtsweep.results.statuses import CANARY_DRIFT
 from dtsweep.sweep.point import World
+from dtsweep.sweep.settings import LEAST_HALF_WIDTH
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,8 +112,20 @@ def canaries(frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def level_of(step_s: Any, *, error_s: Any, half_width: Any) -> Level:
+    """The level that a canary shows, known as well as the steps that came say, without what is rare.
+
+    Args:
+        step_s: its mean step, or a column of them.
+        error_s: the standard error of that; nan in rows of older versions whose steps are gone, and
+        half_width: a share, which counts then.
+    """
+    by_steps = np.maximum(LEAST_HALF_WIDTH, 2 * error_s / step_s)
+    return Level(step_s, np.where(np.isnan(error_s), half_width, by_steps))
+
+
 def _levels(rows: pd.DataFrame) -> Level:
-    return Level(rows["step_mean_s"], rows["half_width"])
+    return level_of(rows["step_mean_s"], error_s=rows["step_mean_s_error"], half_width=rows["half_width"])
 
 
 def _beside_their_world(rows: pd.DataFrame) -> pd.DataFrame:

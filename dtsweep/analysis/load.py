@@ -38,21 +38,29 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
 
 def _recompute(frame: pd.DataFrame, older: pd.DataFrame, store: Results) -> None:
     """Put today's figures into the rows of earlier versions."""
+    import pandas as pd
+
     wanted = set(older["attempt_id"])
     steps, ranks = (_of_attempts(store, table, wanted) for table in ("steps", "ranks"))
-    rows = older.astype(object).where(older.notna(), None)
-    for index, own in rows["attempt_id"].items():
-        row = {name: rows.at[index, name] for name in rows.columns}
-        places = [{name: values[0] for name, values in rank.items()} for _, rank in sorted(ranks.get(own, {}).items())]
-        for name, value in recomputed(row, places, steps.get(own, {})).items():
-            frame.at[index, name] = value
+    rows = older.astype(object).where(older.notna(), None).to_dict("records")
+    new = []
+    for row in rows:
+        own = sorted(ranks.get(row["attempt_id"], {}).items())
+        places = [{name: values[0] for name, values in rank.items()} for _, rank in own]
+        new.append(
+            recomputed({str(name): value for name, value in row.items()}, places, steps.get(row["attempt_id"], {}))
+        )
+    # What a row has no new value for stays as it is.
+    for name in dict.fromkeys(name for columns in new for name in columns):
+        values = [columns.get(name, row[name]) for columns, row in zip(new, rows, strict=True)]
+        frame.loc[older.index, name] = pd.Series(values, index=older.index, dtype=frame[name].dtype)
 
 
 def _of_attempts(store: Results, table: str, wanted: set[str]) -> dict[str, dict[int, dict[str, Any]]]:
     """The columns of a table by attempt and rank, as arrays."""
-    rows = store.table(table).to_pandas()
-    rows = rows[rows["attempt_id"].isin(wanted)]
+    rows = store.table(table, attempts=wanted).to_pandas()
+    columns = {name: rows[name].to_numpy() for name in rows.columns}
     found: dict[str, dict[int, dict[str, Any]]] = {}
-    for (attempt, rank), part in rows.groupby(["attempt_id", "rank"]):
-        found.setdefault(attempt, {})[int(rank)] = {name: part[name].to_numpy() for name in part.columns}
+    for (attempt, rank), places in rows.groupby(["attempt_id", "rank"]).indices.items():
+        found.setdefault(attempt, {})[int(rank)] = {name: values[places] for name, values in columns.items()}
     return found

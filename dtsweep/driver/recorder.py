@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dtsweep.analysis.canaries import Level, change, median_of
+from dtsweep.analysis.canaries import Level, change, level_of, median_of
 from dtsweep.errors import StorageError
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rows import point_row, rank_rows, step_columns, task_row, trial_row, with_warmup_marked
@@ -150,7 +150,10 @@ class Recorder:
         if not task.is_canary or row["status"] != "ok":
             return []
         others = self._canaries.setdefault(task.point_id, [])
-        level = Level(row["step_mean_s"], math.nan if row["half_width"] is None else row["half_width"])
+        error_s, half_width = (
+            math.nan if row[name] is None else row[name] for name in ("step_mean_s_error", "half_width")
+        )
+        level = level_of(row["step_mean_s"], error_s=error_s, half_width=half_width)
         drifts = bool(others) and change(level, median_of(Level(*np.transpose(others)))).is_drift
         others.append(level)
         return ["canary_drift"] * bool(drifts)

@@ -88,9 +88,16 @@ def estimate(series: Series, period: int) -> Estimate | None:
     )
 
 
-def is_precise(known: Estimate, *, within: float) -> bool:
-    """Whether the mean step time is known to `within`, a share of it, a drift counted."""
-    share = known.steadiness.widen(known.half_width_s / known.mean_s, within=within)
+def is_precise(known: Estimate, *, within: float, counts_unseen: bool = True) -> bool:
+    """Whether the mean step time is known to `within`, a share of it, a drift counted.
+
+    Args:
+        known: of a window.
+        within: half of the 95 % interval that is wanted.
+        counts_unseen: whether what is rare and has not come counts: not where a point is compared with itself.
+    """
+    half_s = known.half_width_s if counts_unseen else known.noise_s
+    share = known.steadiness.widen(half_s / known.mean_s, within=within)
     return share is not None and share <= within
 
 
@@ -109,7 +116,15 @@ def is_dominated(known: Estimate, race: Race) -> bool:
 class Rule:
     """Decides for one window; sees its steps at every look."""
 
-    def __init__(self, measure: Measure, *, period: int = 1, period_s: float = 0.0, race: Race | None = None) -> None:
+    def __init__(
+        self,
+        measure: Measure,
+        *,
+        period: int = 1,
+        period_s: float = 0.0,
+        race: Race | None = None,
+        counts_unseen: bool = True,
+    ) -> None:
         """Begin a window.
 
         Args:
@@ -117,8 +132,10 @@ class Rule:
             period: steps after which the pattern of work repeats.
             period_s: how long a period of steps took in the warm-up: the same number on all ranks; 0 is unknown.
             race: where a point that is clearly dominated stops early.
+            counts_unseen: as in `is_precise`.
         """
         self._measure, self.period, self.period_s, self._race = measure, period, period_s, race
+        self._counts_unseen = counts_unseen
         self._first = FIRST_LONG_LOOK if period_s / period > LONG_STEP_S else FIRST_LOOK
         self._first_race = min(FIRST_RACE_LOOK, self._first)
 

@@ -15,6 +15,9 @@ from dtsweep.metrics.rank_result import Measured
 CORRELATED_STEPS, INPUT_BOUND = 5.0, 0.05
 """From which on a row is flagged: steps that resemble each other, share of a step spent on data."""
 
+JUDGED = ("imprecise", "drift", "unstable", "spiky", "bimodal", "autocorrelated", "input_bound")
+"""Flags that are found here; ranks and the driver notice the others."""
+
 FEWEST_BLOCKS = 3
 """Blocks after the window that tell how well their mean is known."""
 
@@ -34,17 +37,17 @@ def flags(
     wide = half_width is not None and (row["half_width"] is None or row["half_width"] > half_width)
     data_share = (row["data_s"] or 0.0) / row["step_mean_s"]
     correlated = row["effective_steps"] and len(steps) / row["effective_steps"] > CORRELATED_STEPS
-    found = {
-        "imprecise": wide and row["stop_reason"] != "dominated",
-        "drift": row["steady_class"] in ("slowdown", "none"),
-        "unstable": is_unstable(row, ranks),
-        "spiky": is_spiky(periods),
-        "bimodal": is_bimodal(periods),
-        "autocorrelated": bool(correlated),
-        "input_bound": data_share > INPUT_BOUND,
-    }
+    found = (
+        wide and row["stop_reason"] != "dominated",
+        row["steady_class"] in ("slowdown", "none"),
+        is_unstable(row, ranks),
+        is_spiky(periods),
+        is_bimodal(periods),
+        bool(correlated),
+        data_share > INPUT_BOUND,
+    )
     seen = [flag for rank in ranks for flag in rank.flags]
-    return list(dict.fromkeys([*(flag for flag, is_so in found.items() if is_so), *seen]))
+    return list(dict.fromkeys([*(flag for flag, is_so in zip(JUDGED, found, strict=True) if is_so), *seen]))
 
 
 def is_unstable(row: Row, ranks: Sequence[Measured]) -> bool:

@@ -42,6 +42,19 @@ def trial_columns(point: Point, ranks: Sequence[Measured], *, nodes: Sequence[st
     Returns:
         Columns of `trials`, `flags` among them.
     """
+    row = columns_of_steps(point, ranks, nodes=nodes, half_width=half_width)
+    return {
+        **row,
+        **flops_columns(point, ranks, row["samples_per_s"]),
+        **device_columns(point, ranks, nodes),
+        "memory_peak_bytes": max(rank.memory_peak_bytes for rank in ranks),
+        **staleness_columns([count for rank in ranks for count in rank.staleness]),
+        "bytes_sent_per_step": _bytes_sent_per_step(ranks),
+    }
+
+
+def columns_of_steps(point: Point, ranks: Sequence[Measured], *, nodes: Sequence[str], half_width: float | None) -> Row:
+    """Give those of `trial_columns` that are made from steps alone; arguments alike."""
     view, found = view_of(point, ranks), ranks[0].steadiness
     assert found is not None, "mark_warmup comes first"
     # Without a wanted half-width a drift counts beyond the one that there is.
@@ -58,10 +71,6 @@ def trial_columns(point: Point, ranks: Sequence[Measured], *, nodes: Sequence[st
         **{name: slowest_phase_s(ranks, name) for name in PHASE_COLUMNS},
         **exchange_columns(point, ranks),
         **skew_columns(ranks, nodes),
-        **flops_columns(point, ranks, view.rate),
-        **device_columns(point, ranks, nodes),
-        "memory_peak_bytes": max(rank.memory_peak_bytes for rank in ranks),
-        **staleness_columns([count for rank in ranks for count in rank.staleness]),
         **_losses(ranks),
         **_steadiness(found, ranks, within=within),
     }
@@ -127,12 +136,15 @@ def _step_times(steps: Series, strata: NDArray[np.int64]) -> Row:
 
 def _losses(ranks: Sequence[Measured]) -> Row:
     losses = [rank.of_part("loss") for rank in ranks]
-    sent = [rank.bytes_sent / rank.window_steps for rank in ranks if rank.bytes_sent is not None]
     return {
         "loss_first": float(np.mean([loss[0] for loss in losses])),
         "loss_last": float(np.mean([loss[-1] for loss in losses])),
-        "bytes_sent_per_step": float(np.mean(sent)) if sent else None,
     }
+
+
+def _bytes_sent_per_step(ranks: Sequence[Measured]) -> float | None:
+    sent = [rank.bytes_sent / rank.window_steps for rank in ranks if rank.bytes_sent is not None]
+    return float(np.mean(sent)) if sent else None
 
 
 def _steadiness(found: Steadiness, ranks: Sequence[Measured], *, within: float) -> Row:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -117,14 +117,20 @@ class Results:
             self._folder.write(folder, f"{file}.json", json.dumps(table, indent=2).encode())
         return f"{self}/{folder}/{file}.json.gz"
 
-    def table(self, name: str) -> Any:
-        """Read all committed rows of `trials`, `ranks` or `steps` as an Arrow table.
+    def table(self, name: str, *, attempts: Collection[str] | None = None) -> Any:
+        """Read committed rows of `trials`, `ranks` or `steps` as an Arrow table.
+
+        Args:
+            name: of the table.
+            attempts: Whose rows; all where nothing is said.
 
         Raises:
             StorageError: The place can't be read, or a newer dtsweep wrote to it.
             SweepError: Workloads with fields of one name and different types lie in it.
         """
         trials = _merge("trials", self._read("trials")[0].values())
+        if attempts is not None:
+            trials = trials.filter(pc.is_in(trials["attempt_id"], value_set=pa.array(sorted(attempts), pa.string())))
         if name == "trials":
             return trials
         rows = _merge(name, self._read(name)[0].values())
