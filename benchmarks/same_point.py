@@ -9,6 +9,10 @@ either the two are the same, or every step of the second takes 5 % longer.
 - separate launches: each point has launches of its own, with their steps as they were measured: drawing them anew
   would count the variance within launches twice.
 
+Then from Gaussian noise, since points of a real sweep are unequally noisy (half-widths from 1 % to 76 % in one): how
+often the first two of ten points are told apart that vary as `CELLS` says; how often the intervals of `over_launches`
+hold the truth; and how often `frontier` leaves out one of two points that are both best.
+
 With `--real N`, N sweeps are run: the two points differ in their learning rate alone, which takes no time. That
 also tests what the first simulation assumes, that the points of a session share what is particular to it.
 """
@@ -16,9 +20,12 @@ also tests what the first simulation assumes, that the points of a session share
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,7 +33,7 @@ from numpy.typing import NDArray
 
 from benchmarks.log_entry import heading, quartiles, run, table
 from dtsweep import Measure, Sweep, workloads
-from dtsweep.analysis import difference
+from dtsweep.analysis import difference, frontier, over_launches
 from dtsweep.results.schema import TRIALS
 
 SERIES = "launch_mlp384_b128_sync_*.npy"
@@ -38,6 +45,45 @@ BLOCK = 20
 """Neighbouring steps that are drawn together; their autocorrelation is gone after a few."""
 
 FIRST, SECOND = "first", "second"
+
+LAUNCHES = (2, 3, 4, 6)
+"""Of each point, in the table of unequal noise."""
+
+
+class Cell(NamedTuple):
+    """Ten points with the same true rate, of which the first two are compared."""
+
+    what: str
+    windows: Sequence[float]
+    """Standard errors of windows, in percent."""
+    launches: Sequence[float] = (0.0,)
+    """Standard deviations of what a launch adds to each point by itself, in percent; the last one is repeated."""
+    claimed: float = 1.0
+    """What windows say of their error, as a multiple of it."""
+    apart: float = 0.0
+    """By how much the first point is faster after all, in percent."""
+    once: bool = False
+    """Whether the two that are compared have one launch each."""
+
+
+NOISY, QUIET, ALIKE = [4.0] * 2 + [0.5] * 8, [0.5] * 2 + [4.0] * 8, [2.0] * 10
+SPREAD = [4.0, 4.0, *np.geomspace(0.5, 3.2, 8)]
+CELLS = (
+    Cell("two with 4 % among eight with 0.5 %", NOISY),
+    Cell("the same, launches add 2 %", NOISY, [2.0]),
+    Cell("the same, windows claim 0.7 of their error", NOISY, claimed=0.7),
+    Cell("the same, windows claim 1.5 of their error", NOISY, claimed=1.5),
+    Cell("the same, launches add 2 %, the two have one launch", NOISY, [2.0], once=True),
+    Cell("0.5 % to 4 %, launches add 1 %", SPREAD, [1.0]),
+    Cell("all alike, 2 % in windows", ALIKE),
+    Cell("all alike, 2 % between launches", [0.01] * 10, [2.0]),
+    Cell("all alike, 1.4 % in windows, 1.4 % between launches", [1.414] * 10, [1.414]),
+    Cell("between launches 4 % for two, 0.5 % for eight", [0.01] * 10, NOISY),
+    Cell("**apart**: all alike, by 2 % = 1 σ", ALIKE, apart=2.0),
+    Cell("**apart**: all alike, by 4 % = 2 σ", ALIKE, apart=4.0),
+    Cell("**apart**: all between launches, by 4 % = 2 σ", [0.01] * 10, [2.0], apart=4.0),
+    Cell("**apart**: two with 0.5 % among eight with 4 %, by 6 %", QUIET, apart=6.0),
+)
 
 
 def series() -> NDArray[np.float64]:
@@ -89,6 +135,93 @@ def simulated(*, sweeps: int, launches: int, slower: float, shared: bool) -> pd.
     return difference(rows, FIRST, SECOND)
 
 
+def noisy(cell: Cell, *, sweeps: int, launches: int, shared: bool, seed: int) -> pd.DataFrame:
+    """Draw trials of simulated sweeps, which are environments here."""
+    rng = np.random.default_rng(seed)
+    shape = (sweeps, len(cell.windows), launches)
+    windows = np.array(cell.windows)[:, None] / 100
+    added = np.pad(cell.launches, (0, len(windows) - len(cell.launches)), mode="edge")[:, None] / 100
+    logs = rng.normal(size=shape) * np.hypot(windows, added)
+    if shared:
+        logs += rng.normal(0, 0.03, (sweeps, 1, launches))
+    logs[:, 0] += cell.apart / 100
+    sweep, point, launch = (axis.ravel() for axis in np.indices(shape))
+    owner = np.zeros_like(point) if shared else point
+    names = np.array([FIRST, SECOND, *map(str, range(len(windows) - 2))])
+    rates, errors = 100 * np.exp(logs.ravel()), cell.claimed * np.broadcast_to(windows, shape).ravel()
+    rows = pd.DataFrame(
+        {
+            "env_id": sweep.astype(str),
+            "point_id": names[point],
+            "session": [f"{a}.{b}.{c}" for a, b, c in zip(sweep, owner, launch, strict=True)],
+            "status": "ok",
+            "semantics": "exact",
+            "samples_per_s": rates,
+            "samples_per_s_low": rates * (1 - 1.96 * errors),
+            "samples_per_s_high": rates * (1 + 1.96 * errors),
+        }
+    )
+    rows = rows[~((point < 2) & (launch > 0))] if cell.once else rows
+    return rows.reindex(columns=[column.name for column in TRIALS])
+
+
+def told_apart(cell: Cell, *, sweeps: int, launches: int, shared: bool, seed: int) -> str:
+    """In how many sweeps the first two points are called faster or slower."""
+    found = difference(noisy(cell, sweeps=sweeps, launches=launches, shared=shared, seed=seed), FIRST, SECOND)
+    verdicts = found.loc[found["of"] == "samples_per_s", "verdict"]
+    return f"{verdicts.isin(['faster', 'slower']).mean():.1%}"
+
+
+def held(cell: Cell, *, sweeps: int, launches: int, seed: int) -> list[str]:
+    """How many intervals over launches of their own hold the truth: of the first two points, and of the others."""
+    points = over_launches(noisy(cell, sweeps=sweeps, launches=launches, shared=False, seed=seed))
+    holds = (points["samples_per_s_low"] <= 100) & (points["samples_per_s_high"] >= 100)
+    first = points["point_id"].isin([FIRST, SECOND])
+    return [f"{holds[which].mean():.1%}" for which in (first, ~first)]
+
+
+def left_out(*, sweeps: int, shared: bool, seed: int) -> str:
+    """In how many sweeps one of two points is off the frontier that are both best: 3 launches, noise 2.5 %."""
+    cell = Cell("", [2.5, 2.5])
+    rows, others = (noisy(cell, sweeps=sweeps, launches=3, shared=shared, seed=number) for number in (seed, seed + 1))
+    first = rows["point_id"] == FIRST
+    rows["step_p50_s"] = others["samples_per_s"] * np.where(first, 1.0, 0.97)
+    rows["samples_per_s"] *= np.where(first, 1.0, 0.99)
+    for name in ("samples_per_s", "step_p50_s"):
+        rows[f"{name}_low"], rows[f"{name}_high"] = rows[name] * 0.99, rows[name] * 1.01
+    points = frontier(rows)
+    return f"{(~points['on_frontier']).groupby(points['env_id']).any().mean():.1%}"
+
+
+def uneven(*, sweeps: int, seed: int) -> list[str]:
+    """Tables of unequal noise, each with what it shows."""
+    seeds = itertools.count(seed)
+    kinds = {"one session": True, "own launches": False}
+    told = [
+        [cell.what]
+        + [
+            told_apart(cell, sweeps=sweeps, launches=count, shared=shared, seed=next(seeds))
+            for shared in kinds.values()
+            for count in LAUNCHES
+        ]
+        for cell in CELLS
+    ]
+    intervals = [
+        [cell.what, str(count), *held(cell, sweeps=sweeps // 10 + 1, launches=count, seed=next(seeds))]
+        for cell in CELLS[:2]
+        for count in LAUNCHES
+    ]
+    off = [[kind, left_out(sweeps=sweeps, shared=shared, seed=next(seeds))] for kind, shared in kinds.items()]
+    return [
+        table(["two of ten points", *(f"{kind}, {count}" for kind in kinds for count in LAUNCHES)], told),
+        f"Called faster or slower, by launches, in {sweeps} sweeps each; the two are equal but where it says apart.",
+        table(["points", "launches of their own", "first two", "others"], intervals),
+        f"Intervals that hold the truth, in {sweeps // 10 + 1} sweeps each.",
+        table(["two points", "one is off the frontier"], off),
+        f"Latency 100 and 97, throughput 100 and 99, each with noise of 2.5 %, 3 launches; {sweeps} sweeps each.",
+    ]
+
+
 def real(*, sweeps: int, launches: int) -> pd.DataFrame:
     """Run sweeps whose two points differ in the learning rate alone; give their differences."""
     sweep = Sweep(
@@ -120,6 +253,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.same_point", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--sweeps", type=int, default=500, help="simulated sweeps of each kind (default 500)")
     parser.add_argument("--launches", type=int, default=12, help="launches of each point (default 12)")
+    parser.add_argument("--uneven", type=int, default=200, help="simulated sweeps of each unequal noise (default 200)")
+    parser.add_argument("--seed", type=int, default=0, help="of the unequal noise (default 0)")
     parser.add_argument("--real", type=int, default=0, metavar="N", help="sweeps to run (default none)")
     options = parser.parse_args()
     size = {"sweeps": options.sweeps, "launches": options.launches}
@@ -136,7 +271,8 @@ def main() -> None:
     headers = ["sweeps", "launches", "method"]
     headers += [head.format(name) for name in ("throughput", "median step") for head in each]
     note = "Ratios of the first point to the second, median (quartiles); half-widths of their 95 % intervals, median."
-    print(heading("Are two points told apart only where they differ?"), table(headers, rows), note, sep="\n\n")
+    parts = [heading("Are two points told apart only where they differ?"), table(headers, rows), note]
+    print(*parts, *uneven(sweeps=options.uneven, seed=options.seed), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -91,9 +91,9 @@ def _probability(slower: Contrasts, higher: Contrasts, *, together: float) -> Nu
         higher: of throughputs.
         together: correlation of the errors of a point's two.
     """
-    others = ~np.eye(len(slower.estimate), dtype=np.bool_)
-    if not (slower.tested & higher.tested)[others].all():
+    if not (slower.tested & higher.tested).all():
         return np.nan
+    others = ~np.eye(len(slower.estimate), dtype=np.bool_)
     rng = np.random.default_rng(0)
     noise, more = rng.normal(size=(2, _DRAWS, len(others)))
     latencies = slower.estimate[:, 0] + noise @ _root(slower.reach * others)

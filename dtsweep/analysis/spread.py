@@ -95,7 +95,8 @@ def launches_of(trials: pd.DataFrame, of: str, *, relative: bool = False) -> Lau
     """
     trials = trials[[*POINT, "launch", of, f"{of}_error"]].dropna(subset=[of])
     groups = trials.groupby(list(POINT), dropna=False, sort=False)
-    points, codes = groups.size().index.to_frame(index=False), groups.ngroup().to_numpy()
+    numbers = groups.ngroup()
+    points, codes = trials.loc[~numbers.duplicated(), list(POINT)].reset_index(drop=True), numbers.to_numpy()
     launches = trials["launch"].factorize()[0]
     unit = groups[of].transform("mean").to_numpy("float64") if relative else np.ones(len(trials))
     shape = (len(points), int(launches.max(initial=-1)) + 1)

@@ -100,6 +100,7 @@ def moderated(pool: Pool, expected: Numbers, *, weight: Numbers, within: Numbers
         within: how much of `expected` windows say.
         own: variance of the estimate by its own residuals; 0 degrees where there are none.
     """
+    # By the scaled variance: where the points disagree, the pool knows less of the small ones than of their mean.
     informed = expected**2 * pool.information / weight**2
     unchecked = (within - weight * pool.within) ** 2 / (WITHIN_DEGREES * expected**2)
     prior = np.minimum(1 / (1 / informed + unchecked), pool.alike)

@@ -43,8 +43,9 @@ def notes_on(
     if points.empty:
         return []
     measured = trials[trials["status"] == "ok"]
-    notes = (_interval_note(points), _exchange_note(measured), _environment_note(measured), _window_note(measured))
-    return [*filter(None, (*notes, _canary_note(canaries), _flag_note(flags)))]
+    on_points = (_interval_note(points), _probability_note(points), _exchange_note(measured))
+    on_trials = (_environment_note(measured), _window_note(measured), _canary_note(canaries), _flag_note(flags))
+    return [*filter(None, (*on_points, *on_trials))]
 
 
 def _interval_note(points: pd.DataFrame) -> str:
@@ -57,6 +58,11 @@ def _interval_note(points: pd.DataFrame) -> str:
     pooled = int(((known["interval"] == "pooled") & (known["launches"] == 1)).sum())
     widened = f" {count_of(pooled, 'point')} with one launch: widened by the spread between launches of the others."
     return f"± is half of the 95 % interval{kind}" + (widened if pooled else "")
+
+
+def _probability_note(points: pd.DataFrame) -> str:
+    known = points["frontier_probability"].notna().any()
+    return "frontier %: how often a point is on it when launches are drawn anew." if known else ""
 
 
 def _exchange_note(trials: pd.DataFrame) -> str:

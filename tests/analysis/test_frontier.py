@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
-from dtsweep.analysis import frontier, on_frontier
+from dtsweep.analysis import difference, frontier, on_frontier
+from tests.analysis.noise import frame_of
 from tests.frames import trials
 
 COSTS = st.integers(1, 3).flatmap(
@@ -40,6 +43,106 @@ def test_a_slower_step_with_less_throughput_is_dominated() -> None:
     )
     assert points["latency_s"].tolist() == [0.1, 0.2, 0.3]
     assert points["on_frontier"].tolist() == [True, False, True]
+
+
+def measured(latency_s: list[float], samples_per_s: list[float], *, noise: float, seed: int) -> pd.DataFrame:
+    """Three launches of points with these true values, whose windows say nothing of the noise between launches."""
+    rng = np.random.default_rng(seed)
+    shape = (len(latency_s), 3)
+    latencies, rates = (
+        np.array(true)[:, None] * np.exp(rng.normal(0, noise, shape)) for true in (latency_s, samples_per_s)
+    )
+    frame = frame_of(np.log(rates), np.full(len(rates), noise / 10))
+    return frame.assign(step_p50_s=latencies.ravel(), latency_s_error=latencies.ravel() * noise / 10)
+
+
+def standing(frame: pd.DataFrame) -> list[str]:
+    points = frontier(frame).set_index("point_id").sort_index()
+    return points["standing"].tolist()
+
+
+def test_points_that_are_both_best_are_rarely_called_dominated() -> None:
+    found = [standing(measured([1.00, 0.97], [100, 99], noise=0.025, seed=seed)) for seed in range(30)]
+    beaten = [{"dominated", "undecided"} & set(kinds) for kinds in found]
+    assert sum(map(bool, beaten)) >= 7
+    assert sum("dominated" in kinds for kinds in beaten) <= 2
+
+
+def test_a_point_that_is_worse_in_both_is_dominated_once_launches_can_tell() -> None:
+    assert standing(measured([1.0, 1.5], [100, 60], noise=0.01, seed=0)) == ["frontier", "dominated"]
+    assert standing(measured([1.0, 1.001], [100, 99.9], noise=0.01, seed=2)) == ["frontier", "undecided"]
+
+
+def test_one_launch_each_leaves_a_frontier_by_the_means() -> None:
+    points = frontier(trials({"step_p50_s": 0.1, "samples_per_s": 20}, {"step_p50_s": 0.2, "samples_per_s": 19}))
+    assert points["standing"].tolist() == ["frontier", "untested"]
+    assert points["on_frontier"].tolist() == [True, False]
+    assert points["frontier_probability"].isna().all()
+
+
+@given(st.integers(0, 500))
+@settings(max_examples=8, deadline=None)
+def test_a_dominated_point_is_slower_in_both_by_some_verdict(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    frame = measured(rng.uniform(1, 1.2, 3).tolist(), rng.uniform(90, 110, 3).tolist(), noise=0.02, seed=seed)
+    points = frontier(frame).set_index("point_id")
+    for point in points.index:
+        verdicts = [difference(frame, point, other)["verdict"].tolist() for other in points.index.drop(point)]
+        worse = ["slower", "slower"] in verdicts
+        assert (points.loc[point, "standing"] == "dominated") == worse
+    means = points.assign(cost=-points["samples_per_s"])[["latency_s", "cost"]].to_numpy()
+    assert points.loc[on_frontier(means), "standing"].eq("frontier").all()
+    assert points["on_frontier"].any()
+
+
+def surer(frame: pd.DataFrame, of: str) -> float:
+    """Probability that point 0 is the better one of two in one quantity, by the interval of their difference."""
+    found = difference(frame, "0", "1").set_index("of").loc[of]
+    better = np.log(found["ratio"]) * (1 if of == "samples_per_s" else -1)
+    return float(stats.norm.cdf(1.96 * better / np.log(found["ratio_high"] / found["ratio"])))
+
+
+def test_with_as_many_samples_a_step_the_frontier_is_whichever_is_faster() -> None:
+    # A rate that launches make higher is a latency that they make lower.
+    frame = frame_of(np.log(100) + np.array([[0.02, -0.01, 0.0], [0.0, 0.0, -0.01]]), np.full(2, 0.01))
+    probability = frontier(frame).set_index("point_id")["frontier_probability"]
+    assert probability["0"] == pytest.approx(surer(frame, "samples_per_s"), abs=0.03)
+    assert probability["1"] == pytest.approx(1 - surer(frame, "samples_per_s"), abs=0.03)
+
+
+def test_a_point_is_off_the_frontier_where_drawn_means_are_worse_in_both() -> None:
+    # Residuals of latencies and of rates have nothing in common: 1 · 1 - 1 · 1 + 0 · 2 = 0.
+    latencies = np.array([[1.0, -1.0, 0.0], [-1.0, 1.0, 0.0]]) * 0.02 - np.array([[0.01], [0.0]])
+    rates = np.array([[1.0, 1.0, -2.0], [-1.0, -1.0, 2.0]]) * 0.02 - np.array([[0.02], [0.0]])
+    frame = frame_of(rates, np.full(2, 0.01)).assign(step_p50_s=np.exp(latencies).ravel(), latency_s_error=0.01)
+    probability = frontier(frame).set_index("point_id")["frontier_probability"]
+    latency, rate = surer(frame, "latency_s"), surer(frame, "samples_per_s")
+    assert probability["0"] == pytest.approx(1 - (1 - latency) * (1 - rate), abs=0.03)
+    assert probability["1"] == pytest.approx(1 - latency * rate, abs=0.03)
+
+
+def test_the_probability_is_the_same_every_time() -> None:
+    frame = measured([1.0, 1.02], [100, 101], noise=0.02, seed=0)
+    assert frontier(frame)["frontier_probability"].tolist() == frontier(frame)["frontier_probability"].tolist()
+
+
+def test_what_a_launch_adds_to_all_its_points_makes_none_of_them_doubtful() -> None:
+    shifts = np.array([0.0, 0.3, -0.3])
+    logs = np.log([[100.0], [90.0], [80.0], [70.0]]) + shifts + 0.001 * np.array([[0, 1, -1]] * 2 + [[1, 0, -1]] * 2)
+    points = frontier(frame_of(logs, np.full(4, 0.001)))
+    assert points["standing"].tolist() == ["frontier"] + ["dominated"] * 3
+    assert points["frontier_probability"].tolist() == [1, 0, 0, 0]
+
+
+def test_one_point_on_two_numbers_of_hosts_is_two() -> None:
+    points = frontier(
+        trials(
+            {"point_id": "a", "hosts": 1, "step_p50_s": 0.1, "samples_per_s": 20},
+            {"point_id": "a", "hosts": 2, "step_p50_s": 0.2, "samples_per_s": 30},
+        )
+    )
+    assert points["hosts"].tolist() == [1, 2]
+    assert points["on_frontier"].all()
 
 
 def test_each_semantics_has_its_own_frontier_the_strongest_first() -> None:

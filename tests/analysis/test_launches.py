@@ -5,8 +5,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.typing import NDArray
 
 from dtsweep.analysis import launch_sigma, over_launches, scaling, without_canaries
+from tests.analysis.noise import NOISY_AMONG_QUIET, launches_in, sweeps
 from tests.frames import trials
 
 TRUE_RATE = 1000.0
@@ -23,7 +25,7 @@ def two_launches(point_id: str, *values: float, half: float | None = 0.0, **fiel
     return [rate(value, half, point_id=point_id, repeat=n, **fields) for n, value in enumerate(values, 1)]
 
 
-def sweeps(*, points: int, launches: int, together: bool, single: int = 0) -> pd.DataFrame:
+def alike(*, points: int, launches: int, together: bool, single: int = 0) -> pd.DataFrame:
     """400 sweeps, each an environment, of points with one true rate and `single` more with one launch each.
 
     Launches differ by 3 %, steps leave 2 %; `together`: a launch measures all points, which its particularity shifts
@@ -33,17 +35,23 @@ def sweeps(*, points: int, launches: int, together: bool, single: int = 0) -> pd
     shape = (400, points + single, launches)
     particular = rng.normal(0, 0.03, (400, 1, launches)) if together else rng.normal(0, 0.03, shape)
     rates = TRUE_RATE * (1 + particular + rng.normal(0, 0.02, shape))
-    sweep, point, launch = (axis.ravel() for axis in np.indices(shape))
+    frame = made_of(rates, errors=np.full(shape, 0.02), together=together)
+    _, point, launch = (axis.ravel() for axis in np.indices(shape))
+    return frame[(point < points) | (launch == 0)]
+
+
+def made_of(rates: NDArray[np.float64], *, errors: NDArray[np.float64], together: bool) -> pd.DataFrame:
+    """Trials of rates and of their standard errors within a launch as shares: (sweeps, points, launches)."""
+    sweep, point, launch = (axis.ravel() for axis in np.indices(rates.shape))
     frame = trials({}).loc[[0] * rates.size].reset_index(drop=True)
-    frame = frame.assign(
+    return frame.assign(
         env_id=sweep.astype(str),
         point_id=point.astype(str),
         session=[f"{a}.{c}" if together else f"{a}.{b}.{c}" for a, b, c in zip(sweep, point, launch, strict=True)],
         samples_per_s=rates.ravel(),
-        samples_per_s_low=rates.ravel() - 1.96 * 20,
-        samples_per_s_high=rates.ravel() + 1.96 * 20,
+        samples_per_s_low=rates.ravel() - 1.96 * TRUE_RATE * errors.ravel(),
+        samples_per_s_high=rates.ravel() + 1.96 * TRUE_RATE * errors.ravel(),
     )
-    return frame[(point < points) | (launch == 0)]
 
 
 @pytest.mark.parametrize(
@@ -58,15 +66,29 @@ def sweeps(*, points: int, launches: int, together: bool, single: int = 0) -> pd
     ],
 )
 def test_95_percent_intervals_hold_the_truth_in_92_to_98_percent(kind: str, launches: int, size: Any) -> None:
-    points = over_launches(sweeps(**size))
+    points = over_launches(alike(**size))
     points = points[points["launches"] == launches]
     assert points["interval"].unique().tolist() == [kind]
     holds = (points["samples_per_s_low"] <= TRUE_RATE) & (points["samples_per_s_high"] >= TRUE_RATE)
     assert 0.92 <= holds.mean() <= 0.98
 
 
+@pytest.mark.parametrize("launches", [2, 3])
+@pytest.mark.parametrize("added", [0.0, 0.02])
+def test_intervals_hold_the_truth_of_noisy_and_of_quiet_points(launches: int, added: float) -> None:
+    rng = np.random.default_rng(2)
+    errors = np.array(NOISY_AMONG_QUIET)[None, :, None] * np.ones((100, 1, launches))
+    rates = TRUE_RATE * (1 + rng.normal(0, np.hypot(errors, added)))
+    points = over_launches(made_of(rates, errors=errors, together=False))
+    holds = (points["samples_per_s_low"] <= TRUE_RATE) & (points["samples_per_s_high"] >= TRUE_RATE)
+    noisy = points["point_id"].isin(["0", "1"])
+    assert points["interval"].unique().tolist() == ["pooled"]
+    assert holds[noisy].mean() >= 0.93
+    assert holds[~noisy].mean() >= 0.93
+
+
 def test_pooling_makes_the_interval_of_few_launches_narrower() -> None:
-    pooled, alone = (over_launches(sweeps(points=points, launches=2, together=False)) for points in (6, 1))
+    pooled, alone = (over_launches(alike(points=points, launches=2, together=False)) for points in (6, 1))
     width = [(points["samples_per_s_high"] - points["samples_per_s_low"]).median() for points in (pooled, alone)]
     assert width[0] < width[1] / 3
 
@@ -78,6 +100,24 @@ def test_launch_sigma_is_what_launches_differ_by_beyond_their_steps() -> None:
     assert found["spread"] == pytest.approx(0.01 * 2**0.5)
     assert found["launch_sigma"] == pytest.approx(0.01, rel=1e-3)
     assert found["degrees"] == 2
+
+
+def test_launch_sigma_takes_standard_errors_before_intervals() -> None:
+    # The interval is wider than 1.96 standard errors say: it is made with Student's t, and has a least width.
+    rows = two_launches("a", 99, 101, half=6) + two_launches("b", 99, 101, half=6)
+    known = launch_sigma(trials(*(row | {"samples_per_s_error": 1.0} for row in rows)))
+    assert known["launch_sigma"].tolist() == pytest.approx([0.01], rel=1e-3)
+    assert launch_sigma(trials(*rows))["launch_sigma"].tolist() == [0]
+
+
+def test_what_launches_add_is_estimated_without_bias() -> None:
+    found = []
+    for windows in ([0.01] * 4, [0.005] * 4 + [0.04] * 4):
+        drawn = [
+            launches_in(*sweep).apart for sweep in sweeps(windows, launches=3, together=False, added=0.02, count=400)
+        ]
+        found += [np.mean([pool.added for pool in drawn if pool])]
+    assert found == pytest.approx([0.02**2] * 2, rel=0.06)
 
 
 def test_launch_sigma_is_not_below_zero() -> None:
@@ -150,6 +190,25 @@ def test_latency_of_local_updates_has_the_interval_of_the_mean_step() -> None:
     row = {"semantics": "local", "step_mean_s": 0.2, "step_mean_s_low": 0.18, "step_mean_s_high": 0.22}
     point = over_launches(trials(row | {"step_p50_s": 0.1, "step_p50_s_low": 0.09, "step_p50_s_high": 0.11})).iloc[0]
     assert point[["latency_s_low", "latency_s", "latency_s_high"]].tolist() == [0.18, 0.2, 0.22]
+
+
+def test_launches_on_other_numbers_of_hosts_are_another_point() -> None:
+    hosts = zip((1, 2, 1, 2), (100, 60, 102, 62), strict=True)
+    frame = trials(*(rate(value, 1, point_id="a", repeat=n, hosts=count) for n, (count, value) in enumerate(hosts)))
+    points = over_launches(frame)
+    assert points["hosts"].tolist() == [1, 2]
+    assert points["launches"].tolist() == [2, 2]
+    assert points["samples_per_s"].tolist() == [101, 61]
+    assert launch_sigma(frame)["spread"].tolist() == pytest.approx([(1 / 101**2 + 1 / 61**2) ** 0.5], rel=1e-6)
+
+
+def test_a_stored_latency_goes_before_the_step_times() -> None:
+    row = {"latency_s": 0.3, "latency_s_low": 0.2, "latency_s_high": 0.4, "step_p50_s": 0.1, "step_p50_s_low": 0.05}
+    assert over_launches(trials(row)).loc[0, ["latency_s_low", "latency_s", "latency_s_high"]].tolist() == [
+        0.2,
+        0.3,
+        0.4,
+    ]
 
 
 def test_canaries_are_no_launches_of_a_point() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dtsweep.analysis import scaling, setting_columns
+from dtsweep.analysis import difference, scaling, setting_columns
 from dtsweep.errors import SweepError
 from dtsweep.sweep.point import FIELD_TYPES
 from tests.frames import trials
@@ -93,6 +93,37 @@ def test_repeats_are_averaged_before_they_are_compared() -> None:
     rows = scaling(trials(*base, point(2, 4, 20)))
     assert rows["launches"].tolist() == [2, 1]
     assert rows["speed_up"].tolist() == [1.0, 2.0]
+
+
+def test_a_speed_up_has_the_interval_of_the_difference() -> None:
+    rows = [
+        point(workers, 4, rate, point_id=str(workers), session=f"{workers}.{n}")
+        for workers, rates in ((1, [10, 10.1, 9.9]), (2, [16, 16.5, 15.5]), (4, [32, 30, 31]))
+        for n, rate in enumerate(rates)
+    ]
+    found = scaling(trials(*rows)).set_index("workers")
+    for workers in (2, 4):
+        expected = difference(trials(*rows), str(workers), "1").iloc[0]
+        factor = expected["ratio_high"] / expected["ratio"]
+        speed_up = found.loc[workers, "speed_up"]
+        bounds = found.loc[workers, ["speed_up_low", "speed_up_high"]].tolist()
+        assert bounds == pytest.approx([speed_up / factor, speed_up * factor])
+        shares = found.loc[workers, ["efficiency_low", "efficiency_high"]].tolist()
+        assert shares == pytest.approx([bound / workers for bound in bounds])
+    assert found.loc[1, ["speed_up_low", "speed_up_high"]].tolist() == [1, 1]
+
+
+def test_a_speed_up_of_one_launch_has_no_interval() -> None:
+    rows = scaling(trials(point(1, 4, 10), point(2, 4, 20)))
+    assert rows["speed_up_low"].tolist()[0] == 1
+    assert rows["efficiency_high"].isna().tolist() == [False, True]
+
+
+def test_the_fastest_number_of_hosts_stands_for_a_worker_count() -> None:
+    spread = [point(2, 4, rate, hosts=hosts, point_id="two") for hosts, rate in ((1, 18), (2, 15))]
+    rows = scaling(trials(point(1, 4, 10), *spread))
+    assert rows["hosts"].tolist() == [1, 1]
+    assert rows["speed_up"].tolist() == [1.0, 1.8]
 
 
 def test_trials_that_are_not_ok_do_not_scale() -> None:

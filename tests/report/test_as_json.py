@@ -26,7 +26,8 @@ def test_json_has_every_point_and_no_value_that_json_lacks() -> None:
     assert {row["kind"] for row in report["scaling"]} == {"weak", "strong"}
     assert report["unmeasured"][0]["log"] == "results/logs/s1/0.log"
     assert {row["semantics"] for row in report["differences"]} == {"exact", "stale", "local"}
-    assert {row["verdict"] for row in report["differences"]} == {"not distinguishable"}
+    assert {row["verdict"] for row in report["differences"]} == {"unknown: one launch each"}
+    assert {row["standing"] for row in report["frontier"]} == {"frontier", "untested"}
     assert report["canaries"] == []
     assert report["flags"] == {}
 

@@ -25,6 +25,35 @@ def test_the_verdict_is_on_the_highest_throughput_and_the_runner_up() -> None:
     assert alone.difference.empty
 
 
+def test_the_verdict_is_on_the_hosts_that_stand_in_the_table() -> None:
+    rows = [
+        {"point_id": "a", "hosts": hosts, "step_p50_s": step_s, "samples_per_s": rate}
+        for hosts, step_s, rate in ((1, 0.1, 40), (2, 0.2, 80))
+    ]
+    content = content_of(trials(*rows))
+    (frontier,) = content.frontiers
+    assert frontier.difference[["hosts_a", "hosts_b"]].drop_duplicates().to_numpy().tolist() == [[2, 1]]
+    assert frontier.verdict is not None
+    assert frontier.verdict.startswith("Highest throughput: 2.000 times")
+    assert frontier.labels.to_list() == ["ddp hosts=1", "ddp hosts=2"]
+
+
+def test_what_launches_leave_open_is_said_of_a_frontier() -> None:
+    again = [row | {"session": f"{row['point_id']}{n}"} for row in (FAST, SLOW) for n in range(3)]
+    noise = [0.9, 1.0, 1.1]
+    noisy = [
+        row | {"step_p50_s": float(row["step_p50_s"]) * noise[n % 3], "samples_per_s": 40 - n % 2}
+        for n, row in enumerate(again)
+    ]
+    (untested,) = content_of(trials(SLOW, FAST)).frontiers
+    assert (untested.dominated_count, untested.undecided) == ("1 dominated point (untested: one launch each)", "")
+    (mixed,) = content_of(trials(*again, SLOW | {"point_id": "once"})).frontiers
+    assert mixed.dominated_count == "2 dominated points (1 untested: too few launches)"
+    (undecided,) = content_of(trials(*noisy)).frontiers
+    assert undecided.dominated.empty
+    assert undecided.undecided == "Beaten by the means, but launches can't tell: 1 point."
+
+
 def test_there_is_a_frontier_for_each_semantics_in_each_environment() -> None:
     rows = [{"semantics": semantics, "env_id": env_id} for semantics in ("stale", "exact") for env_id in "ab"]
     assert [frontier.title for frontier in content_of(trials(*rows, step_p50_s=0.1, samples_per_s=40)).frontiers] == [

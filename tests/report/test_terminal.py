@@ -60,9 +60,9 @@ def test_a_row_of_the_frontier_has_all_its_figures() -> None:
 def test_dominated_points_are_counted_and_shown_on_request() -> None:
     good = {"step_p50_s": 0.1, "samples_per_s": 42}
     frame = trials(good, {"step_p50_s": 0.2, "samples_per_s": 17, "micro_batch": 8})
-    assert "1 dominated point: --all shows them" in printed(frame)
+    assert "1 dominated point (untested: one launch each): --all shows them" in printed(frame)
     assert "17.00" not in printed(frame)
-    assert "1 dominated point:\n" in printed(frame, show_all=True)
+    assert "1 dominated point (untested: one launch each):\n" in printed(frame, show_all=True)
     assert "17.00" in printed(frame, show_all=True)
 
 
@@ -78,8 +78,23 @@ def test_a_long_setting_wraps_between_words_and_leaves_the_numbers_whole() -> No
     rows = [measured(settings, workers=workers, micro_batch=4, accumulation=workers) for workers in (1, 2)]
     lines = printed(trials(*rows, measured(MODES[0], workers=1, micro_batch=8, accumulation=1)), width=80).splitlines()
     first = next(n for n, line in enumerate(lines) if line.startswith("parameter_server"))
-    assert lines[first].split()[-3:] == ["119.8", "122.6k", "516"]
+    assert lines[first].split()[-4:] == ["119.8", "±", "1.2", "122.6k"]
     assert [line.strip() for line in lines[first + 1 : first + 3]] == ["s=0 shards=1", "strict_spread"]
+    assert sum(line.split()[-1:] == ["516"] for line in lines) == 2
+
+
+def test_throughput_and_efficiency_have_their_intervals_and_points_their_probability() -> None:
+    rows = [
+        {"point_id": str(workers), "workers": workers, "step_p50_s": step_s * factor, "samples_per_s": rate / factor}
+        for workers, step_s, rate in ((1, 0.1, 100), (2, 0.12, 160), (4, 0.14, 159))
+        for factor in (0.98, 1.0, 1.02)
+    ]
+    text = printed(trials(*rows, latency_s_error=0.002, samples_per_s_error=2.0), width=80)
+    lines = [line.split() for line in text.splitlines()]
+    assert next(line for line in lines if line[:1] == ["1"]) == ["1", "100.0", "±", "2.9", "100.0", "±", "3.0", "100"]
+    assert next(line[-3:] for line in lines if line[:4] == ["ddp", "1", "→", "2"]) == ["80", "±", "4%"]
+    assert "frontier %: how often a point is on it when launches are drawn anew." in text
+    assert "frontier %" not in printed(trials(*rows[::3]), width=80)
 
 
 def test_tokens_and_memory_have_no_column_where_they_are_unknown() -> None:
