@@ -128,7 +128,7 @@ def simulated(*, sweeps: int, launches: int, slower: float, shared: bool) -> pd.
     for point, window, factor in zip((FIRST, SECOND), times, (1, 1 + slower), strict=True):
         names = [f"launch {number}" if shared else f"launch {number} of {point}" for number in range(size)]
         known = {"env_id": np.repeat(np.arange(sweeps).astype(str), launches), "session": names, "trial_id": names}
-        measured = {"samples_per_s": 1 / window.mean(axis=1), "step_p50_s": np.median(window, axis=1) * factor}
+        measured = {"samples_per_s": 1 / window.mean(axis=1), "latency_s": np.median(window, axis=1) * factor}
         measured["samples_per_s"] /= factor
         frames.append(pd.DataFrame(known | measured | {"point_id": point, "status": "ok", "semantics": "exact"}))
     rows = pd.concat(frames, ignore_index=True).reindex(columns=[column.name for column in TRIALS])
@@ -185,9 +185,9 @@ def left_out(*, sweeps: int, shared: bool, seed: int) -> str:
     cell = Cell("", [2.5, 2.5])
     rows, others = (noisy(cell, sweeps=sweeps, launches=3, shared=shared, seed=number) for number in (seed, seed + 1))
     first = rows["point_id"] == FIRST
-    rows["step_p50_s"] = others["samples_per_s"] * np.where(first, 1.0, 0.97)
+    rows["latency_s"] = others["samples_per_s"] * np.where(first, 1.0, 0.97)
     rows["samples_per_s"] *= np.where(first, 1.0, 0.99)
-    for name in ("samples_per_s", "step_p50_s"):
+    for name in ("samples_per_s", "latency_s"):
         rows[f"{name}_low"], rows[f"{name}_high"] = rows[name] * 0.99, rows[name] * 1.01
     points = frontier(rows)
     return f"{(~points['on_frontier']).groupby(points['env_id']).any().mean():.1%}"

@@ -72,7 +72,7 @@ def frame_of(logs: NDArray[np.float64], errors: NDArray[np.float64]) -> pd.DataF
             trial_id=[f"{point}.{launch}" for point, launch in zip(points, launches, strict=True)],
             samples_per_s=rates,
             samples_per_s_error=rates * shares,
-            step_p50_s=10 / rates,
+            latency_s=10 / rates,
             latency_s_error=10 / rates * shares,
         )
     )

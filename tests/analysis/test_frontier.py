@@ -53,7 +53,7 @@ def measured(latency_s: list[float], samples_per_s: list[float], *, noise: float
         np.array(true)[:, None] * np.exp(rng.normal(0, noise, shape)) for true in (latency_s, samples_per_s)
     )
     frame = frame_of(np.log(rates), np.full(len(rates), noise / 10))
-    return frame.assign(step_p50_s=latencies.ravel(), latency_s_error=latencies.ravel() * noise / 10)
+    return frame.assign(latency_s=latencies.ravel(), latency_s_error=latencies.ravel() * noise / 10)
 
 
 def standing(frame: pd.DataFrame) -> list[str]:
@@ -114,7 +114,7 @@ def test_a_point_is_off_the_frontier_where_drawn_means_are_worse_in_both() -> No
     # Residuals of latencies and of rates have nothing in common: 1 · 1 - 1 · 1 + 0 · 2 = 0.
     latencies = np.array([[1.0, -1.0, 0.0], [-1.0, 1.0, 0.0]]) * 0.02 - np.array([[0.01], [0.0]])
     rates = np.array([[1.0, 1.0, -2.0], [-1.0, -1.0, 2.0]]) * 0.02 - np.array([[0.02], [0.0]])
-    frame = frame_of(rates, np.full(2, 0.01)).assign(step_p50_s=np.exp(latencies).ravel(), latency_s_error=0.01)
+    frame = frame_of(rates, np.full(2, 0.01)).assign(latency_s=np.exp(latencies).ravel(), latency_s_error=0.01)
     probability = frontier(frame).set_index("point_id")["frontier_probability"]
     latency, rate = surer(frame, "latency_s"), surer(frame, "samples_per_s")
     assert probability["0"] == pytest.approx(1 - (1 - latency) * (1 - rate), abs=0.03)
