@@ -20,6 +20,9 @@ _OBJECTIVES = ("latency_s", "samples_per_s")
 
 _DRAWS = 2000
 
+_EQUAL = 1e-12
+"""Logarithms that differ by less are those of equal numbers."""
+
 
 def on_frontier(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Mark the rows that no other row dominates.
@@ -30,7 +33,8 @@ def on_frontier(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
     Returns:
         (trials,), True on the frontier. Equal rows don't dominate each other.
     """
-    return ~np.asarray(_dominates(costs).any(axis=0))
+    no_worse = (costs[:, None] <= costs).all(axis=2)
+    return ~np.asarray((no_worse & ~no_worse.T).any(axis=0))
 
 
 def frontier(frame: pd.DataFrame) -> pd.DataFrame:
@@ -51,7 +55,7 @@ def frontier(frame: pd.DataFrame) -> pd.DataFrame:
         The points of `over_launches`, sorted by semantics, environment and `latency_s`, with `standing` (null without
         latency or throughput); `on_frontier`, True where that is `frontier` or `undecided`; `frontier_probability`,
         how often the point is on the frontier when all means are drawn anew with the errors that `difference` finds,
-        null where a point of that frontier has too few launches for one.
+        null where a point has too few launches for that, beside points that have more.
     """
     points = over_launches(frame).assign(standing=None, frontier_probability=np.nan)
     trials = measured(frame).dropna(subset=list(_OBJECTIVES))
@@ -59,31 +63,26 @@ def frontier(frame: pd.DataFrame) -> pd.DataFrame:
         latency, rate = (logarithms_of(there, of) for of in _OBJECTIVES)
         rows = latency.points.merge(points.reset_index(), how="left", on=list(POINT))
         for _, group in rows.groupby("semantics", dropna=False):
-            costs = group.assign(cost=-group["samples_per_s"])[["latency_s", "cost"]].to_numpy("float64")
             numbers = group.index.to_numpy()
             slower, higher = (contrasts(launches, numbers, numbers) for launches in (latency, rate))
-            points.loc[group["index"], "standing"] = _standing(costs, slower=slower, higher=higher)
+            points.loc[group["index"], "standing"] = _standing(slower, higher)
             drawn = _probability(slower, higher, together=_correlation(latency, rate))
             points.loc[group["index"], "frontier_probability"] = drawn
     points["on_frontier"] = points["standing"].isin(["frontier", "undecided"])
     return points.sort_values(["semantics", "env_id", "latency_s"], key=_in_order, ignore_index=True)
 
 
-def _dominates(costs: Numbers) -> NDArray[np.bool_]:
-    """(row, other), True where the row is no worse in all and better in one."""
-    no_worse = np.asarray((costs[:, None] <= costs).all(axis=2))
-    return no_worse & ~no_worse.T
-
-
-def _standing(costs: Numbers, *, slower: Contrasts, higher: Contrasts) -> NDArray[np.str_]:
-    beaten = _dominates(costs).T
-    told = beaten & slower.greater & higher.greater.T
+def _standing(slower: Contrasts, higher: Contrasts) -> NDArray[np.str_]:
+    """Name how each point stands to the others, which by `difference`'s own estimates are better or not."""
+    no_better = (slower.estimate > -_EQUAL) & (higher.estimate < _EQUAL)
+    beaten = no_better & ((slower.estimate > _EQUAL) | (higher.estimate < -_EQUAL))
+    told = slower.greater & higher.greater.T
     untested = beaten & ~(slower.tested & higher.tested)
     kinds = [told.any(axis=1), untested.any(axis=1), beaten.any(axis=1)]
     return np.select(kinds, ["dominated", "untested", "undecided"], "frontier")
 
 
-def _probability(slower: Contrasts, higher: Contrasts, *, together: float) -> Numbers | float:
+def _probability(slower: Contrasts, higher: Contrasts, *, together: float) -> Numbers:
     """How often each point is on the frontier of drawn means; nan where an error is not known.
 
     Args:
@@ -91,13 +90,37 @@ def _probability(slower: Contrasts, higher: Contrasts, *, together: float) -> Nu
         higher: of throughputs.
         together: correlation of the errors of a point's two.
     """
-    if not (slower.tested & higher.tested).all():
-        return np.nan
+    probability = np.full(len(slower.estimate), np.nan)
+    tested = slower.tested & higher.tested | np.eye(len(probability), dtype=np.bool_)
+    kept = np.arange(len(probability))
+    # Points that nothing is known of beside most others are left out, the least known first.
+    while not (inside := tested[np.ix_(kept, kept)]).all():
+        kept = np.delete(kept, inside.sum(axis=1).argmin())
+    if len(kept) > 1 or (len(probability) == 1 and (slower.tested & higher.tested).all()):
+        probability[kept] = _drawn(*(_part(each, kept) for each in (slower, higher)), together=together)
+    return probability
+
+
+def _part(whole: Contrasts, kept: NDArray[np.intp]) -> Contrasts:
+    cells = np.ix_(kept, kept)
+    return Contrasts(
+        estimate=whole.estimate[cells],
+        reach=whole.reach[cells],
+        paired=whole.paired[cells],
+        pooled=whole.pooled[cells],
+    )
+
+
+def _drawn(slower: Contrasts, higher: Contrasts, *, together: float) -> Numbers:
+    """How often each point is on the frontier of drawn means, where all errors are known."""
     others = ~np.eye(len(slower.estimate), dtype=np.bool_)
     rng = np.random.default_rng(0)
     noise, more = rng.normal(size=(2, _DRAWS, len(others)))
-    latencies = slower.estimate[:, 0] + noise @ _root(slower.reach * others)
-    rates = higher.estimate[:, 0] + (together * noise + (1 - together**2) ** 0.5 * more) @ _root(higher.reach * others)
+    # Differences to the mean of all: those to one point would depend on which one that is.
+    latencies = slower.estimate.mean(axis=1) + noise @ _root(slower.reach * others)
+    rates = higher.estimate.mean(axis=1) + (together * noise + (1 - together**2) ** 0.5 * more) @ _root(
+        higher.reach * others
+    )
     order = latencies.argsort(axis=1)
     ordered = np.take_along_axis(rates, order, axis=1)
     best_before = np.maximum.accumulate(ordered, axis=1)[:, :-1]
@@ -123,7 +146,7 @@ def _correlation(first: Launches, second: Launches) -> float:
     """Of the distances of launches from their point's mean, in two quantities of the same launches."""
     products = np.nansum((first.means - first.centres[:, None]) * (second.means - second.centres[:, None]))
     size = (first.squares.sum() * second.squares.sum()) ** 0.5
-    return float(products / size) if size > 0 else 0.0
+    return float(np.clip(products / size, -1, 1)) if size > 0 else 0.0
 
 
 def _in_order(column: pd.Series) -> pd.Series:

@@ -132,7 +132,8 @@ def over_launches(frame: pd.DataFrame) -> pd.DataFrame:
         points[[f"{name}_low", f"{name}_high"]] = found[["low", "high"]]
         if name != "comm_share":
             points["interval"] = points["interval"].where(points["interval"].notna(), found["interval"])
-    return points.reset_index()
+    # Where all are null pandas makes numbers of them, which match no text.
+    return points.reset_index().astype({"env_id": object})
 
 
 def _intervals(trials: pd.DataFrame, name: str, *, relative: bool) -> pd.DataFrame:

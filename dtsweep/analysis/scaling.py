@@ -49,26 +49,33 @@ def scaling(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker") -
     if per == "node":
         points["workers_per_node"] = points["workers"] / points["hosts"]
         same.append("workers_per_node")
-    rows = _speed_ups(points, same=same, size=_SIZES[per])
-    factor = np.exp(_reaches(rows, measured(frame)))
-    for name in ("speed_up", "efficiency"):
-        rows[f"{name}_low"], rows[f"{name}_high"] = rows[name] / factor, rows[name] * factor
+    rows = _grouped_points(points, same=same, size=_SIZES[per])
+    size, (estimate, reach) = (rows[_SIZES[per]] / rows["base"]).astype("float64"), _to_base(rows, measured(frame))
+    for end, logarithm in {"": estimate, "_low": estimate - reach, "_high": estimate + reach}.items():
+        rows[f"speed_up{end}"] = np.exp(logarithm)
+        rows[f"efficiency{end}"] = rows[f"speed_up{end}"] / size
     return rows
 
 
-def _reaches(rows: pd.DataFrame, trials: pd.DataFrame) -> pd.Series[float]:
-    """Half of the 95 % interval of each row's throughput to its base, as logarithms; nan where there is no test."""
-    reaches = rows["speed_up"] * np.nan
+def _to_base(rows: pd.DataFrame, trials: pd.DataFrame) -> tuple[pd.Series[float], pd.Series[float]]:
+    """Each row's throughput to its base, as `difference` compares them.
+
+    Returns:
+        The logarithm of the ratio, and half of its 95 % interval, nan where there is no test.
+    """
+    estimates, reaches = rows["samples_per_s"] * np.nan, rows["samples_per_s"] * np.nan
     for (env_id,), there in rows.groupby(["env_id"], dropna=False):
         launches = logarithms_of(trials[trials["env_id"].isin([env_id])], "samples_per_s")
         numbers = there[list(POINT)].merge(launches.points.reset_index(names="row"), how="left", on=list(POINT))
         for places in there.reset_index().groupby("group").indices.values():
             found = contrasts(launches, numbers["row"].to_numpy()[places], numbers["row"].to_numpy()[places[:1]])
-            reaches[there.index[places]] = np.where(places == places[0], 0.0, found.reach[:, 0])
-    return reaches
+            is_base = places == places[0]
+            estimates[there.index[places]] = np.where(is_base, 0.0, found.estimate[:, 0])
+            reaches[there.index[places]] = np.where(is_base, 0.0, found.reach[:, 0])
+    return estimates, reaches
 
 
-def _speed_ups(points: pd.DataFrame, *, same: list[str], size: str) -> pd.DataFrame:
+def _grouped_points(points: pd.DataFrame, *, same: list[str], size: str) -> pd.DataFrame:
     import pandas as pd
 
     weak = _grouped(points, kind="weak", keys=[*same, "micro_batch", "accumulation"], size=size)
@@ -86,11 +93,4 @@ def _grouped(points: pd.DataFrame, *, kind: str, keys: list[str], size: str) -> 
     several = rows.groupby(keys, dropna=False)[size].transform("nunique") > 1
     rows = rows[several]
     groups = rows.groupby(keys, dropna=False)
-    speed_up = rows["samples_per_s"] / groups["samples_per_s"].transform("first")
-    base = groups[size].transform("first")
-    return rows.assign(
-        group=groups.ngroup(),
-        base=base,
-        speed_up=speed_up,
-        efficiency=speed_up / (rows[size] / base).astype("float64"),
-    ).sort_values(["group", size])
+    return rows.assign(group=groups.ngroup(), base=groups[size].transform("first")).sort_values(["group", size])

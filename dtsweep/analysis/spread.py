@@ -97,16 +97,23 @@ def launches_of(trials: pd.DataFrame, of: str, *, relative: bool = False) -> Lau
     groups = trials.groupby(list(POINT), dropna=False, sort=False)
     numbers = groups.ngroup()
     points, codes = trials.loc[~numbers.duplicated(), list(POINT)].reset_index(drop=True), numbers.to_numpy()
+    # Where all are null pandas makes numbers of them, which match no text.
+    points = points.astype({"point_id": object, "env_id": object})
     launches = trials["launch"].factorize()[0]
     unit = groups[of].transform("mean").to_numpy("float64") if relative else np.ones(len(trials))
     shape = (len(points), int(launches.max(initial=-1)) + 1)
-    counts, means, squares = (np.zeros(shape) for _ in range(3))
+    counts, means, squares, known = (np.zeros(shape) for _ in range(4))
+    error = trials[f"{of}_error"].to_numpy("float64") / unit
     np.add.at(counts, (codes, launches), 1)
+    np.add.at(known, (codes, launches), ~np.isnan(error))
     np.add.at(means, (codes, launches), trials[of].to_numpy("float64") / unit)
-    np.add.at(squares, (codes, launches), (trials[f"{of}_error"].to_numpy("float64") / unit) ** 2)
+    np.add.at(squares, (codes, launches), np.nan_to_num(error) ** 2)
     there = counts > 0
     means = np.divide(means, counts, out=np.full(shape, np.nan), where=there)
-    within = np.divide(squares, counts**2, out=np.zeros(shape), where=there).sum(axis=1) / there.sum(axis=1)
+    # A window that drifts has no error of its own: its point's other launches say how much its windows vary.
+    of_launch = np.divide(squares, known * np.maximum(counts, 1), out=np.zeros(shape), where=known > 0)
+    said = (known > 0).sum(axis=1)
+    within = np.divide(of_launch.sum(axis=1), said, out=np.full(len(points), np.nan), where=said > 0)
     return Launches(points, means, within)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dtsweep.analysis import canaries, difference, frontier, scaling, setting_columns, without_canaries
+from dtsweep.analysis.spread import POINT
 from dtsweep.report.labels import axis_name, point_label
 from dtsweep.report.notes import notes_on
 from dtsweep.report.text import count_of
@@ -54,8 +55,8 @@ class Frontier:
 
     @property
     def dominated(self) -> pd.DataFrame:
-        """Points that are not on the frontier."""
-        return self.points[~self.points["on_frontier"]]
+        """Points that another one beats; those without step time or throughput are neither here nor on the frontier."""
+        return self.points[~self.points["on_frontier"] & self.points["standing"].notna()]
 
     @property
     def dominated_count(self) -> str:
@@ -179,7 +180,9 @@ def _frontiers(trials: pd.DataFrame, points: pd.DataFrame, varying: Sequence[str
         compared = _difference(trials, rows[rows["on_frontier"]])
         found.append(
             Frontier(
-                title=" · ".join(["Frontier", _FRONTIER_TITLES[str(semantics)], *shared, *environment]),
+                title=" · ".join(
+                    ["Frontier", _FRONTIER_TITLES.get(str(semantics), str(semantics)), *shared, *environment]
+                ),
                 semantics=str(semantics),
                 points=rows,
                 labels=labels,
@@ -196,9 +199,9 @@ def _cautions(trials: pd.DataFrame, points: pd.DataFrame) -> pd.Series[str]:
     import pandas as pd
 
     flags = trials[trials["status"] == "ok"].explode("flags")
-    found = flags[flags["flags"].isin(CAUTIONS)].groupby(["point_id", "env_id"], dropna=False)["flags"]
+    found = flags[flags["flags"].isin(CAUTIONS)].groupby(list(POINT), dropna=False)["flags"]
     words = found.agg(lambda names: " ".join(sorted(set(names))))
-    keys = pd.MultiIndex.from_frame(points[["point_id", "env_id"]])
+    keys = pd.MultiIndex.from_frame(points[list(POINT)])
     return words.reindex(keys).fillna("").set_axis(points.index)
 
 

@@ -79,7 +79,7 @@ def scaling_columns(scaling: Scaling, *, groups: Sequence[pd.DataFrame]) -> dict
         f"{scaling.per}s": [f"{base[size]} → {row[size]}" for base, row in steps],
         "micro_batch ×\naccumulation": [" → ".join(dict.fromkeys(map(_format_shape, step))) for step in steps],
         "samples\n/s": [format_rate(row["samples_per_s"]) for _, row in steps],
-        "speed-\nup": [f"{row['speed_up']:.2f}" for _, row in steps],
+        "speed-\nup": [_format_speed_up(row) for _, row in steps],
         "effi-\nciency": [_format_efficiency(row) for _, row in steps],
     }
 
@@ -88,9 +88,16 @@ def _format_shape(row: pd.Series[Any]) -> str:
     return f"{row['micro_batch']} × {row['accumulation']}"
 
 
+def _format_speed_up(row: pd.Series[Any]) -> str:
+    half = (row["speed_up_high"] - row["speed_up_low"]) / 2
+    return f"{row['speed_up']:.2f}" if math.isnan(half) else format_interval(row["speed_up"], half)
+
+
 def _format_efficiency(row: pd.Series[Any]) -> str:
     half = (row["efficiency_high"] - row["efficiency_low"]) / 2
-    return _format_percent(row["efficiency"], half, digits=0) + "%"
+    return (
+        f"{row['efficiency']:.0%}" if math.isnan(half) else format_interval(row["efficiency"] * 100, half * 100) + "%"
+    )
 
 
 def _format_percent(share: float, half: float = math.nan, *, digits: int = 1) -> str:

@@ -92,7 +92,7 @@ def test_throughput_and_efficiency_have_their_intervals_and_points_their_probabi
     text = printed(trials(*rows, latency_s_error=0.002, samples_per_s_error=2.0), width=80)
     lines = [line.split() for line in text.splitlines()]
     assert next(line for line in lines if line[:1] == ["1"]) == ["1", "100.0", "±", "2.9", "100.0", "±", "3.0", "100"]
-    assert next(line[-3:] for line in lines if line[:4] == ["ddp", "1", "→", "2"]) == ["80", "±", "4%"]
+    assert next(line[-3:] for line in lines if line[:4] == ["ddp", "1", "→", "2"]) == ["80.0", "±", "3.6%"]
     assert "frontier %: how often a point is on it when launches are drawn anew." in text
     assert "frontier %" not in printed(trials(*rows[::3]), width=80)
 
