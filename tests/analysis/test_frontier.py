@@ -198,3 +198,16 @@ def test_trials_that_are_not_ok_are_no_points() -> None:
 def test_a_point_without_throughput_is_on_no_frontier() -> None:
     points = frontier(trials({"step_p50_s": 0.1}, {"step_p50_s": 0.2, "samples_per_s": 1}))
     assert points["on_frontier"].tolist() == [False, True]
+
+
+def test_launches_that_measured_only_one_of_two_points_do_not_bend_how_they_stand() -> None:
+    # Side by side the second point is 5 % faster; three more launches of the first alone were on a faster machine.
+    both = [
+        {"point_id": p, "session": f"s{n}", "samples_per_s": r * (1 + n / 500)}
+        for n in range(3)
+        for p, r in (("a", 100), ("b", 105))
+    ]
+    later = [{"point_id": "a", "session": f"t{n}", "samples_per_s": 140 + n / 10} for n in range(3)]
+    rows = [row | {"step_p50_s": 10 / row["samples_per_s"]} for row in (*both, *later)]
+    points = frontier(trials(*rows)).set_index("point_id")
+    assert points["standing"].to_dict() == {"a": "dominated", "b": "frontier"}
