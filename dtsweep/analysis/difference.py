@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dtsweep.analysis.contrasts import contrasts, logarithms_of
-from dtsweep.analysis.launches import measured
+from dtsweep.analysis.launches import check_asked, measured
 from dtsweep.analysis.spread import POINT, Launches
 from dtsweep.errors import SweepError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_BETTER = {"samples_per_s": "greater", "latency_s": "smaller"}
 
-
-def difference(frame: pd.DataFrame, a: str, b: str) -> pd.DataFrame:
-    """Compare two points by throughput and by latency, over launches.
+def difference(
+    frame: pd.DataFrame, a: str, b: str, *, of: Sequence[str] = ("samples_per_s", "latency_s")
+) -> pd.DataFrame:
+    """Compare two points over launches: by throughput and by latency, or by what is asked for.
 
     The logarithms of the launch means are compared. Which method, is decided by what was launched, before anything is
     known of the results:
@@ -37,27 +38,28 @@ def difference(frame: pd.DataFrame, a: str, b: str) -> pd.DataFrame:
         frame: one row per trial, as `dtsweep.load` gives it.
         a: a `point_id`.
         b: another.
+        of: columns of `ASKED`.
 
     Returns:
         One row per environment that measured both, each number of `hosts` of a with each of b (`hosts_a`, `hosts_b`),
-        and `of`: `samples_per_s` or `latency_s`: `ratio`, that of a over that of b (null where one of them is
-        unknown), with `ratio_low` and `ratio_high`, its 95 % interval; `verdict` on a: "faster", "slower", "not
-        distinguishable", or, where nothing could be tested, "unknown: " and why; `method`; `launches_a`,
-        `launches_b`; `env_id`.
+        and `of`: `ratio`, that of a over that of b (null where one of them is unknown), with `ratio_low` and
+        `ratio_high`, its 95 % interval; `verdict` on a: "faster", "slower", "not distinguishable", or, where nothing
+        could be tested, "unknown: " and why; `method`; `launches_a`, `launches_b`, those with a value; `env_id`.
 
     Raises:
-        SweepError: a point was not measured, or the two never in one environment.
+        SweepError: a point was not measured, or the two never in one environment; `of` has none of `ASKED`.
     """
     import pandas as pd
 
-    trials = measured(frame)[[*POINT, "launch", *(f"{of}{end}" for of in _BETTER for end in ("", "_error"))]]
+    check_asked(*of)
+    trials = measured(frame)[[*POINT, "launch", *(f"{name}{end}" for name in of for end in ("", "_error"))]]
     for point in (a, b):
         if point not in set(trials["point_id"]):
             raise SweepError(f"no ok trial of point {point!r}; over_launches(frame).point_id lists what was measured")
     both = [there for _, there in trials.groupby("env_id", dropna=False) if {a, b} <= set(there["point_id"])]
     if not both:
         raise SweepError(f"points {a!r} and {b!r} were measured in different environments (env_id); run both in one")
-    return pd.DataFrame([row for there in both for of in _BETTER for row in _compared(there, a, b, of=of)])
+    return pd.DataFrame([row for there in both for name in of for row in _compared(there, a, b, of=name)])
 
 
 def _compared(trials: pd.DataFrame, a: str, b: str, *, of: str) -> list[dict[str, object]]:
@@ -100,4 +102,4 @@ def _verdict(estimate: float, reach: float, *, counts: list[int], of: str) -> st
         return "unknown: one launch each" if max(counts) == 1 else "unknown: too few launches"
     if abs(estimate) <= reach:
         return "not distinguishable"
-    return "faster" if (estimate > 0) == (_BETTER[of] == "greater") else "slower"
+    return "faster" if (estimate > 0) == (of == "samples_per_s") else "slower"

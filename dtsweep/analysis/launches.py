@@ -10,13 +10,17 @@ import numpy as np
 from dtsweep.analysis.spread import POINT, Launches, launches_of, spread_of
 from dtsweep.analysis.utilization import by_best_peak
 from dtsweep.analysis.variance import Known, Numbers, moderated, pooled_is_better
+from dtsweep.errors import SweepError
 from dtsweep.measure.statistics import students_t
 from dtsweep.sweep.point import AXES
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_KNOWN_WITHIN = ("latency_s", "samples_per_s", "step_mean_s", "step_p50_s", "comm_share")
+ASKED = ("samples_per_s", "latency_s", "step_mean_s", "step_p50_s", "step_p95_s", "step_p99_s")
+"""Rates and times that can be asked for by name: what `measured` has a standard error of."""
+
+_KNOWN_WITHIN = (*ASKED, "comm_share")
 _SHARES = ("mfu", "comm_share", "exchange_share", "wait_share")
 _RATES_AND_TIMES = ("latency_s", "samples_per_s", "tokens_per_s", "step_mean_s", "step_p50_s", *_SHARES)
 _FACTS = ("semantics", "global_batch", "devices")
@@ -78,6 +82,17 @@ def _error(trials: pd.DataFrame, name: str) -> pd.Series[Any]:
     return stored[f"{name}_error"].fillna(by_interval)
 
 
+def check_asked(*names: str) -> None:
+    """Refuse columns that launches can't be compared by.
+
+    Raises:
+        SweepError: a name is none of `ASKED`.
+    """
+    for name in names:
+        if name not in ASKED:
+            raise SweepError(f"launches can't be compared by {name!r}; use one of {', '.join(ASKED)}")
+
+
 def launch_sigma(frame: pd.DataFrame, *, of: str = "samples_per_s") -> pd.DataFrame:
     """Estimate what launches of one and the same point differ by, beyond what their steps explain.
 
@@ -86,14 +101,19 @@ def launch_sigma(frame: pd.DataFrame, *, of: str = "samples_per_s") -> pd.DataFr
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it.
-        of: `samples_per_s`, `latency_s`, `step_mean_s` or `step_p50_s`.
+        of: one of `ASKED`.
 
     Returns:
         One row per `env_id` (the index), as shares of the point's mean: `launch_sigma`, the standard deviation of
         what launches add, not below 0, null where no window's own error is known; `spread`, the standard deviation
-        of launch means over all points with several, errors of windows included; `degrees` of freedom. An environment
-        where no point has two launches has no row.
+        of launch means over all points with several, errors of windows included; `degrees` of freedom; `points`
+        with several launches, and `left_out`, further ones of which too few launches have a value (`step_p99_s` needs
+        100 steps). An environment where no point has two launches has no row.
+
+    Raises:
+        SweepError: `of` is none of `ASKED`.
     """
+    check_asked(of)
     return spread_of(measured(frame), of)
 
 

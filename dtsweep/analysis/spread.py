@@ -130,14 +130,18 @@ def spread_of(trials: pd.DataFrame, of: str) -> pd.DataFrame:
     for env_id, there in trials.groupby("env_id", dropna=False):
         found = launches_of(there, of, relative=True)
         several = found.counts > 1
-        if several.any():
+        launched = there.groupby(list(POINT), dropna=False)["launch"].nunique() > 1
+        if launched.any():
+            degrees = (found.counts[several] - 1).sum()
             rows[env_id] = {
-                "spread": (found.squares[several].sum() / (found.counts[several] - 1).sum()) ** 0.5,
+                "spread": (found.squares[several].sum() / degrees) ** 0.5 if degrees else None,
                 "degrees": degrees_of(found.there[several]),
                 "launch_sigma": max(0.0, found.apart.added) ** 0.5 if found.apart else None,
+                "points": several.sum(),
+                "left_out": launched.sum() - several.sum(),
             }
-    frame = pd.DataFrame.from_dict(rows, orient="index", columns=["spread", "degrees", "launch_sigma"])
-    return frame.rename_axis("env_id")
+    columns = ["spread", "degrees", "launch_sigma", "points", "left_out"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("env_id")
 
 
 def degrees_of(there: NDArray[np.bool_]) -> int:

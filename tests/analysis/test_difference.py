@@ -167,6 +167,15 @@ def test_what_was_not_measured_is_unknown() -> None:
     assert latency["launches_a"] == 0
 
 
+def test_other_rates_and_times_are_compared_where_asked_for() -> None:
+    times = [{"step_p99_s": seconds, "step_p99_s_error": 0.01 * seconds} for seconds in (1.0, 1.01)]
+    rows = [row | {"point_id": name} for name in "ab" for row in times]
+    found = difference(trials(*rows, {"point_id": "a"}), "a", "b", of=["step_p99_s"])
+    assert found[["of", "verdict", "launches_a"]].to_numpy().tolist() == [["step_p99_s", "not distinguishable", 2]]
+    with pytest.raises(SweepError, match="launches can't be compared by 'mfu'; use one of samples_per_s, latency_s, "):
+        difference(trials(*rows), "a", "b", of=["latency_s", "mfu"])
+
+
 def test_environments_are_compared_each_for_itself() -> None:
     here = [*point("a", FAST, env_id="here"), *point("b", SLOW, env_id="here")]
     there = [*point("a", SLOW, env_id="there"), *point("b", FAST, env_id="there"), *point("c", FAST, env_id="c")]

@@ -8,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dtsweep.analysis import launch_sigma, over_launches, scaling, without_canaries
+from dtsweep.errors import SweepError
 from tests.analysis.noise import NOISY_AMONG_QUIET, launches_in, sweeps
 from tests.frames import trials
 
@@ -118,6 +119,22 @@ def test_what_launches_add_is_estimated_without_bias() -> None:
         ]
         found += [np.mean([pool.added for pool in drawn if pool])]
     assert found == pytest.approx([0.02**2] * 2, rel=0.06)
+
+
+def test_launch_sigma_says_how_many_points_have_no_value() -> None:
+    known = [{"step_p99_s": value, "step_p99_s_error": 0.01} for value in (0.99, 1.01)]
+    rows = [row | {"point_id": point} for point in "ab" for row in known]
+    frame = trials(*rows, {"point_id": "c"}, {"point_id": "c"}, {"point_id": "d"} | known[0], {"point_id": "d"}, {})
+    found = launch_sigma(frame, of="step_p99_s")
+    assert found[["points", "left_out"]].to_numpy().tolist() == [[2, 2]]
+    none = launch_sigma(frame, of="step_p95_s")
+    assert none[["points", "left_out"]].to_numpy().tolist() == [[0, 4]]
+    assert none[["spread", "launch_sigma"]].isna().all(axis=None)
+
+
+def test_launches_are_compared_by_rates_and_times_alone() -> None:
+    with pytest.raises(SweepError, match="launches can't be compared by 'comm_share'; use one of samples_per_s, "):
+        launch_sigma(trials(*two_launches("a", 99, 101)), of="comm_share")
 
 
 def test_launch_sigma_is_not_below_zero() -> None:
