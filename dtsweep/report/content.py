@@ -64,9 +64,10 @@ class Frontier:
         count = count_of(len(self.dominated), "dominated point")
         if not (untested := int((self.points["standing"] == "untested").sum())):
             return count
-        some = "" if untested == len(self.dominated) else f"{untested} "
+        if untested < len(self.dominated):
+            return f"{count} ({untested} by the means alone: too few launches)"
         reason = "one launch each" if self.points["launches"].max() == 1 else "too few launches"
-        return f"{count} ({some}untested: {reason})"
+        return f"{count_of(untested, 'point')} beaten by the means, untested ({reason})"
 
     @property
     def undecided(self) -> str:
@@ -87,6 +88,8 @@ class Scaling:
     """Rows of `dtsweep.analysis.scaling`, of this kind alone; never empty."""
     labels: pd.Series[str]
     """Sync mode and swept settings of each row, with the index of `rows`."""
+    cautions: pd.Series[str]
+    """Flags in `CAUTIONS` of each row, with the index of `rows`; mostly empty."""
 
     @property
     def groups(self) -> list[pd.DataFrame]:
@@ -219,7 +222,9 @@ def _difference(trials: pd.DataFrame, best: pd.DataFrame) -> pd.DataFrame:
 
 def _verdict(row: pd.Series[Any]) -> str:
     """Put the first row of `difference`, that of throughput, into a sentence."""
-    ratio = f"Highest throughput: {row['ratio']:.3f} times the runner-up's"
+    # Compared launch by launch, the one with the higher mean can be the slower one.
+    where = " in launches of both" if row["ratio"] < 1 else ""
+    ratio = f"Highest throughput: {row['ratio']:.3f} times the runner-up's{where}"
     if row["method"] == "none":
         launches = row["verdict"].removeprefix("unknown: ")
         return f"{ratio}, by {launches}: whether launches differ by as much, repeats tell."
@@ -227,11 +232,17 @@ def _verdict(row: pd.Series[Any]) -> str:
 
 
 def _scaling(frame: pd.DataFrame, varying: Sequence[str], *, per: Literal["worker", "node"]) -> list[Scaling]:
-    found = []
-    for kind, rows in scaling(frame, per=per).groupby("kind", sort=False):
-        labels = rows.apply(point_label, axis=1, varying=varying)
-        found.append(Scaling(title=_SCALING_TITLES[str(kind)].format(per=per), per=per, rows=rows, labels=labels))
-    return found
+    trials = without_canaries(frame)
+    return [
+        Scaling(
+            title=_SCALING_TITLES[str(kind)].format(per=per),
+            per=per,
+            rows=rows,
+            labels=rows.apply(point_label, axis=1, varying=varying),
+            cautions=_cautions(trials, rows),
+        )
+        for kind, rows in scaling(frame, per=per).groupby("kind", sort=False)
+    ]
 
 
 def _unmeasured(trials: pd.DataFrame) -> pd.DataFrame:

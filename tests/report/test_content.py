@@ -46,9 +46,12 @@ def test_what_launches_leave_open_is_said_of_a_frontier() -> None:
         for n, row in enumerate(again)
     ]
     (untested,) = content_of(trials(SLOW, FAST)).frontiers
-    assert (untested.dominated_count, untested.undecided) == ("1 dominated point (untested: one launch each)", "")
+    assert (untested.dominated_count, untested.undecided) == (
+        "1 point beaten by the means, untested (one launch each)",
+        "",
+    )
     (mixed,) = content_of(trials(*again, SLOW | {"point_id": "once"})).frontiers
-    assert mixed.dominated_count == "2 dominated points (1 untested: too few launches)"
+    assert mixed.dominated_count == "2 dominated points (1 by the means alone: too few launches)"
     (undecided,) = content_of(trials(*noisy)).frontiers
     assert undecided.dominated.empty
     assert undecided.undecided == "Beaten by the means, but launches can't tell: 1 point."

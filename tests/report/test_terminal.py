@@ -60,9 +60,9 @@ def test_a_row_of_the_frontier_has_all_its_figures() -> None:
 def test_dominated_points_are_counted_and_shown_on_request() -> None:
     good = {"step_p50_s": 0.1, "samples_per_s": 42}
     frame = trials(good, {"step_p50_s": 0.2, "samples_per_s": 17, "micro_batch": 8})
-    assert "1 dominated point (untested: one launch each): --all shows them" in printed(frame)
+    assert "1 point beaten by the means, untested (one launch each): --all shows them" in printed(frame)
     assert "17.00" not in printed(frame)
-    assert "1 dominated point (untested: one launch each):\n" in printed(frame, show_all=True)
+    assert "1 point beaten by the means, untested (one launch each):\n" in printed(frame, show_all=True)
     assert "17.00" in printed(frame, show_all=True)
 
 
@@ -111,6 +111,14 @@ def test_scaling_names_the_batch_shapes_that_stand_for_the_worlds() -> None:
     assert "Weak scaling" not in text
     row = next(line for line in text.splitlines() if "1 → 2" in line)
     assert row.split() == ["ddp", *"1→2", "16", *"×1→4×2", "150.0", "1.50", "75%"]
+
+
+def test_a_speed_up_says_what_puts_either_of_its_points_in_doubt() -> None:
+    base, larger = ({"workers": workers, "samples_per_s": 100 * workers, "step_p50_s": 0.1} for workers in (1, 2))
+    text = printed(trials(base | {"flags": ["drift"]}, larger | {"flags": ["unstable", "drift"]}))
+    row = next(line for line in text.splitlines() if "1 → 2" in line)
+    assert row.split()[-3:] == ["100%", "drift", "unstable"]
+    assert "caution" not in printed(trials(base, larger)).split("Weak scaling")[1]
 
 
 def test_the_slower_scaling_groups_are_counted_and_shown_on_request() -> None:
@@ -220,7 +228,7 @@ def test_where_the_exchange_is_empty_a_line_says_why() -> None:
 def test_exchange_and_mfu_are_a_table_of_their_own_where_one_is_too_wide(width: int, tables: int) -> None:
     known = {"comm_share": 0.123, "comm_share_low": 0.118, "comm_share_high": 0.128, "mfu": 0.4567}
     text = printed(sweep(**known), width=width, show_all=True)
-    best = text.split("dominated points")[0]
+    best = text.split("beaten by the means")[0]
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
     assert best.count("workers") == tables
