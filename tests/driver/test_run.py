@@ -180,8 +180,9 @@ def test_what_the_numbers_rest_on_is_stored(frame: pd.DataFrame, run: tuple[obje
     assert set(ok["backend"]) == {"gloo"}
     assert set(ok["environment"]) == {'{"DTSWEEP_EXAMPLE": "set"}'}
     assert ok["env_id"].nunique() == 1
-    # Two steps before the window of 16 or more.
-    assert (ok["warmup_steps"] + ok["measured_steps"] >= 18).all()
+    # Two steps before the window of 16 or more; of workers that step apart the fewest steps may be those of two.
+    together = ok[ok["semantics"] != "stale"]
+    assert (together["warmup_steps"] + together["measured_steps"] >= 18).all()
     ranks = pd.read_parquet(run[1] / "r" / "ranks")
     assert set(ranks["niceness"]) == {0}
     assert set(ranks["threads"]) == {1}
