@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtsweep.analysis.spread import POINT, Launches, launches_of
-from dtsweep.analysis.variance import Known, Numbers, Pool, moderated, pooled_is_better
+from dtsweep.analysis.variance import POOLED_FROM, Known, Numbers, Pool, moderated, pooled_is_better
 from dtsweep.measure.statistics import students_t
 
 if TYPE_CHECKING:
@@ -75,7 +75,9 @@ def contrasts(launches: Launches, first: Rows, second: Rows) -> Contrasts:
         shared, by_launch = _by_launch(launches, first, second)
         by_mean = _by_mean(launches, first, second)
     fewest = np.minimum.outer(launches.counts[first], launches.counts[second])
-    paired = (shared > 1) | ((shared == 1) & (fewest == 1))
+    # One shared launch says something where others say how far its points differ.
+    known = _counted(launches.together) >= POOLED_FROM or _counted(launches.apart) < POOLED_FROM
+    paired = (shared > 1) | ((shared == 1) & (fewest == 1) & known)
     estimate, reach, pooled = (np.where(paired, *each) for each in zip(by_launch, by_mean, strict=True))
     return Contrasts(estimate=estimate, reach=reach, paired=paired, pooled=pooled == 1)
 

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 def difference(
-    frame: pd.DataFrame, a: str, b: str, *, of: Sequence[str] = ("samples_per_s", "latency_s")
+    frame: pd.DataFrame, a: str, b: str, *, of: str | Sequence[str] = ("samples_per_s", "latency_s")
 ) -> pd.DataFrame:
     """Compare two points over launches: by throughput and by latency, or by what is asked for.
 
-    The logarithms of the launch means are compared. Which method, is decided by what was launched, before anything is
-    known of the results:
+    The logarithms of the launch means are compared. Which method, is decided by what was launched and whether windows
+    know their own error, never by the values:
 
-    - `paired`: where two or more launches measured both points (or the only launch of one of them did), launch by
-      launch; what is particular to a launch then falls out. This is so for points of one world, which a session
-      measures one after the other.
+    - `paired`: where two or more launches measured both points (or the only launch of one of them did, and others
+      say how far points of a launch differ), launch by launch; what is particular to a launch then falls out. This is
+      so for points of one world, which a session measures one after the other.
     - `welch`: Welch's t, where each point has launches of its own, at least two.
     - `paired, pooled` and `pooled`: the same with what launches add to windows' own errors pooled over all points of
       the environment (of pairs: the points that share launches), where it is known with at least twice the degrees of
@@ -38,7 +38,7 @@ def difference(
         frame: one row per trial, as `dtsweep.load` gives it.
         a: a `point_id`.
         b: another.
-        of: columns of `ASKED`.
+        of: one of `ASKED`, or several.
 
     Returns:
         One row per environment that measured both, each number of `hosts` of a with each of b (`hosts_a`, `hosts_b`),
@@ -51,15 +51,16 @@ def difference(
     """
     import pandas as pd
 
-    check_asked(*of)
-    trials = measured(frame)[[*POINT, "launch", *(f"{name}{end}" for name in of for end in ("", "_error"))]]
+    names = (of,) if isinstance(of, str) else tuple(dict.fromkeys(of))
+    check_asked(*names)
+    trials = measured(frame)[[*POINT, "launch", *(f"{name}{end}" for name in names for end in ("", "_error"))]]
     for point in (a, b):
         if point not in set(trials["point_id"]):
             raise SweepError(f"no ok trial of point {point!r}; over_launches(frame).point_id lists what was measured")
     both = [there for _, there in trials.groupby("env_id", dropna=False) if {a, b} <= set(there["point_id"])]
     if not both:
         raise SweepError(f"points {a!r} and {b!r} were measured in different environments (env_id); run both in one")
-    return pd.DataFrame([row for there in both for name in of for row in _compared(there, a, b, of=name)])
+    return pd.DataFrame([row for there in both for name in names for row in _compared(there, a, b, of=name)])
 
 
 def _compared(trials: pd.DataFrame, a: str, b: str, *, of: str) -> list[dict[str, object]]:
@@ -84,10 +85,12 @@ def _row(launches: Launches, a: float, b: float, *, of: str) -> dict[str, object
     if all(counts):
         found = contrasts(launches, np.array([int(a)]), np.array([int(b)]))
         estimate, reach, method = float(found.estimate[0, 0]), float(found.reach[0, 0]), found.method(0, 0)
+    with np.errstate(over="ignore"):
+        ratio, low, high = np.exp([estimate, estimate - reach, estimate + reach]).tolist()
     return {
-        "ratio": float(np.exp(estimate)),
-        "ratio_low": float(np.exp(estimate - reach)),
-        "ratio_high": float(np.exp(estimate + reach)),
+        "ratio": ratio,
+        "ratio_low": low,
+        "ratio_high": high,
         "verdict": _verdict(estimate, reach, counts=counts, of=of),
         "method": method,
         "launches_a": counts[0],

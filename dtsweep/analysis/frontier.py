@@ -40,13 +40,14 @@ def on_frontier(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
 def frontier(frame: pd.DataFrame) -> pd.DataFrame:
     """Find the frontier of latency against throughput, one for each semantics and environment.
 
-    A point is off it where `difference` can tell that another one is better in both. By the means alone more points
-    are beaten. Which of the two holds, is in `standing`:
+    A point is off it where `difference` can tell that another one is better in both. By `difference`'s estimates alone,
+    which for points that share launches are means over those, more points are beaten. `standing` says which holds:
 
-    - `frontier`: no other point beats it by the means.
-    - `undecided`: one does, but launches can't tell.
+    - `frontier`: no other point beats it by the estimates.
+    - `undecided`: one does, but launches can't tell; or each point is beaten by another one, which can be where points
+      share some launches.
     - `dominated`: launches can tell.
-    - `untested`: another point beats it by the means, and there are too few launches to ask more.
+    - `untested`: another point beats it, both have one launch, and nothing else says how far launches differ.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it.
@@ -65,21 +66,32 @@ def frontier(frame: pd.DataFrame) -> pd.DataFrame:
         for _, group in rows.groupby("semantics", dropna=False):
             numbers = group.index.to_numpy()
             slower, higher = (contrasts(launches, numbers, numbers) for launches in (latency, rate))
-            points.loc[group["index"], "standing"] = _standing(slower, higher)
+            single = latency.counts[numbers] == 1
+            points.loc[group["index"], "standing"] = _standing(slower, higher, single=single)
             drawn = _probability(slower, higher, together=_correlation(latency, rate))
             points.loc[group["index"], "frontier_probability"] = drawn
     points["on_frontier"] = points["standing"].isin(["frontier", "undecided"])
     return points.sort_values(["semantics", "env_id", "latency_s"], key=_in_order, ignore_index=True)
 
 
-def _standing(slower: Contrasts, higher: Contrasts) -> NDArray[np.str_]:
-    """Name how each point stands to the others, which by `difference`'s own estimates are better or not."""
+def _standing(slower: Contrasts, higher: Contrasts, *, single: NDArray[np.bool_]) -> NDArray[np.str_]:
+    """Name how each point stands to the others, which by `difference`'s own estimates are better or not.
+
+    Args:
+        slower: of latencies, each point to each.
+        higher: of throughputs.
+        single: the points with one launch.
+    """
     no_better = (slower.estimate > -_EQUAL) & (higher.estimate < _EQUAL)
     beaten = no_better & ((slower.estimate > _EQUAL) | (higher.estimate < -_EQUAL))
     told = slower.greater & higher.greater.T
-    untested = beaten & ~(slower.tested & higher.tested)
+    untested = beaten & ~(slower.tested & higher.tested) & np.logical_and.outer(single, single)
     kinds = [told.any(axis=1), untested.any(axis=1), beaten.any(axis=1)]
-    return np.select(kinds, ["dominated", "untested", "undecided"], "frontier")
+    standing = np.select(kinds, ["dominated", "untested", "undecided"], "frontier")
+    for kind in ("untested", "dominated"):
+        if not np.isin(standing, ["frontier", "undecided"]).any():
+            standing[standing == kind] = "undecided"
+    return standing
 
 
 def _probability(slower: Contrasts, higher: Contrasts, *, together: float) -> Numbers:
@@ -92,10 +104,13 @@ def _probability(slower: Contrasts, higher: Contrasts, *, together: float) -> Nu
     """
     probability = np.full(len(slower.estimate), np.nan)
     tested = slower.tested & higher.tested | np.eye(len(probability), dtype=np.bool_)
-    kept = np.arange(len(probability))
+    inside, counts = np.ones(len(probability), dtype=np.bool_), tested.sum(axis=1)
     # Points that nothing is known of beside most others are left out, the least known first.
-    while not (inside := tested[np.ix_(kept, kept)]).all():
-        kept = np.delete(kept, inside.sum(axis=1).argmin())
+    while (counts[inside] < inside.sum()).any():
+        least = np.where(inside, counts, len(counts) + 1).argmin()
+        inside[least] = False
+        counts = counts - tested[:, least]
+    kept = inside.nonzero()[0]
     if len(kept) > 1 or (len(probability) == 1 and (slower.tested & higher.tested).all()):
         probability[kept] = _drawn(*(_part(each, kept) for each in (slower, higher)), together=together)
     return probability

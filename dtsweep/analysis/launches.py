@@ -88,7 +88,7 @@ def check_asked(*names: str) -> None:
     Raises:
         SweepError: a name is none of `ASKED`.
     """
-    for name in names:
+    for name in names or ("",):
         if name not in ASKED:
             raise SweepError(f"launches can't be compared by {name!r}; use one of {', '.join(ASKED)}")
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from dtsweep.analysis.contrasts import contrasts, logarithms_of
 from dtsweep.analysis.launches import measured, over_launches, setting_columns
-from dtsweep.analysis.spread import POINT
+from dtsweep.analysis.spread import POINT, of_environment
 from dtsweep.errors import SweepError
 
 if TYPE_CHECKING:
@@ -36,8 +36,9 @@ def scaling(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker") -
 
     Returns:
         One row per group and size, smallest first: `group` (number), `kind`, the settings, `base` (the
-        smallest size of the group), `speed_up` = throughput ÷ that of the base, `efficiency` = speed_up ÷
-        (size ÷ base). Groups of one size give no row.
+        smallest size of the group), `speed_up` over the base as `difference` estimates it (launch by launch where both
+        share launches, so that it need not be the ratio of the two `samples_per_s`), `efficiency` = speed_up ÷
+        (size ÷ base), and `_low` and `_high` of both, their 95 % intervals. Groups of one size give no row.
 
     Raises:
         SweepError: `per` is neither.
@@ -64,8 +65,8 @@ def _to_base(rows: pd.DataFrame, trials: pd.DataFrame) -> tuple[pd.Series[float]
         The logarithm of the ratio, and half of its 95 % interval, nan where there is no test.
     """
     estimates, reaches = rows["samples_per_s"] * np.nan, rows["samples_per_s"] * np.nan
-    for (env_id,), there in rows.groupby(["env_id"], dropna=False):
-        launches = logarithms_of(trials[trials["env_id"].isin([env_id])], "samples_per_s")
+    for env_id, there in rows.groupby("env_id", dropna=False):
+        launches = logarithms_of(of_environment(trials, env_id), "samples_per_s")
         numbers = there[list(POINT)].merge(launches.points.reset_index(names="row"), how="left", on=list(POINT))
         for places in there.reset_index().groupby("group").indices.values():
             found = contrasts(launches, numbers["row"].to_numpy()[places], numbers["row"].to_numpy()[places[:1]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -84,6 +84,13 @@ class Launches:
         return pooled_together(means, self.within[rows], counted=counted)
 
 
+def of_environment(trials: pd.DataFrame, env_id: Any) -> pd.DataFrame:
+    """Select the trials of an environment; null is one, too."""
+    import pandas as pd
+
+    return trials[trials["env_id"].isna() if pd.isna(env_id) else trials["env_id"] == env_id]
+
+
 def launches_of(trials: pd.DataFrame, of: str, *, relative: bool = False) -> Launches:
     """Arrange a measured column by point and launch, and pool what launches add.
 
@@ -134,9 +141,9 @@ def spread_of(trials: pd.DataFrame, of: str) -> pd.DataFrame:
         if launched.any():
             degrees = (found.counts[several] - 1).sum()
             rows[env_id] = {
-                "spread": (found.squares[several].sum() / degrees) ** 0.5 if degrees else None,
+                "spread": (found.squares[several].sum() / degrees) ** 0.5 if degrees else np.nan,
                 "degrees": degrees_of(found.there[several]),
-                "launch_sigma": max(0.0, found.apart.added) ** 0.5 if found.apart else None,
+                "launch_sigma": max(0.0, found.apart.added) ** 0.5 if found.apart else np.nan,
                 "points": several.sum(),
                 "left_out": launched.sum() - several.sum(),
             }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dtsweep.analysis import canaries, difference, frontier, scaling, setting_columns, without_canaries
-from dtsweep.analysis.spread import POINT
+from dtsweep.analysis.spread import POINT, of_environment
 from dtsweep.report.labels import axis_name, point_label
 from dtsweep.report.notes import notes_on
 from dtsweep.report.text import count_of
@@ -65,9 +65,8 @@ class Frontier:
         if not (untested := int((self.points["standing"] == "untested").sum())):
             return count
         if untested < len(self.dominated):
-            return f"{count} ({untested} by the means alone: too few launches)"
-        reason = "one launch each" if self.points["launches"].max() == 1 else "too few launches"
-        return f"{count_of(untested, 'point')} beaten by the means, untested ({reason})"
+            return f"{count} ({untested} by the means alone: one launch each)"
+        return f"{count_of(untested, 'point')} beaten by the means, untested (one launch each)"
 
     @property
     def undecided(self) -> str:
@@ -216,7 +215,7 @@ def _difference(trials: pd.DataFrame, best: pd.DataFrame) -> pd.DataFrame:
     if len(ranked) < 2:
         return pd.DataFrame()
     a, b = ranked["point_id"].head(2)
-    rows = difference(trials[trials["env_id"].isin(ranked["env_id"])], a, b).assign(point_a=a, point_b=b)
+    rows = difference(of_environment(trials, ranked["env_id"].iloc[0]), a, b).assign(point_a=a, point_b=b)
     return rows[rows["hosts_a"].isin(ranked["hosts"].iloc[:1]) & rows["hosts_b"].isin(ranked["hosts"].iloc[1:2])]
 
 

@@ -57,7 +57,9 @@ def _interval_note(points: pd.DataFrame) -> str:
     kind = f"; intervals are within one launch{within}." if one else " over launches."
     pooled = int(((known["interval"] == "pooled") & (known["launches"] == 1)).sum())
     widened = f" {count_of(pooled, 'point')} with one launch: widened by the spread between launches of the others."
-    return f"± is half of the 95 % interval{kind}" + (widened if pooled else "")
+    unknown = len(points) - len(known)
+    missing = f" None on {count_of(unknown, 'point')}: too few steps, or they drift." if unknown else ""
+    return f"± is half of the 95 % interval{kind}" + (widened if pooled else "") + missing
 
 
 def _probability_note(points: pd.DataFrame) -> str:
@@ -68,11 +70,11 @@ def _probability_note(points: pd.DataFrame) -> str:
 def _exchange_note(trials: pd.DataFrame) -> str:
     """Say why the share of a step that is exchange is empty, where it is."""
     empty = trials[trials["comm_share"].isna()]
-    alone = empty["workers"] == 1
+    alone = (empty["workers"] == 1) & empty["comm_reason"].isna()
     reasons = empty[~alone]["comm_reason"].astype("object").fillna("no reason stored").value_counts()
     if len(empty) == len(trials) and reasons.empty:
         return ""
-    where = ["with one worker"] if alone.any() else []
+    where = [f"on {count_of(int(alone.sum()), 'trial')} with one worker"] if alone.any() else []
     where += [f"on {count_of(count, 'trial')}: {reason}" for reason, count in reasons.items()]
     return f"Exchange + wait is empty {'; '.join(where)}." if where else ""
 

@@ -55,7 +55,7 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
 def _print_frontier(frontier: Frontier, *, varying: Sequence[str], console: Console, show_all: bool) -> None:
     say(console, f"\n{frontier.title}", style="bold")
     best, dominated = frontier.best, frontier.dominated
-    if best.empty:
+    if frontier.points["standing"].isna().all():
         say(console, "No point has both a step time and a throughput.")
         return
     _print_points(frontier, best, varying=varying, console=console)

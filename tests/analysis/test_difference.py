@@ -159,6 +159,14 @@ def test_one_launch_each_is_unknown() -> None:
     assert by_throughput(trials(*point("a", FAST), *point("b", [100])))["verdict"] == "unknown: too few launches"
 
 
+def test_a_launch_that_two_points_share_tells_no_less_than_one_of_its_own() -> None:
+    rates = [100.0, 101, 102, 100, 101, 102, 100]
+    many = point("a", rates, error=0.01)
+    for session in ("own", "a0"):
+        found = by_throughput(trials(*many, *(row | {"session": session} for row in point("b", [150.0], error=0.01))))
+        assert (found["method"], found["verdict"]) == ("pooled", "slower")
+
+
 def test_what_was_not_measured_is_unknown() -> None:
     frame = trials(*point("a", FAST, step_p50_s=None), *point("b", SLOW))
     latency = difference(frame, "a", "b").set_index("of").loc["latency_s"]
@@ -174,6 +182,9 @@ def test_other_rates_and_times_are_compared_where_asked_for() -> None:
     assert found[["of", "verdict", "launches_a"]].to_numpy().tolist() == [["step_p99_s", "not distinguishable", 2]]
     with pytest.raises(SweepError, match="launches can't be compared by 'mfu'; use one of samples_per_s, latency_s, "):
         difference(trials(*rows), "a", "b", of=["latency_s", "mfu"])
+    with pytest.raises(SweepError, match="launches can't be compared by ''; use one of"):
+        difference(trials(*rows), "a", "b", of=[])
+    assert difference(trials(*rows), "a", "b", of="step_p99_s")["of"].tolist() == ["step_p99_s"]
 
 
 def test_environments_are_compared_each_for_itself() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -78,6 +80,45 @@ def test_one_launch_each_leaves_a_frontier_by_the_means() -> None:
     assert points["standing"].tolist() == ["frontier", "untested"]
     assert points["on_frontier"].tolist() == [True, False]
     assert points["frontier_probability"].isna().all()
+
+
+def launch(point: str, session: int, rate: float, error: float = 0.01) -> dict[str, Any]:
+    known = {"samples_per_s": rate, "samples_per_s_error": rate * error, "step_p50_s": 4 / rate}
+    return {"point_id": point, "session": str(session), "micro_batch": ord(point), **known} | {
+        "step_p50_s_error": 4 / rate * error
+    }
+
+
+def test_a_single_launch_takes_no_point_with_several_off_the_frontier() -> None:
+    rows = [launch("a", number, rate) for number, rate in enumerate((100, 101, 102))]
+    assert standing(trials(*rows, launch("b", 9, 103.5, 0.3))) == ["undecided", "frontier"]
+
+
+def shared(*pairs: tuple[str, str], speeds: list[float]) -> pd.DataFrame:
+    """Sessions of two points each, of which the first is 1 % faster; sessions differ more."""
+    return trials(
+        *(
+            launch(point, session, rate * factor)
+            for session, (pair, rate) in enumerate(zip(pairs, speeds, strict=True))
+            for point, factor in zip(pair, (1.01, 1.0), strict=True)
+        )
+    )
+
+
+def test_where_each_point_is_beaten_by_another_one_all_stay() -> None:
+    once = standing(shared(("a", "b"), ("c", "a"), speeds=[100, 80]))
+    assert set(once) & {"frontier", "undecided"}
+    circle = [("a", "b"), ("b", "c"), ("c", "a")] * 2
+    assert standing(shared(*circle, speeds=[100, 130, 70, 101, 131, 71])) == ["undecided"] * 3
+
+
+def test_points_of_few_launches_have_no_probability_and_the_others_keep_theirs() -> None:
+    rows = [launch(point, number, rate) for point, rate in (("a", 100), ("b", 101)) for number in range(3)]
+    rows = [row | {"samples_per_s": row["samples_per_s"] * (1 + 0.01 * (n % 3))} for n, row in enumerate(rows)]
+    single = launch("c", 7, 99) | {"samples_per_s_error": None, "step_p50_s_error": None}
+    probability = frontier(trials(*rows, single)).set_index("point_id")["frontier_probability"]
+    assert probability[["a", "b"]].notna().all()
+    assert np.isnan(probability["c"])
 
 
 @given(st.integers(0, 500))

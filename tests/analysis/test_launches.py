@@ -8,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dtsweep.analysis import launch_sigma, over_launches, scaling, without_canaries
+from dtsweep.analysis.variance import pooled_apart
 from dtsweep.errors import SweepError
 from tests.analysis.noise import NOISY_AMONG_QUIET, launches_in, sweeps
 from tests.frames import trials
@@ -119,6 +120,26 @@ def test_what_launches_add_is_estimated_without_bias() -> None:
         ]
         found += [np.mean([pool.added for pool in drawn if pool])]
     assert found == pytest.approx([0.02**2] * 2, rel=0.06)
+
+
+def test_where_points_vary_unlike_the_pool_counts_for_few_degrees_and_the_typical_variance() -> None:
+    rng = np.random.default_rng(0)
+    degrees, within = np.full(60, 4.0), np.full(60, 1e-12)
+    alike = pooled_apart(rng.chisquare(degrees), degrees, within, counted=240)
+    assert (alike.alike, alike.scale) == (np.inf, pytest.approx(1, abs=0.01))
+    # Variances from an inverse chi-squared distribution of 4 degrees, with mean 2.
+    unlike = pooled_apart(rng.chisquare(degrees) * 4 / rng.chisquare(4, 60), degrees, within, counted=240)
+    assert unlike.alike in (2, 4, 8)
+    assert 0.3 < unlike.scale < 0.8
+
+
+def test_one_drifting_launch_says_nothing_of_the_error_within_and_spoils_no_other() -> None:
+    rows = [row | {"samples_per_s_error": 1.0} for row in two_launches("a", 99, 101, 100, half=None)]
+    rows[1] = rows[1] | {"samples_per_s_error": None}
+    ((_, found),) = launch_sigma(trials(*rows)).iterrows()
+    # The variance of 99, 101, 100 is 1, that within too.
+    assert found["launch_sigma"] == 0
+    assert launch_sigma(trials(*(rows[:1] + rows[2:])))["launch_sigma"].notna().all()
 
 
 def test_launch_sigma_says_how_many_points_have_no_value() -> None:

@@ -106,6 +106,13 @@ def test_launches_that_measured_only_one_of_two_worlds_do_not_bend_the_speed_up(
     assert rows.loc[2, "speed_up"] == pytest.approx(1.61, abs=0.01)
 
 
+def test_a_null_environment_is_one_of_its_own() -> None:
+    rows = [{"workers": workers, "samples_per_s": 90 * workers, "step_p50_s": 0.1} for workers in (1, 2)]
+    frame = trials(*rows, *({**row, "env_id": None} for row in rows))
+    frame["env_id"] = frame["env_id"].astype(object).where(frame["env_id"].notna(), None)
+    assert scaling(frame)["speed_up"].tolist() == [1, 2, 1, 2]
+
+
 def test_a_speed_up_has_the_interval_of_the_difference() -> None:
     rows = [
         point(workers, 4, rate, point_id=str(workers), session=f"{workers}.{n}")

@@ -50,8 +50,9 @@ def test_what_launches_leave_open_is_said_of_a_frontier() -> None:
         "1 point beaten by the means, untested (one launch each)",
         "",
     )
-    (mixed,) = content_of(trials(*again, SLOW | {"point_id": "once"})).frontiers
-    assert mixed.dominated_count == "2 dominated points (1 by the means alone: too few launches)"
+    single = [row | {"point_id": f"{row['point_id']} once"} for row in (FAST, SLOW)]
+    (mixed,) = content_of(trials(*again, *single)).frontiers
+    assert mixed.dominated_count == "2 dominated points (1 by the means alone: one launch each)"
     (undecided,) = content_of(trials(*noisy)).frontiers
     assert undecided.dominated.empty
     assert undecided.undecided == "Beaten by the means, but launches can't tell: 1 point."

@@ -187,6 +187,30 @@ def test_a_point_whose_window_was_not_the_job_as_it_goes_on_says_so_beside_its_n
     assert ["50.00", "80.00", "drift"] in [line.split() for line in unknown.splitlines()]
 
 
+def test_points_of_an_unknown_environment_are_compared_with_each_other_alone() -> None:
+    points = [{"micro_batch": size, "step_p50_s": size / 90, "samples_per_s": 80 + size} for size in (4, 8)]
+    frame = trials(*points, *({**point, "env_id": None} for point in points))
+    frame["env_id"] = frame["env_id"].astype(object).where(frame["env_id"].notna(), None)
+    assert printed(frame).count("Highest throughput: 1.048 times the runner-up's") == 2
+
+
+def test_a_missing_interval_is_explained() -> None:
+    one = {"step_p50_s": 0.1, "samples_per_s": 20, "step_p50_s_low": 0.09, "step_p50_s_high": 0.11}
+    text = printed(trials(one, {"step_p50_s": 0.05, "samples_per_s": 10, "micro_batch": 2}))
+    assert "None on 1 point: too few steps, or they drift." in text
+    assert "None on" not in printed(trials(one))
+
+
+def test_a_frontier_is_printed_where_each_point_is_beaten_by_another_one() -> None:
+    pairs, speeds = [("a", "b"), ("b", "c"), ("c", "a")] * 2, (100, 130, 70, 101, 131, 71)
+    rows = [
+        {"point_id": point, "session": str(n), "samples_per_s": speed * factor, "step_p50_s": 4 / speed / factor}
+        for n, (pair, speed) in enumerate(zip(pairs, speeds, strict=True))
+        for point, factor in zip(pair, (1.01, 1.0), strict=True)
+    ]
+    assert "launches can't tell: 3 points." in printed(trials(*rows))
+
+
 def test_what_ended_the_windows_is_counted() -> None:
     precise, failed = {"stop_reason": "precise"}, {"stop_reason": "max_steps", "status": "nan"}
     assert "Windows: 2 precise, 1 max_seconds.\n" in printed(
@@ -219,9 +243,9 @@ def test_where_the_exchange_is_empty_a_line_says_why() -> None:
     full, old = point | {"workers": 2, "comm_reason": "no memory for it"}, point | {"workers": 4}
     assert "Exchange + wait is empty" not in printed(trials(known, known))
     assert "Exchange + wait is empty" not in printed(trials(alone))
-    assert "Exchange + wait is empty with one worker.\n" in printed(trials(known, alone))
+    assert "Exchange + wait is empty on 1 trial with one worker.\n" in printed(trials(known, alone))
     text = printed(trials(known, alone, full, full, old))
-    assert "empty with one worker; on 2 trials: no memory for it; on 1 trial: no reason stored.\n" in text
+    assert "empty on 1 trial with one worker; on 2 trials: no memory for it; on 1 trial: no reason stored.\n" in text
 
 
 @pytest.mark.parametrize(("width", "tables"), [(80, 2), (120, 1)])
