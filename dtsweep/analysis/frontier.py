@@ -41,10 +41,11 @@ def frontier(frame: pd.DataFrame) -> pd.DataFrame:
     """Find the frontier of latency against throughput, one for each semantics and environment.
 
     A point is off it where `difference` can tell that another one is better in both. By `difference`'s estimates alone,
-    which for points that share launches are means over those, more points are beaten. `standing` says which holds:
+    which for points that share two or more launches are means over those, more points are beaten. `standing` says
+    which holds:
 
     - `frontier`: no other point beats it by the estimates.
-    - `undecided`: one does, but launches can't tell; or each point is beaten by another one, which can be where points
+    - `undecided`: one does, but launches can't tell; or they tell it of points in a circle, which can be where points
       share some launches.
     - `dominated`: launches can tell.
     - `untested`: another point beats it, both have one launch, and nothing else says how far launches differ.
@@ -82,9 +83,14 @@ def _standing(slower: Contrasts, higher: Contrasts, *, single: NDArray[np.bool_]
         higher: of throughputs.
         single: the points with one launch.
     """
+    from scipy.sparse.csgraph import connected_components
+
     no_better = (slower.estimate > -_EQUAL) & (higher.estimate < _EQUAL)
     beaten = no_better & ((slower.estimate > _EQUAL) | (higher.estimate < -_EQUAL))
     told = slower.greater & higher.greater.T
+    # Where points share some launches each can be told to be beaten by the next one: none of these is off for that.
+    circle = connected_components(told, connection="strong")[1]
+    told &= circle[:, None] != circle
     untested = beaten & ~(slower.tested & higher.tested) & np.logical_and.outer(single, single)
     kinds = [told.any(axis=1), untested.any(axis=1), beaten.any(axis=1)]
     standing = np.select(kinds, ["dominated", "untested", "undecided"], "frontier")

@@ -70,9 +70,9 @@ class Frontier:
 
     @property
     def undecided(self) -> str:
-        """How many points are on it because launches can't tell, as a sentence; empty where there are none."""
+        """How many points are on it because launches don't decide, as a sentence; empty where there are none."""
         count = int((self.points["standing"] == "undecided").sum())
-        return f"Beaten by the means, but launches can't tell: {count_of(count, 'point')}." if count else ""
+        return f"Beaten by the means, but launches don't decide: {count_of(count, 'point')}." if count else ""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -222,7 +222,8 @@ def _difference(trials: pd.DataFrame, best: pd.DataFrame) -> pd.DataFrame:
 def _verdict(row: pd.Series[Any]) -> str:
     """Put the first row of `difference`, that of throughput, into a sentence."""
     # Compared launch by launch, the one with the higher mean can be the slower one.
-    where = " in launches of both" if row["ratio"] < 1 else ""
+    is_paired = row["ratio"] < 1 and row["method"].startswith("paired")
+    where = " in launches of both" if is_paired else ""
     ratio = f"Highest throughput: {row['ratio']:.3f} times the runner-up's{where}"
     if row["method"] == "none":
         launches = row["verdict"].removeprefix("unknown: ")

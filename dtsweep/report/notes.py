@@ -57,7 +57,7 @@ def _interval_note(points: pd.DataFrame) -> str:
     kind = f"; intervals are within one launch{within}." if one else " over launches."
     pooled = int(((known["interval"] == "pooled") & (known["launches"] == 1)).sum())
     widened = f" {count_of(pooled, 'point')} with one launch: widened by the spread between launches of the others."
-    unknown = len(points) - len(known)
+    unknown = int(points["latency_s"].notna().sum()) - len(known)
     missing = f" None on {count_of(unknown, 'point')}: too few steps, or they drift." if unknown else ""
     return f"± is half of the 95 % interval{kind}" + (widened if pooled else "") + missing
 

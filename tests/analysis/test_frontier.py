@@ -109,7 +109,16 @@ def test_where_each_point_is_beaten_by_another_one_all_stay() -> None:
     once = standing(shared(("a", "b"), ("c", "a"), speeds=[100, 80]))
     assert set(once) & {"frontier", "undecided"}
     circle = [("a", "b"), ("b", "c"), ("c", "a")] * 2
-    assert standing(shared(*circle, speeds=[100, 130, 70, 101, 131, 71])) == ["undecided"] * 3
+    frame = shared(*circle, speeds=[100, 130, 70, 101, 131, 71])
+    assert standing(frame) == ["undecided"] * 3
+    # Beside others, too: a point of quick steps, and one that all of the circle beat.
+    steps = {"d": 0.001, "e": 9.0}
+    beside = [
+        launch(point, number, 9 + number / 10) | {"step_p50_s": step_s, "step_p50_s_error": 0.01 * step_s}
+        for point, step_s in steps.items()
+        for number in (20, 21, 22)
+    ]
+    assert standing(pd.concat([frame, trials(*beside)])) == [*["undecided"] * 3, "frontier", "dominated"]
 
 
 def test_points_of_few_launches_have_no_probability_and_the_others_keep_theirs() -> None:

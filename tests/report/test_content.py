@@ -55,7 +55,7 @@ def test_what_launches_leave_open_is_said_of_a_frontier() -> None:
     assert mixed.dominated_count == "2 dominated points (1 by the means alone: one launch each)"
     (undecided,) = content_of(trials(*noisy)).frontiers
     assert undecided.dominated.empty
-    assert undecided.undecided == "Beaten by the means, but launches can't tell: 1 point."
+    assert undecided.undecided == "Beaten by the means, but launches don't decide: 1 point."
 
 
 def test_there_is_a_frontier_for_each_semantics_in_each_environment() -> None:

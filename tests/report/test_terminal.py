@@ -208,7 +208,7 @@ def test_a_frontier_is_printed_where_each_point_is_beaten_by_another_one() -> No
         for n, (pair, speed) in enumerate(zip(pairs, speeds, strict=True))
         for point, factor in zip(pair, (1.01, 1.0), strict=True)
     ]
-    assert "launches can't tell: 3 points." in printed(trials(*rows))
+    assert "launches don't decide: 3 points." in printed(trials(*rows))
 
 
 def test_what_ended_the_windows_is_counted() -> None:
