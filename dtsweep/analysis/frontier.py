@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dtsweep.analysis.contrasts import Contrasts, contrasts, logarithms_of
-from dtsweep.analysis.launches import measured, over_launches
+from dtsweep.analysis.launches import measured, points_of
 from dtsweep.analysis.spread import POINT, Launches
 from dtsweep.analysis.variance import Numbers
 from dtsweep.sweep.modes import SEMANTICS
@@ -59,9 +59,9 @@ def frontier(frame: pd.DataFrame) -> pd.DataFrame:
         how often the point is on the frontier when all means are drawn anew with the errors that `difference` finds,
         null where a point has too few launches for that, beside points that have more.
     """
-    points = over_launches(frame).assign(standing=None, frontier_probability=np.nan)
-    trials = measured(frame).dropna(subset=list(_OBJECTIVES))
-    for _, there in trials.groupby("env_id", dropna=False):
+    trials = measured(frame)
+    points = points_of(trials).assign(standing=None, frontier_probability=np.nan)
+    for _, there in trials.dropna(subset=list(_OBJECTIVES)).groupby("env_id", dropna=False):
         latency, rate = (logarithms_of(there, of) for of in _OBJECTIVES)
         rows = latency.points.merge(points.reset_index(), how="left", on=list(POINT))
         for _, group in rows.groupby("semantics", dropna=False):
@@ -94,9 +94,9 @@ def _standing(slower: Contrasts, higher: Contrasts, *, single: NDArray[np.bool_]
     untested = beaten & ~(slower.tested & higher.tested) & np.logical_and.outer(single, single)
     kinds = [told.any(axis=1), untested.any(axis=1), beaten.any(axis=1)]
     standing = np.select(kinds, ["dominated", "untested", "undecided"], "frontier")
-    for kind in ("untested", "dominated"):
-        if not np.isin(standing, ["frontier", "undecided"]).any():
-            standing[standing == kind] = "undecided"
+    # What is told and the means of single launches can close a circle, too.
+    if not np.isin(standing, ["frontier", "undecided"]).any():
+        standing[standing == "untested"] = "undecided"
     return standing
 
 

@@ -139,9 +139,13 @@ def over_launches(frame: pd.DataFrame) -> pd.DataFrame:
         highest `memory_peak_bytes`; `latency_s` (`step_p50_s`, or `step_mean_s` where semantics is local); the
         intervals; `interval`, null where there is none.
     """
-    trials = measured(frame)
+    return points_of(measured(frame))
+
+
+def points_of(trials: pd.DataFrame) -> pd.DataFrame:
+    """Combine what `measured` gives: `over_launches` for who needs the trials, too."""
     groups = trials.groupby(list(POINT), dropna=False, sort=False)
-    kept = [*setting_columns(frame), *(c for c in _FACTS if c in frame.columns)]
+    kept = [*setting_columns(trials), *(c for c in _FACTS if c in trials.columns)]
     points = groups[kept].first()
     points["launches"] = groups["launch"].nunique()
     points[list(_RATES_AND_TIMES)] = groups[list(_RATES_AND_TIMES)].mean()

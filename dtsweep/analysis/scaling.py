@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from dtsweep.analysis.contrasts import contrasts, logarithms_of
-from dtsweep.analysis.launches import measured, over_launches, setting_columns
+from dtsweep.analysis.launches import measured, points_of, setting_columns
 from dtsweep.analysis.spread import POINT, of_environment
 from dtsweep.errors import SweepError
 
@@ -45,13 +45,14 @@ def scaling(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker") -
     """
     if per not in _SIZES:
         raise SweepError(f"scaling per {per!r} is not known; use per='worker' or per='node'")
-    points = over_launches(frame).dropna(subset=["samples_per_s", _SIZES[per]])
+    trials = measured(frame)
+    points = points_of(trials).dropna(subset=["samples_per_s", _SIZES[per]])
     same = [c for c in setting_columns(points) if c not in _BATCH_SHAPE] + ["env_id"]
     if per == "node":
         points["workers_per_node"] = points["workers"] / points["hosts"]
         same.append("workers_per_node")
     rows = _grouped_points(points, same=same, size=_SIZES[per])
-    size, (estimate, reach) = (rows[_SIZES[per]] / rows["base"]).astype("float64"), _to_base(rows, measured(frame))
+    size, (estimate, reach) = (rows[_SIZES[per]] / rows["base"]).astype("float64"), _to_base(rows, trials)
     for end, logarithm in {"": estimate, "_low": estimate - reach, "_high": estimate + reach}.items():
         rows[f"speed_up{end}"] = np.exp(logarithm)
         rows[f"efficiency{end}"] = rows[f"speed_up{end}"] / size
