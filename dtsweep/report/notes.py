@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.canaries import WORLD
-from dtsweep.report.text import count_of
+from dtsweep.report.text import count_of, half_of
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _canary_note(canaries: pd.DataFrame) -> str:
 
 
 def _drift(session: pd.Series[Any]) -> str:
-    half = (session["drift_high"] - session["drift_low"]) / 2
+    half = half_of(session, "drift")
     return f"{abs(session['drift']):.1%}" + (f" ±{half:.1%}" if math.isfinite(half) else "")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.report.labels import BATCH_SHAPE
-from dtsweep.report.text import format_integers, format_interval, format_number, format_rate
+from dtsweep.report.text import format_integers, format_interval, format_number, format_rate, half_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,9 +28,9 @@ def measured_columns(rows: pd.DataFrame, *, varying: Sequence[str]) -> dict[str,
     columns = {}
     if not set(BATCH_SHAPE).isdisjoint(varying) and rows["global_batch"].notna().any():
         columns["global\nbatch"] = format_integers(rows["global_batch"])
-    half_ms = (rows["latency_s_high"] - rows["latency_s_low"]) / 2 * 1e3
+    half_ms = half_of(rows, "latency_s") * 1e3
     columns["step\nms"] = [format_interval(*pair) for pair in zip(rows["latency_s"] * 1e3, half_ms, strict=True)]
-    half_rate = (rows["samples_per_s_high"] - rows["samples_per_s_low"]) / 2
+    half_rate = half_of(rows, "samples_per_s")
     columns["samples\n/s"] = [format_rate(*pair) for pair in zip(rows["samples_per_s"], half_rate, strict=True)]
     if rows["tokens_per_s"].notna().any():
         columns["tokens\n/s"] = [format_rate(value) for value in rows["tokens_per_s"]]
@@ -56,7 +56,7 @@ def share_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     """Columns of the shares of a step's time and of the peak FLOP rate, where they are known."""
     columns = {}
     if rows["comm_share"].notna().any():
-        half = (rows["comm_share_high"] - rows["comm_share_low"]) / 2
+        half = half_of(rows, "comm_share")
         columns["exchange\n+ wait %"] = [_format_percent(*pair) for pair in zip(rows["comm_share"], half, strict=True)]
     if rows["wait_share"].notna().any():
         columns["wait\n%"] = [_format_percent(value) for value in rows["wait_share"]]
@@ -96,12 +96,12 @@ def _format_shape(row: pd.Series[Any]) -> str:
 
 
 def _format_speed_up(row: pd.Series[Any]) -> str:
-    half = (row["speed_up_high"] - row["speed_up_low"]) / 2
+    half = half_of(row, "speed_up")
     return f"{row['speed_up']:.2f}" if math.isnan(half) else format_interval(row["speed_up"], half)
 
 
 def _format_efficiency(row: pd.Series[Any]) -> str:
-    half = (row["efficiency_high"] - row["efficiency_low"]) / 2
+    half = half_of(row, "efficiency")
     return (
         f"{row['efficiency']:.0%}" if math.isnan(half) else format_interval(row["efficiency"] * 100, half * 100) + "%"
     )

@@ -96,6 +96,11 @@ def format_interval(value: float, half: float) -> str:
     return f"{value:,.{decimals}f} ± {format_number(half, digits=2)}"
 
 
+def half_of(known: Any, name: str) -> Any:
+    """Half of the interval of a column: of one row a number, of several rows a column."""
+    return (known[f"{name}_high"] - known[f"{name}_low"]) / 2
+
+
 def _decimals(value: float, digits: int) -> int:
     return max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
 
