@@ -41,8 +41,8 @@ def frontier(frame: pd.DataFrame) -> pd.DataFrame:
     """Find the frontier of latency against throughput, one for each semantics and environment.
 
     A point is off it where `difference` can tell that another one is better in both. By `difference`'s estimates alone,
-    which for points that share two or more launches are means over those, more points are beaten. `standing` says
-    which holds:
+    which are means over the launches that points share where `difference` compares them in pairs, more points are
+    beaten. `standing` says which holds:
 
     - `frontier`: no other point beats it by the estimates.
     - `undecided`: one does, but launches can't tell; or they tell it of points in a circle, which can be where points
@@ -92,12 +92,11 @@ def _standing(slower: Contrasts, higher: Contrasts, *, single: NDArray[np.bool_]
     circle = connected_components(told, connection="strong")[1]
     told &= circle[:, None] != circle
     untested = beaten & ~(slower.tested & higher.tested) & np.logical_and.outer(single, single)
+    # The means of single launches can close such a circle, too.
+    circle = connected_components(told | untested, connection="strong")[1]
+    untested &= circle[:, None] != circle
     kinds = [told.any(axis=1), untested.any(axis=1), beaten.any(axis=1)]
-    standing = np.select(kinds, ["dominated", "untested", "undecided"], "frontier")
-    # What is told and the means of single launches can close a circle, too.
-    if not np.isin(standing, ["frontier", "undecided"]).any():
-        standing[standing == "untested"] = "undecided"
-    return standing
+    return np.select(kinds, ["dominated", "untested", "undecided"], "frontier")
 
 
 def _probability(slower: Contrasts, higher: Contrasts, *, together: float) -> Numbers:

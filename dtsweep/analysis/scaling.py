@@ -36,9 +36,9 @@ def scaling(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker") -
 
     Returns:
         One row per group and size, smallest first: `group` (number), `kind`, the settings, `base` (the
-        smallest size of the group), `speed_up` over the base as `difference` estimates it (launch by launch where both
-        share two or more launches, so that it need not be the ratio of the two `samples_per_s`), `efficiency` =
-        speed_up ÷ (size ÷ base), and `_low` and `_high` of both, their 95 % intervals. Groups of one size give no row.
+        smallest size of the group), `speed_up` over the base as `difference` estimates it (where it compares in pairs,
+        that need not be the ratio of the two `samples_per_s`), `efficiency` = speed_up ÷ (size ÷ base), and `_low` and
+        `_high` of both, their 95 % intervals. Groups of one size give no row.
 
     Raises:
         SweepError: `per` is neither.

@@ -84,7 +84,7 @@ def test_one_launch_each_leaves_a_frontier_by_the_means() -> None:
 
 def launch(point: str, session: int, rate: float, error: float = 0.01) -> dict[str, Any]:
     known = {"samples_per_s": rate, "samples_per_s_error": rate * error, "step_p50_s": 4 / rate}
-    return {"point_id": point, "session": str(session), "micro_batch": ord(point), **known} | {
+    return {"point_id": point, "session": str(session), "micro_batch": ord(point[0]), **known} | {
         "step_p50_s_error": 4 / rate * error
     }
 
@@ -119,6 +119,22 @@ def test_where_each_point_is_beaten_by_another_one_all_stay() -> None:
         for number in (20, 21, 22)
     ]
     assert standing(pd.concat([frame, trials(*beside)])) == [*["undecided"] * 3, "frontier", "dominated"]
+
+
+def test_single_launches_that_close_a_circle_take_none_off() -> None:
+    # c beats a and a beats b, in the launch that both share; b beats c by the means. Beside points of quicker steps,
+    # which say how little points of a launch differ.
+    rng, speeds = np.random.default_rng(0), (1.0, 1.5)
+    quick = [
+        launch(f"d{number}", session, (9 - number / 2) * speed * noise, 1e-4)
+        | {"step_p50_s": step_s / speed / noise, "step_p50_s_error": 1e-4 * step_s / speed}
+        for number, step_s in enumerate(0.001 * np.arange(1, 13))
+        for session, (speed, noise) in enumerate(zip(speeds, np.exp(rng.normal(0, 1e-3, 2)), strict=True))
+    ]
+    circle = [("a", 0, 100), ("a", 1, 150), ("b", 1, 135), ("c", 0, 110)]
+    rows = [launch(point, session, rate, 1e-4) for point, session, rate in circle]
+    found = frontier(trials(*quick, *rows)).set_index("point_id")["standing"]
+    assert found[["a", "b", "c"]].tolist() == ["dominated", "dominated", "undecided"]
 
 
 def test_points_of_few_launches_have_no_probability_and_the_others_keep_theirs() -> None:
