@@ -98,6 +98,12 @@ class Measured:
     exchange_reason: str | None = None
     """Why there are no steps without the exchange, where the mode can leave it out."""
 
+    gradients_agree: bool | None = None
+    """Whether the ranks gave their optimizers the same gradients; None where that can't be told, or need not be."""
+
+    gradients_reason: str | None = None
+    """Which did not, and what to do; why it can't be told."""
+
     profile: Profile | None = None
     """Of some steps after the window."""
 

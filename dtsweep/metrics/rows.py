@@ -103,7 +103,8 @@ def explaining_failure(results: ResultsByRank) -> tuple[str, str | None]:
     >>> explaining_failure({0: RankResult(status="collateral", reason="peer gone"), 1: full})
     ('oom_device', 'rank 1: full')
     """
-    order = ("oom_device", "oom_host", "user_error", "version_mismatch", "timeout", "nan", "collateral", "ok")
+    causes = ("oom_device", "oom_host", "user_error", "version_mismatch", "timeout", "wrong_gradient", "nan")
+    order = (*causes, "collateral", "ok")
     rank = min(sorted(results), key=lambda r: order.index(results[r].status))
     status, reason = results[rank].status, results[rank].reason
     return status, f"rank {rank}: {reason}" if reason else None

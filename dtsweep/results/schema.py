@@ -73,6 +73,12 @@ TRIALS: tuple[Column, ...] = (
         "",
         "why the window ended: `precise` too where a maximum ended it and the mean was known by then",
     ),
+    Column(
+        "gradients_agree",
+        BOOL,
+        "",
+        "whether the workers' optimizers are given the same gradients; null where that can't be told or need not be so",
+    ),
     Column("steady_class", TEXT, "", "how it became steady: flat, warmup, or not: slowdown, none"),
     Column("flags", TEXTS, "", "what a reader should know before trusting the numbers, of the set below"),
     Column("workload", TEXT, "", "class of the workload; its scalar fields are columns `workload_<field>`"),

@@ -17,6 +17,7 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
         "preempted": "a machine was taken back by its owner",
         "collateral": "ended by what failed beside it: a peer of its trial, its session, or the process of its lane",
         "nan": "the loss was not finite",
+        "wrong_gradient": "the workers' gradients were not exchanged",
         "user_error": "the workload raised an exception",
         "infeasible": "the cluster can't hold the workers",
         "no_nodes": "the machines did not come in time",
@@ -44,6 +45,7 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "autocorrelated": "neighbouring steps resemble each other over more than five steps",
         "recompiled": "something was compiled inside the window, or inside one that was measured again for that",
         "timer_mismatch": "the steps add up to another time than the window, by more than 0.5 %",
+        "unrepeatable": "`batch` gives other data for the same sample numbers, so that runs differ in their samples",
         "input_bound": "waiting for data takes more than 5 % of a step",
         "host_bound": "in most steps the GPU was less than a step behind its host: it waits for work",
         "shared_gpu": "other processes used the device",
@@ -75,7 +77,7 @@ PHASE_MEANINGS: Mapping[str, str] = MappingProxyType(
 )
 """The parts of a step, in the order in which they usually come."""
 
-FINAL = frozenset({"ok", "oom_device", "nan", "user_error", "timeout"})
+FINAL = frozenset({"ok", "oom_device", "nan", "wrong_gradient", "user_error", "timeout"})
 """Not measured again when a sweep is resumed."""
 
 RETRIED = frozenset({"rank_died", "node_lost", "preempted", "collateral"})

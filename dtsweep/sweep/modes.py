@@ -51,6 +51,9 @@ class ModeInfo:
     servers: Callable[[Fields], int] = lambda _: 0
     """From the fields of a point to the server processes that its ranks need beside them."""
 
+    same_gradients: bool = False
+    """Whether all ranks give their optimizers the same gradients; a trial in which they don't is `wrong_gradient`."""
+
     can_skip_exchange: bool = False
     """Whether `step(exchange=False)` works, which measures an exchange that hides behind other work; else steps mark
     what they spend on the exchange as `sync`."""
@@ -67,6 +70,7 @@ MODES: Mapping[str, ModeInfo] = {
         implementation="dtsweep.sync.ddp:Ddp",
         semantics=lambda _: "exact",
         reads={},
+        same_gradients=True,
         can_skip_exchange=True,
         can_exchange_alone=True,
     ),

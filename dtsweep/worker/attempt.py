@@ -25,7 +25,8 @@ from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job, load_mode
-from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
+from dtsweep.sync.passes import loss_in_precision, make_optimizer
+from dtsweep.worker.checks import check_batch
 from dtsweep.worker.rank import RankContext
 from dtsweep.worker.timing import time_trial
 
@@ -100,11 +101,11 @@ def _measure(context: RankContext, task: Task, servers: Sequence[Any], on_warm: 
     try:
         # A workload of its own: this one travels to the parameter servers, without what `batch` has cached.
         make = functools.partial(make_optimizer, point=task.point_of(context.workload))
-        model = _build(job, task)
+        model, flags = _build(job, task)
         mode.prepare(model, make)
         measured = time_trial(job, mode, task, context=context, on_warm=on_warm)
         flops = _flops(point, model, context) if context.rank == 0 else {}
-        return replace(measured, **rates, **flops)
+        return replace(measured, **rates, **flops, flags=[*flags, *measured.flags])
     finally:
         mode.close()
 
@@ -130,16 +131,16 @@ def _device_rates(context: RankContext, task: Task, point: Point) -> dict[str, A
     }
 
 
-def _build(job: Job, task: Task) -> nn.Module:
-    """Make the model, and the data that a workload makes once, from the same seed on all ranks."""
+def _build(job: Job, task: Task) -> tuple[nn.Module, list[str]]:
+    """Make the model and what `batch` makes once, from the same seed on all ranks; also the flags of its batches."""
     seed = int.from_bytes(hashlib.sha256(f"{task.seed}/{task.repeat}".encode()).digest()[:4], "big")
     _set_seed(seed)
     model = job.point.workload.build().to(job.device).train()
     _set_seed(seed)
-    next(next(batches_of_steps(job)))
+    flags = check_batch(job)
     # From here on ranks draw differently: equal dropout masks on all would be a smaller batch.
     _set_seed(seed + 1 + job.rank)
-    return model  # type: ignore[no-any-return]  # the user's class says what it is
+    return model, flags
 
 
 def _verdict(measured: Measured, measure: Measure) -> tuple[str, str | None]:
@@ -150,6 +151,8 @@ def _verdict(measured: Measured, measure: Measure) -> tuple[str, str | None]:
     in_time = int((in_window & (steps["start_s"] + steps["step_s"] <= measure.max_seconds)).sum())
     if measured.stop_reason == "max_seconds" and in_time < FEW_STEPS:
         return "timeout", f"{in_time} steps in max_seconds={measure.max_seconds:g}; raise it"
+    if measured.gradients_agree is False:
+        return "wrong_gradient", measured.gradients_reason
     finite = np.isfinite(steps["loss"]) | ~np.isin(steps["part"], ("warmup", "window"))
     if not finite.all():
         step = int(np.argmin(finite))

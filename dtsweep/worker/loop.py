@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,9 +73,11 @@ class Loop:
         )
         return seconds
 
-    def step(self, *, exchange: bool = True) -> torch.Tensor:
-        """Do one step."""
-        return self.mode.step(next(self._batches), self.clock, exchange=exchange)
+    def step(
+        self, *, exchange: bool = True, through: Callable[[Iterator[Any]], Iterator[Any]] = lambda batches: batches
+    ) -> torch.Tensor:
+        """Do one step, whose batches go through a function of them."""
+        return self.mode.step(through(next(self._batches)), self.clock, exchange=exchange)
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """The columns of `steps`, segment after segment; starts count from the window's."""

@@ -1,0 +1,169 @@
+"""Outside the window: whether the batch is the batch that was asked for, and whether gradients were exchanged."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from dtsweep.sync.mode import Job
+from dtsweep.sync.passes import batches_of_steps
+from dtsweep.worker.loop import Loop
+
+AGREE = 1e-4
+"""By how much sums and norms of one parameter's gradient may differ between ranks, as a share of the norm (of the
+sum's scale: times the root of the number of elements). Ranks of an exchange get the same numbers but for rounding;
+without one the gradients of different batches differ by percents."""
+
+
+class BatchError(ValueError):
+    """The batch is not the one that was asked for."""
+
+
+def check_batch(job: Job) -> list[str]:
+    """Make the first batch twice, and look whether it is what was asked for.
+
+    Returns:
+        The flag `unrepeatable` where the same sample numbers give other data.
+
+    Raises:
+        BatchError: it has another number of samples.
+    """
+    first, again = (next(next(batches_of_steps(job))) for _ in range(2))
+    check_samples(job, first)
+    return ["unrepeatable"] if digest_of(first) != digest_of(again) else []
+
+
+def check_samples(job: Job, batch: Any) -> None:
+    """Refuse a batch that has another number of samples than it was asked for.
+
+    Args:
+        job: the trial.
+        batch: what the workload's `batch` gave. Where the workload has `samples_in`, that counts its samples; else the
+            first dimension of each tensor in it does.
+
+    Raises:
+        BatchError: the numbers differ.
+    """
+    asked, count = job.point.micro_batch, getattr(job.point.workload, "samples_in", None)
+    if callable(count):
+        found, what = [int(count(batch))], "samples_in(batch) counts"
+    else:
+        found, what = [tensor.shape[0] for tensor in tensors_in(batch) if tensor.ndim], "batch gave a tensor of"
+    if wrong := [number for number in found if number != asked]:
+        way_out = "" if callable(count) else ", or declare samples_in(batch) where its tensors are shaped otherwise"
+        raise BatchError(
+            f"{what} {wrong[0]} samples where micro_batch={asked} asked for {asked}; give len(samples) of them{way_out}"
+        )
+
+
+def tensors_in(batch: Any) -> Iterator[torch.Tensor]:
+    """The tensors of a batch, in mappings, sequences and dataclasses of any depth."""
+    if isinstance(batch, torch.Tensor):
+        yield batch
+    elif isinstance(batch, Mapping):
+        for value in batch.values():
+            yield from tensors_in(value)
+    elif isinstance(batch, (list, tuple)):
+        for value in batch:
+            yield from tensors_in(value)
+    elif dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        for field in dataclasses.fields(batch):
+            yield from tensors_in(getattr(batch, field.name))
+
+
+def digest_of(batch: Any) -> bytes:
+    """A digest of the bytes of a batch's tensors; what is no tensor does not count."""
+    digest = hashlib.sha256()
+    for tensor in tensors_in(batch):
+        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+        dense = tensor.detach().cpu()
+        dense = dense.to_dense() if dense.layout != torch.strided else dense
+        digest.update(dense.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.digest()
+
+
+def check_gradients(loop: Loop) -> dict[str, Any]:
+    """Do one more step, and compare the gradients that ranks give their optimizers.
+
+    By sums and norms in double precision, parameter by parameter, not bitwise: nodes may round otherwise. The learning
+    rate plays no part. Called on all ranks, where a mode's `same_gradients` says that they should be the same.
+
+    Returns:
+        `gradients_agree` and `gradients_reason` of `Measured`, the same on all ranks.
+    """
+    digests, seen = hashlib.sha256(), []
+
+    def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        seen.append(_sums_and_norms(optimizer))
+
+    def noted(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            digests.update(digest_of(batch))
+            yield batch
+
+    hook = register_optimizer_step_pre_hook(note)
+    try:
+        loop.step(through=noted)
+    finally:
+        hook.remove()
+    everyone: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(everyone, (digests.digest(), torch.cat(seen) if seen else torch.zeros(0, 3)))
+    agree, reason = judged([digest for digest, _ in everyone], [sums for _, sums in everyone])
+    return {"gradients_agree": agree, "gradients_reason": reason}
+
+
+def _sums_and_norms(optimizer: torch.optim.Optimizer) -> torch.Tensor:
+    """Of each parameter's gradient the sum, the norm and the number of elements: (parameters, 3) on the CPU."""
+    rows = []
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            gradient = parameter.grad
+            if gradient is None:
+                rows.append(torch.tensor([0.0, 0.0, parameter.numel()], dtype=torch.float64, device=parameter.device))
+                continue
+            values = gradient.coalesce().values() if gradient.is_sparse else gradient
+            both = [values.sum(dtype=torch.float64), torch.linalg.vector_norm(values, dtype=torch.float64)]
+            rows.append(torch.stack([*both, both[0].new_tensor(parameter.numel())]))
+    return torch.stack(rows).cpu() if rows else torch.zeros(0, 3, dtype=torch.float64)
+
+
+def judged(digests: Sequence[bytes], sums: Sequence[torch.Tensor]) -> tuple[bool | None, str | None]:
+    """Compare what the ranks' optimizers were given in one step.
+
+    Args:
+        digests: of each rank's batches.
+        sums: of each rank: (parameters, 3) the sum, the norm and the number of elements of each gradient.
+
+    Returns:
+        Whether they agree, None where that can't be told: batches are equal, or there was no gradient; and why not.
+    """
+    first = sums[0]
+    if any(len(each) != len(first) for each in sums):
+        return False, "workers give their optimizers gradients of different parameters"
+    every = torch.nan_to_num(torch.stack(list(sums)))
+    totals, norms, counts = every.unbind(-1)
+    largest = norms.max(dim=0).values
+    if not len(first) or not bool(largest.any()):
+        return None, "the optimizer was given no gradient"
+    apart = torch.maximum(_range(norms), _range(totals) / counts[0].clamp(min=1).sqrt()) / largest.clamp(min=1e-300)
+    different = int((apart > AGREE).sum())
+    if different:
+        most = float(apart.max())
+        return False, (
+            f"gradients of {different} of {len(first)} parameters differ between workers by up to {most:.0%}: "
+            "they were not exchanged; in loss, call model(...) itself, no method or module inside it"
+        )
+    if len(set(digests)) == 1:
+        return None, "all workers have the same batch"
+    return True, None
+
+
+def _range(values: torch.Tensor) -> torch.Tensor:
+    """From the smallest to the largest over the ranks."""
+    return values.max(dim=0).values - values.min(dim=0).values

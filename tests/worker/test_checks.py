@@ -1,0 +1,206 @@
+"""Whether a trial's batches are those that were asked for, and whether its gradients were exchanged, on two ranks."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, distributed, nn
+from torch.multiprocessing.spawn import spawn
+
+from dtsweep import Measure, Sweep
+from dtsweep.metrics.rank_result import RankResult
+from dtsweep.metrics.rows import explaining_failure
+from dtsweep.results.statuses import FLAG_MEANINGS
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.task import task_of
+from dtsweep.sync.mode import Job
+from dtsweep.worker.attempt import run_attempt
+from dtsweep.worker.checks import BatchError, check_batch, digest_of, judged, tensors_in
+from dtsweep.worker.rank import become_rank
+
+WORKERS = 2
+SHORT = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=8)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A small network with dropout and two ways into it."""
+
+    goes_round: str = ""
+    """`all`: the wrapper is never called; `beside`: its first layer is called by itself as well, which DDP notices."""
+
+    same_batch: bool = False
+
+    def build(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 1))
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        numbers = range(len(samples)) if self.same_batch else samples
+        return torch.tensor([[float((number * 7 + k * 3) % 11) for k in range(8)] for number in numbers], device=device)
+
+    def loss(self, model: Any, batch: Tensor) -> Tensor:
+        inner = model.module if self.goes_round else model
+        answer: Tensor = model(batch).square().mean() if self.goes_round != "all" else inner(batch).square().mean()
+        if self.goes_round == "beside":
+            answer = answer + inner[0](batch).square().mean()
+        return answer
+
+
+@dataclass(frozen=True)
+class Fixed(Block):
+    """Gives 32 rows, whatever it is asked for."""
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        return super().batch(range(32), device)
+
+
+@dataclass(frozen=True)
+class Columns(Block):
+    """Has its samples in the second dimension, and says so."""
+
+    columns: int | None = None
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        return torch.ones(8, self.columns or len(samples), device=device)
+
+    def samples_in(self, batch: Tensor) -> int:
+        return batch.shape[1]
+
+
+@dataclass(frozen=True)
+class Whims(Block):
+    """Gives other data at each call."""
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        return torch.rand(len(samples), 8, device=device)
+
+
+@dataclass(frozen=True)
+class Nested(Block):
+    """Gives a mapping of what models take, with a number and a scalar in it."""
+
+    def batch(self, samples: range, device: torch.device) -> Any:
+        rows = torch.ones(len(samples), 8, device=device)
+        return {"inputs": [rows, (rows.bfloat16(),)], "scale": torch.tensor(2.0), "name": "x", "many": 7}
+
+
+def points() -> dict[str, Point]:
+    honest, round_all = Block(), Block(goes_round="all")
+    fields: dict[str, dict[str, Any]] = {
+        "honest": {"workload": honest},
+        "accumulates": {"workload": honest, "accumulation": 2},
+        "same batch": {"workload": Block(goes_round="all", same_batch=True)},
+        "beside": {"workload": Block(goes_round="beside")},
+        "local": {"workload": honest, "sync": "local_sgd", "sync_period": 2},
+    }
+    for rate, precision in itertools.product((1e-2, 1e-7, 0.0), ("fp32", "bf16")):
+        fields[f"honest {rate} {precision}"] = {"workload": honest, "learning_rate": rate, "precision": precision}
+        fields[f"round {rate} {precision}"] = {"workload": round_all, "learning_rate": rate, "precision": precision}
+    return {
+        name: Point(**{"workers": WORKERS, "micro_batch": 4, "sync": "ddp", **each}) for name, each in fields.items()
+    }
+
+
+def measure_all(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORKERS)
+    context = become_rank(rank, torch.device("cpu"), workload=Block(), own_variables=())
+    results = {}
+    for case, point in points().items():
+        sweep = Sweep(workload=point.workload, axes={"workers": [WORKERS]}, measure=SHORT)
+        results[case] = run_attempt(replace(context, workload=point.workload), task_of(sweep, point))
+    torch.save(results, folder / f"{rank}.pt")
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, RankResult]]:
+    """Of each case what the two ranks have to say."""
+    folder = tmp_path_factory.mktemp("checks")
+    spawn(measure_all, args=(folder,), nprocs=WORKERS)
+    ranks = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(WORKERS)]
+    return {case: {rank: own[case] for rank, own in enumerate(ranks)} for case in points()}
+
+
+Results = dict[str, dict[int, RankResult]]
+
+
+@pytest.mark.parametrize("case", [name for name in points() if name.startswith("round")])
+def test_gradients_that_were_not_exchanged_are_found_at_any_learning_rate_and_precision(
+    results: Results, case: str
+) -> None:
+    status, reason = explaining_failure(results[case])
+    assert status == "wrong_gradient"
+    assert reason is not None
+    assert reason.startswith("rank 0: gradients of 6 of 6 parameters differ between workers by up to ")
+    assert "call model(...) itself" in reason
+
+
+@pytest.mark.parametrize("case", [name for name in points() if not name.startswith("round")])
+def test_nothing_else_is_accused(results: Results, case: str) -> None:
+    assert explaining_failure(results[case]) == ("ok", None)
+    agree = [result.measured.gradients_agree for result in results[case].values() if result.measured]
+    # Equal batches have equal gradients also where nothing is exchanged; local updates are each worker's own.
+    assert agree == [None if case in ("same batch", "local") else True] * WORKERS
+
+
+@pytest.mark.parametrize(
+    ("other", "found"),
+    [
+        (lambda sums: sums, True),
+        (lambda sums: sums * (1 + 1e-6), True),
+        (lambda sums: sums * torch.tensor([1, 1.01, 1]), False),
+        (lambda sums: sums + torch.tensor([1.0, 0, 0]), False),
+        (lambda sums: sums[:1], False),
+    ],
+    ids=["equal", "rounded otherwise", "norms differ", "sums differ", "fewer parameters"],
+)
+def test_sums_and_norms_are_compared_parameter_by_parameter(other: Any, found: bool) -> None:
+    sums = torch.tensor([[3.0, 2.0, 100], [-1.0, 0.5, 10]], dtype=torch.float64)
+    agree, reason = judged([b"a", b"b"], [sums, other(sums)])
+    assert agree is found
+    assert (reason is None) is found
+
+
+def test_without_a_gradient_nothing_can_be_told() -> None:
+    none = torch.tensor([[0.0, 0.0, 4]], dtype=torch.float64)
+    assert judged([b"a", b"b"], [none, none]) == (None, "the optimizer was given no gradient")
+    unknown = torch.full((1, 3), float("nan"), dtype=torch.float64)
+    assert judged([b"a", b"b"], [unknown, unknown])[0] is None
+
+
+def job_of(workload: Any, **fields: Any) -> Job:
+    point = Point(**{"workload": workload, "micro_batch": 4, **fields})
+    return Job(point=point, rank=0, device=torch.device("cpu"), loss=workload.loss)
+
+
+@pytest.mark.parametrize("workload", [Block(), Columns(), Nested()], ids=["rows", "columns", "nested"])
+def test_a_batch_of_the_samples_that_were_asked_for_is_accepted(workload: Any) -> None:
+    assert check_batch(job_of(workload)) == []
+
+
+def test_a_batch_of_another_size_is_refused_with_both_numbers_and_the_axis() -> None:
+    with pytest.raises(BatchError, match=r"a tensor of 32 samples where micro_batch=4 asked for 4; .* samples_in"):
+        check_batch(job_of(Fixed()))
+    with pytest.raises(BatchError, match=r"samples_in\(batch\) counts 5 samples where micro_batch=4 asked for 4"):
+        check_batch(job_of(Columns(columns=5)))
+
+
+def test_other_data_for_the_same_numbers_is_flagged() -> None:
+    assert check_batch(job_of(Whims())) == ["unrepeatable"]
+    assert "unrepeatable" in FLAG_MEANINGS
+
+
+def test_a_digest_is_of_values_types_and_shapes() -> None:
+    ones = torch.ones(2, 4)
+    others = [ones.clone(), torch.ones(4, 2), ones.double(), torch.ones(2, 4, dtype=torch.int32), ones.T.contiguous().T]
+    assert [digest_of([ones]) == digest_of([other]) for other in others] == [True, False, False, False, True]
+    assert digest_of({"a": ones.to_sparse()}) == digest_of([ones])
+    assert digest_of(torch.full((2,), float("nan"))) == digest_of(torch.full((2,), float("nan")))
+    assert len(list(tensors_in(Nested().batch(range(2), torch.device("cpu"))))) == 3
