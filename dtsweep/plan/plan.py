@@ -94,8 +94,9 @@ def outdated(sweep: Sweep, rows: Rows) -> set[str]:
     """Refuse results that can't be compared with what this sweep would add.
 
     Returns:
-        Ids of `ok` trials with another workload source, versions or resources than the newest, which agrees: an
-        interrupted `--rerun all` leaves them. They are to be measured again.
+        Ids of trials to be measured again: `ok` ones with another workload source, versions or resources than the
+        newest, which agrees (an interrupted `--rerun all` leaves them), and those whose gradients were wrong by another
+        source.
 
     Raises:
         SweepError: the newest trial differs from what this sweep would add; names in what, and the ways out.
@@ -116,7 +117,13 @@ def outdated(sweep: Sweep, rows: Rows) -> set[str]:
     if newest in differ:
         ways = "measure all anew with --rerun all, or keep both with another --results"
         raise SweepError(f"these results have {differ[newest]}; {ways}")
-    return set(differ)
+    last = {row["trial_id"]: row for row in rows}.values()
+    mended = {
+        row["trial_id"]
+        for row in last
+        if row["status"] == "wrong_gradient" and row["workload_digest"] != now["workload_digest"]
+    }
+    return mended | set(differ)
 
 
 def _environment(sweep: Sweep, row: Mapping[str, Any]) -> dict[str, str]:

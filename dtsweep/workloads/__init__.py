@@ -39,6 +39,7 @@ class Workload(Protocol):
     - `flops_per_sample: float`: FLOPs of a forward and backward pass on one sample; else they are counted.
     - `ddp_options: dict[str, Any]`: more arguments for `DistributedDataParallel`, for example
       `{"find_unused_parameters": True}`.
+    - `samples_in(batch) -> int`: how many samples a batch has, where that is not the first dimension of its tensors.
     """
 
     def build(self) -> nn.Module:
@@ -55,7 +56,11 @@ class Workload(Protocol):
         ...
 
     def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
-        """Run the model forward and return the mean loss over the batch, a scalar."""
+        """Run the model forward and return the mean loss over the batch, a scalar.
+
+        By `model(...)` itself: a method or a module inside it goes round what exchanges gradients (`wrong_gradient`). A
+        model that has its training step in a method is wrapped in one whose `forward` calls that.
+        """
         ...
 
 

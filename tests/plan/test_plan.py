@@ -71,6 +71,12 @@ def test_what_is_measured_again_depends_on_how_it_ended(
     assert plan(SWEEP, stored, "all") == everything
 
 
+def test_wrong_gradients_are_measured_again_once_the_workloads_source_has_changed() -> None:
+    assert plan(SWEEP, rows(status="wrong_gradient")) == (0, 4)
+    assert plan(SWEEP, rows(status="wrong_gradient", workload_digest="another")) == (4, 0)
+    assert plan(SWEEP, rows(status="wrong_gradient", workload_digest="another") + rows()) == (0, 4)
+
+
 def test_an_ok_attempt_counts_whatever_came_after_it() -> None:
     assert plan(SWEEP, rows() + rows(status="rank_died")) == (0, 4)
 
