@@ -70,8 +70,8 @@ class Line:
     def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
         answer: Tensor = model(batch)
         SEEN["types"].append(answer.dtype)
-        # One batch more than steps: the first is drawn once before training.
-        if len(SEEN["batches"]) > self.sound_steps + 1:
+        # Two batches more than steps: the first is drawn twice before training.
+        if len(SEEN["batches"]) > self.sound_steps + 2:
             self._fail()
             if self.fault == "nan":
                 return answer.mean() * float("nan")
@@ -204,7 +204,7 @@ def test_a_window_has_what_was_ordered_and_its_steps_make_it_up() -> None:
     assert steps["start_s"][2] == 0
     assert 0 <= measured.window_s - steps["step_s"][2:].sum() < 0.5 * measured.window_s
     # The first batch is drawn once more, before training; then every sample has its turn.
-    assert SEEN["batches"][:13] == [range(0, 3), *(range(first, first + 3) for first in range(0, 36, 3))]
+    assert SEEN["batches"][:14] == [range(0, 3)] * 2 + [*(range(first, first + 3) for first in range(0, 36, 3))]
     assert np.isfinite(steps["loss"]).all()
     assert measured.memory_peak_bytes > 0
 
