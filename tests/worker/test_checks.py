@@ -24,7 +24,7 @@ from dtsweep.worker.checks import BatchError, check_batch, digest_of, judged, te
 from dtsweep.worker.rank import become_rank
 
 WORKERS = 2
-SHORT = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=8)
+SHORT = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=8, max_seconds=1)
 
 
 @dataclass(frozen=True)
