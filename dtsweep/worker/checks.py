@@ -21,6 +21,10 @@ sum's scale: times the root of the number of elements). Ranks of an exchange get
 without one the gradients of different batches differ by percents."""
 
 
+CHUNK = 2**22
+"""Elements of a gradient that are in double precision at a time: a model may leave no room for more."""
+
+
 class BatchError(ValueError):
     """The batch is not the one that was asked for."""
 
@@ -82,10 +86,16 @@ def digest_of(batch: Any) -> bytes:
     digest = hashlib.sha256()
     for tensor in tensors_in(batch):
         digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-        dense = tensor.detach().cpu()
-        dense = dense.to_dense() if dense.layout != torch.strided else dense
-        digest.update(dense.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        for part in _parts(tensor.detach()):
+            digest.update(part.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.digest()
+
+
+def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The dense tensors that a tensor is made of."""
+    if tensor.is_nested:
+        return [part.detach() for part in tensor.unbind()]
+    return [tensor.to_dense() if tensor.layout != torch.strided else tensor]
 
 
 def check_gradients(loop: Loop) -> dict[str, Any]:
@@ -100,7 +110,7 @@ def check_gradients(loop: Loop) -> dict[str, Any]:
     digests, seen = hashlib.sha256(), []
 
     def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        seen.append(_sums_and_norms(optimizer))
+        seen.append(sums_and_norms(optimizer))
 
     def noted(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
@@ -118,7 +128,7 @@ def check_gradients(loop: Loop) -> dict[str, Any]:
     return {"gradients_agree": agree, "gradients_reason": reason}
 
 
-def _sums_and_norms(optimizer: torch.optim.Optimizer) -> torch.Tensor:
+def sums_and_norms(optimizer: torch.optim.Optimizer) -> torch.Tensor:
     """Of each parameter's gradient the sum, the norm and the number of elements: (parameters, 3) on the CPU."""
     rows = []
     for group in optimizer.param_groups:
@@ -128,8 +138,11 @@ def _sums_and_norms(optimizer: torch.optim.Optimizer) -> torch.Tensor:
                 rows.append(torch.tensor([0.0, 0.0, parameter.numel()], dtype=torch.float64, device=parameter.device))
                 continue
             values = gradient.coalesce().values() if gradient.is_sparse else gradient
-            both = [values.sum(dtype=torch.float64), torch.linalg.vector_norm(values, dtype=torch.float64)]
-            rows.append(torch.stack([*both, both[0].new_tensor(parameter.numel())]))
+            total = square = torch.zeros((), dtype=torch.float64, device=values.device)
+            for part in values.detach().reshape(-1).split(CHUNK):
+                exact = part.double()
+                total, square = total + exact.sum(), square + exact.dot(exact)
+            rows.append(torch.stack([total, square.sqrt(), total.new_tensor(parameter.numel())]))
     return torch.stack(rows).cpu() if rows else torch.zeros(0, 3, dtype=torch.float64)
 
 

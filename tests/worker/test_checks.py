@@ -19,8 +19,9 @@ from dtsweep.results.statuses import FLAG_MEANINGS
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.sync.mode import Job
+from dtsweep.worker import checks
 from dtsweep.worker.attempt import run_attempt
-from dtsweep.worker.checks import BatchError, check_batch, digest_of, judged, tensors_in
+from dtsweep.worker.checks import BatchError, check_batch, digest_of, judged, sums_and_norms, tensors_in
 from dtsweep.worker.rank import become_rank
 
 WORKERS = 2
@@ -171,6 +172,17 @@ def test_sums_and_norms_are_compared_parameter_by_parameter(other: Any, found: b
     assert (reason is None) is found
 
 
+def test_sums_and_norms_are_exact_however_a_gradient_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "CHUNK", 7)
+    layer, table, frozen = nn.Linear(5, 4), nn.Embedding(6, 3, sparse=True), nn.Linear(2, 2)
+    (layer(torch.randn(8, 5)).square().sum() + table(torch.tensor([1, 1, 4])).square().sum()).backward()
+    parameters = [*layer.parameters(), *table.parameters(), *frozen.parameters()]
+    found = sums_and_norms(torch.optim.SGD([{"params": parameters[:1]}, {"params": parameters[1:]}], lr=0.1))
+    dense = [torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in parameters]
+    expected = [[float(each.double().sum()), float(each.double().norm()), each.numel()] for each in dense]
+    assert found.tolist() == [pytest.approx(row, rel=1e-12) for row in expected]
+
+
 def test_without_a_gradient_nothing_can_be_told() -> None:
     none = torch.tensor([[0.0, 0.0, 4]], dtype=torch.float64)
     assert judged([b"a", b"b"], [none, none]) == (None, "the optimizer was given no gradient")
@@ -205,5 +217,8 @@ def test_a_digest_is_of_values_types_and_shapes() -> None:
     others = [ones.clone(), torch.ones(4, 2), ones.double(), torch.ones(2, 4, dtype=torch.int32), ones.T.contiguous().T]
     assert [digest_of([ones]) == digest_of([other]) for other in others] == [True, False, False, False, True]
     assert digest_of({"a": ones.to_sparse()}) == digest_of([ones])
+    kinds = [torch.tensor(1.0), torch.tensor([True]), torch.ones(2, dtype=torch.complex64), torch.zeros(0, 3)]
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    assert len({digest_of(kind) for kind in [*kinds, nested, ones.bfloat16()]}) == 6
     assert digest_of(torch.full((2,), float("nan"))) == digest_of(torch.full((2,), float("nan")))
     assert len(list(tensors_in(Nested().batch(range(2), torch.device("cpu"))))) == 3
