@@ -27,10 +27,14 @@ class Faulty:
             self._fail()
         if self.fault == "raise_everywhere" and step == STEP:
             raise ValueError("wrong on every rank")
-        return torch.ones(len(samples), 4, device=device) * (float("nan") if self.fault == "nan" else 1.0)
+        if self.fault == "size":
+            return torch.ones(7, 4, device=device)
+        factors = {"nan": float("nan"), "bypass": 1.0 + distributed.get_rank()}
+        return torch.ones(len(samples), 4, device=device) * factors.get(self.fault, 1.0)
 
     def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-        return model(batch).square().mean()
+        answer: torch.Tensor = model.module(batch) if self.fault == "bypass" else model(batch)
+        return answer.square().mean()
 
     def _fail(self) -> None:
         print(f"about to {self.fault}")
@@ -49,7 +53,7 @@ sweep = Sweep(
     workload=Faulty(),
     axes={
         "workers": [2],
-        "workload.fault": ["none", "raise", "raise_everywhere", "kill", "hang", "oom", "nan"],
+        "workload.fault": ["none", "raise", "raise_everywhere", "kill", "hang", "oom", "nan", "bypass", "size"],
         "micro_batch": [1, 2],
     },
     skip=lambda p: "faults once" if p.micro_batch == 2 and p.workload.fault != "none" else None,

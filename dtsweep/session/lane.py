@@ -24,7 +24,7 @@ from dtsweep.session.session import RefusedError, Session, SessionError
 from dtsweep.session.settings import Settings
 from dtsweep.sweep.task import Task
 
-UNBROKEN = ("ok", "nan", "timeout")
+UNBROKEN = ("ok", "nan", "wrong_gradient", "timeout")
 """Statuses of a rank that has run its steps to the end."""
 
 LEFT_OVER = 0.01

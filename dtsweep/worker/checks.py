@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch
 from torch import distributed
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from dtsweep.hardware.memory import oom_status
+from dtsweep.measure.exchange import max_over_ranks
 from dtsweep.sync.mode import Job
 from dtsweep.sync.passes import batches_of_steps
 from dtsweep.worker.loop import Loop
@@ -21,7 +24,7 @@ sum's scale: times the root of the number of elements). Ranks of an exchange get
 without one the gradients of different batches differ by percents."""
 
 
-CHUNK = 2**22
+CHUNK = 2**20
 """Elements of a gradient that are in double precision at a time: a model may leave no room for more."""
 
 
@@ -38,9 +41,12 @@ def check_batch(job: Job) -> list[str]:
     Raises:
         BatchError: it has another number of samples.
     """
-    first, again = (next(next(batches_of_steps(job))) for _ in range(2))
+    first = next(next(batches_of_steps(job)))
     check_samples(job, first)
-    return ["unrepeatable"] if digest_of(first) != digest_of(again) else []
+    # Not both at once: a workload may fill the same memory anew.
+    digest = digest_of(first)
+    del first
+    return ["unrepeatable"] if digest_of(next(next(batches_of_steps(job)))) != digest else []
 
 
 def check_samples(job: Job, batch: Any) -> None:
@@ -58,7 +64,7 @@ def check_samples(job: Job, batch: Any) -> None:
     if callable(count):
         found, what = [int(count(batch))], "samples_in(batch) counts"
     else:
-        found, what = [tensor.shape[0] for tensor in tensors_in(batch) if tensor.ndim], "batch gave a tensor of"
+        found, what = [tensor.size(0) for tensor in tensors_in(batch) if tensor.dim()], "batch gave a tensor of"
     if wrong := [number for number in found if number != asked]:
         way_out = "" if callable(count) else ", or declare samples_in(batch) where its tensors are shaped otherwise"
         raise BatchError(
@@ -85,9 +91,10 @@ def digest_of(batch: Any) -> bytes:
     """A digest of the bytes of a batch's tensors; what is no tensor does not count."""
     digest = hashlib.sha256()
     for tensor in tensors_in(batch):
-        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
         for part in _parts(tensor.detach()):
-            digest.update(part.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+            digest.update(f"{part.dtype} {tuple(part.shape)}".encode())
+            plain = part.resolve_conj().resolve_neg().cpu().contiguous()
+            digest.update(plain.reshape(-1).view(torch.uint8).numpy())
     return digest.digest()
 
 
@@ -95,7 +102,14 @@ def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     """The dense tensors that a tensor is made of."""
     if tensor.is_nested:
         return [part.detach() for part in tensor.unbind()]
-    return [tensor.to_dense() if tensor.layout != torch.strided else tensor]
+    if tensor.layout == torch.sparse_coo:
+        whole = tensor.coalesce()
+        return [whole.indices(), whole.values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return [tensor]
 
 
 def check_gradients(loop: Loop) -> dict[str, Any]:
@@ -107,10 +121,22 @@ def check_gradients(loop: Loop) -> dict[str, Any]:
     Returns:
         `gradients_agree` and `gradients_reason` of `Measured`, the same on all ranks.
     """
-    digests, seen = hashlib.sha256(), []
+    digests, full = hashlib.sha256(), False
+    seen: dict[int, torch.Tensor] = {}
 
     def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        seen.append(sums_and_norms(optimizer))
+        nonlocal full
+        # An optimizer may have another one inside, which is given some of the same gradients.
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in seen]
+        kept = [parameter for parameter in parameters if not getattr(parameter, "_ddp_ignored", False)]
+        try:
+            seen.update(zip(map(id, kept), sums_and_norms(kept), strict=True))
+        except (RuntimeError, MemoryError) as error:
+            if not oom_status(error):
+                raise
+            # Who gave up here would keep the others waiting in their next exchange.
+            traceback.print_exc()
+            full = True
 
     def noted(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
@@ -122,27 +148,32 @@ def check_gradients(loop: Loop) -> dict[str, Any]:
         loop.step(through=noted)
     finally:
         hook.remove()
+    (any_full,) = max_over_ranks(loop.job.device, full)
+    if any_full:
+        return {"gradients_agree": None, "gradients_reason": "a worker has no memory to compare gradients"}
     everyone: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(everyone, (digests.digest(), torch.cat(seen) if seen else torch.zeros(0, 3)))
+    distributed.all_gather_object(
+        everyone, (digests.digest(), torch.stack([*seen.values()]) if seen else torch.zeros(0, 3))
+    )
     agree, reason = judged([digest for digest, _ in everyone], [sums for _, sums in everyone])
     return {"gradients_agree": agree, "gradients_reason": reason}
 
 
-def sums_and_norms(optimizer: torch.optim.Optimizer) -> torch.Tensor:
+def sums_and_norms(parameters: Sequence[torch.nn.Parameter]) -> torch.Tensor:
     """Of each parameter's gradient the sum, the norm and the number of elements: (parameters, 3) on the CPU."""
     rows = []
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            gradient = parameter.grad
-            if gradient is None:
-                rows.append(torch.tensor([0.0, 0.0, parameter.numel()], dtype=torch.float64, device=parameter.device))
-                continue
-            values = gradient.coalesce().values() if gradient.is_sparse else gradient
-            total = square = torch.zeros((), dtype=torch.float64, device=values.device)
-            for part in values.detach().reshape(-1).split(CHUNK):
-                exact = part.double()
-                total, square = total + exact.sum(), square + exact.dot(exact)
-            rows.append(torch.stack([total, square.sqrt(), total.new_tensor(parameter.numel())]))
+    for parameter in parameters:
+        gradient = parameter.grad
+        if gradient is None:
+            rows.append(torch.tensor([0.0, 0.0, parameter.numel()], dtype=torch.float64, device=parameter.device))
+            continue
+        values = gradient.coalesce().values() if gradient.is_sparse else gradient
+        values = torch.view_as_real(values) if values.is_complex() else values
+        total = square = torch.zeros((), dtype=torch.float64, device=values.device)
+        for part in values.detach().reshape(-1).split(CHUNK):
+            exact = part.double()
+            total, square = total + exact.sum(), square + exact.dot(exact)
+        rows.append(torch.stack([total, square.sqrt(), total.new_tensor(parameter.numel())]))
     return torch.stack(rows).cpu() if rows else torch.zeros(0, 3, dtype=torch.float64)
 
 
@@ -169,7 +200,7 @@ def judged(digests: Sequence[bytes], sums: Sequence[torch.Tensor]) -> tuple[bool
     if different:
         most = float(apart.max())
         return False, (
-            f"gradients of {different} of {len(first)} parameters differ between workers by up to {most:.0%}: "
+            f"gradients of {different} of {len(first)} parameters differ between workers by up to {most * 100:.2g} %: "
             "they were not exchanged; in loss, call model(...) itself, no method or module inside it"
         )
     if len(set(digests)) == 1:

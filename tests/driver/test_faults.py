@@ -41,6 +41,8 @@ def faults(tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command) -
         ("hang", "hang", "no answer from rank "),
         ("oom", "oom_device", "rank 1: OutOfMemoryError: CUDA out of memory"),
         ("nan", "nan", "rank 0: the loss is not finite from step 0 on"),
+        ("bypass", "wrong_gradient", "rank 0: gradients of 2 of 2 parameters differ between workers by up to "),
+        ("size", "user_error", "rank 0: BatchError: batch gave a tensor of 7 samples where micro_batch=1 asked for 1"),
     ],
 )
 def test_a_fault_is_a_row_with_its_status_reason_and_log(

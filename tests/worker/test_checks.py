@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.multiprocessing.spawn import spawn
 
 from dtsweep import Measure, Sweep
@@ -50,6 +51,14 @@ class Block:
         if self.goes_round == "beside":
             answer = answer + inner[0](batch).square().mean()
         return answer
+
+
+@dataclass(frozen=True)
+class Sharded(Block):
+    """Its optimizer has another one inside, of this worker's share of the parameters."""
+
+    def optimizer(self, parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
+        return ZeroRedundancyOptimizer(parameters, torch.optim.Adam, lr=learning_rate)
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,7 @@ def points() -> dict[str, Point]:
         "honest": {"workload": honest},
         "accumulates": {"workload": honest, "accumulation": 2},
         "same batch": {"workload": Block(same_batch=True)},
+        "sharded": {"workload": Sharded()},
         "beside": {"workload": Block(goes_round="beside")},
         "local": {"workload": honest, "sync": "local_sgd", "sync_period": 2},
     }
@@ -177,7 +187,7 @@ def test_sums_and_norms_are_exact_however_a_gradient_is_divided(monkeypatch: pyt
     layer, table, frozen = nn.Linear(5, 4), nn.Embedding(6, 3, sparse=True), nn.Linear(2, 2)
     (layer(torch.randn(8, 5)).square().sum() + table(torch.tensor([1, 1, 4])).square().sum()).backward()
     parameters = [*layer.parameters(), *table.parameters(), *frozen.parameters()]
-    found = sums_and_norms(torch.optim.SGD([{"params": parameters[:1]}, {"params": parameters[1:]}], lr=0.1))
+    found = sums_and_norms(parameters)
     dense = [torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in parameters]
     expected = [[float(each.double().sum()), float(each.double().norm()), each.numel()] for each in dense]
     assert found.tolist() == [pytest.approx(row, rel=1e-12) for row in expected]
@@ -216,7 +226,7 @@ def test_a_digest_is_of_values_types_and_shapes() -> None:
     ones = torch.ones(2, 4)
     others = [ones.clone(), torch.ones(4, 2), ones.double(), torch.ones(2, 4, dtype=torch.int32), ones.T.contiguous().T]
     assert [digest_of([ones]) == digest_of([other]) for other in others] == [True, False, False, False, True]
-    assert digest_of({"a": ones.to_sparse()}) == digest_of([ones])
+    assert digest_of({"a": ones.to_sparse()}) == digest_of([torch.ones(2, 4).to_sparse()])
     kinds = [torch.tensor(1.0), torch.tensor([True]), torch.ones(2, dtype=torch.complex64), torch.zeros(0, 3)]
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
     assert len({digest_of(kind) for kind in [*kinds, nested, ones.bfloat16()]}) == 6

@@ -131,9 +131,9 @@ CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
         Measure(half_width=0.9, warmup_steps=2, min_steps=30, min_seconds=0, max_seconds=4),
         {"workload": Line(width=1024)},
     ),
-    # Warm-up and window have 6 steps; then come one without the exchange, and a round of 13, of which the last two
-    # exchange. A canary has no second one.
-    "full without the exchange": (steps(4), {"workload": Line(full_at=6, width=WIDE)}),
+    # Warm-up and window have 6 steps; then come one whose gradients are compared, one without the exchange, and a round
+    # of 13, of which the last two exchange. A canary has no second one, and its gradients are not compared.
+    "full without the exchange": (steps(4), {"workload": Line(full_at=7, width=WIDE)}),
     "full at the exchange alone": (steps(4, max_seconds=60), {"workload": Line(full_at=18, width=WIDE)}),
     # No steps follow their windows.
     "compiles once": (steps(6, max_seconds=60), {"workload": Line(compiles=1), "sync": "local_sgd", "sync_period": 2}),
