@@ -94,7 +94,7 @@ def digest_of(batch: Any) -> bytes:
         for part in _parts(tensor.detach()):
             digest.update(f"{part.dtype} {tuple(part.shape)}".encode())
             plain = part.resolve_conj().resolve_neg().cpu().contiguous()
-            digest.update(plain.reshape(-1).view(torch.uint8).numpy())
+            digest.update(memoryview(plain.reshape(-1).view(torch.uint8).numpy()))
     return digest.digest()
 
 
@@ -152,10 +152,9 @@ def check_gradients(loop: Loop) -> dict[str, Any]:
     if any_full:
         return {"gradients_agree": None, "gradients_reason": "a worker has no memory to compare gradients"}
     everyone: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(
-        everyone, (digests.digest(), torch.stack([*seen.values()]) if seen else torch.zeros(0, 3))
-    )
-    agree, reason = judged([digest for digest, _ in everyone], [sums for _, sums in everyone])
+    sums = torch.stack([*seen.values()]) if seen else torch.zeros(0, 3)
+    distributed.all_gather_object(everyone, (digests.digest(), sums))
+    agree, reason = judged([digest for digest, _ in everyone], [of_rank for _, of_rank in everyone])
     return {"gradients_agree": agree, "gradients_reason": reason}
 
 

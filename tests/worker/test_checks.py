@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.multiprocessing.spawn import spawn
 
 from dtsweep import Measure, Sweep
@@ -58,6 +57,8 @@ class Sharded(Block):
     """Its optimizer has another one inside, of this worker's share of the parameters."""
 
     def optimizer(self, parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
         return ZeroRedundancyOptimizer(parameters, torch.optim.Adam, lr=learning_rate)
 
 
