@@ -98,6 +98,9 @@ class Measured:
     exchange_reason: str | None = None
     """Why there are no steps without the exchange, where the mode can leave it out."""
 
+    batch_fault: str | None = None
+    """What is wrong with the size of a batch after the window."""
+
     gradients_agree: bool | None = None
     """Whether the ranks gave their optimizers the same gradients; None where that can't be told, or need not be."""
 

@@ -77,7 +77,7 @@ TRIALS: tuple[Column, ...] = (
         "gradients_agree",
         BOOL,
         "",
-        "whether the workers' optimizers are given the same gradients; null where that can't be told or need not be so",
+        "true where the workers' optimizers were seen to get the same gradients, else null; see `wrong_gradient`",
     ),
     Column("steady_class", TEXT, "", "how it became steady: flat, warmup, or not: slowdown, none"),
     Column("flags", TEXTS, "", "what a reader should know before trusting the numbers, of the set below"),

@@ -151,6 +151,8 @@ def _verdict(measured: Measured, measure: Measure) -> tuple[str, str | None]:
     in_time = int((in_window & (steps["start_s"] + steps["step_s"] <= measure.max_seconds)).sum())
     if measured.stop_reason == "max_seconds" and in_time < FEW_STEPS:
         return "timeout", f"{in_time} steps in max_seconds={measure.max_seconds:g}; raise it"
+    if measured.batch_fault:
+        return "user_error", measured.batch_fault
     if measured.gradients_agree is False:
         return "wrong_gradient", measured.gradients_reason
     finite = np.isfinite(steps["loss"]) | ~np.isin(steps["part"], ("warmup", "window"))

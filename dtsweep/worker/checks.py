@@ -72,6 +72,18 @@ def check_samples(job: Job, batch: Any) -> None:
         )
 
 
+def late_fault(loop: Loop) -> str | None:
+    """Say what is wrong with the number of samples in a batch after the window: data may have run out.
+
+    It is not raised: a rank that gave up alone would keep the others waiting.
+    """
+    try:
+        check_samples(loop.job, next(loop.next_batches()))
+    except BatchError as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
 def tensors_in(batch: Any) -> Iterator[torch.Tensor]:
     """The tensors of a batch, in mappings, sequences and dataclasses of any depth."""
     if isinstance(batch, torch.Tensor):
@@ -94,7 +106,7 @@ def digest_of(batch: Any) -> bytes:
         for part in _parts(tensor.detach()):
             digest.update(f"{part.dtype} {tuple(part.shape)}".encode())
             plain = part.resolve_conj().resolve_neg().cpu().contiguous()
-            digest.update(memoryview(plain.reshape(-1).view(torch.uint8).numpy()))
+            digest.update(plain.reshape(-1).view(torch.uint8).numpy().data)
     return digest.digest()
 
 

@@ -73,11 +73,15 @@ class Loop:
         )
         return seconds
 
+    def next_batches(self) -> Iterator[Any]:
+        """This rank's batches of the next step."""
+        return next(self._batches)
+
     def step(
         self, *, exchange: bool = True, through: Callable[[Iterator[Any]], Iterator[Any]] = lambda batches: batches
     ) -> torch.Tensor:
         """Do one step, whose batches go through a function of them."""
-        return self.mode.step(through(next(self._batches)), self.clock, exchange=exchange)
+        return self.mode.step(through(self.next_batches()), self.clock, exchange=exchange)
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """The columns of `steps`, segment after segment; starts count from the window's."""

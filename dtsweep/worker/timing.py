@@ -26,7 +26,7 @@ from dtsweep.sweep.settings import ENERGY_FROM_S, Measure
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job, SyncMode
 from dtsweep.worker.after_window import profile_steps, time_exchange
-from dtsweep.worker.checks import check_gradients
+from dtsweep.worker.checks import check_gradients, late_fault
 from dtsweep.worker.debugger import without_deadline
 from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import RankContext
@@ -66,15 +66,16 @@ def time_trial(
         if not compiled or left_s <= measure.min_seconds or not info.can_restart or count == WINDOWS:
             break
         loop.demote()
-    exchange: dict[str, Any] = {}
+    exchange: dict[str, Any] = {"batch_fault": late_fault(loop)}
     if job.point.workers > 1:
         # A canary is a point of the sweep too, and is checked as that.
         if info.same_gradients and not task.is_canary:
-            exchange = check_gradients(loop)
+            exchange |= check_gradients(loop)
         # One round suffices for a point that was not worth its window, and for a canary, which watches the machine.
         is_brief = measured.stop_reason == "dominated" or task.is_canary
         limit_s = 0.0 if is_brief else min(AFTER * task.measure.max_seconds, max(spent_s, AFTER_S))
-        exchange |= time_exchange(loop, step_s=spent_s / measured.window_steps, limit_s=limit_s)
+        if exchange.get("gradients_agree") is not False:
+            exchange |= time_exchange(loop, step_s=spent_s / measured.window_steps, limit_s=limit_s)
     profile = profile_steps(loop) if task.is_profiled and info.can_restart else {}
     flags = [*measured.flags, *(["recompiled"] * had_compiled)]
     return replace(measured, steps=loop.columns(), flags=flags, **exchange, **profile)

@@ -63,6 +63,17 @@ class Sharded(Block):
 
 
 @dataclass(frozen=True)
+class Ends(Block):
+    """Has 16 samples, and none after them."""
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        return super().batch(range(min(samples.start, 16), min(samples.stop, 16)), device)
+
+    def loss(self, model: Any, batch: Tensor) -> Tensor:
+        return super().loss(model, batch if len(batch) else torch.zeros(4, 8))
+
+
+@dataclass(frozen=True)
 class Fixed(Block):
     """Gives 32 rows, whatever it is asked for."""
 
@@ -106,6 +117,8 @@ def points() -> dict[str, Point]:
         "honest": {"workload": honest},
         "accumulates": {"workload": honest, "accumulation": 2},
         "same batch": {"workload": Block(same_batch=True)},
+        "ends": {"workload": Ends()},
+        "ends alone": {"workload": Ends(), "sync": "local_sgd", "sync_period": 2},
         "sharded": {"workload": Sharded()},
         "beside": {"workload": Block(goes_round="beside")},
         "local": {"workload": honest, "sync": "local_sgd", "sync_period": 2},
@@ -157,7 +170,16 @@ def test_gradients_that_were_not_exchanged_are_found_at_any_learning_rate_and_pr
     assert "call model(...) itself" in reason
 
 
-@pytest.mark.parametrize("case", [name for name in points() if not name.startswith("round")])
+@pytest.mark.parametrize("case", ["ends", "ends alone"])
+def test_data_that_ran_out_is_found_after_the_window(results: Results, case: str) -> None:
+    status, reason = explaining_failure(results[case])
+    assert status == "user_error"
+    assert str(reason).startswith(
+        "rank 0: BatchError: batch gave a tensor of 0 samples where micro_batch=4 asked for 4"
+    )
+
+
+@pytest.mark.parametrize("case", [name for name in points() if not name.startswith(("round", "ends"))])
 def test_nothing_else_is_accused(results: Results, case: str) -> None:
     assert explaining_failure(results[case]) == ("ok", None)
     agree = [result.measured.gradients_agree for result in results[case].values() if result.measured]
