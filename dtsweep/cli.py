@@ -121,10 +121,11 @@ def plan(
 @cli.command()
 @click.argument("results", metavar="RESULTS")
 @click.option("--all", "show_all", is_flag=True, help="Show dominated points, every scaling group and every reason.")
+@click.option("--one-product", is_flag=True, help="Compare all models with each other: one frontier, not one for each.")
 @_json
-def report(results: str, show_all: bool, as_json: bool) -> None:
+def report(results: str, show_all: bool, one_product: bool, as_json: bool) -> None:
     """Print the frontier, scaling and failures of results."""
-    _print_report(results, as_json=as_json, show_all=show_all)
+    _print_report(results, as_json=as_json, show_all=show_all, one_product=one_product)
 
 
 @cli.command()
@@ -167,13 +168,13 @@ def _read(sweep: str, settings: tuple[str, ...]) -> tuple[Sweep, list[Candidate]
     return read_sweep(Path(sweep), values)
 
 
-def _print_report(results: str, *, as_json: bool, show_all: bool) -> None:
+def _print_report(results: str, *, as_json: bool, show_all: bool, one_product: bool = False) -> None:
     from dtsweep.analysis.load import load
     from dtsweep.report.as_json import report_json
     from dtsweep.report.content import content_of
     from dtsweep.report.terminal import print_report
 
-    content = content_of(load(results, canaries=True))
+    content = content_of(load(results, canaries=True), one_product=one_product)
     if as_json:
         _print_json(report_json(content))
     else:

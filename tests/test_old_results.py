@@ -100,3 +100,15 @@ def test_a_plan_says_why_they_are_not_added_to(results: Path, dtsweep_command: C
     assert "--rerun all" in done.stderr
     anew = dtsweep_command("plan", sweep, "--results", results, "--rerun", "all", "--json", folder=results)
     assert json.loads(anew.stdout)["to_run"] == 30
+
+
+def test_models_are_told_apart_by_their_flops(results: Path) -> None:
+    stored, frame = newest_trials(results), dtsweep.load(results)
+    assert stored["model_digest"].isna().all()
+    assert frame["model_digest"].nunique(dropna=False) == 1
+    rows = Results(results).attempts()
+    shutil.rmtree(results / "trials")
+    for number, row in enumerate(rows):
+        known = {name: value for name, value in row.items() if not name.startswith("workload_")}
+        Results(results).commit(known | {"flops_per_sample": (1e6, 2e6)[number % 2]})
+    assert dtsweep.load(results)["model_digest"].nunique(dropna=False) == 2

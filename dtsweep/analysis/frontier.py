@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _OBJECTIVES = ("latency_s", "samples_per_s")
 
+_PRODUCT = ("semantics", "model_digest")
+"""What is a product of its own: more of one is no substitute for another."""
+
 _DRAWS = 2000
 
 _EQUAL = 1e-12
@@ -37,8 +40,8 @@ def on_frontier(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
     return ~np.asarray((no_worse & ~no_worse.T).any(axis=0))
 
 
-def frontier(frame: pd.DataFrame) -> pd.DataFrame:
-    """Find the frontier of latency against throughput, one for each semantics and environment.
+def frontier(frame: pd.DataFrame, *, one_product: bool = False) -> pd.DataFrame:
+    """Find the frontier of latency against throughput, one for each semantics, model and environment.
 
     A point is off it where `difference` can tell that another one is better in both. By `difference`'s estimates alone,
     which are means over the launches that points share where `difference` compares them in pairs, more points are
@@ -52,19 +55,21 @@ def frontier(frame: pd.DataFrame) -> pd.DataFrame:
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it.
+        one_product: compare all models (`model_digest`) with each other, as if a sample of one were one of another.
 
     Returns:
-        The points of `over_launches`, sorted by semantics, environment and `latency_s`, with `standing` (null without
-        latency or throughput); `on_frontier`, True where that is `frontier` or `undecided`; `frontier_probability`,
-        how often the point is on the frontier when all means are drawn anew with the errors that `difference` finds,
-        null where a point has too few launches for that, beside points that have more.
+        The points of `over_launches`, sorted by semantics, model (fewest FLOPs first), environment and `latency_s`,
+        with `standing` (null without latency or throughput); `on_frontier`, True where that is `frontier` or
+        `undecided`; `frontier_probability`, how often the point is on the frontier when all means are drawn anew with
+        the errors that `difference` finds, null where a point has too few launches for that, beside points that have
+        more.
     """
     trials = measured(frame)
     points = points_of(trials).assign(standing=None, frontier_probability=np.nan)
     for _, there in trials.dropna(subset=list(_OBJECTIVES)).groupby("env_id", dropna=False):
         latency, rate = (logarithms_of(there, of) for of in _OBJECTIVES)
         rows = latency.points.merge(points.reset_index(), how="left", on=list(POINT))
-        for _, group in rows.groupby("semantics", dropna=False):
+        for _, group in rows.groupby(["semantics"] if one_product else list(_PRODUCT), dropna=False):
             numbers = group.index.to_numpy()
             slower, higher = (contrasts(launches, numbers, numbers) for launches in (latency, rate))
             single = latency.counts[numbers] == 1
@@ -72,7 +77,8 @@ def frontier(frame: pd.DataFrame) -> pd.DataFrame:
             drawn = _probability(slower, higher, together=_correlation(latency, rate))
             points.loc[group["index"], "frontier_probability"] = drawn
     points["on_frontier"] = points["standing"].isin(["frontier", "undecided"])
-    return points.sort_values(["semantics", "env_id", "latency_s"], key=_in_order, ignore_index=True)
+    models = [] if one_product else ["flops_per_sample", "model_digest"]
+    return points.sort_values(["semantics", *models, "env_id", "latency_s"], key=_in_order, ignore_index=True)
 
 
 def _standing(slower: Contrasts, higher: Contrasts, *, single: NDArray[np.bool_]) -> NDArray[np.str_]:

@@ -23,7 +23,7 @@ ASKED = ("samples_per_s", "latency_s", "step_mean_s", "step_p50_s", "step_p95_s"
 _KNOWN_WITHIN = (*ASKED, "comm_share")
 _SHARES = ("mfu", "comm_share", "exchange_share", "wait_share")
 _RATES_AND_TIMES = ("latency_s", "samples_per_s", "tokens_per_s", "step_mean_s", "step_p50_s", *_SHARES)
-_FACTS = ("semantics", "global_batch", "devices")
+_FACTS = ("semantics", "global_batch", "devices", "model_digest", "parameters", "flops_per_sample", "optimizer_class")
 _WITH_INTERVAL = {"latency_s": True, "samples_per_s": True, "comm_share": False}
 """What gets an interval over launches, and whether its spread between launches is relative to its size."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.metrics.older_rows import recomputed
+from dtsweep.metrics.product import model_digest
 from dtsweep.results.store import Results, newest_trials
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
     Whole numbers are Int64 and truth values boolean, with or without nulls; the rest is float64 (null is NaN),
     text, and UTC times. A file that is left out is named in a warning. Step times, exchange and skew of rows that were
     measured before `latency_s` was a column are computed anew from their stored steps; without these steps they are
-    flagged `older_steps`.
+    flagged `older_steps`. Rows from before `model_digest` get one of what is known of their model, FLOPs and tokens.
 
     Args:
         results: the place.
@@ -33,7 +35,19 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
     older = frame[(frame["status"] == "ok") & frame["latency_s"].isna() & frame["step_mean_s"].notna()]
     if len(older):
         _recompute(frame, older, store)
+    _tell_models_apart(frame)
     return frame
+
+
+def _tell_models_apart(frame: pd.DataFrame) -> None:
+    """Give rows without a `model_digest` one, where their FLOPs are known."""
+    older = frame[(frame["status"] == "ok") & frame["model_digest"].isna() & frame["flops_per_sample"].notna()]
+    tokens = (older["tokens_per_s"] / older["samples_per_s"]).round()
+    digests = [
+        model_digest([], flops_per_sample=flops, tokens_per_sample=None if math.isnan(count) else int(count))
+        for flops, count in zip(older["flops_per_sample"], tokens, strict=True)
+    ]
+    frame.loc[older.index, "model_digest"] = digests
 
 
 def _recompute(frame: pd.DataFrame, older: pd.DataFrame, store: Results) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tempfile
 import uuid
@@ -26,7 +27,7 @@ from dtsweep.sweep.axes import Candidate
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task, task_of, trial_name
-from dtsweep.sweep.values import column_types
+from dtsweep.sweep.values import column_types, read_fields
 
 FINE = frozenset({"ok", "skipped", "oom_device"})
 """How trials may end without the command saying that something is wrong."""
@@ -73,7 +74,8 @@ class Recorder:
         self._sweep, self._results, self._progress, self._flags = sweep, results, progress, flags
         self._types = column_types(sweep.workload)
         self._last: dict[str, str] = {}
-        self._measured: dict[str, list[tuple[str, float, float]]] = {}
+        self._measured: dict[tuple[str, str | None], list[tuple[str, float, float]]] = {}
+        self._models: dict[str, str | None] = {}
         self._canaries: dict[str, list[Level]] = {}
         folder = sweep.file.parent if sweep.file else None
         self._harness = harness
@@ -117,8 +119,12 @@ class Recorder:
         return result.status
 
     def rivals(self, point: Point) -> tuple[tuple[float, float], ...]:
-        """Latency and throughput of what this run has measured with a point's semantics; not of its own launches."""
-        measured, own = self._measured.get(point.semantics, ()), identity(point)
+        """Latency and throughput of what this run has measured of a point's semantics and model, not of itself.
+
+        Its model is known once a point with the same fields of the workload was measured.
+        """
+        model, own = self._models.get(_fields_of(point), ""), identity(point)
+        measured = self._measured.get((point.semantics, model), ())
         return tuple((latency, rate) for name, latency, rate in measured if name != own)
 
     def store_skipped(self, skipped: Sequence[Candidate], rows: Sequence[Mapping[str, Any]]) -> None:
@@ -197,14 +203,19 @@ class Recorder:
             self._progress.canary(trial.point, row)
             return
         if row["status"] == "ok":
-            latency_s = row["latency_s"]
-            self._measured.setdefault(row["semantics"], []).append((row["point_id"], latency_s, row["samples_per_s"]))
+            self._models[_fields_of(trial.point)] = row["model_digest"]
+            measured = self._measured.setdefault((row["semantics"], row["model_digest"]), [])
+            measured.append((row["point_id"], row["latency_s"], row["samples_per_s"]))
         before = self._last.get(trial.trial_id)
         if before is not None:
             self.tally.statuses -= Counter([before])
         self._last[trial.trial_id] = row["status"]
         self.tally.statuses[row["status"]] += 1
         self._progress.ended(trial.point, row, again=is_retried(row["status"], attempt=row["attempt"]))
+
+
+def _fields_of(point: Point) -> str:
+    return json.dumps(read_fields(point.workload), sort_keys=True)
 
 
 def _times(result: AttemptResult, wall_s: float) -> dict[str, float | None]:

@@ -1,8 +1,9 @@
 """From raw steps to rows.
 
 The driver, and rank 0 under torchrun; `rank_result` ranks and lanes too, `attempt_result` and `rows` lanes,
-`older_rows` readers. Imports NumPy. In reading order:
+`older_rows` readers, `product` ranks and readers. Imports NumPy. In reading order:
 
+    product         what was trained, in one digest
     rank_result     what a rank sends to its lane, which passes it on to the driver
     attempt_result  what a lane keeps of an attempt until the driver collects it
     breakdown       where a step's time and a device's power go

@@ -89,6 +89,15 @@ class Measured:
     hardware_flops_per_sample: float | None = None
     """The same with recomputation."""
 
+    model_digest: str | None = None
+    """Of what was trained; rank 0 alone knows its FLOPs."""
+
+    parameters: int | None = None
+    """Elements of all parameters."""
+
+    optimizer_class: str | None = None
+    """Name of the optimizer that ran."""
+
     exchange_isolated_s: float | None = None
     """A step's exchange alone, in seconds."""
 

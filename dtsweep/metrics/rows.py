@@ -19,7 +19,7 @@ from dtsweep.metrics.window_view import mark_warmup
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.settings import Measure, Sweep
 from dtsweep.sweep.task import Task
-from dtsweep.sweep.values import column_types, workload_fields
+from dtsweep.sweep.values import stored_fields
 
 FactsByRank = Mapping[int, RankFacts]
 """By rank: of all that came up."""
@@ -31,10 +31,11 @@ ResultsByRank = Mapping[int, RankResult]
 def point_row(sweep: Sweep, point: Point) -> Row:
     """The columns of a trial that are known before it runs."""
     global_batch = None if point.is_asynchronous else point.global_batch
-    fields, columns = workload_fields(point.workload), column_types(point.workload)
     return {
         **point.scalars(),
-        **{f"workload_{name}": fields[name] for name in columns},
+        # What would say so is not what runs.
+        **({"optimizer": None} if callable(getattr(point.workload, "optimizer", None)) else {}),
+        **stored_fields(point.workload),
         "point_id": identity(point),
         "workload": type(point.workload).__name__,
         "seed": sweep.seed,

@@ -50,7 +50,10 @@ def trial_columns(point: Point, ranks: Sequence[Measured], *, nodes: Sequence[st
         "memory_peak_bytes": max(rank.memory_peak_bytes for rank in ranks),
         **staleness_columns([count for rank in ranks for count in rank.staleness]),
         "bytes_sent_per_step": _bytes_sent_per_step(ranks),
-        "gradients_agree": ranks[0].gradients_agree,
+        **{
+            name: getattr(ranks[0], name)
+            for name in ("gradients_agree", "model_digest", "parameters", "optimizer_class")
+        },
     }
 
 

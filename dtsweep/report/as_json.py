@@ -26,7 +26,11 @@ def report_json(content: Content) -> dict[str, Any]:
         "statuses": dict(content.statuses),
         "flags": dict(content.flags),
         "frontier": [row for frontier in frontiers for row in _records(frontier.points)],
-        "differences": [{"semantics": f.semantics} | row for f in frontiers for row in _records(f.difference)],
+        "differences": [
+            {"semantics": f.semantics, "model_digest": f.model_digest} | row
+            for f in frontiers
+            for row in _records(f.difference)
+        ],
         "scaling": [row for part in scaling if part.per == "worker" for row in _records(part.rows)],
         "scaling_per_node": [row for part in scaling if part.per == "node" for row in _records(part.rows)],
         "canaries": _records(content.canaries),

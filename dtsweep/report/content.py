@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dtsweep.analysis import canaries, difference, frontier, scaling, setting_columns, without_canaries
 from dtsweep.analysis.spread import POINT, of_environment
-from dtsweep.report.labels import axis_name, point_label
+from dtsweep.report.labels import axis_name, model_columns, point_label, settings_label
 from dtsweep.report.notes import notes_on
 from dtsweep.report.text import count_of
 from dtsweep.results.statuses import CAUTIONS
@@ -30,12 +30,15 @@ _SCALING_TITLES = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Frontier:
-    """Points of one semantics that were measured in one environment."""
+    """Points of one semantics and model that were measured in one environment."""
 
     title: str
-    """The semantics in words, with the label if all points share one, and the environment if there are several."""
+    """The semantics in words, with the model if there are several, the label if all points share one, and the
+    environment if there are several."""
     semantics: str
     """What an update means, one of `dtsweep.sweep.modes.SEMANTICS`."""
+    model_digest: str | None
+    """What is trained; None where it is unknown, or all models count as one."""
     points: pd.DataFrame
     """Rows of `dtsweep.analysis.frontier`, the fastest step first."""
     labels: pd.Series[str]
@@ -114,7 +117,7 @@ class Content:
     constants: Mapping[str, Any]
     """The other settings with their values, named as in a sweep file."""
     frontiers: Sequence[Frontier]
-    """One per semantics and environment, exact updates first; empty where no trial ended `ok`."""
+    """One per semantics, model and environment, exact updates first; empty where no trial ended `ok`."""
     scaling: Sequence[Scaling]
     """By workers, then by nodes: weak, then strong; without those that have no group of several sizes."""
     canaries: pd.DataFrame
@@ -125,19 +128,21 @@ class Content:
     """Trials that are not `ok`: `count`, `status`, `reason` and the first one's `log`; the skipped ones last."""
 
 
-def content_of(frame: pd.DataFrame) -> Content:
+def content_of(frame: pd.DataFrame, *, one_product: bool = False) -> Content:
     """Compute the content of a report.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, canaries included.
+        one_product: compare all models with each other.
     """
     trials = without_canaries(frame)
-    points = frontier(frame)
+    points = frontier(frame, one_product=one_product)
     varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
     varying += ["hosts"] * bool(points.duplicated(["point_id", "env_id"]).any())
     statuses, flags = _counts(trials["status"]), _counts(trials["flags"].explode())
     watched = canaries(frame)
-    label_columns = [*varying, "env_id"] if points["env_id"].nunique(dropna=False) > 1 else varying
+    several = [c for c in ("model_digest", "env_id") if points[c].nunique(dropna=False) > 1]
+    label_columns = [*varying, *(c for c in several if c == "env_id" or not model_columns(points))]
     return Content(
         headline=_headline(trials, statuses),
         trials=len(trials),
@@ -145,10 +150,10 @@ def content_of(frame: pd.DataFrame) -> Content:
         flags=flags,
         varying=varying,
         constants=_constants(points, varying),
-        frontiers=_frontiers(trials, points, varying),
+        frontiers=_frontiers(trials, points, varying, one_product=one_product),
         scaling=[*_scaling(frame, label_columns, per="worker"), *_scaling(frame, label_columns, per="node")],
         canaries=watched,
-        notes=notes_on(trials, points, canaries=watched, flags=flags),
+        notes=notes_on(trials, points, canaries=watched, flags=flags, one_product=one_product),
         unmeasured=_unmeasured(trials),
     )
 
@@ -169,23 +174,31 @@ def _constants(points: pd.DataFrame, varying: Sequence[str]) -> dict[str, Any]:
     """Settings that all points share; an environment without variables is none."""
     names = [c for c in setting_columns(points) if c not in ("workload", *varying)]
     known = {axis_name(c): points[c].iloc[0] for c in names if len(points) and points[c].notna().all()}
-    return {name: value for name, value in known.items() if value != "{}"}
+    own = points.loc[points["optimizer"].isna(), "optimizer_class"].unique()
+    named = (
+        {"optimizer": f"{own[0]} (the workload's own)"}
+        if len(own) == 1 and points["optimizer"].isna().all() and isinstance(own[0], str)
+        else {}
+    )
+    return {name: value for name, value in {**known, **named}.items() if value not in ("{}", "[]")}
 
 
-def _frontiers(trials: pd.DataFrame, points: pd.DataFrame, varying: Sequence[str]) -> list[Frontier]:
-    several = points["env_id"].nunique(dropna=False) > 1
+def _frontiers(
+    trials: pd.DataFrame, points: pd.DataFrame, varying: Sequence[str], *, one_product: bool
+) -> list[Frontier]:
+    models = "" if one_product else "model_digest"
+    apart = [c for c in (models, "env_id") if c and points[c].nunique(dropna=False) > 1]
+    telling = model_columns(points) if "model_digest" in apart else []
     found = []
-    for (semantics, env_id), rows in points.groupby(["semantics", "env_id"], sort=False, dropna=False):
-        labels = rows.apply(point_label, axis=1, varying=varying)
-        shared = [labels.iloc[0]] if labels.nunique() == 1 else []
-        environment = [f"env_id {env_id}"] if several else []
+    for _, rows in points.groupby([c for c in ("semantics", models, "env_id") if c], sort=False, dropna=False):
+        first = rows.iloc[0]
+        labels = rows.apply(point_label, axis=1, varying=[c for c in varying if c not in telling])
         compared = _difference(trials, rows[rows["on_frontier"]])
         found.append(
             Frontier(
-                title=" · ".join(
-                    ["Frontier", _FRONTIER_TITLES.get(str(semantics), str(semantics)), *shared, *environment]
-                ),
-                semantics=str(semantics),
+                title=" · ".join(filter(None, ["Frontier", *_title(first, labels, telling=telling, apart=apart)])),
+                semantics=str(first["semantics"]),
+                model_digest=first["model_digest"] if models and isinstance(first["model_digest"], str) else None,
                 points=rows,
                 labels=labels,
                 cautions=_cautions(trials, rows),
@@ -194,6 +207,23 @@ def _frontiers(trials: pd.DataFrame, points: pd.DataFrame, varying: Sequence[str
             )
         )
     return found
+
+
+def _title(first: pd.Series[Any], labels: pd.Series[str], *, telling: Sequence[str], apart: Sequence[str]) -> list[str]:
+    """What the points of a frontier share and others don't have.
+
+    Args:
+        first: one of the points.
+        labels: of all.
+        telling: settings that tell models apart.
+        apart: which of model and environment there are several of.
+    """
+    return [
+        _FRONTIER_TITLES.get(str(first["semantics"]), str(first["semantics"])),
+        settings_label(first, telling) or (f"model {first['model_digest']}" if "model_digest" in apart else ""),
+        labels.iloc[0] if labels.nunique() == 1 else "",
+        f"env_id {first['env_id']}" if "env_id" in apart else "",
+    ]
 
 
 def _cautions(trials: pd.DataFrame, points: pd.DataFrame) -> pd.Series[str]:

@@ -24,6 +24,14 @@ def axis_name(column: str) -> str:
     return column.replace("workload_", "workload.", 1)
 
 
+def model_columns(points: pd.DataFrame) -> list[str]:
+    """Name the settings of workloads that tell models apart: the same in all points of a model, not in all points."""
+    names = [c for c in points.columns if c == "workload" or (c.startswith("workload_") and c != "workload_digest")]
+    models = points.groupby("model_digest", dropna=False)
+    constant = [c for c in names if models[c].nunique(dropna=False).max() == 1]
+    return [c for c in constant if points[c].nunique(dropna=False) > 1]
+
+
 def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
     """Name the sync mode of a row with its settings, then the other axes that vary: "local_sgd H=8 bf16"."""
     import pandas as pd
@@ -33,6 +41,14 @@ def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
     # Results of another version may have a mode that this one lacks.
     if mode in MODES:
         own = MODES[mode].label({name: row[name] if pd.notna(row[name]) else None for name in MODES[mode].reads})
-    others = [c for c in varying if c not in ("sync", *MODE_FIELDS, *BATCH_SHAPE) and pd.notna(row[c])]
-    named = [str(row[c]) if c in AXES and AXES[c].choices else f"{axis_name(c)}={row[c]}" for c in others]
-    return " ".join(filter(None, [mode, own, *named]))
+    others = [c for c in varying if c not in ("sync", *MODE_FIELDS, *BATCH_SHAPE)]
+    return " ".join(filter(None, [mode, own, settings_label(row, others)]))
+
+
+def settings_label(row: pd.Series[Any], columns: Sequence[str]) -> str:
+    """Name settings of a row, those that are null left out: "bf16 workload.layers=2"."""
+    import pandas as pd
+
+    known = [c for c in columns if pd.notna(row[c])]
+    by_value = ("workload", *(name for name, declared in AXES.items() if declared.choices))
+    return " ".join(str(row[c]) if c in by_value else f"{axis_name(c)}={row[c]}" for c in known)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.canaries import WORLD
-from dtsweep.report.text import count_of, half_of
+from dtsweep.report.text import count_of, format_rate, half_of
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
 
 if TYPE_CHECKING:
@@ -27,7 +27,12 @@ _MACHINE_COLUMNS = (
 
 
 def notes_on(
-    trials: pd.DataFrame, points: pd.DataFrame, *, canaries: pd.DataFrame, flags: Mapping[str, int]
+    trials: pd.DataFrame,
+    points: pd.DataFrame,
+    *,
+    canaries: pd.DataFrame,
+    flags: Mapping[str, int],
+    one_product: bool = False,
 ) -> list[str]:
     """Write what to know before trusting the numbers of a report.
 
@@ -36,6 +41,7 @@ def notes_on(
         points: rows of `dtsweep.analysis.frontier`.
         canaries: rows of `dtsweep.analysis.canaries`.
         flags: trials by flag.
+        one_product: whether all models were compared with each other.
 
     Returns:
         One text per note; lines after its first explain it. Empty where there are no points.
@@ -43,9 +49,29 @@ def notes_on(
     if points.empty:
         return []
     measured = trials[trials["status"] == "ok"]
-    on_points = (_interval_note(points), _probability_note(points), _exchange_note(measured))
+    models = _model_note(points, one_product=one_product)
+    on_points = (models, _interval_note(points), _probability_note(points), _exchange_note(measured))
     on_trials = (_environment_note(measured), _window_note(measured), _canary_note(canaries), _flag_note(flags))
     return [*filter(None, (*on_points, *on_trials))]
+
+
+def _model_note(points: pd.DataFrame, *, one_product: bool) -> str:
+    """Say that there are several models, and how large each is."""
+    models = points.drop_duplicates("model_digest")
+    if len(models) < 2:
+        return ""
+    how = "compared with each other, as one product" if one_product else "each on frontiers and ladders of its own"
+    sizes = [_size(row) for _, row in models.iterrows()]
+    return f"{len(models)} models (model_digest), {how}: {'; '.join(sizes)}."
+
+
+def _size(model: pd.Series[Any]) -> str:
+    known = model[["parameters", "flops_per_sample"]].dropna()
+    words = {"parameters": "parameters", "flops_per_sample": "FLOP a sample"}
+    return (
+        ", ".join(f"{format_rate(float(value))} {words[str(name)]}" for name, value in known.items())
+        or "of unknown size"
+    )
 
 
 def _interval_note(points: pd.DataFrame) -> str:

@@ -81,8 +81,18 @@ TRIALS: tuple[Column, ...] = (
     ),
     Column("steady_class", TEXT, "", "how it became steady: flat, warmup, or not: slowdown, none"),
     Column("flags", TEXTS, "", "what a reader should know before trusting the numbers, of the set below"),
-    Column("workload", TEXT, "", "class of the workload; its scalar fields are columns `workload_<field>`"),
+    Column("workload", TEXT, "", "class of the workload; its fields are columns `workload_<field>`, lists as JSON"),
     Column("workload_digest", TEXT, "", "digest of the workload's source"),
+    Column(
+        "model_digest",
+        TEXT,
+        "",
+        "digest of what is trained: shapes, types and `requires_grad` of its parameters, FLOPs and tokens of a sample",
+    ),
+    Column("parameters", INT, "", "of the model, elements of all its parameters"),
+    Column(
+        "optimizer_class", TEXT, "", "of the optimizer that ran; where it is the workload's own, `optimizer` is null"
+    ),
     Column("seed", INT, "", "seed of the sweep"),
     Column("semantics", TEXT, "", "what an update means: exact, lossy, stale or local"),
     *_axis_columns(),
@@ -251,8 +261,8 @@ STEPS: tuple[Column, ...] = (
 TABLES: Mapping[str, tuple[Column, ...]] = MappingProxyType({"trials": TRIALS, "ranks": RANKS, "steps": STEPS})
 """The three data sets of a results folder."""
 
-WORKLOAD_TYPES: Mapping[type, Any] = MappingProxyType({bool: BOOL, int: INT, float: FLOAT, str: TEXT})
-"""Python type of a scalar workload field -> type of its column."""
+WORKLOAD_TYPES: Mapping[type, Any] = MappingProxyType({bool: BOOL, int: INT, float: FLOAT, str: TEXT, dict: TEXT})
+"""Python type of a workload field -> type of its column; `dict` is whatever is stored as JSON."""
 
 
 def table_schema(table: str, *, workload_types: Mapping[str, type] = MappingProxyType({})) -> Any:
@@ -260,7 +270,7 @@ def table_schema(table: str, *, workload_types: Mapping[str, type] = MappingProx
 
     Args:
         table: A name in `TABLES`.
-        workload_types: Scalar workload fields by name (without `workload_`), for trials.
+        workload_types: Types of the workload's fields by name (without `workload_`), for trials.
 
     Raises:
         SweepError: A workload field would take the name of a column that exists.
@@ -270,7 +280,8 @@ def table_schema(table: str, *, workload_types: Mapping[str, type] = MappingProx
     for field, kind in workload_types.items():
         if f"workload_{field}" in taken:
             raise SweepError(f"workload field {field!r} would be stored as workload_{field}, which is taken; rename it")
-        columns.append(Column(f"workload_{field}", WORKLOAD_TYPES[kind], "", f"field {field} of the workload"))
+        meaning = f"field {field} of the workload" + (", as JSON" if kind is dict else "")
+        columns.append(Column(f"workload_{field}", WORKLOAD_TYPES[kind], "", meaning))
     fields = [
         pa.field(column.name, column.type, metadata={"unit": column.unit, "meaning": column.meaning})
         for column in columns

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 from dtsweep.errors import SweepError, did_you_mean, quoted
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
 from dtsweep.sweep.precision import PRECISIONS
-from dtsweep.sweep.values import Scalar, coerced, workload_fields
+from dtsweep.sweep.values import Scalar, coerced, read_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,6 +203,6 @@ def identity(point: Point, **trial: Any) -> str:
         own["environment"] = dict(point.environment)  # type: ignore[assignment]  # a mapping, in JSON alone
     what = {"point": own, **trial}
     if point.workload is not None:
-        what["workload"] = [type(point.workload).__name__, workload_fields(point.workload)]
+        what["workload"] = [type(point.workload).__name__, read_fields(point.workload)]
     text = json.dumps(what, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

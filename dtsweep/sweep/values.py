@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import fields
 from types import UnionType
@@ -28,22 +29,36 @@ def workload_types(workload: Any) -> dict[str, Any]:
 
 
 def column_types(workload: Any) -> dict[str, type]:
-    """The types of a workload's scalar fields by name, None left out: those that are columns of `trials`.
+    """The types of a workload's fields by name, None left out; `dict` stands for all that is stored as JSON.
 
-    A field of several such types, a list or a dict is in the trial's name alone.
+    That is a list, a dict, or a field of several scalar types.
     """
-    found = {}
+    found: dict[str, type] = {}
     for name, hint in workload_types(workload).items():
         kinds = {type(value) for value in get_args(hint)} if get_origin(hint) is Literal else _kinds(hint)
         kinds -= {type(None)}
         kinds = {float} if kinds == {int, float} else kinds
-        if len(kinds) == 1 and kinds <= set(_KINDS):
-            found[name] = kinds.pop()
+        found[name] = kinds.pop() if len(kinds) == 1 and kinds <= set(_KINDS) else dict
     return found
 
 
+def stored_fields(workload: Any) -> dict[str, Scalar]:
+    """The fields of a workload as `trials` has them, by the name of the column."""
+    kinds, values = column_types(workload), read_fields(workload)
+    return {
+        f"workload_{name}": json.dumps(value, sort_keys=True) if kinds[name] is dict and value is not None else value
+        for name, value in values.items()
+    }
+
+
+def read_fields(workload: Any) -> dict[str, Any]:
+    """The fields that tell two workloads of one class apart: what its model does not read (`unread_fields`) is None."""
+    unread = getattr(workload, "unread_fields", ())
+    return {name: None if name in unread else value for name, value in workload_fields(workload).items()}
+
+
 def workload_fields(workload: Any) -> dict[str, Any]:
-    """All fields of a workload by name, in their types: what tells two workloads of one class apart.
+    """All fields of a workload by name, in their types.
 
     Raises:
         SweepError: for a value of another type than its annotation.

@@ -28,6 +28,7 @@ class Ddp(SyncMode):
         devices = [self._job.device] if self._job.device.type == "cuda" else None
         self._model = DistributedDataParallel(model, device_ids=devices, **self._job.ddp_options)
         self._optimizer = make_optimizer(self._model.parameters())
+        self.optimizer_class = type(self._optimizer).__name__
 
     def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> torch.Tensor:
         """Pass, exchange inside the last backward, update."""

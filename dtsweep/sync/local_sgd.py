@@ -27,6 +27,7 @@ class LocalSgd(SyncMode):
         share_weights(model)
         self._model = model
         self._optimizer = make_optimizer(model.parameters())
+        self.optimizer_class = type(self._optimizer).__name__
 
     def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> torch.Tensor:
         """Pass, update; at the end of a period average."""

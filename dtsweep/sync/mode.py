@@ -46,6 +46,9 @@ class SyncMode:
     A mode has `prepare` and `step`; the others have defaults.
     """
 
+    optimizer_class: str | None = None
+    """Name of the optimizer that updates the parameters; `prepare` sets it, on rank 0 at least."""
+
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it."""
         self._job = job

@@ -38,13 +38,16 @@ class Shard:
 
     async def reset(
         self, parameters: list[torch.Tensor], make_optimizer: MakeOptimizer, plan: Mapping[str, Any]
-    ) -> None:
+    ) -> str:
         """Serve a new trial.
 
         Args:
             parameters: the initial values.
             make_optimizer: from parameters to their optimizer.
             plan: `workers` and `staleness` of the point.
+
+        Returns:
+            Name of the optimizer.
         """
         self._parameters = [nn.Parameter(value.clone()) for value in parameters]
         self._optimizer = make_optimizer(self._parameters)
@@ -52,6 +55,7 @@ class Shard:
         self._clocks = dict.fromkeys(range(self._workers), 0)
         self._waiting: dict[int, Flat] = {}
         self._version = 0
+        return type(self._optimizer).__name__
 
     async def exchange(self, rank: int, gradient: Flat, pulled: int) -> tuple[Flat, int, int]:
         """Push a gradient; wait as the bound demands; pull.
@@ -139,12 +143,11 @@ class ParameterServer(SyncMode):
         plan = {"workers": self._job.point.workers, "staleness": self._job.point.staleness}
         if self._job.rank == 0:
             values = [[p.detach().cpu() for p in piece] for piece in self._pieces]
-            ray.get(
-                [
-                    shard.reset.remote(value, make_optimizer, plan)
-                    for shard, value in zip(self._job.servers, values, strict=True)
-                ]
-            )
+            resets = [
+                shard.reset.remote(value, make_optimizer, plan)
+                for shard, value in zip(self._job.servers, values, strict=True)
+            ]
+            self.optimizer_class = ray.get(resets)[0]
         # Also the barrier: nobody pushes before rank 0 has reset the shards.
         share_weights(model)
 

@@ -19,6 +19,7 @@ from torch import distributed, nn
 from dtsweep.hardware.memory import oom_status, release_memory, total_bytes
 from dtsweep.hardware.peaks import matmul_flops, peak_flops
 from dtsweep.measure.flops import count_flops, given_flops
+from dtsweep.metrics.product import model_digest
 from dtsweep.metrics.rank_result import Measured, RankResult
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
@@ -102,19 +103,29 @@ def _measure(context: RankContext, task: Task, servers: Sequence[Any], on_warm: 
         # A workload of its own: this one travels to the parameter servers, without what `batch` has cached.
         make = functools.partial(make_optimizer, point=task.point_of(context.workload))
         model, flags = _build(job, task)
+        # Before the mode takes the model over: it may keep a part of each parameter.
+        parameters = [[list(p.shape), str(p.dtype), p.requires_grad] for p in model.parameters()]
+        count = sum(p.numel() for p in model.parameters())
         mode.prepare(model, make)
+        optimizer = mode.optimizer_class
         measured = time_trial(job, mode, task, context=context, on_warm=on_warm)
-        flops = _flops(point, model, context) if context.rank == 0 else {}
-        return replace(measured, **rates, **flops, flags=[*flags, *measured.flags])
+        product = _product(point, model, parameters, context) if context.rank == 0 else {}
+        known = {**rates, **product, "parameters": count, "optimizer_class": optimizer}
+        return replace(measured, **known, flags=[*flags, *measured.flags])
     finally:
         mode.close()
 
 
-def _flops(point: Point, model: nn.Module, context: RankContext) -> dict[str, Any]:
+def _product(point: Point, model: nn.Module, parameters: Sequence[Any], context: RankContext) -> dict[str, Any]:
+    """What was trained, and how much arithmetic a sample of it takes."""
     counted = count_flops(point.workload, model=model, precision=point.precision, device=context.device)
-    if counted is None:
-        return {}
-    return {"flops_per_sample": counted.model_per_sample, "hardware_flops_per_sample": counted.hardware_per_sample}
+    flops = counted.model_per_sample if counted else None
+    tokens = getattr(point.workload, "tokens_per_sample", None)
+    return {
+        "model_digest": model_digest(parameters, flops_per_sample=flops, tokens_per_sample=tokens),
+        "flops_per_sample": flops,
+        "hardware_flops_per_sample": counted.hardware_per_sample if counted else None,
+    }
 
 
 def _device_rates(context: RankContext, task: Task, point: Point) -> dict[str, Any]:

@@ -10,8 +10,8 @@ In reading order:
     gpt             a small decoder language model
     transformers    well-known models from their configurations
 
-A workload is a frozen dataclass. Its fields are JSON values and are part of a trial's identity; the scalar
-ones can be swept as `workload.<field>`.
+A workload is a frozen dataclass. Its fields are JSON values, are stored and are part of a trial's identity; the
+scalar ones can be swept as `workload.<field>`.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class Workload(Protocol):
     - `flops_per_sample: float`: FLOPs of a forward and backward pass on one sample; else they are counted.
     - `ddp_options: dict[str, Any]`: more arguments for `DistributedDataParallel`, for example
       `{"find_unused_parameters": True}`.
+    - `unread_fields: Collection[str]`: names of fields that this model does not read; they are stored as null, and two
+      workloads that differ in them alone are one.
     - `samples_in(batch) -> int`: how many samples a batch has, where that is not the first dimension of its tensors.
     """
 

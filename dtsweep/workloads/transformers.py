@@ -119,6 +119,15 @@ class Transformers(KeepsSamples):
         """
         return None if MODELS[self.model].task == "image_class" else self.sequence
 
+    @property
+    def unread_fields(self) -> tuple[str, ...]:
+        """What this model does not read.
+
+        >>> Transformers("gpt2").unread_fields
+        ('image_size',)
+        """
+        return ("sequence",) if MODELS[self.model].task == "image_class" else ("image_size",)
+
     def build(self) -> nn.Module:
         """Make the network with random weights.
 

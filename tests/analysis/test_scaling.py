@@ -158,3 +158,9 @@ def test_an_unknown_unit_is_refused_by_name() -> None:
 def test_settings_are_the_fields_of_a_point_and_of_its_workload() -> None:
     columns = setting_columns(trials({"workload_digest": "d"}))
     assert set(columns) == {*FIELD_TYPES, "environment", "workload", "workload_layers"}
+
+
+def test_worlds_that_train_another_model_are_no_ladder() -> None:
+    rows = [{"workers": n, "step_p50_s": 0.1, "samples_per_s": 40 * n, "model_digest": str(n)} for n in (1, 2)]
+    assert scaling(trials(*rows)).empty
+    assert len(scaling(trials(*(row | {"model_digest": "1"} for row in rows)))) > 0

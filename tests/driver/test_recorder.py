@@ -117,8 +117,12 @@ class Many(Tokens):
     sizes: list[int] | None = None
 
 
-def test_of_a_workload_the_scalar_fields_are_columns_whatever_else_it_has(tmp_path: Path) -> None:
-    for number, workload in enumerate([Many(), Many(depth=3, rate=0.5), workloads.Transformers("gpt2")]):
+def test_the_fields_of_a_workload_are_columns_what_is_no_scalar_as_json_and_what_is_not_read_null(
+    tmp_path: Path,
+) -> None:
+    for number, workload in enumerate(
+        [Many(), Many(depth=3, rate=0.5), workloads.Transformers("gpt2", {"n_layer": 2})]
+    ):
         sweep = Sweep(workload=workload, axes={"workers": [1]})
         results = Results(tmp_path / str(number))
         (trial,) = make_plan(sweep, candidates(sweep), []).to_run
@@ -127,9 +131,10 @@ def test_of_a_workload_the_scalar_fields_are_columns_whatever_else_it_has(tmp_pa
         stored = {name: value for name, value in row.items() if name.startswith("workload_")}
         own = {name.removeprefix("workload_"): value for name, value in stored.items() if name != "workload_digest"}
         if number < 2:
-            assert own == {"width": 8, "kind": "plain", "depth": (None, 3)[number], "rate": (1.0, 0.5)[number]}
+            scalars = {"width": 8, "kind": "plain", "depth": (None, 3)[number], "rate": (1.0, 0.5)[number]}
+            assert own == scalars | {"options": "{}", "sizes": None, "words": '["a", "b"]'}
         else:
-            assert (own["model"], "overrides" in own) == ("gpt2", False)
+            assert own == {"model": "gpt2", "overrides": '{"n_layer": 2}', "sequence": 128, "image_size": None}
 
 
 @pytest.mark.parametrize("sync", ["ddp", "local_sgd", "parameter_server"])
@@ -288,6 +293,16 @@ def test_a_point_is_not_raced_against_its_own_other_launch(kept: Kept) -> None:
     again = trials_of(workers=1, sync="ddp", micro_batch=first.point.micro_batch, repeat=2)
     assert kept.recorder.rivals(again[0].point) == ()
     assert len(kept.recorder.rivals(other.point)) == 1
+
+
+def test_points_of_other_models_are_no_rivals(kept: Kept) -> None:
+    small, other = (trials_of(workers=1, sync="ddp", micro_batch=size)[0] for size in (2, 4))
+    wide = replace(other, point=other.point.with_workload({"width": 16}))
+    kept.end(small, ranks=[outcome([1.0] * 40, model_digest="8")])
+    assert kept.recorder.rivals(wide.point) == ()
+    kept.end(wide, ranks=[outcome([3.0] * 40, model_digest="16")])
+    assert kept.recorder.rivals(small.point.with_workload({"width": 16})) == ((3.0, 4 / 3.0),)
+    assert kept.recorder.rivals(other.point) == ((1.0, 2.0),)
 
 
 def test_neither_a_canary_nor_a_failure_is_a_rival(kept: Kept) -> None:

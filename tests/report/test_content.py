@@ -112,3 +112,38 @@ def test_empty_results_have_empty_content() -> None:
     assert content.trials == 0
     assert not content.constants
     assert content.unmeasured.empty
+
+
+SMALL = {"model_digest": "s", "flops_per_sample": 1e6, "parameters": 25_300, "workload_layers": 1}
+BIG = {"model_digest": "b", "flops_per_sample": 2e6, "parameters": 512_000, "workload_layers": 2}
+
+
+def test_models_are_named_by_what_tells_them_apart() -> None:
+    rows = [FAST | SMALL, LARGE | SMALL | {"precision": "bf16"}, SLOW | BIG | {"point_id": "big"}]
+    content = content_of(trials(*rows))
+    assert [frontier.title for frontier in content.frontiers] == [
+        "Frontier · exact updates · workload.layers=1",
+        "Frontier · exact updates · workload.layers=2 · ddp fp32",
+    ]
+    assert [frontier.model_digest for frontier in content.frontiers] == ["s", "b"]
+    assert content.frontiers[0].labels.to_list() == ["ddp fp32", "ddp bf16"]
+    assert content.notes[0] == (
+        "2 models (model_digest), each on frontiers and ladders of its own: "
+        "25,300 parameters, 1.000M FLOP a sample; 512.0k parameters, 2.000M FLOP a sample."
+    )
+    unnamed = content_of(trials(*(row | {"workload_layers": 1} for row in rows)))
+    assert [frontier.title.split(" · ")[2] for frontier in unnamed.frontiers] == ["model s", "model b"]
+
+
+def test_all_models_stand_on_one_frontier_where_that_is_asked_for() -> None:
+    content = content_of(trials(FAST | SMALL, LARGE | SMALL, SLOW | BIG | {"point_id": "big"}), one_product=True)
+    (frontier,) = content.frontiers
+    assert frontier.model_digest is None
+    assert frontier.labels.to_list() == ["ddp workload.layers=1", "ddp workload.layers=1", "ddp workload.layers=2"]
+    assert "compared with each other" in content.notes[0]
+
+
+def test_the_optimizer_that_ran_is_named() -> None:
+    own = {"optimizer": None, "optimizer_class": "Lion"}
+    assert content_of(trials(FAST | own, SLOW | own)).constants["optimizer"] == "Lion (the workload's own)"
+    assert content_of(trials(FAST | {"optimizer_class": "SGD"})).constants["optimizer"] == "sgd"

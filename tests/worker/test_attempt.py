@@ -23,6 +23,7 @@ from torch import Tensor, distributed, nn
 from dtsweep import Measure, Resources, Sweep
 from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
+from dtsweep.metrics.rows import point_row
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import task_of
 from dtsweep.worker.attempt import run_attempt, status_of
@@ -284,6 +285,55 @@ def test_rank_0_counts_the_flops_of_a_sample() -> None:
     # 16 weights: 2 FLOPs each for forward, and as much for each of two gradients; the input needs none.
     measured = measured_in(tried(Line()))
     assert (measured.flops_per_sample, measured.hardware_flops_per_sample) == (64, 64)
+
+
+@dataclass(frozen=True)
+class Layered:
+    """A model whose shapes, work, tokens and data can be chosen."""
+
+    layers: int = 2
+    length: int = 6
+    frozen: bool = False
+    tokens_per_sample: int | None = None
+    data: str = "zeros"
+
+    def build(self) -> nn.Module:
+        first = nn.Conv1d(1, 3, 3).requires_grad_(not self.frozen)
+        return nn.Sequential(first, nn.AdaptiveAvgPool1d(4), *(nn.Linear(4, 4) for _ in range(self.layers)))
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        make = torch.zeros if self.data == "zeros" else torch.ones
+        return make(len(samples), 1, self.length, device=device)
+
+    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
+        answer: Tensor = model(batch)
+        return answer.square().mean()
+
+
+class WithAdam(Layered):
+    """Has an optimizer of its own."""
+
+    def optimizer(self, parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
+        return torch.optim.Adamax(parameters, lr=learning_rate)
+
+
+def test_what_was_trained_is_told_by_its_shapes_work_and_tokens_alone() -> None:
+    def digest(workload: Layered, **fields: Any) -> str | None:
+        return measured_in(tried(workload, **fields)).model_digest
+
+    same = {digest(Layered()), digest(Layered(data="ones")), digest(WithAdam())}
+    same |= {digest(Layered(), precision="bf16"), digest(Layered(), sync="local_sgd"), digest(Layered(), micro_batch=5)}
+    assert len(same) == 1
+    others = [Layered(layers=3), Layered(length=8), Layered(frozen=True), Layered(tokens_per_sample=6)]
+    assert len(same | {digest(other) for other in others}) == 5
+    assert measured_in(tried(Layered())).parameters == 3 * 3 + 3 + 2 * (4 * 4 + 4)
+
+
+@pytest.mark.parametrize("sync", ["ddp", "local_sgd"])
+def test_the_optimizer_that_ran_is_named(sync: str) -> None:
+    assert measured_in(tried(Layered(), sync=sync, optimizer="adamw")).optimizer_class == "AdamW"
+    assert measured_in(tried(WithAdam(), sync=sync)).optimizer_class == "Adamax"
+    assert point_row(Sweep(workload=WithAdam(), axes={"workers": [1]}), Point(workload=WithAdam()))["optimizer"] is None
 
 
 def test_flops_that_can_not_be_meant_are_refused_before_anything_is_measured() -> None:
