@@ -15,6 +15,9 @@ from rich.text import Text
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
 from dtsweep.sweep.point import Point
 
+Product = tuple[str, str | None]
+"""Semantics and model: more of one is no substitute for another."""
+
 
 class Progress:
     """Counts trials as they end."""
@@ -26,7 +29,8 @@ class Progress:
         self._console = console or Console(stderr=True, highlight=False)
         self._counts = Counter[str]()
         self._began = time.monotonic()
-        self._best: tuple[float, str] | None = None
+        self._best: dict[Product, tuple[float, str]] = {}
+        self._product: Product = ("", None)
         self._last = "starting the first session"
         self._live: Live | None = None
 
@@ -58,8 +62,8 @@ class Progress:
         rate = row.get("samples_per_s") or 0.0
         if row["status"] == "ok":
             outcome = f"{row['latency_s'] * 1e3:.4g} ms/step, {rate:.4g} samples/s"
-            if self._best is None or rate > self._best[0]:
-                self._best = (rate, name)
+            self._product = (row["semantics"], row["model_digest"])
+            self._best[self._product] = max((rate, name), self._best.get(self._product, (0.0, "")))
         else:
             outcome = f"{row['status']}: {row['reason']}" + "; measured again" * again
         self._last = name
@@ -80,10 +84,12 @@ class Progress:
         seconds = time.monotonic() - self._began
         failed = sum(count for status, count in self._counts.items() if status not in ("ok", "skipped"))
         parts = [f"{done}/{self.total} trials", f"{failed} failed" if failed else ""]
-        if self._best is not None:
-            parts.append(f"best {self._best[0]:.4g} samples/s ({self._best[1]})")
         if done:
             parts.append(f"about {duration(seconds / done * max(0, self.total - done))} left")
+        if self._product in self._best:
+            # Of what was measured last: another model's, or a stale update, is another product.
+            rate, name = self._best[self._product]
+            parts.append(f"best {rate:.4g} samples/s ({name})")
         parts.append(f"last: {self._last}" if done else self._last)
         return Text("  ".join(part for part in parts if part), overflow="ellipsis", no_wrap=True)
 

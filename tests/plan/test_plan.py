@@ -77,6 +77,13 @@ def test_wrong_gradients_are_measured_again_once_the_workloads_source_has_change
     assert plan(SWEEP, rows(status="wrong_gradient", workload_digest="another") + rows()) == (0, 4)
 
 
+def test_wrong_gradients_among_ok_rows_of_the_old_source_name_the_ways_out() -> None:
+    mixed = [*rows(workload_digest="another")[1:], *rows(status="wrong_gradient", workload_digest="another")[:1]]
+    with pytest.raises(SweepError, match="--rerun all"):
+        plan(SWEEP, mixed)
+    assert plan(SWEEP, mixed, "all") == (4, 0)
+
+
 def test_an_ok_attempt_counts_whatever_came_after_it() -> None:
     assert plan(SWEEP, rows() + rows(status="rank_died")) == (0, 4)
 

@@ -8,6 +8,8 @@ from rich.console import Console
 from dtsweep.report.progress import Progress, short_name
 from dtsweep.sweep.point import Point
 
+OK = {"status": "ok", "repeat": 1, "latency_s": 0.1, "semantics": "exact", "model_digest": "a"}
+
 
 @pytest.mark.parametrize(
     ("learning_rate", "name"), [(0.1 + 0.2, "0.3"), (0.012345678901234567, "0.0123457"), (1e-5, "1e-05")]
@@ -22,6 +24,18 @@ def test_an_attempt_that_ended_is_named_by_what_is_swept() -> None:
     progress.total = 3
     progress.ended(
         Point(workers=2, learning_rate=1 / 30),
-        {"status": "ok", "repeat": 1, "latency_s": 0.1, "samples_per_s": 40.0},
+        OK | {"samples_per_s": 40.0},
     )
     assert out.getvalue() == "[1/3] workers=2 learning_rate=0.0333333: 100 ms/step, 40 samples/s\n"
+
+
+def test_the_best_is_that_of_the_semantics_and_model_measured_last() -> None:
+    progress = Progress(axes=["micro_batch"], console=Console(file=StringIO(), width=80))
+    progress.total = 9
+    rows = [(8, {}), (4, {}), (2, {"model_digest": "b"}), (1, {"semantics": "stale"})]
+    for rate, own in rows:
+        progress.ended(Point(micro_batch=rate), OK | {"samples_per_s": float(rate)} | own)
+        shown = str(progress._line())
+        best = 8 if not own else rate
+        assert f"best {best} samples/s (micro_batch={best})" in shown
+    assert shown.index("left") < shown.index("best")
