@@ -50,10 +50,12 @@ RUN = {
 
 LIAR = str(ROOT / "benchmarks" / "liar.py")
 
+SMALL = {"n_layer": 2, "n_embd": 128, "n_head": 4, "vocab_size": 2048}
+
 HONEST: Mapping[str, tuple[Any, int]] = {
     "Gpt, 2 layers of 128": (workloads.Gpt(layers=2, width=128, sequence=64), 4),
     "Cifar10Cnn": (workloads.Cifar10Cnn(), 32),
-    "gpt2, 2 layers of 768": (workloads.Transformers("gpt2", {"n_layer": 2}, sequence=32), 2),
+    "gpt2, 2 layers of 128": (workloads.Transformers("gpt2", SMALL, sequence=32), 8),
 }
 """By name: the workload and the micro-batch."""
 
