@@ -42,9 +42,9 @@ def difference(
 
     Returns:
         One row per environment that measured both, each number of `hosts` of a with each of b (`hosts_a`, `hosts_b`),
-        and `of`: `ratio`, that of a over that of b (null where one of them is unknown), with `ratio_low` and
-        `ratio_high`, its 95 % interval; `verdict` on a: "faster", "slower", "not distinguishable", or, where nothing
-        could be tested, "unknown: " and why; `method`; `launches_a`, `launches_b`, those with a value; `env_id`.
+        and `of`: `ratio`, that of a over that of b (null where one is unknown), with `ratio_low` and `ratio_high`, its
+        95 % interval; `verdict` on a: "faster", "slower", "not distinguishable", or, where nothing could be tested,
+        "unknown: " and why; `method`; `launches_a`, `launches_b`, those with a value; `caution_a/_b`; `env_id`.
 
     Raises:
         SweepError: a point was not measured, or the two never in one environment; `of` has none of `ASKED`.
@@ -53,7 +53,9 @@ def difference(
 
     names = (of,) if isinstance(of, str) else tuple(dict.fromkeys(of))
     check_asked(*names)
-    trials = measured(frame)[[*POINT, "launch", *(f"{name}{end}" for name in names for end in ("", "_error"))]]
+    trials = measured(frame)[
+        [*POINT, "launch", "caution", *(f"{name}{end}" for name in names for end in ("", "_error"))]
+    ]
     for point in (a, b):
         if point not in set(trials["point_id"]):
             raise SweepError(f"no ok trial of point {point!r}; over_launches(frame).point_id lists what was measured")
@@ -66,12 +68,13 @@ def difference(
 def _compared(trials: pd.DataFrame, a: str, b: str, *, of: str) -> list[dict[str, object]]:
     """Rows of `difference`, for the trials of one environment."""
     launches = logarithms_of(trials, of)
-    pair = trials.loc[trials["point_id"].isin([a, b]), list(POINT)].drop_duplicates()
+    pair = trials.loc[trials["point_id"].isin([a, b]), [*POINT, "caution"]].drop_duplicates()
     pair = pair.merge(launches.points.reset_index(names="row"), how="left", on=list(POINT))
     rows, others = (pair[pair["point_id"] == point].to_dict("records") for point in (a, b))
     return [
         {"env_id": row["env_id"], "hosts_a": row["hosts"], "hosts_b": other["hosts"], "of": of}
         | _row(launches, row["row"], other["row"], of=of)
+        | {"caution_a": row["caution"], "caution_b": other["caution"]}
         for row in rows
         for other in others
     ]

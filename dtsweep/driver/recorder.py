@@ -196,7 +196,8 @@ class Recorder:
             # It is no answer to the question: it counts neither as done nor as failed.
             self._progress.canary(trial.point, row)
             return
-        if row["status"] == "ok":
+        # A rate that can't be true must not end the windows of others.
+        if row["status"] == "ok" and not row.get("implausible"):
             latency_s = row["latency_s"]
             self._measured.setdefault(row["semantics"], []).append((row["point_id"], latency_s, row["samples_per_s"]))
         before = self._last.get(trial.trial_id)

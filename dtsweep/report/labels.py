@@ -36,3 +36,8 @@ def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
     others = [c for c in varying if c not in ("sync", *MODE_FIELDS, *BATCH_SHAPE) and pd.notna(row[c])]
     named = [str(row[c]) if c in AXES and AXES[c].choices else f"{axis_name(c)}={row[c]}" for c in others]
     return " ".join(filter(None, [mode, own, *named]))
+
+
+def trial_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
+    """Name a row as `point_label` does, with the batch shape where it varies: "ddp workers=2 micro_batch=4"."""
+    return " ".join([point_label(row, varying), *(f"{c}={row[c]}" for c in BATCH_SHAPE if c in varying)])

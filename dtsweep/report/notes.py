@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.canaries import WORLD
+from dtsweep.report.labels import trial_label
 from dtsweep.report.text import count_of, half_of
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
 
@@ -25,9 +26,16 @@ _MACHINE_COLUMNS = (
 )
 """Columns of trials in which two environments may differ."""
 
+_IMPLAUSIBLE_SHOWN = 8
+
 
 def notes_on(
-    trials: pd.DataFrame, points: pd.DataFrame, *, canaries: pd.DataFrame, flags: Mapping[str, int]
+    trials: pd.DataFrame,
+    points: pd.DataFrame,
+    *,
+    canaries: pd.DataFrame,
+    flags: Mapping[str, int],
+    varying: Sequence[str],
 ) -> list[str]:
     """Write what to know before trusting the numbers of a report.
 
@@ -36,6 +44,7 @@ def notes_on(
         points: rows of `dtsweep.analysis.frontier`.
         canaries: rows of `dtsweep.analysis.canaries`.
         flags: trials by flag.
+        varying: setting columns that have more than one value.
 
     Returns:
         One text per note; lines after its first explain it. Empty where there are no points.
@@ -43,9 +52,27 @@ def notes_on(
     if points.empty:
         return []
     measured = trials[trials["status"] == "ok"]
-    on_points = (_interval_note(points), _probability_note(points), _exchange_note(measured))
+    on_points = (
+        _implausible_note(measured, varying),
+        _interval_note(points),
+        _probability_note(points),
+        _exchange_note(measured),
+    )
     on_trials = (_environment_note(measured), _window_note(measured), _canary_note(canaries), _flag_note(flags))
     return [*filter(None, (*on_points, *on_trials))]
+
+
+def _implausible_note(trials: pd.DataFrame, varying: Sequence[str]) -> str:
+    """Say of each trial whose numbers can't all be true which they are; of many, of the first."""
+    found = trials[trials["implausible"].notna()]
+    if found.empty:
+        return ""
+    shown = found.head(_IMPLAUSIBLE_SHOWN)
+    lines = [f"  {trial_label(row, varying)}: {row['implausible']}" for _, row in shown.iterrows()]
+    more = len(found) - len(shown)
+    lines += [f"  {count_of(more, 'more trial')}: the column implausible has them"] if more else []
+    first = f"Implausible: numbers of {count_of(len(found), 'trial')} can't all be true; --all shows what they beat."
+    return "\n".join([first, *lines])
 
 
 def _interval_note(points: pd.DataFrame) -> str:

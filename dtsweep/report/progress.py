@@ -26,7 +26,7 @@ class Progress:
         self._console = console or Console(stderr=True, highlight=False)
         self._counts = Counter[str]()
         self._began = time.monotonic()
-        self._best: tuple[float, str] | None = None
+        self._best: tuple[float, str, str | None] | None = None
         self._last = "starting the first session"
         self._live: Live | None = None
 
@@ -55,15 +55,16 @@ class Progress:
         if not again:
             self._counts[row["status"]] += 1
         name = short_name(point, self._axes)
-        rate = row.get("samples_per_s") or 0.0
+        rate, doubt = row.get("samples_per_s") or 0.0, row.get("implausible")
         if row["status"] == "ok":
             outcome = f"{row['latency_s'] * 1e3:.4g} ms/step, {rate:.4g} samples/s"
+            outcome += f"; implausible: {doubt}" if doubt else ""
             if self._best is None or rate > self._best[0]:
-                self._best = (rate, name)
+                self._best = (rate, name, doubt)
         else:
             outcome = f"{row['status']}: {row['reason']}" + "; measured again" * again
         self._last = name
-        if self._live is None or row["status"] != "ok":
+        if self._live is None or row["status"] != "ok" or doubt:
             repeat = f" repeat {row['repeat']}" if row["repeat"] > 1 else ""
             self.say(f"[{sum(self._counts.values())}/{self.total}] {name}{repeat}: {outcome}")
 
@@ -81,7 +82,8 @@ class Progress:
         failed = sum(count for status, count in self._counts.items() if status not in ("ok", "skipped"))
         parts = [f"{done}/{self.total} trials", f"{failed} failed" if failed else ""]
         if self._best is not None:
-            parts.append(f"best {self._best[0]:.4g} samples/s ({self._best[1]})")
+            rate, name, doubt = self._best
+            parts.append(f"{'implausible ' if doubt else ''}best {rate:.4g} samples/s ({name})")
         if done:
             parts.append(f"about {duration(seconds / done * max(0, self.total - done))} left")
         parts.append(f"last: {self._last}" if done else self._last)

@@ -290,9 +290,12 @@ def test_a_point_is_not_raced_against_its_own_other_launch(kept: Kept) -> None:
     assert len(kept.recorder.rivals(other.point)) == 1
 
 
-def test_neither_a_canary_nor_a_failure_is_a_rival(kept: Kept) -> None:
+def test_neither_a_canary_nor_a_failure_nor_what_cannot_be_true_is_a_rival(kept: Kept) -> None:
     first, other = trials_of(workers=2, sync="ddp")
     kept.end(canary_of(2))
+    lost = kept.end(first, ranks=[outcome([1.0] * 20, window_steps=40) for _ in range(2)])
+    assert "20 steps have a time in a window of 40" in lost["implausible"]
+    assert lost["flags"][-1] == "implausible"
     kept.end(first, status="user_error")
     assert kept.recorder.rivals(other.point) == ()
 
