@@ -21,7 +21,7 @@ ROUNDING = 0.01
 """By which share numbers that are equal by definition may differ."""
 
 EDGE_S = 5.0
-"""How long a worker may take after its last step, besides two steps: for its leave of servers, on a busy machine."""
+"""How long a worker may take after its last step, besides two steps: to leave its servers, on a busy machine."""
 
 OVER_PEAK = 1.05
 """Times a data sheet's dense peak. Clocks go up to 17 % over that of the sheet (H100 NVL, RTX A6000), and no training
@@ -29,8 +29,8 @@ step reaches nine tenths of what its clock allows."""
 
 CORE_FLOPS_PER_S = MappingProxyType({"fp32": 64 * 6.2e9, "bf16": 2048 * 6.2e9})
 """What no core exceeds, by precision: the most operations in a cycle (two units of AVX-512, AMX) by the highest clock
-that is sold. A matrix product on the same core is no bound: where other work ran beside it, honest steps were up to
-23 % faster."""
+that is sold. A matrix product on the same core is no bound: another thread of the core, or threads that wait for each
+other, make it slower than an honest step."""
 
 OVER_MATMUL = 4.0
 """Times the matrix product, where that is more than the table: of kinds of cores that it does not know."""
