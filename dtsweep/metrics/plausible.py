@@ -63,23 +63,29 @@ def plausibility_columns(
     found = contradictions(row)
     if point.is_asynchronous and (words := _rate_apart(point, list(ranks.values()), row["samples_per_s"])):
         found.append(words)
-    for rank, measured in ranks.items():
-        own = [
-            _lost_steps(measured),
-            _phases(measured),
-            _memory(measured, results[rank].device_bytes),
-            _cpu_time(measured, facts[rank].machine.get("cpus")),
-        ]
-        if facts[rank].device_uuid is None:
-            own.append(_cpu_flops(point, measured, list(ranks.values()), threads=facts[rank].threads))
-        found += [f"rank {rank}: {words}" for words in own if words]
-    return judged_columns(row["flags"], found)
+    of_ranks = (
+        {rank: _lost_steps(measured) for rank, measured in ranks.items()},
+        {rank: _phases(measured) for rank, measured in ranks.items()},
+        {rank: _memory(measured, results[rank].device_bytes) for rank, measured in ranks.items()},
+        {rank: _cpu_time(measured, facts[rank]) for rank, measured in ranks.items()},
+        {rank: _cpu_flops(point, measured, list(ranks.values()), facts[rank]) for rank, measured in ranks.items()},
+    )
+    return judged_columns(row["flags"], [*found, *filter(None, map(_of_first, of_ranks))])
 
 
 def judged_columns(flags: Sequence[str] | None, found: Sequence[str]) -> Row:
     """The columns that say what contradictions a row has: `implausible`, null where there are none, and `flags`."""
     known = [] if flags is None else list(flags)
     return {"implausible": "; ".join(found) or None, "flags": [*known, *(["implausible"] if found else [])]}
+
+
+def _of_first(words: Mapping[int, str | None]) -> str | None:
+    """What is said of the first rank of which it is, and of how many more."""
+    named = [rank for rank, said in words.items() if said]
+    if not named:
+        return None
+    more = f" and {len(named) - 1} more" if len(named) > 1 else ""
+    return f"rank {named[0]}{more}: {words[named[0]]}"
 
 
 def contradictions(row: Mapping[str, Any]) -> list[str]:
@@ -176,21 +182,23 @@ def _memory(measured: Measured, device_bytes: int | None) -> str | None:
     return f"memory peak {measured.memory_peak_bytes / 2**30:.4g} GiB on a device of {device_bytes / 2**30:.4g} GiB"
 
 
-def _cpu_time(measured: Measured, cpus: int | None) -> str | None:
+def _cpu_time(measured: Measured, facts: RankFacts) -> str | None:
     """A process can't use more CPU time than its machine's CPUs have in the window: else the window's clock is slow."""
     used_s = _cpu_s(measured)
-    if cpus is None or used_s is None or used_s <= cpus * measured.window_s * (1 + ROUNDING) + CPU_CLOCK_S:
+    # A variable can make Python count fewer CPUs than the process may use.
+    cpus = max(facts.machine.get(name) or 0 for name in ("cpus", "cpus_allowed"))
+    if not cpus or used_s is None or used_s <= cpus * measured.window_s * (1 + ROUNDING) + CPU_CLOCK_S:
         return None
     return f"{used_s:.4g} s of CPU time in a window of {measured.window_s:.4g} s on {cpus} CPUs"
 
 
-def _cpu_flops(point: Point, measured: Measured, ranks: Sequence[Measured], *, threads: int) -> str | None:
-    """The arithmetic of the window fits into the CPU time that it took."""
+def _cpu_flops(point: Point, measured: Measured, ranks: Sequence[Measured], facts: RankFacts) -> str | None:
+    """The arithmetic of the window fits into the CPU time that it took, where it is not a GPU's."""
     used_s, limit = _cpu_s(measured), CORE_FLOPS_PER_S.get(point.precision)
     each = max(ranks[0].flops_per_sample or 0.0, ranks[0].hardware_flops_per_sample or 0.0)
-    if used_s is None or limit is None:
+    if used_s is None or limit is None or facts.device_uuid is not None:
         return None
-    best = max(rank.matmul_flops_per_s or 0.0 for rank in ranks) / threads
+    best = max(rank.matmul_flops_per_s or 0.0 for rank in ranks) / facts.threads
     limit = max(limit, OVER_MATMUL * best)
     done = each * point.samples_per_worker_step * measured.window_steps
     if not done > limit * (used_s + CPU_CLOCK_S):

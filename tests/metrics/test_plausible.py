@@ -176,7 +176,8 @@ def test_a_rank_that_contradicts_itself_is_named_with_the_numbers(lie: dict[str,
     assert row["implausible"].startswith(said)
     assert row["flags"][-1] == "implausible"
     assert row["samples_per_s"] == pytest.approx(80)
-    assert row_of([with_memory(rank, 80 * 2**30) for rank in ranks[::-1]])["implausible"].startswith("rank 0")
+    turned = [with_memory(rank, 80 * 2**30) for rank in (ranks[1], ranks[0], ranks[1])]
+    assert row_of(turned)["implausible"].startswith(said.replace("rank 1", "rank 0 and 1 more"))
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
@@ -212,6 +213,11 @@ def test_the_bound_of_cores_is_that_of_their_precision_their_number_and_their_ki
     assert row_of([computing(fast, cpus=16.0, where=facts(machine={"cpus": 16}))])["implausible"] is None
     # Cores that do 2 TFLOP/s by themselves, as no x86 core does.
     assert row_of([computing(fast, matmul_flops_per_s=2e12)])["implausible"] is None
+    # More of them than a variable lets Python count.
+    assert (
+        row_of([computing(fast, cpus=16.0, where=facts(machine={"cpus": 2, "cpus_allowed": 16}))])["implausible"]
+        is None
+    )
     # A GPU's work takes no CPU time.
     assert row_of([computing(fast, where=GPU)])["implausible"] is None
 
