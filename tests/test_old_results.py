@@ -77,6 +77,23 @@ def test_a_row_whose_steps_are_gone_keeps_its_old_figures_and_says_so(results: P
     assert frame["step_mean_s"].tolist() == stored["step_mean_s"].tolist()
 
 
+def test_no_row_is_implausible_and_one_that_was_changed_by_hand_is(results: Path) -> None:
+    assert dtsweep.load(OLD, canaries=True)["implausible"].isna().all()
+    frame = dtsweep.load(OLD)
+    assert not any("implausible" in flags for flags in frame["flags"])
+    rows = Results(results).attempts()
+    shutil.rmtree(results / "trials")
+    for row in rows:
+        known = {k: v for k, v in row.items() if not k.startswith("workload_") or k == "workload_digest"}
+        # With a latency a row is of today, and is not computed anew.
+        Results(results).commit(known | {"latency_s": 1.0, "samples_per_s": 2 * row["samples_per_s"]})
+    frame = dtsweep.load(results)
+    together = frame["global_batch"].notna()
+    assert together.tolist() == frame["implausible"].notna().tolist()
+    assert frame.loc[together, "implausible"].str.contains("samples_per_s × step_mean_s is ").all()
+    assert [flags[-1] == "implausible" for flags in frame.loc[together, "flags"]] == [True] * int(together.sum())
+
+
 def test_the_analysis_finds_a_frontier_of_each_semantics() -> None:
     points = dtsweep.analysis.frontier(dtsweep.load(OLD))
     assert set(points.loc[points["on_frontier"], "semantics"]) == {"exact", "stale", "local"}

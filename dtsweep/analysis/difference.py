@@ -42,9 +42,10 @@ def difference(
 
     Returns:
         One row per environment that measured both, each number of `hosts` of a with each of b (`hosts_a`, `hosts_b`),
-        and `of`: `ratio`, that of a over that of b (null where one of them is unknown), with `ratio_low` and
-        `ratio_high`, its 95 % interval; `verdict` on a: "faster", "slower", "not distinguishable", or, where nothing
-        could be tested, "unknown: " and why; `method`; `launches_a`, `launches_b`, those with a value; `env_id`.
+        and `of`: `ratio`, that of a over that of b (null where one is unknown), with `ratio_low` and `ratio_high`, its
+        95 % interval; `verdict` on a: "faster", "slower", "not distinguishable", or, where nothing could be tested,
+        "unknown: " and why; `method`; `launches_a`, `launches_b`, those with a value; `caution_a`,
+        `caution_b`, as in `over_launches`; `env_id`.
 
     Raises:
         SweepError: a point was not measured, or the two never in one environment; `of` has none of `ASKED`.
@@ -53,25 +54,32 @@ def difference(
 
     names = (of,) if isinstance(of, str) else tuple(dict.fromkeys(of))
     check_asked(*names)
-    trials = measured(frame)[[*POINT, "launch", *(f"{name}{end}" for name in names for end in ("", "_error"))]]
+    columns = [f"{name}{end}" for name in names for end in ("", "_error")]
+    both = _with_both(measured(frame)[[*POINT, "launch", "caution", *columns]], a, b)
+    return pd.DataFrame([row for there in both for name in names for row in _compared(there, a, b, of=name)])
+
+
+def _with_both(trials: pd.DataFrame, a: str, b: str) -> list[pd.DataFrame]:
+    """The trials of each environment in which both points were measured."""
     for point in (a, b):
         if point not in set(trials["point_id"]):
             raise SweepError(f"no ok trial of point {point!r}; over_launches(frame).point_id lists what was measured")
     both = [there for _, there in trials.groupby("env_id", dropna=False) if {a, b} <= set(there["point_id"])]
     if not both:
         raise SweepError(f"points {a!r} and {b!r} were measured in different environments (env_id); run both in one")
-    return pd.DataFrame([row for there in both for name in names for row in _compared(there, a, b, of=name)])
+    return both
 
 
 def _compared(trials: pd.DataFrame, a: str, b: str, *, of: str) -> list[dict[str, object]]:
     """Rows of `difference`, for the trials of one environment."""
     launches = logarithms_of(trials, of)
-    pair = trials.loc[trials["point_id"].isin([a, b]), list(POINT)].drop_duplicates()
+    pair = trials.loc[trials["point_id"].isin([a, b]), [*POINT, "caution"]].drop_duplicates()
     pair = pair.merge(launches.points.reset_index(names="row"), how="left", on=list(POINT))
     rows, others = (pair[pair["point_id"] == point].to_dict("records") for point in (a, b))
     return [
         {"env_id": row["env_id"], "hosts_a": row["hosts"], "hosts_b": other["hosts"], "of": of}
         | _row(launches, row["row"], other["row"], of=of)
+        | {"caution_a": row["caution"], "caution_b": other["caution"]}
         for row in rows
         for other in others
     ]

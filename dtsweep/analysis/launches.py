@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from dtsweep.analysis.utilization import by_best_peak
 from dtsweep.analysis.variance import Known, Numbers, moderated, pooled_is_better
 from dtsweep.errors import SweepError
 from dtsweep.measure.statistics import students_t
+from dtsweep.results.statuses import CAUTIONS
 from dtsweep.sweep.point import AXES
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         The `ok` trials without canaries, with `launch` (the session, or else the trial itself), `mfu` made comparable
-        (`by_best_peak`), and `<column>_error`, standard errors within the launch (in rows of earlier versions whose
-        steps are gone from half of the interval, which makes them rather too large).
+        (`by_best_peak`), `caution` of its point, and `<column>_error`, standard errors within the launch (in rows of
+        earlier versions whose steps are gone from half of the interval, which makes them rather too large).
     """
     trials = without_canaries(frame[frame["status"] == "ok"]).reset_index(drop=True)
     bounds = [f"{name}_{end}" for name in _KNOWN_WITHIN for end in ("low", "high")]
@@ -64,7 +65,14 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
     trials = trials.astype(dict.fromkeys([*_KNOWN_WITHIN, *bounds, "tokens_per_s", "mfu"], "float64")).copy()
     trials = by_best_peak(trials)
     launch = trials["session"].where(trials["session"].notna(), trials["trial_id"])
-    return _replaced(trials, {"launch": launch} | {f"{name}_error": _error(trials, name) for name in _KNOWN_WITHIN})
+    errors = {f"{name}_error": _error(trials, name) for name in _KNOWN_WITHIN}
+    return _replaced(trials, {"launch": launch, "caution": _cautions(trials), **errors})
+
+
+def _cautions(trials: pd.DataFrame) -> pd.Series[str]:
+    """What puts the numbers of each trial's point in doubt, whichever of its launches is flagged so."""
+    own = trials["flags"].map(lambda flags: "" if flags is None else " ".join(flags)).astype(object)
+    return own.groupby([trials[name] for name in POINT], dropna=False).transform(joined_cautions)
 
 
 def _replaced(trials: pd.DataFrame, columns: Mapping[str, pd.Series[Any]]) -> pd.DataFrame:
@@ -137,7 +145,8 @@ def over_launches(frame: pd.DataFrame) -> pd.DataFrame:
     Returns:
         One row per point: the settings; `launches`; the means over launches of rates, step times and shares; the
         highest `memory_peak_bytes`; `latency_s` (`step_p50_s`, or `step_mean_s` where semantics is local); the
-        intervals; `interval`, null where there is none.
+        intervals; `interval`, null where there is none; `caution`, what puts these numbers in doubt: the flags of
+        `dtsweep.results.statuses.CAUTIONS` that a launch has, mostly empty.
     """
     return points_of(measured(frame))
 
@@ -156,8 +165,19 @@ def points_of(trials: pd.DataFrame) -> pd.DataFrame:
         points[[f"{name}_low", f"{name}_high"]] = found[["low", "high"]]
         if name != "comm_share":
             points["interval"] = points["interval"].where(points["interval"].notna(), found["interval"])
+    points["caution"] = groups["caution"].first()
     # Where all are null pandas makes numbers of them, which match no text.
     return points.reset_index().astype({"env_id": object})
+
+
+def joined_cautions(words: Iterable[str]) -> str:
+    """Write cautions in one text, each once, the gravest first.
+
+    >>> joined_cautions(["drift", "", "unstable drift", "implausible"])
+    'implausible drift unstable'
+    """
+    known = set(" ".join(words).split())
+    return " ".join(flag for flag in CAUTIONS if flag in known)
 
 
 def _intervals(trials: pd.DataFrame, name: str, *, relative: bool) -> pd.DataFrame:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.metrics.older_rows import recomputed
+from dtsweep.metrics.plausible import JUDGED_COLUMNS, contradictions, judged_columns
 from dtsweep.metrics.product import model_digest
 from dtsweep.results.store import Results, newest_trials
 
@@ -20,7 +21,8 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
     Whole numbers are Int64 and truth values boolean, with or without nulls; the rest is float64 (null is NaN),
     text, and UTC times. A file that is left out is named in a warning. Step times, exchange and skew of rows that were
     measured before `latency_s` was a column are computed anew from their stored steps; without these steps they are
-    flagged `older_steps`. Rows from before `model_digest` get one of what is known of their model, FLOPs and tokens.
+    flagged `older_steps`. Rows from before `model_digest` get one of what is known of their model, FLOPs and tokens. A
+    row without a stored contradiction (`implausible`) is judged anew by its own columns.
 
     Args:
         results: the place.
@@ -36,6 +38,7 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
     if len(older):
         _recompute(frame, older, store)
     _tell_models_apart(frame)
+    _judge(frame)
     return frame
 
 
@@ -48,6 +51,16 @@ def _tell_models_apart(frame: pd.DataFrame) -> None:
         for flops, count in zip(older["flops_per_sample"], tokens, strict=True)
     ]
     frame.loc[older.index, "model_digest"] = digests
+
+
+def _judge(frame: pd.DataFrame) -> None:
+    """Flag rows whose own columns contradict each other: measured before such a flag was stored, or changed since."""
+    unjudged = frame[(frame["status"] == "ok") & frame["implausible"].isna()]
+    rows = unjudged[[*JUDGED_COLUMNS]].astype(object)
+    for index, row in zip(unjudged.index, rows.where(rows.notna(), None).to_dict("records"), strict=True):
+        if found := contradictions({str(name): value for name, value in row.items()}):
+            for name, value in judged_columns(row["flags"], found).items():
+                frame.at[index, name] = value
 
 
 def _recompute(frame: pd.DataFrame, older: pd.DataFrame, store: Results) -> None:

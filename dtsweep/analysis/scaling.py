@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from dtsweep.analysis.contrasts import contrasts, logarithms_of
-from dtsweep.analysis.launches import measured, points_of, setting_columns
+from dtsweep.analysis.launches import joined_cautions, measured, points_of, setting_columns
 from dtsweep.analysis.spread import POINT, of_environment
 from dtsweep.errors import SweepError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SIZES = {"worker": "workers", "node": "hosts"}
 _BATCH_SHAPE = ["workers", "micro_batch", "accumulation"]
 _BOUNDS = ["speed_up_low", "speed_up_high", "efficiency_low", "efficiency_high"]
-_MEASURED = ["launches", "samples_per_s", "speed_up", "efficiency", *_BOUNDS]
+_MEASURED = ["launches", "samples_per_s", "speed_up", "efficiency", *_BOUNDS, "caution"]
 
 
 def scaling(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker") -> pd.DataFrame:
@@ -38,7 +38,8 @@ def scaling(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker") -
         One row per group and size, smallest first: `group` (number), `kind`, the settings, `base` (the
         smallest size of the group), `speed_up` over the base as `difference` estimates it (where it compares in pairs,
         that need not be the ratio of the two `samples_per_s`), `efficiency` = speed_up ÷ (size ÷ base), and `_low` and
-        `_high` of both, their 95 % intervals. Groups of one size give no row.
+        `_high` of both, their 95 % intervals; `caution`, as in `over_launches`, of the row and of its base. Groups of
+        one size give no row.
 
     Raises:
         SweepError: `per` is neither.
@@ -56,6 +57,8 @@ def scaling(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker") -
     for end, logarithm in {"": estimate, "_low": estimate - reach, "_high": estimate + reach}.items():
         rows[f"speed_up{end}"] = np.exp(logarithm)
         rows[f"efficiency{end}"] = rows[f"speed_up{end}"] / size
+    base = rows.groupby("group")["caution"].transform("first")
+    rows["caution"] = [joined_cautions(both) for both in zip(base, rows["caution"], strict=True)]
     return rows
 
 

@@ -14,8 +14,8 @@ _SAME_DEVICE = ("env_id", "precision", "cpus_per_worker")
 def by_best_peak(trials: pd.DataFrame) -> pd.DataFrame:
     """Relate `mfu` and `hfu` to the best peak of all trials, where peaks are measured and not looked up.
 
-    Each process measures its own peak, once: those of one machine lie some percent apart, and lower where several
-    workers measure at once. Two points of a sweep would differ by that and not by what they compute.
+    Each process measures its own peak, once: those of one machine lie some percent apart, and lower where workers with
+    several threads measure at once. Two points of a sweep would differ by that and not by what they compute.
 
     Args:
         trials: one row per trial, as `dtsweep.load` gives it.

@@ -202,7 +202,8 @@ class Recorder:
             # It is no answer to the question: it counts neither as done nor as failed.
             self._progress.canary(trial.point, row)
             return
-        if row["status"] == "ok":
+        # A rate that can't be true must not end the windows of others.
+        if row["status"] == "ok" and not row.get("implausible"):
             self._models[_fields_of(trial.point)] = row["model_digest"]
             measured = self._measured.setdefault((row["semantics"], row["model_digest"]), [])
             measured.append((row["point_id"], row["latency_s"], row["samples_per_s"]))

@@ -29,6 +29,16 @@ Factors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Left, right, and room for their product."""
 
 
+class MatmulRates(NamedTuple):
+    """FLOP/s of a large matrix product."""
+
+    reached: float
+    """By the clock: on a CPU less where others work beside it."""
+
+    alone: float
+    """By the CPU time that it took, which work beside it does not change; on a GPU the same as reached."""
+
+
 class Peak(NamedTuple):
     """The dense rates of a device, in TFLOP/s by precision; a precision that is not listed is unknown."""
 
@@ -99,9 +109,14 @@ def peak_flops(device_name: str, precision: str) -> float | None:
     return None if tflops is None else tflops * 1e12
 
 
-@functools.cache
 def matmul_flops(device: torch.device, precision: str) -> float:
-    """Measure what large square matrix products reach: the best of about 0.3 s of them, once per process.
+    """What large square matrix products reach by the clock, in FLOP/s: the first of `matmul_rates`."""
+    return matmul_rates(device, precision).reached
+
+
+@functools.cache
+def matmul_rates(device: torch.device, precision: str) -> MatmulRates:
+    """Measure what large square matrix products reach in about 0.3 s, once per process.
 
     On a CPU with the threads that torch has. The memory that it took, up to 0.8 GB on a GPU, is given back and is in
     no peak; torch's flags and random state stay as they are.
@@ -111,7 +126,7 @@ def matmul_flops(device: torch.device, precision: str) -> float:
         precision: of a point; bf16 with factors in it, as autocast has them.
 
     Returns:
-        FLOP/s, two per multiplication and addition.
+        FLOP/s, two per multiplication and addition: of the best product, and by the CPU time of all.
 
     Raises:
         SweepError: the device has no such precision.
@@ -121,13 +136,13 @@ def matmul_flops(device: torch.device, precision: str) -> float:
         raise SweepError(f"no matrix products in {precision!r} on {device.type}; known: {', '.join(known)}")
     with _fp32_products(is_tf32=known[precision].is_tf32), torch.no_grad():
         dtype = getattr(torch, known[precision].dtype)
-        reached = _flops_on_gpu(device, dtype) if device.type == "cuda" else _flops_on_cpu(dtype)
+        rates = _flops_on_gpu(device, dtype) if device.type == "cuda" else _flops_on_cpu(dtype)
     release_memory(device)
-    return reached
+    return rates
 
 
-def _flops_on_cpu(dtype: torch.dtype) -> float:
-    """Grow the product until it takes about `PRODUCT_S`, then try it again and again: FLOP/s of the best."""
+def _flops_on_cpu(dtype: torch.dtype) -> MatmulRates:
+    """Grow the product until it takes about `PRODUCT_S`, then try it again and again: the best, and CPU time of all."""
     size, device = 256, torch.device("cpu")
     # A small product is slow for its size, so the first guess is too small as well: guess again from there.
     for _ in range(3):
@@ -135,11 +150,15 @@ def _flops_on_cpu(dtype: torch.dtype) -> float:
         product_s = min(_product_s(factors) for _ in range(3))
         size = max(64, 64 * round(size * (PRODUCT_S / product_s) ** (1 / 3) / 64))
     factors = _factors(size, dtype, device)
-    end = time.perf_counter() + MATMUL_S
-    product_s = _product_s(factors)
+    end, began_s = time.perf_counter() + MATMUL_S, time.process_time()
+    products_s = [_product_s(factors)]
     while time.perf_counter() < end:
-        product_s = min(product_s, _product_s(factors))
-    return 2 * size**3 / product_s
+        products_s.append(_product_s(factors))
+    # Threads that wait for each other may use CPU time for it, so this is rather too long for several of them.
+    alone_s = (time.process_time() - began_s) / torch.get_num_threads() / len(products_s)
+    best_s = min(products_s)
+    # No time at all: a clock that counts whole ticks.
+    return MatmulRates(reached=2 * size**3 / best_s, alone=2 * size**3 / min(best_s, alone_s or best_s))
 
 
 def _product_s(factors: Factors) -> float:
@@ -149,7 +168,7 @@ def _product_s(factors: Factors) -> float:
     return time.perf_counter() - began
 
 
-def _flops_on_gpu(device: torch.device, dtype: torch.dtype) -> float:
+def _flops_on_gpu(device: torch.device, dtype: torch.dtype) -> MatmulRates:
     """Queue products with an event before and after each: FLOP/s of the best."""
     left, right, product = _factors(GPU_SIZE, dtype, device)
     stream = torch.cuda.current_stream(device)
@@ -164,7 +183,7 @@ def _flops_on_gpu(device: torch.device, dtype: torch.dtype) -> float:
             mark.record(stream)
         torch.cuda.synchronize(device)
         best_s = min(best_s, *(before.elapsed_time(after) / 1e3 for before, after in itertools.pairwise(marks)))
-    return 2 * GPU_SIZE**3 / best_s
+    return MatmulRates(reached=2 * GPU_SIZE**3 / best_s, alone=2 * GPU_SIZE**3 / best_s)
 
 
 def _factors(size: int, dtype: torch.dtype, device: torch.device) -> Factors:

@@ -11,6 +11,7 @@ The driver, and rank 0 under torchrun; `rank_result` ranks and lanes too, `attem
     flags           what to know before trusting a trial's numbers
     window_view     the ranks' windows as one series, its warm-up marked
     summary         the columns of a trial, from the steps of all ranks
+    plausible       whether a row's numbers can all be true
     older_rows      rows of earlier versions in today's definitions
     rows            from what the ranks sent to the rows that are stored
 """

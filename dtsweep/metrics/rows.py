@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dtsweep.metrics.breakdown import PHASE_COLUMNS, Row
 from dtsweep.metrics.exchange import own_work
+from dtsweep.metrics.plausible import plausibility_columns
 from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
 from dtsweep.metrics.summary import staleness_columns, trial_columns
 from dtsweep.metrics.window_view import mark_warmup
@@ -85,6 +86,7 @@ def trial_row(
     if len(ranks) == point.workers:
         nodes = [facts[rank].node for rank in range(point.workers)]
         row |= trial_columns(point, ranks, nodes=nodes, half_width=task.measure.half_width)
+        row |= plausibility_columns(point, row, facts, results)
     return row
 
 

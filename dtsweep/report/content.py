@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dtsweep.analysis import canaries, difference, frontier, scaling, setting_columns, without_canaries
-from dtsweep.analysis.spread import POINT, of_environment
+from dtsweep.analysis.spread import of_environment
 from dtsweep.report.labels import axis_name, model_columns, point_label, settings_label
 from dtsweep.report.notes import notes_on
 from dtsweep.report.text import count_of
-from dtsweep.results.statuses import CAUTIONS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,11 +39,9 @@ class Frontier:
     model_digest: str | None
     """What is trained; None where it is unknown, or all models count as one."""
     points: pd.DataFrame
-    """Rows of `dtsweep.analysis.frontier`, the fastest step first."""
+    """Rows of `dtsweep.analysis.frontier`, the fastest step first; `caution` says what puts a point in doubt."""
     labels: pd.Series[str]
     """Sync mode and swept settings of each point, with the index of `points`."""
-    cautions: pd.Series[str]
-    """Flags in `CAUTIONS` that a launch of each point has, with the index of `points`; mostly empty."""
     difference: pd.DataFrame
     """Rows of `dtsweep.analysis.difference` between the highest throughput on the frontier (`point_a`) and the
     runner-up (`point_b`); empty where there is no runner-up."""
@@ -90,8 +87,6 @@ class Scaling:
     """Rows of `dtsweep.analysis.scaling`, of this kind alone; never empty."""
     labels: pd.Series[str]
     """Sync mode and swept settings of each row, with the index of `rows`."""
-    cautions: pd.Series[str]
-    """Flags in `CAUTIONS` of each row, with the index of `rows`; mostly empty."""
 
     @property
     def groups(self) -> list[pd.DataFrame]:
@@ -124,6 +119,8 @@ class Content:
     """Rows of `dtsweep.analysis.canaries`: one per world and session that measured a canary."""
     notes: Sequence[str]
     """What to know before trusting the numbers; lines after the first of a note explain it. Empty without frontiers."""
+    implausible: pd.DataFrame
+    """Trials whose numbers can't all be true: `trial_id`, `point_id`, `repeat`, and which (`implausible`)."""
     unmeasured: pd.DataFrame
     """Trials that are not `ok`: `count`, `status`, `reason` and the first one's `log`; the skipped ones last."""
 
@@ -153,7 +150,8 @@ def content_of(frame: pd.DataFrame, *, one_product: bool = False) -> Content:
         frontiers=_frontiers(trials, points, varying, one_product=one_product),
         scaling=[*_scaling(frame, label_columns, per="worker"), *_scaling(frame, label_columns, per="node")],
         canaries=watched,
-        notes=notes_on(trials, points, canaries=watched, flags=flags, one_product=one_product),
+        notes=notes_on(trials, points, canaries=watched, flags=flags, varying=varying, one_product=one_product),
+        implausible=trials.loc[trials["implausible"].notna(), ["trial_id", "point_id", "repeat", "implausible"]],
         unmeasured=_unmeasured(trials),
     )
 
@@ -201,7 +199,6 @@ def _frontiers(
                 model_digest=first["model_digest"] if models and isinstance(first["model_digest"], str) else None,
                 points=rows,
                 labels=labels,
-                cautions=_cautions(trials, rows),
                 difference=compared,
                 verdict=None if compared.empty else _verdict(compared.iloc[0]),
             )
@@ -226,17 +223,6 @@ def _title(first: pd.Series[Any], labels: pd.Series[str], *, telling: Sequence[s
     ]
 
 
-def _cautions(trials: pd.DataFrame, points: pd.DataFrame) -> pd.Series[str]:
-    """Name the flags that put each point's numbers in doubt, whichever of its launches has them."""
-    import pandas as pd
-
-    flags = trials[trials["status"] == "ok"].explode("flags")
-    found = flags[flags["flags"].isin(CAUTIONS)].groupby(list(POINT), dropna=False)["flags"]
-    words = found.agg(lambda names: " ".join(sorted(set(names))))
-    keys = pd.MultiIndex.from_frame(points[list(POINT)])
-    return words.reindex(keys).fillna("").set_axis(points.index)
-
-
 def _difference(trials: pd.DataFrame, best: pd.DataFrame) -> pd.DataFrame:
     """Compare the highest throughput of a frontier with the runner-up; empty where there is none."""
     import pandas as pd
@@ -254,7 +240,8 @@ def _verdict(row: pd.Series[Any]) -> str:
     # Compared launch by launch, the one with the higher mean can be the slower one.
     is_paired = row["ratio"] < 1 and row["method"].startswith("paired")
     where = " in launches of both" if is_paired else ""
-    ratio = f"Highest throughput: {row['ratio']:.3f} times the runner-up's{where}"
+    doubt_a, doubt_b = (f" ({words})" if words else "" for words in (row["caution_a"], row["caution_b"]))
+    ratio = f"Highest throughput{doubt_a}: {row['ratio']:.3f} times the runner-up's{doubt_b}{where}"
     if row["method"] == "none":
         launches = row["verdict"].removeprefix("unknown: ")
         return f"{ratio}, by {launches}: whether launches differ by as much, repeats tell."
@@ -262,14 +249,12 @@ def _verdict(row: pd.Series[Any]) -> str:
 
 
 def _scaling(frame: pd.DataFrame, varying: Sequence[str], *, per: Literal["worker", "node"]) -> list[Scaling]:
-    trials = without_canaries(frame)
     return [
         Scaling(
             title=_SCALING_TITLES[str(kind)].format(per=per),
             per=per,
             rows=rows,
             labels=rows.apply(point_label, axis=1, varying=varying),
-            cautions=_cautions(trials, rows),
         )
         for kind, rows in scaling(frame, per=per).groupby("kind", sort=False)
     ]

@@ -45,6 +45,11 @@ def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
     return " ".join(filter(None, [mode, own, settings_label(row, others)]))
 
 
+def trial_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
+    """Name a row as `point_label` does, with the batch shape where it varies: "ddp workers=2 micro_batch=4"."""
+    return " ".join([point_label(row, varying), *(f"{c}={row[c]}" for c in BATCH_SHAPE if c in varying)])
+
+
 def settings_label(row: pd.Series[Any], columns: Sequence[str]) -> str:
     """Name settings of a row, those that are null left out: "bf16 workload.layers=2"."""
     import pandas as pd

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.canaries import WORLD
+from dtsweep.report.labels import trial_label
 from dtsweep.report.text import count_of, format_rate, half_of
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
 
@@ -25,6 +26,8 @@ _MACHINE_COLUMNS = (
 )
 """Columns of trials in which two environments may differ."""
 
+_IMPLAUSIBLE_SHOWN = 8
+
 
 def notes_on(
     trials: pd.DataFrame,
@@ -32,6 +35,7 @@ def notes_on(
     *,
     canaries: pd.DataFrame,
     flags: Mapping[str, int],
+    varying: Sequence[str],
     one_product: bool = False,
 ) -> list[str]:
     """Write what to know before trusting the numbers of a report.
@@ -41,6 +45,7 @@ def notes_on(
         points: rows of `dtsweep.analysis.frontier`.
         canaries: rows of `dtsweep.analysis.canaries`.
         flags: trials by flag.
+        varying: setting columns that have more than one value.
         one_product: whether all models were compared with each other.
 
     Returns:
@@ -49,10 +54,28 @@ def notes_on(
     if points.empty:
         return []
     measured = trials[trials["status"] == "ok"]
-    models = _model_note(points, one_product=one_product)
-    on_points = (models, _interval_note(points), _probability_note(points), _exchange_note(measured))
+    on_points = (
+        _implausible_note(measured, varying),
+        _model_note(points, one_product=one_product),
+        _interval_note(points),
+        _probability_note(points),
+        _exchange_note(measured),
+    )
     on_trials = (_environment_note(measured), _window_note(measured), _canary_note(canaries), _flag_note(flags))
     return [*filter(None, (*on_points, *on_trials))]
+
+
+def _implausible_note(trials: pd.DataFrame, varying: Sequence[str]) -> str:
+    """Say of each trial whose numbers can't all be true which they are; of many, of the first."""
+    found = trials[trials["implausible"].notna()]
+    if found.empty:
+        return ""
+    shown = found.head(_IMPLAUSIBLE_SHOWN)
+    lines = [f"  {trial_label(row, varying)}: {row['implausible']}" for _, row in shown.iterrows()]
+    more = len(found) - len(shown)
+    lines += [f"  {count_of(more, 'more trial')}: the column implausible has them"] if more else []
+    first = f"Implausible: numbers of {count_of(len(found), 'trial')} can't all be true; --all shows what they beat."
+    return "\n".join([first, *lines])
 
 
 def _model_note(points: pd.DataFrame, *, one_product: bool) -> str:

@@ -29,7 +29,7 @@ class Progress:
         self._console = console or Console(stderr=True, highlight=False)
         self._counts = Counter[str]()
         self._began = time.monotonic()
-        self._best: dict[Product, tuple[float, str]] = {}
+        self._best: dict[Product, tuple[float, str, bool]] = {}
         self._product: Product = ("", None)
         self._last = "starting the first session"
         self._live: Live | None = None
@@ -59,15 +59,17 @@ class Progress:
         if not again:
             self._counts[row["status"]] += 1
         name = short_name(point, self._axes)
-        rate = row.get("samples_per_s") or 0.0
+        rate, doubt = row.get("samples_per_s") or 0.0, row.get("implausible")
         if row["status"] == "ok":
             outcome = f"{row['latency_s'] * 1e3:.4g} ms/step, {rate:.4g} samples/s"
+            outcome += f"; implausible: {doubt}" if doubt else ""
             self._product = (row["semantics"], row["model_digest"])
-            self._best[self._product] = max((rate, name), self._best.get(self._product, (0.0, "")))
+            best = self._best.get(self._product, (0.0, "", False))
+            self._best[self._product] = max((rate, name, doubt is not None), best)
         else:
             outcome = f"{row['status']}: {row['reason']}" + "; measured again" * again
         self._last = name
-        if self._live is None or row["status"] != "ok":
+        if self._live is None or row["status"] != "ok" or doubt:
             repeat = f" repeat {row['repeat']}" if row["repeat"] > 1 else ""
             self.say(f"[{sum(self._counts.values())}/{self.total}] {name}{repeat}: {outcome}")
 
@@ -88,8 +90,8 @@ class Progress:
             parts.append(f"about {duration(seconds / done * max(0, self.total - done))} left")
         if self._product in self._best:
             # Of what was measured last: another model's, or a stale update, is another product.
-            rate, name = self._best[self._product]
-            parts.append(f"best {rate:.4g} samples/s ({name})")
+            rate, name, is_doubtful = self._best[self._product]
+            parts.append(f"{'implausible ' if is_doubtful else ''}best {rate:.4g} samples/s ({name})")
         parts.append(f"last: {self._last}" if done else self._last)
         return Text("  ".join(part for part in parts if part), overflow="ellipsis", no_wrap=True)
 

@@ -81,14 +81,7 @@ def scaling_columns(scaling: Scaling, *, groups: Sequence[pd.DataFrame]) -> dict
         "samples\n/s": [format_rate(row["samples_per_s"]) for _, row in steps],
         "speed-\nup": [_format_speed_up(row) for _, row in steps],
         "effi-\nciency": [_format_efficiency(row) for _, row in steps],
-    } | caution_columns(
-        [_both(scaling.cautions[[group.index[0], place]]) for group in groups for place in group.index[1:]]
-    )
-
-
-def _both(cautions: pd.Series[str]) -> str:
-    """The cautions of two points, each once."""
-    return " ".join(dict.fromkeys(" ".join(cautions).split()))
+    } | caution_columns([row["caution"] for _, row in steps])
 
 
 def _format_shape(row: pd.Series[Any]) -> str:

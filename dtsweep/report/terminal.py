@@ -77,7 +77,7 @@ def _print_points(
     labels = {} if frontier.labels.nunique() == 1 else {"sync": frontier.labels[rows.index].to_list()}
     keys = labels | batch_columns(rows, varying=varying)
     measured = measured_columns(rows, varying=varying) | standing_columns(rows)
-    measured |= caution_columns(frontier.cautions[rows.index].to_list())
+    measured |= caution_columns(rows["caution"].to_list())
     tables = [keys]
     for columns in filter(None, (*({header: column} for header, column in measured.items()), share_columns(rows))):
         if tables[-1] != keys and not fits_width(tables[-1] | columns, console=console):

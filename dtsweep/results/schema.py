@@ -81,6 +81,7 @@ TRIALS: tuple[Column, ...] = (
     ),
     Column("steady_class", TEXT, "", "how it became steady: flat, warmup, or not: slowdown, none"),
     Column("flags", TEXTS, "", "what a reader should know before trusting the numbers, of the set below"),
+    Column("implausible", TEXT, "", "which of the numbers contradict each other or the device; null where none does"),
     Column("workload", TEXT, "", "class of the workload; its fields are columns `workload_<field>`, lists as JSON"),
     Column("workload_digest", TEXT, "", "digest of the workload's source"),
     Column(

@@ -37,6 +37,7 @@ changed."""
 
 FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
     {
+        "implausible": "numbers that can't all be true: the column `implausible` says which",
         "imprecise": "the mean step time is known less well than `half_width` asked for",
         "drift": "the step time still rose or fell when the window ended: its mean has no interval",
         "unstable": "the same steps took another time soon after the window, beyond the intervals of both",
@@ -63,8 +64,9 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
 )
 """What a reader should know before trusting a row's numbers: a closed set."""
 
-CAUTIONS = ("drift", "unstable")
-"""Flags of a window that was not the job as it goes on: a report says so beside the numbers."""
+CAUTIONS = ("implausible", "drift", "unstable")
+"""Flags of numbers that can't be true, and of a window that was not the job as it goes on: a report says so beside the
+numbers."""
 
 PHASE_MEANINGS: Mapping[str, str] = MappingProxyType(
     {

@@ -17,7 +17,7 @@ import torch
 from torch import distributed, nn
 
 from dtsweep.hardware.memory import oom_status, release_memory, total_bytes
-from dtsweep.hardware.peaks import matmul_flops, peak_flops
+from dtsweep.hardware.peaks import matmul_rates, peak_flops
 from dtsweep.measure.flops import count_flops, given_flops
 from dtsweep.metrics.product import model_digest
 from dtsweep.metrics.rank_result import Measured, RankResult
@@ -130,14 +130,14 @@ def _product(point: Point, model: nn.Module, parameters: Sequence[Any], context:
 
 def _device_rates(context: RankContext, task: Task, point: Point) -> dict[str, Any]:
     """What the device can do: given, known from a table, or on a CPU measured by a matrix product on all ranks."""
-    matmul = matmul_flops(context.device, point.precision)
+    matmul = matmul_rates(context.device, point.precision)
     on_cpu = context.device.type == "cpu"
     table = None if on_cpu else peak_flops(context.facts.device, point.precision)
     known = {"given": task.peak_flops_per_s, "table": table}
     source = next((source for source, peak in known.items() if peak), "measured" if on_cpu else None)
     return {
-        "matmul_flops_per_s": matmul,
-        "peak_flops_per_s": known.get(source or "", matmul if on_cpu else None),
+        "matmul_flops_per_s": matmul.reached,
+        "peak_flops_per_s": known.get(source or "", matmul.alone if on_cpu else None),
         "peak_source": source,
     }
 

@@ -305,9 +305,12 @@ def test_points_of_other_models_are_no_rivals(kept: Kept) -> None:
     assert kept.recorder.rivals(other.point) == ((1.0, 2.0),)
 
 
-def test_neither_a_canary_nor_a_failure_is_a_rival(kept: Kept) -> None:
+def test_neither_a_canary_nor_a_failure_nor_what_cannot_be_true_is_a_rival(kept: Kept) -> None:
     first, other = trials_of(workers=2, sync="ddp")
     kept.end(canary_of(2))
+    lost = kept.end(first, ranks=[outcome([1.0] * 20, window_steps=40) for _ in range(2)])
+    assert "20 steps have a time in a window of 40" in lost["implausible"]
+    assert lost["flags"][-1] == "implausible"
     kept.end(first, status="user_error")
     assert kept.recorder.rivals(other.point) == ()
 

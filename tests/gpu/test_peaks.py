@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dtsweep.hardware.peaks import matmul_flops, peak_flops
+from dtsweep.hardware.peaks import matmul_flops, matmul_rates, peak_flops
 from dtsweep.sweep.precision import PRECISIONS
 
 pytestmark = [
@@ -33,7 +33,7 @@ def test_narrower_numbers_are_faster() -> None:
 
 
 def test_measuring_leaves_no_memory_and_no_flag_behind() -> None:
-    matmul_flops.cache_clear()
+    matmul_rates.cache_clear()
     before = torch.cuda.memory_allocated(device())
     matmul_flops(device(), "tf32")
     assert torch.cuda.memory_allocated(device()) - before < 2**26  # cuBLAS keeps a workspace

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -10,7 +13,7 @@ import pytest
 import torch
 
 from dtsweep.errors import SweepError
-from dtsweep.hardware.peaks import PEAKS, matmul_flops, peak_flops
+from dtsweep.hardware.peaks import PEAKS, matmul_flops, matmul_rates, peak_flops
 
 CPU = torch.device("cpu")
 
@@ -111,9 +114,9 @@ def test_rates_are_dense_and_in_order(peak: tuple[str, str, dict[str, float]]) -
 def one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    matmul_flops.cache_clear()
+    matmul_rates.cache_clear()
     yield
-    matmul_flops.cache_clear()
+    matmul_rates.cache_clear()
     torch.set_num_threads(threads)
 
 
@@ -125,6 +128,31 @@ def test_the_ceiling_is_what_a_large_product_reaches(one_thread: None) -> None:
         seconds.append(time.perf_counter() - began)
     by_hand = 2 * 768**3 / min(seconds)
     assert 0.5 * by_hand < matmul_flops(CPU, "fp32") < 2 * by_hand
+
+
+@pytest.fixture
+def busy_core(one_thread: None) -> Iterator[None]:
+    """This process on one core, with two others that never rest."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    yield
+    os.sched_setaffinity(0, before)
+    for other in others:
+        other.kill()
+        other.wait()
+
+
+def test_the_peak_of_a_core_is_that_without_the_work_beside_it(busy_core: None) -> None:
+    beside = matmul_rates(CPU, "fp32")
+    assert beside.alone > 1.4 * beside.reached
+    left, seconds = torch.rand(768, 768), []
+    for _ in range(40):
+        began = time.thread_time()
+        left @ left
+        seconds.append(time.thread_time() - began)
+    by_hand = 2 * 768**3 / sorted(seconds)[20]
+    assert 0.6 * by_hand < beside.alone < 1.6 * by_hand
 
 
 def test_the_ceiling_is_measured_once_per_precision(one_thread: None) -> None:

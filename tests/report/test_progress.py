@@ -39,3 +39,16 @@ def test_the_best_is_that_of_the_semantics_and_model_measured_last() -> None:
         best = 8 if not own else rate
         assert f"best {best} samples/s (micro_batch={best})" in shown
     assert shown.index("left") < shown.index("best")
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_rate_that_cannot_be_true_is_named_so_where_it_is_the_best(is_terminal: bool) -> None:
+    out = StringIO()
+    console = Console(file=out, width=400, force_terminal=is_terminal, color_system=None)
+    row = OK | {"samples_per_s": 40.0}
+    with Progress(axes=["workers"], console=console) as progress:
+        progress.ended(Point(workers=1), row)
+        progress.ended(Point(workers=2), row | {"samples_per_s": 4e6, "implausible": "mfu is 1.37"})
+    assert "workers=2: 100 ms/step, 4e+06 samples/s; implausible: mfu is 1.37" in out.getvalue()
+    assert ("implausible best 4e+06 samples/s (workers=2)" in out.getvalue()) is is_terminal
+    assert ("workers=1: 100 ms/step, 40 samples/s\n" in out.getvalue()) is not is_terminal

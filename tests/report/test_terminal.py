@@ -187,6 +187,30 @@ def test_a_point_whose_window_was_not_the_job_as_it_goes_on_says_so_beside_its_n
     assert ["50.00", "80.00", "drift"] in [line.split() for line in unknown.splitlines()]
 
 
+@pytest.mark.parametrize("width", [80, 140])
+def test_numbers_that_cannot_be_true_are_marked_in_every_table_and_sentence_and_explained(width: int) -> None:
+    true, wrong = (measured(MODES[0], workers=workers, micro_batch=8, accumulation=1) for workers in (1, 2))
+    words = "mfu is 1.37 of a dense peak of 989 TFLOP/s (table): are flops_per_sample, precision and peak right?"
+    text = printed(trials(true, wrong | {"flags": ["implausible"], "implausible": words}), width=width)
+    assert max(map(len, text.splitlines())) <= width
+    table, scaling = text.split("Weak scaling")
+    assert [line.split()[-1] for line in table.splitlines() if line.split()[:1] == ["2"]].count("implausible") == 1
+    assert "Highest throughput (implausible): 1.9" in table
+    said = " ".join(table.split())
+    assert (
+        f"Implausible: numbers of 1 trial can't all be true; --all shows what they beat. ddp workers=2: {words}" in said
+    )
+    assert next(line for line in scaling.splitlines() if "1 → 2" in line).split()[-1] == "implausible"
+    assert "mplausible" not in printed(trials(true, wrong), width=width)
+
+
+def test_of_many_implausible_trials_the_first_are_explained() -> None:
+    rows = [{"micro_batch": size, "samples_per_s": 1.0, "step_p50_s": 0.1, "implausible": "x"} for size in range(1, 12)]
+    text = printed(trials(*rows, flags=["implausible"]))
+    assert text.count(": x\n") == 8
+    assert "  3 more trials: the column implausible has them\n" in text
+
+
 def test_points_of_an_unknown_environment_are_compared_with_each_other_alone() -> None:
     points = [{"micro_batch": size, "step_p50_s": size / 90, "samples_per_s": 80 + size} for size in (4, 8)]
     frame = trials(*points, *({**point, "env_id": None} for point in points))

@@ -88,6 +88,19 @@ def test_a_point_under_torchrun_prints_the_row_of_a_trial(sweep_file: Path) -> N
     assert row["rank_skew"] >= row["rank_skew_low"] >= 0
     assert row["mfu"] > 0
     assert row["samples_per_s"] > 0
+    assert row["implausible"] is None
+
+
+def test_flops_that_no_core_can_do_are_named_in_the_row(sweep_file: Path) -> None:
+    sweep_file.write_text(
+        OWN_WORKLOAD.replace("    width: int = 4\n", "    width: int = 4\n    flops_per_sample = 1e12\n")
+    )
+    done = torchrun(sweep_file, "workers=2", "sync=ddp")
+    assert done.returncode == 0, done.stderr
+    row = json.loads(done.stdout)
+    assert "implausible" in row["flags"]
+    assert row["implausible"].startswith("rank 0 and 1 more: ")
+    assert row["implausible"].endswith("is flops_per_sample 1e+12 right?")
     assert (row["backend"], row["harness"]) == ("gloo", "torchrun")
 
 

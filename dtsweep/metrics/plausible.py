@@ -1,0 +1,226 @@
+"""Whether the numbers of a row can all be true: what in it contradicts itself, its device or its cores.
+
+Every bound is an identity of the row or follows from physics, none from what is usual: no honest row is named. What is
+unknown contradicts nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from dtsweep.metrics.breakdown import PHASE_COLUMNS, Row
+from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
+from dtsweep.sweep.point import Point
+
+ROUNDING = 0.01
+"""By which share numbers that are equal by definition may differ."""
+
+EDGE_S = 5.0
+"""How long a worker may take after its last step, besides two steps: to leave its servers, on a busy machine."""
+
+OVER_PEAK = 1.05
+"""Times a data sheet's dense peak. Clocks go up to 17 % over that of the sheet (H100 NVL, RTX A6000), and no training
+step reaches nine tenths of what its clock allows."""
+
+CORE_FLOPS_PER_S = MappingProxyType({"fp32": 64 * 6.2e9, "bf16": 2048 * 6.2e9})
+"""What no core exceeds, by precision: the most operations in a cycle (two units of AVX-512, AMX) by the highest clock
+that is sold. A matrix product on the same core is no bound: another thread of the core, or threads that wait for each
+other, make it slower than an honest step."""
+
+OVER_MATMUL = 4.0
+"""Times the matrix product, where that is more than the table: of kinds of cores that it does not know."""
+
+CPU_CLOCK_S = 0.2
+"""How well the CPU time of a process is known at worst."""
+
+JUDGED_COLUMNS = (
+    *("samples_per_s", "step_mean_s", "global_batch", "semantics", "flags", "measured_steps", "window_s"),
+    *("step_max_s", "mfu", "hfu", "peak_flops_per_s", "peak_source", "devices"),
+)
+"""Columns of `trials` that `contradictions` reads."""
+
+
+def plausibility_columns(
+    point: Point, row: Row, facts: Mapping[int, RankFacts], results: Mapping[int, RankResult]
+) -> Row:
+    """Judge a row by itself, and by what each of its ranks measured.
+
+    Args:
+        point: what was measured.
+        row: its columns of `trials`.
+        facts: by rank.
+        results: by rank; all of them measured, their steps with `warmup`.
+
+    Returns:
+        Columns of `trials`: `implausible`, and `flags` with that one among them.
+    """
+    ranks = {rank: result.measured for rank, result in sorted(results.items()) if result.measured is not None}
+    found = contradictions(row)
+    if point.is_asynchronous and (words := _rate_apart(point, list(ranks.values()), row["samples_per_s"])):
+        found.append(words)
+    of_ranks = (
+        {rank: _lost_steps(measured) for rank, measured in ranks.items()},
+        {rank: _phases(measured) for rank, measured in ranks.items()},
+        {rank: _memory(measured, results[rank].device_bytes) for rank, measured in ranks.items()},
+        {rank: _cpu_time(measured, facts[rank]) for rank, measured in ranks.items()},
+        {rank: _cpu_flops(point, measured, list(ranks.values()), facts[rank]) for rank, measured in ranks.items()},
+    )
+    return judged_columns(row["flags"], [*found, *filter(None, map(_of_first, of_ranks))])
+
+
+def judged_columns(flags: Sequence[str] | None, found: Sequence[str]) -> Row:
+    """The columns that say what contradictions a row has: `implausible`, null where there are none, and `flags`."""
+    known = [] if flags is None else list(flags)
+    return {"implausible": "; ".join(found) or None, "flags": [*known, *(["implausible"] if found else [])]}
+
+
+def _of_first(words: Mapping[int, str | None]) -> str | None:
+    """What is said of the first rank of which it is, and of how many more."""
+    named = [rank for rank, said in words.items() if said]
+    if not named:
+        return None
+    more = f" and {len(named) - 1} more" if len(named) > 1 else ""
+    return f"rank {named[0]}{more}: {words[named[0]]}"
+
+
+def contradictions(row: Mapping[str, Any]) -> list[str]:
+    """What contradicts itself in a row alone, in words with the numbers.
+
+    Args:
+        row: `JUDGED_COLUMNS` of `trials`; unknown is None, nan or left out.
+    """
+    # An older version's steps, each the slowest worker's, add up to more than the window.
+    is_older = "older_steps" in _listed(row.get("flags"))
+    on_steps = () if is_older else (_rate(row), _window(row))
+    return [words for words in (*on_steps, _utilization(row, "mfu"), _utilization(row, "hfu")) if words]
+
+
+def _rate(row: Mapping[str, Any]) -> str | None:
+    """Samples per second times the mean step are the samples of a step, where it is one of all workers."""
+    known = _known(row, "samples_per_s", "step_mean_s", "global_batch")
+    if known is None:
+        return None
+    rate, step_s, samples = known
+    if samples * (1 - ROUNDING) <= rate * step_s <= samples * (1 + ROUNDING):
+        return None
+    return f"samples_per_s × step_mean_s is {rate * step_s:.4g}, and global_batch {samples:.0f}"
+
+
+def _window(row: Mapping[str, Any]) -> str | None:
+    """The measured steps take as long as the window."""
+    known = _known(row, "measured_steps", "step_mean_s", "window_s", "step_max_s")
+    if known is None:
+        return None
+    steps, mean_s, window_s, longest_s = known
+    late_s = EDGE_S + 2 * longest_s + window_s * ROUNDING
+    # Workers with steps of their own: it is the number of the slowest one's.
+    is_short = row.get("semantics") != "stale" and window_s - steps * mean_s > late_s
+    if not is_short and steps * mean_s <= window_s * (1 + ROUNDING):
+        return None
+    return f"{steps:.0f} steps of {mean_s:.4g} s in a window of {window_s:.4g} s"
+
+
+def _utilization(row: Mapping[str, Any], name: str) -> str | None:
+    """A share of what the device can do at most; by a measured peak it is none."""
+    known = _known(row, name, "peak_flops_per_s")
+    is_mixed = row.get("semantics") == "stale" and ", " in str(row.get("devices"))
+    # Where fast devices do more of the work, their work is not the weakest one's.
+    if known is None or row.get("peak_source") not in ("given", "table") or is_mixed or known[0] <= OVER_PEAK:
+        return None
+    share, peak = known
+    return (
+        f"{name} is {share:.3g} of a dense peak of {peak / 1e12:.4g} TFLOP/s ({row['peak_source']}): are "
+        "flops_per_sample, precision and peak right? Attention counts as if it were not causal"
+    )
+
+
+def _rate_apart(point: Point, ranks: Sequence[Measured], rate: float) -> str | None:
+    """The samples of steps that are each worker's own: those that ended while all had steps, up to one more of each."""
+    starts = [rank.of_part("start_s") for rank in ranks]
+    ends = [start + rank.of_part("step_s") for start, rank in zip(starts, ranks, strict=True)]
+    began, ended = max(start[0] for start in starts), min(end[-1] for end in ends)
+    both = list(zip(starts, ends, strict=True))
+    inside = sum(np.sum((start >= began) & (end <= ended)) for start, end in both)
+    touching = sum(np.sum((end > began) & (start < ended)) for start, end in both)
+    done = rate * (ended - began) / point.samples_per_worker_step
+    if not done < inside * (1 - ROUNDING) and not done > touching * (1 + ROUNDING):
+        return None
+    return (
+        f"samples_per_s of {rate:.4g} is {done:.4g} steps in the {ended - began:.4g} s in which all workers had steps, "
+        f"and these were {inside} to {touching}"
+    )
+
+
+def _lost_steps(measured: Measured) -> str | None:
+    """Every step of the window has a time."""
+    is_step = np.isin(measured.steps["part"], ("warmup", "window"))
+    timed = int(np.sum(is_step & (measured.steps["step_s"] >= 0))) - measured.skipped_steps
+    if timed == measured.window_steps:
+        return None
+    return f"{timed} steps have a time in a window of {measured.window_steps}"
+
+
+def _phases(measured: Measured) -> str | None:
+    """Loading data and all other phases of a step fit into it."""
+    means = {name: float(measured.of_part(name).mean()) for name in PHASE_COLUMNS if name in measured.steps}
+    step_s, total_s = float(measured.of_part("step_s").mean()), sum(means.values())
+    if not total_s > step_s * (1 + ROUNDING):
+        return None
+    parts = ", ".join(f"{name} {mean:.4g}" for name, mean in means.items())
+    return f"the phases take {total_s:.4g} s of a step of {step_s:.4g} s ({parts})"
+
+
+def _memory(measured: Measured, device_bytes: int | None) -> str | None:
+    """A rank's memory is its device's, on a CPU its machine's; not the sum of ranks, which share pages."""
+    if device_bytes is None or measured.memory_peak_bytes <= device_bytes:
+        return None
+    return f"memory peak {measured.memory_peak_bytes / 2**30:.4g} GiB on a device of {device_bytes / 2**30:.4g} GiB"
+
+
+def _cpu_time(measured: Measured, facts: RankFacts) -> str | None:
+    """A process can't use more CPU time than its machine's CPUs have in the window: else the window's clock is slow."""
+    used_s = _cpu_s(measured)
+    # A variable can make Python count fewer CPUs than the process may use.
+    cpus = max(facts.machine.get(name) or 0 for name in ("cpus", "cpus_allowed"))
+    if not cpus or used_s is None or used_s <= cpus * measured.window_s * (1 + ROUNDING) + CPU_CLOCK_S:
+        return None
+    return f"{used_s:.4g} s of CPU time in a window of {measured.window_s:.4g} s on {cpus} CPUs"
+
+
+def _cpu_flops(point: Point, measured: Measured, ranks: Sequence[Measured], facts: RankFacts) -> str | None:
+    """The arithmetic of the window fits into the CPU time that it took, where it is not a GPU's."""
+    used_s, limit = _cpu_s(measured), CORE_FLOPS_PER_S.get(point.precision)
+    each = max(ranks[0].flops_per_sample or 0.0, ranks[0].hardware_flops_per_sample or 0.0)
+    if used_s is None or limit is None or facts.device_uuid is not None:
+        return None
+    best = max(rank.matmul_flops_per_s or 0.0 for rank in ranks) / facts.threads
+    limit = max(limit, OVER_MATMUL * best)
+    done = each * point.samples_per_worker_step * measured.window_steps
+    if not done > limit * (used_s + CPU_CLOCK_S):
+        return None
+    return (
+        f"{done:.4g} FLOP in {used_s:.4g} s of CPU time, where a core does at most {limit / 1e9:.4g} GFLOP/s at "
+        f"{point.precision}: is flops_per_sample {each:.4g} right?"
+    )
+
+
+def _cpu_s(measured: Measured) -> float | None:
+    """CPU time of the process in the window, in seconds."""
+    cpus = measured.telemetry.get("process_cpus")
+    return None if cpus is None else cpus * measured.window_s
+
+
+def _known(row: Mapping[str, Any], *names: str) -> list[float] | None:
+    """The numbers of these columns; None unless all are known."""
+    values = [row.get(name) for name in names]
+    numbers = [math.nan if value is None else float(value) for value in values]
+    return numbers if all(map(math.isfinite, numbers)) else None
+
+
+def _listed(flags: Any) -> list[str]:
+    return [] if flags is None else list(flags)
