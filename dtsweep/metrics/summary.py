@@ -51,6 +51,7 @@ def trial_columns(point: Point, ranks: Sequence[Measured], *, nodes: Sequence[st
         **staleness_columns([count for rank in ranks for count in rank.staleness]),
         "bytes_sent_per_step": _bytes_sent_per_step(ranks),
         "gradients_agree": ranks[0].gradients_agree,
+        "gradient_error": ranks[0].gradient_error,
     }
 
 
