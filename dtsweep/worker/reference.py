@@ -138,7 +138,7 @@ def gradient_of_one_worker(job: Job, model: nn.Module, *, seeds: Sequence[int], 
         for done, seed in enumerate(seeds, start=1):
             replica = _copied(model)
             set_seed(seed)
-            with _Alone():
+            with _Alone():  # type: ignore[no-untyped-call]  # torch's own
                 for batch in next(batches_of_steps(replace(job, point=point, rank=done - 1))):
                     (loss(_Wrapper(replica), batch) / point.accumulation).backward()
             total = [
