@@ -129,14 +129,13 @@ def gradient_of_one_worker(job: Job, model: nn.Module, *, seeds: Sequence[int], 
     Raises:
         UncheckedError: it takes too long, a pass needs the other ranks, or a copy of the model is not the model.
     """
-    point = replace(job.point, workload=copy.copy(job.point.workload))
-    loss = loss_in_precision(point, job.device)
     # Zeros that take no memory.
     total = [torch.zeros(()).expand(parameter.shape) for parameter in model.parameters()]
     began = time.perf_counter()
     try:
         for done, seed in enumerate(seeds, start=1):
-            replica = _copied(model)
+            replica, point = _copied(model), replace(job.point, workload=_twin(job.point.workload))
+            loss = loss_in_precision(point, job.device)
             set_seed(seed)
             with _Alone():  # type: ignore[no-untyped-call]  # torch's own
                 for batch in next(batches_of_steps(replace(job, point=point, rank=done - 1))):
@@ -186,6 +185,13 @@ class _Alone(TorchDispatchMode):
         if "c10d" in func.namespace:
             raise UncheckedError("the workload exchanges with the other workers by itself, as SyncBatchNorm does")
         return func(*args, **(kwargs or {}))
+
+
+def _twin(workload: Any) -> Any:
+    """Another workload with all that this one keeps by now; `copy` would go by `__getstate__`, which may leave it out."""
+    twin = object.__new__(type(workload))
+    vars(twin).update(vars(workload))
+    return twin
 
 
 def _copied(model: nn.Module) -> nn.Module:

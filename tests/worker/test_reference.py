@@ -26,12 +26,13 @@ from dtsweep.results.statuses import FLAG_MEANINGS
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import task_of
 from dtsweep.sync.mode import Job, load_mode
-from dtsweep.sync.passes import loss_in_precision, make_optimizer
+from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
 from dtsweep.worker import reference
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import RankContext, become_rank
 from dtsweep.worker.reference import GradientCheck, UncheckedError, gradient_of_one_worker
+from dtsweep.workloads import Cifar10Cnn
 
 SHORT = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=4, max_seconds=0.5)
 FEATURES = 8
@@ -108,6 +109,16 @@ class OwnOptimizer(Net):
 
 
 @dataclass(frozen=True)
+class Annealed(Net):
+    """Has a loss that changes from call to call."""
+
+    def loss(self, model: Any, batch: Tensor) -> Tensor:
+        calls = vars(self).get("calls", 0) + 1
+        vars(self)["calls"] = calls
+        return super().loss(model, batch) / calls
+
+
+@dataclass(frozen=True)
 class NoneOfTorchs(Net):
     """Has an optimizer that torch knows nothing of."""
 
@@ -166,6 +177,8 @@ AGREEING = {
     "accumulates tied": {"workload": Net("tied"), "accumulation": 3},
     "counts passes": {"workload": Net("drift"), "accumulation": 3},
     "own optimizer": {"workload": OwnOptimizer("dropout")},
+    "counts losses": {"workload": Annealed(), "accumulation": 2},
+    "keeps samples": {"workload": Cifar10Cnn()},
     "bf16": {"workload": Net("dropout"), "precision": "bf16"},
     "bf16 accumulates": {"workload": Net("dropout"), "precision": "bf16", "accumulation": 3},
 }
@@ -200,15 +213,17 @@ class Seen:
 
 def first_steps(point: Point, rank: int, *, is_checked: bool) -> Seen:
     """Do as an attempt does, without a window."""
+    point = replace(point, workload=replace(point.workload))
     job = Job(
         point=point,
         rank=rank,
         device=CPU,
         loss=loss_in_precision(point, CPU),
-        ddp_options=point.workload.ddp_options,
+        ddp_options=getattr(point.workload, "ddp_options", {}),
     )
     set_seed(7)
     model = point.workload.build()
+    next(next(batches_of_steps(job)))
     seeds = range(8, 8 + point.workers)
     check = GradientCheck(job, model, seeds=seeds, limit_s=60) if is_checked and rank == 0 else None
     drawn = [random.random(), float(np.random.random()), float(torch.rand(()))]
@@ -356,6 +371,7 @@ def job_of(workload: Any, **fields: Any) -> Job:
 
 
 @pytest.mark.usefixtures("_world_of_one")
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated:FutureWarning")
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
