@@ -84,7 +84,7 @@ class GradientCheck:
         else:
             self.error = difference / norm
             farthest = max(self._apart, key=lambda name: self._apart[name])
-            _say(f"gradient_error {self.error:.2g}, most of it in {farthest}")
+            _say(f"gradient_error {self.error:.2g}" + f", most of it in {farthest}" * (difference > 0))
 
     def added_to(self, measured: Measured) -> Measured:
         """What was measured with what was found here; a peak of memory from before the check is kept."""
