@@ -188,7 +188,7 @@ class _Alone(TorchDispatchMode):
 
 
 def _twin(workload: Any) -> Any:
-    """Another workload with all that this one keeps by now; `copy` would go by `__getstate__`, which may leave it out."""
+    """Another workload with all that this one keeps by now; `copy` goes by `__getstate__`, which may leave it out."""
     twin = object.__new__(type(workload))
     vars(twin).update(vars(workload))
     return twin
