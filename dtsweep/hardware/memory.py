@@ -20,16 +20,24 @@ def release_memory(device: torch.device) -> int:
         torch._dynamo.reset()
     if device.type == "cuda":
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
+        restart_peak(device)
         return torch.cuda.memory_allocated(device)
     ctypes.CDLL("libc.so.6").malloc_trim(0)
-    # "5" sets the peak of the resident memory (VmHWM) back to what it is now: proc(5).
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    restart_peak(device)
     return _status_bytes("VmRSS")
 
 
+def restart_peak(device: torch.device) -> None:
+    """Let the peak be what is in use now."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
+        # "5" sets the peak of the resident memory (VmHWM) back to what it is now: proc(5).
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
 def peak_bytes(device: torch.device) -> int:
-    """The most that was in use since the last `release_memory`."""
+    """The most that was in use since the last `release_memory` or `restart_peak`."""
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _status_bytes("VmHWM")
 
 

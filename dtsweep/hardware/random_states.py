@@ -1,4 +1,4 @@
-"""Random states of a process, kept while something draws that must not change what is drawn after it."""
+"""Random states of a process: set, and kept while something draws that must not change what is drawn after it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
+
+
+def set_seed(seed: int) -> None:
+    """Seed Python's, NumPy's and torch's random states, on the CPU and on all devices."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # user code draws from the global state
+    torch.manual_seed(seed)
 
 
 @contextmanager

@@ -116,6 +116,9 @@ class Measured:
     gradients_reason: str | None = None
     """Which did not, and what to do; why it can't be told."""
 
+    gradient_error: float | None = None
+    """How far the first step's gradient is from one worker's, as a share of its norm; rank 0 alone, on request."""
+
     profile: Profile | None = None
     """Of some steps after the window."""
 

@@ -52,7 +52,7 @@ def trial_columns(point: Point, ranks: Sequence[Measured], *, nodes: Sequence[st
         "bytes_sent_per_step": _bytes_sent_per_step(ranks),
         **{
             name: getattr(ranks[0], name)
-            for name in ("gradients_agree", "model_digest", "parameters", "optimizer_class")
+            for name in ("gradients_agree", "gradient_error", "model_digest", "parameters", "optimizer_class")
         },
     }
 

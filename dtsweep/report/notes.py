@@ -61,8 +61,8 @@ def notes_on(
         _probability_note(points),
         _exchange_note(measured),
     )
-    on_trials = (_environment_note(measured), _window_note(measured), _canary_note(canaries), _flag_note(flags))
-    return [*filter(None, (*on_points, *on_trials))]
+    on_trials = (_environment_note(measured), _window_note(measured), _gradient_note(measured))
+    return [*filter(None, (*on_points, *on_trials, _canary_note(canaries), _flag_note(flags)))]
 
 
 def _implausible_note(trials: pd.DataFrame, varying: Sequence[str]) -> str:
@@ -145,6 +145,14 @@ def _environment_note(trials: pd.DataFrame) -> str:
 def _window_note(trials: pd.DataFrame) -> str:
     counts = trials["stop_reason"].value_counts()
     return "Windows: " + ", ".join(f"{n} {reason}" for reason, n in counts.items()) + "." if len(counts) else ""
+
+
+def _gradient_note(trials: pd.DataFrame) -> str:
+    """Say how far the gradients of checked trials are from one worker's, at most, where any is."""
+    checked = trials.dropna(subset=["gradient_error"])
+    errors = checked.groupby(checked["sync"] + " " + checked["precision"])["gradient_error"]
+    each = [f"up to {found.max():.1g} in {count_of(len(found), 'trial')} of {setting}" for setting, found in errors]
+    return f"Gradient of the first step beside one worker's: {', '.join(each)} apart." if each else ""
 
 
 def _canary_note(canaries: pd.DataFrame) -> str:

@@ -79,6 +79,12 @@ TRIALS: tuple[Column, ...] = (
         "",
         "true where the workers' optimizers were seen to get the same gradients, else null; see `wrong_gradient`",
     ),
+    Column(
+        "gradient_error",
+        FLOAT,
+        "",
+        "with `Measure(check=True)`: how far the first step's gradient is from one worker's, as a share of its norm",
+    ),
     Column("steady_class", TEXT, "", "how it became steady: flat, warmup, or not: slowdown, none"),
     Column("flags", TEXTS, "", "what a reader should know before trusting the numbers, of the set below"),
     Column("implausible", TEXT, "", "which of the numbers contradict each other or the device; null where none does"),

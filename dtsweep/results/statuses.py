@@ -47,6 +47,7 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "recompiled": "something was compiled inside the window, or inside one that was measured again for that",
         "timer_mismatch": "the steps add up to another time than the window, by more than 0.5 %",
         "unrepeatable": "`batch` gives other data for the same sample numbers, so that runs differ in their samples",
+        "unchecked": "`Measure(check=True)` could not compare the first step's gradient; the log says why",
         "input_bound": "waiting for data takes more than 5 % of a step",
         "host_bound": "in most steps the GPU was less than a step behind its host: it waits for work",
         "shared_gpu": "other processes used the device",

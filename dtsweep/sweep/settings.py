@@ -62,6 +62,9 @@ class Measure:
     energy: bool = False
     """Whether windows last at least 5 s where a device counts its energy; in shorter ones it is unknown."""
 
+    check: bool = False
+    """Whether the gradient of the first step is compared with one worker's (`gradient_error`); costs its passes."""
+
     gc: bool = False
     """Whether Python's garbage collector stays on inside the window."""
 
@@ -72,12 +75,17 @@ class Measure:
         """Refuse numbers that can't be meant."""
         _fit(self, {"repeats": 1, "warmup_steps": 0, "min_steps": 1, "min_seconds": 0, "max_steps": 1})
         _fit(self, {"max_seconds": 0, "max_warmup_seconds": 0})
-        _fit(self, {"half_width": 0, "race": 0, "canary": 0, "energy": 0, "gc": 0, "fresh": 0})
+        _fit(self, {"half_width": 0, "race": 0, "canary": 0, "energy": 0, "check": 0, "gc": 0, "fresh": 0})
         if self.half_width is not None and not LEAST_HALF_WIDTH <= self.half_width < 1:
             raise SweepError(
                 f"half_width={self.half_width:g} must be at least {LEAST_HALF_WIDTH:g} and below 1: "
                 "a share of the mean, such as 0.02",
                 word="half_width",
+            )
+        if self.check and not self.warmup_steps:
+            raise SweepError(
+                "check=True compares the gradient of the first warm-up step: warmup_steps must be at least 1",
+                word="warmup_steps",
             )
         if self.energy and self.max_seconds < ENERGY_FROM_S:
             raise SweepError(

@@ -6,6 +6,7 @@ Each worker process; imports torch and never Ray. In reading order:
     debugger        whether a debugger is attached, and what it must not cost
     loop            runs steps and keeps their times
     checks          what is looked at outside the window: batches, gradients
+    reference       on request: the first step's gradient beside one worker's
     after_window    what is measured after the window
     timing          warm-up, window, then what follows it
     attempt         builds a trial, has it timed, says how it ended

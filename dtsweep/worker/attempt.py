@@ -5,7 +5,6 @@ from __future__ import annotations
 import bdb
 import functools
 import hashlib
-import random
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -18,9 +17,11 @@ from torch import distributed, nn
 
 from dtsweep.hardware.memory import oom_status, release_memory, total_bytes
 from dtsweep.hardware.peaks import matmul_rates, peak_flops
+from dtsweep.hardware.random_states import set_seed
 from dtsweep.measure.flops import count_flops, given_flops
 from dtsweep.metrics.product import model_digest
 from dtsweep.metrics.rank_result import Measured, RankResult
+from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.settings import Measure
@@ -29,6 +30,7 @@ from dtsweep.sync.mode import Job, load_mode
 from dtsweep.sync.passes import loss_in_precision, make_optimizer
 from dtsweep.worker.checks import check_batch
 from dtsweep.worker.rank import RankContext
+from dtsweep.worker.reference import LIMIT_S, GradientCheck
 from dtsweep.worker.timing import time_trial
 
 FEW_STEPS = 3
@@ -102,13 +104,19 @@ def _measure(context: RankContext, task: Task, servers: Sequence[Any], on_warm: 
     try:
         # A workload of its own: this one travels to the parameter servers, without what `batch` has cached.
         make = functools.partial(make_optimizer, point=task.point_of(context.workload))
-        model, flags = _build(job, task)
+        seed = int.from_bytes(hashlib.sha256(f"{task.seed}/{task.repeat}".encode()).digest()[:4], "big")
+        model, flags = _build(job, seed)
         # Before the mode takes the model over: it may keep a part of each parameter.
         parameters = [[list(p.shape), str(p.dtype), p.requires_grad] for p in model.parameters()]
         count = sum(p.numel() for p in model.parameters())
+        # From here on ranks draw differently: equal dropout masks on all would be a smaller batch.
+        seeds = range(seed + 1, seed + 1 + point.workers)
+        check = _gradient_check(job, model, task, seeds=seeds)
         mode.prepare(model, make)
+        set_seed(seeds[job.rank])
         optimizer = mode.optimizer_class
-        measured = time_trial(job, mode, task, context=context, on_warm=on_warm)
+        measured = time_trial(job, mode, task, context=context, on_warm=on_warm, check=check)
+        measured = check.added_to(measured) if check else measured
         product = _product(point, model, parameters, context) if context.rank == 0 else {}
         known = {**rates, **product, "parameters": count, "optimizer_class": optimizer}
         return replace(measured, **known, flags=[*flags, *measured.flags])
@@ -142,16 +150,20 @@ def _device_rates(context: RankContext, task: Task, point: Point) -> dict[str, A
     }
 
 
-def _build(job: Job, task: Task) -> tuple[nn.Module, list[str]]:
+def _build(job: Job, seed: int) -> tuple[nn.Module, list[str]]:
     """Make the model and what `batch` makes once, from the same seed on all ranks; also the flags of its batches."""
-    seed = int.from_bytes(hashlib.sha256(f"{task.seed}/{task.repeat}".encode()).digest()[:4], "big")
-    _set_seed(seed)
+    set_seed(seed)
     model = job.point.workload.build().to(job.device).train()
-    _set_seed(seed)
-    flags = check_batch(job)
-    # From here on ranks draw differently: equal dropout masks on all would be a smaller batch.
-    _set_seed(seed + 1 + job.rank)
-    return model, flags
+    set_seed(seed)
+    return model, check_batch(job)
+
+
+def _gradient_check(job: Job, model: nn.Module, task: Task, *, seeds: Sequence[int]) -> GradientCheck | None:
+    """Check the first step's gradient where that is asked for and the mode's ranks should have it: on rank 0."""
+    # A canary is a point of the sweep too, and is checked as that.
+    if not task.measure.check or task.is_canary or not MODES[job.point.sync].same_gradients or job.rank:
+        return None
+    return GradientCheck(job, model, seeds=seeds, limit_s=min(LIMIT_S, task.measure.max_warmup_seconds / 2))
 
 
 def _verdict(measured: Measured, measure: Measure) -> tuple[str, str | None]:
@@ -165,7 +177,9 @@ def _verdict(measured: Measured, measure: Measure) -> tuple[str, str | None]:
     if measured.batch_fault:
         return "user_error", measured.batch_fault
     if measured.gradients_agree is False:
-        return "wrong_gradient", measured.gradients_reason
+        error = measured.gradient_error
+        known = "" if error is None else f"; gradient_error {error:.2g}"
+        return "wrong_gradient", f"{measured.gradients_reason}{known}"
     finite = np.isfinite(steps["loss"]) | ~np.isin(steps["part"], ("warmup", "window"))
     if not finite.all():
         step = int(np.argmin(finite))
@@ -179,9 +193,3 @@ def _set_precision(precision: str) -> None:
     torch.set_float32_matmul_precision("high" if is_tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = is_tf32
     torch.backends.cudnn.benchmark = False
-
-
-def _set_seed(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # user code draws from the global state
-    torch.manual_seed(seed)

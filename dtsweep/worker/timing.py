@@ -42,7 +42,13 @@ HOST_BOUND = 0.5
 
 
 def time_trial(
-    job: Job, mode: SyncMode, task: Task, *, context: RankContext, on_warm: Callable[[float], None]
+    job: Job,
+    mode: SyncMode,
+    task: Task,
+    *,
+    context: RankContext,
+    on_warm: Callable[[float], None],
+    check: contextlib.AbstractContextManager[Any] | None = None,
 ) -> Measured:
     """Warm up, measure a window, and then what the exchange costs.
 
@@ -52,20 +58,10 @@ def time_trial(
         task: the trial.
         context: this rank.
         on_warm: told the slowest warm-up step in seconds, just before the window.
+        check: stands around the first warm-up.
     """
     loop, info = Loop(job, mode), MODES[job.point.sync]
-    measure = window_limits(task.measure, job.device, counts_energy=context.telemetry.counts_energy)
-    left_s, had_compiled = measure.max_seconds, False
-    for count in range(1, WINDOWS + 1):
-        limits = replace(measure, max_seconds=left_s)
-        measured, compiled_in = _window(loop, replace(task, measure=limits), context, on_warm=on_warm)
-        compiled, spent_s = max_over_ranks(job.device, compiled_in, measured.window_s)
-        left_s -= spent_s
-        had_compiled |= compiled > 0
-        # Where no window can follow, this one stays, with its flag.
-        if not compiled or left_s <= measure.min_seconds or not info.can_restart or count == WINDOWS:
-            break
-        loop.demote()
+    measured, spent_s = _windows(loop, task, context, on_warm=on_warm, check=check or contextlib.nullcontext())
     exchange: dict[str, Any] = {"batch_fault": late_fault(loop)}
     if job.point.workers > 1:
         # A canary is a point of the sweep too, and is checked as that.
@@ -77,8 +73,7 @@ def time_trial(
         if exchange.get("gradients_agree") is not False:
             exchange |= time_exchange(loop, step_s=spent_s / measured.window_steps, limit_s=limit_s)
     profile = profile_steps(loop) if task.is_profiled and info.can_restart else {}
-    flags = [*measured.flags, *(["recompiled"] * had_compiled)]
-    return replace(measured, steps=loop.columns(), flags=flags, **exchange, **profile)
+    return replace(measured, steps=loop.columns(), **exchange, **profile)
 
 
 def window_limits(measure: Measure, device: torch.device, *, counts_energy: bool) -> Measure:
@@ -94,12 +89,44 @@ def window_limits(measure: Measure, device: torch.device, *, counts_energy: bool
     return replace(measure, energy=False, min_seconds=max(measure.min_seconds, ENERGY_FROM_S))
 
 
-def _window(loop: Loop, task: Task, context: RankContext, *, on_warm: Callable[[float], None]) -> tuple[Measured, int]:
-    """Warm up and measure one window; also how much was compiled inside it."""
-    job, period = loop.job, loop.job.point.period
+def _windows(
+    loop: Loop,
+    task: Task,
+    context: RankContext,
+    *,
+    on_warm: Callable[[float], None],
+    check: contextlib.AbstractContextManager[Any],
+) -> tuple[Measured, float]:
+    """Measure windows until nothing is compiled inside one; also what that took, the same on all ranks, in seconds."""
+    job, can_restart = loop.job, MODES[loop.job.point.sync].can_restart
+    measure = window_limits(task.measure, job.device, counts_energy=context.telemetry.counts_energy)
+    left_s, flags = measure.max_seconds, list[str]()
+    for count in range(1, WINDOWS + 1):
+        with check if count == 1 else contextlib.nullcontext():
+            slowest_s, period_s = _warm_up(loop, task)
+        on_warm(slowest_s)
+        limits = replace(measure, max_seconds=left_s)
+        measured, compiled_in = _window(loop, replace(task, measure=limits), context, period_s=period_s)
+        compiled, spent_s = max_over_ranks(job.device, compiled_in, measured.window_s)
+        left_s -= spent_s
+        flags = ["recompiled"] if compiled else flags
+        # Where no window can follow, this one stays, with its flag.
+        if not compiled or left_s <= measure.min_seconds or not can_restart or count == WINDOWS:
+            break
+        loop.demote()
+    return replace(measured, flags=[*measured.flags, *flags]), spent_s
+
+
+def _warm_up(loop: Loop, task: Task) -> tuple[float, float]:
+    """Run the steps before a window; the slowest of them, and what a sync period takes: the same on all ranks."""
+    period = loop.job.point.period
     loop.run("warmup", range(math.ceil(task.measure.warmup_steps / period) * period))
-    slowest_s, period_s = _agree(job, loop.segments[-1].times)
-    on_warm(slowest_s)
+    return _agree(loop.job, loop.segments[-1].times)
+
+
+def _window(loop: Loop, task: Task, context: RankContext, *, period_s: float) -> tuple[Measured, int]:
+    """Measure one window of a warm loop; also how much was compiled inside it."""
+    job = loop.job
     if context.is_own_process:
         # Asked now: a breakpoint in the build or the warm-up has just stopped it.
         task = replace(task, measure=without_deadline(task.measure))

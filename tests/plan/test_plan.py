@@ -223,6 +223,7 @@ def test_a_done_trial_says_how_else_it_was_measured_but_not_what_watched_it() ->
 
     assert why() == why(canary=False) == why(repeats=1) == {"ok"}
     assert why(half_width=0.05, race=True) == {"ok, measured with half_width=0.02, race=False"}
+    assert why(check=True) == {"ok, measured with check=False"}
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,20 @@ def test_a_flag_is_one_note_with_its_meaning_below() -> None:
     assert note.splitlines()[1].startswith("  drift: ")
 
 
+def test_gradient_errors_of_checked_trials_are_a_note_by_mode_and_precision() -> None:
+    def notes(*errors: float | None, **more: object) -> list[str]:
+        rows = [FAST | {"gradient_error": error, **more} for error in errors]
+        bf16 = LARGE | {"gradient_error": 3e-3, "precision": "bf16"}
+        return [note for note in content_of(trials(*rows, bf16)).notes if note.startswith("Gradient")]
+
+    known = "up to 0.003 in 1 trial of ddp bf16"
+    assert notes(1e-7, None, 2.1e-7) == [
+        f"Gradient of the first step beside one worker's: {known}, up to 2e-07 in 2 trials of ddp fp32 apart."
+    ]
+    assert notes(None) == [f"Gradient of the first step beside one worker's: {known} apart."]
+    assert not [note for note in content_of(trials(FAST)).notes if note.startswith("Gradient")]
+
+
 def test_results_without_an_ok_trial_have_failures_alone() -> None:
     content = content_of(trials({"status": "hang"}, {"status": "skipped"}, {"status": "hang"}, canary("s", 0.1)))
     assert (content.trials, content.statuses) == (3, {"hang": 2, "skipped": 1})

@@ -263,6 +263,11 @@ def test_a_setting_without_values_says_how_to_write_it(text: str) -> None:
             lambda: Measure(energy=True, max_seconds=4),
             "energy=True needs windows of 5 s, and max_seconds=4 ends them before; raise it",
         ),
+        (lambda: Measure(check=1), "check=1 must be True or False"),  # type: ignore[arg-type]
+        (
+            lambda: Measure(check=True, warmup_steps=0),
+            "check=True compares the gradient of the first warm-up step: warmup_steps must be at least 1",
+        ),
         (lambda: Measure(energy="yes"), "energy='yes' must"),  # type: ignore[arg-type]
         (lambda: Measure(half_width="2 %"), "half_width='2 %' must be a finite number or None"),  # type: ignore[arg-type]
         (lambda: Resources(peak_flops_per_s=989e12), "peak_flops_per_s=989000000000000.0 must be FLOP/s by precision"),  # type: ignore[arg-type]

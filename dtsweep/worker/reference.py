@@ -1,0 +1,217 @@
+"""The check on request: the gradient of a trial's first step beside one worker's that runs all ranks' passes."""
+
+from __future__ import annotations
+
+import bdb
+import copy
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dtsweep.hardware.memory import oom_status, peak_bytes, release_memory, restart_peak
+from dtsweep.hardware.random_states import random_states_kept, set_seed
+from dtsweep.metrics.rank_result import Measured
+from dtsweep.sync.mode import Job
+from dtsweep.sync.passes import batches_of_steps, loss_in_precision
+from dtsweep.worker.checks import CHUNK
+
+LIMIT_S = 120.0
+"""What one worker's passes may take, at most: the other ranks wait for them in a collective, which ends after 300 s."""
+
+
+class UncheckedError(RuntimeError):
+    """One worker's gradient can't be computed, for a reason that says nothing against the trial."""
+
+
+class GradientCheck:
+    """Compares the first gradient that a trial's optimizers are given with one worker's; on rank 0 alone.
+
+    No collective is in it: where it gives up, the trial goes on without. As a context it stands around the first steps.
+    """
+
+    def __init__(self, job: Job, model: nn.Module, *, seeds: Sequence[int], limit_s: float) -> None:
+        """Compute one worker's gradient; the model, random states and memory stay as they are.
+
+        Args:
+            job: the trial.
+            model: freshly built, no mode has it yet: rank 0's weights are everybody's.
+            seeds: what each rank draws from in its steps.
+            limit_s: what it may take.
+        """
+        self.error: float | None = None
+        self.flags: list[str] = []
+        self.expected: dict[int, tuple[str, torch.Tensor]] = {}
+        self._device, self._peak_before = job.device, peak_bytes(job.device)
+        self._apart: dict[str, float] = {}
+        self._square = 0.0
+        try:
+            with random_states_kept(job.device):
+                gradients = gradient_of_one_worker(job, model, seeds=seeds, limit_s=limit_s)
+            named = zip(model.named_parameters(), gradients, strict=True)
+            self.expected = {id(parameter): (name, gradient) for (name, parameter), gradient in named}
+        except bdb.BdbQuit:
+            raise
+        except Exception as error:  # noqa: BLE001  # users' code, called in another way than they know
+            self._give_up(str(error) if isinstance(error, UncheckedError) else f"{type(error).__name__}: {error}")
+        finally:
+            release_memory(job.device)
+
+    def __enter__(self) -> Self:
+        """Look at what optimizers are given from here on."""
+        self._hook = register_optimizer_step_pre_hook(self._compare)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Look no more, let go of one worker's gradient, and judge."""
+        self._hook.remove()
+        self.expected.clear()
+        restart_peak(self._device)
+        if kind or self.flags:
+            return
+        difference, norm = math.sqrt(sum(self._apart.values())), math.sqrt(self._square)
+        if not self._apart:
+            self._give_up("the optimizer is none of torch's, or was given other parameters than the model's")
+        elif not math.isfinite(difference / norm if norm else math.inf):
+            self._give_up("it is zero, or not finite")
+        else:
+            self.error = difference / norm
+            farthest = max(self._apart, key=lambda name: self._apart[name])
+            _say(f"gradient_error {self.error:.2g}" + f", most of it in {farthest}" * (difference > 0))
+
+    def added_to(self, measured: Measured) -> Measured:
+        """What was measured with what was found here; a peak of memory from before the check is kept."""
+        return replace(
+            measured,
+            gradient_error=self.error,
+            flags=[*measured.flags, *self.flags],
+            memory_peak_bytes=max(measured.memory_peak_bytes, self._peak_before),
+        )
+
+    def _compare(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        try:
+            for parameter in (parameter for group in optimizer.param_groups for parameter in group["params"]):
+                # Once each: this is the first step's, and an optimizer may have another one inside.
+                name, expected = self.expected.pop(id(parameter), ("", None))
+                if expected is not None and not getattr(parameter, "_ddp_ignored", False):
+                    self._apart[name], square = squares(_whole(parameter), expected)
+                    self._square += square
+        except (RuntimeError, MemoryError) as error:
+            if not oom_status(error):
+                raise
+            self._give_up(f"no memory to compare: {error}")
+
+    def _give_up(self, why: str) -> None:
+        self.expected.clear()
+        self.flags = ["unchecked"]
+        _say(f"the gradient of the first step is not checked: {' '.join(why.split())[:300]}")
+
+
+def gradient_of_one_worker(job: Job, model: nn.Module, *, seeds: Sequence[int], limit_s: float) -> list[torch.Tensor]:
+    """Run the passes that all ranks have in the first step, one after another, each rank's on a new copy of the model.
+
+    Args:
+        job: the trial.
+        model: freshly built.
+        seeds: (workers,) what each rank draws from.
+        limit_s: what it may take; more than a rank's passes are begun only where all seem to fit.
+
+    Returns:
+        Of each parameter the gradient of the mean over all passes, in main memory; zeros where it has none.
+
+    Raises:
+        UncheckedError: it takes too long, a pass needs the other ranks, or a copy of the model is not the model.
+    """
+    # Zeros that take no memory.
+    total = [torch.zeros(()).expand(parameter.shape) for parameter in model.parameters()]
+    began = time.perf_counter()
+    try:
+        for done, seed in enumerate(seeds, start=1):
+            replica, point = _copied(model), replace(job.point, workload=_twin(job.point.workload))
+            loss = loss_in_precision(point, job.device)
+            set_seed(seed)
+            with _Alone():  # type: ignore[no-untyped-call]  # torch's own
+                for batch in next(batches_of_steps(replace(job, point=point, rank=done - 1))):
+                    (loss(_Wrapper(replica), batch) / point.accumulation).backward()
+            total = [
+                each if parameter.grad is None else each + _whole(parameter).cpu()
+                for each, parameter in zip(total, replica.parameters(), strict=True)
+            ]
+            needed_s = (time.perf_counter() - began) * len(seeds) / done
+            if done < len(seeds) and needed_s > limit_s:
+                words = f"one worker's passes for all {len(seeds)} would take {needed_s:.3g} s"
+                raise UncheckedError(f"{words} of the {limit_s:.3g} s that they may")
+    finally:
+        strays = any(parameter.grad is not None for parameter in model.parameters())
+        model.zero_grad()
+    if strays:
+        raise UncheckedError("a copy of the model does not hold all of it: a function in it has parts of the original")
+    # Not the loss: in bf16 every gradient would be rounded for it.
+    return [each / len(seeds) for each in total]
+
+
+def squares(given: torch.Tensor, expected: torch.Tensor) -> tuple[float, float]:
+    """The squared norms of the difference of two gradients and of the expected one, in double precision."""
+    apart = norm = torch.zeros((), dtype=torch.float64, device=given.device)
+    for part, other in zip(_flat(given).split(CHUNK), _flat(expected).split(CHUNK), strict=True):
+        exact = other.to(given.device).double()
+        difference = part.double() - exact
+        apart, norm = apart + difference.dot(difference), norm + exact.dot(exact)
+    return float(apart), float(norm)
+
+
+class _Wrapper(nn.Module):
+    """What a loss sees of a mode's wrapper: the model is called through it, or is its `module`."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+
+class _Alone(TorchDispatchMode):
+    """Refuses every collective: the other ranks would not answer."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "c10d" in func.namespace:
+            raise UncheckedError("the workload exchanges with the other workers by itself, as SyncBatchNorm does")
+        return func(*args, **(kwargs or {}))
+
+
+def _twin(workload: Any) -> Any:
+    """Another workload with all that this one keeps by now; `copy` goes by `__getstate__`, which may leave it out."""
+    twin = object.__new__(type(workload))
+    vars(twin).update(vars(workload))
+    return twin
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    """A copy of the model with the hooks of its parameters, which a copy of a parameter leaves out."""
+    replica = copy.deepcopy(model)
+    for own, copied in zip(model.parameters(), replica.parameters(), strict=True):
+        copied._backward_hooks = own._backward_hooks
+    return replica
+
+
+def _whole(parameter: nn.Parameter) -> torch.Tensor:
+    """The gradient of a parameter, dense; zeros that take no memory where it has none."""
+    if parameter.grad is None:
+        return parameter.detach().new_zeros(()).expand_as(parameter)
+    return parameter.grad.detach().to_dense()
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).reshape(-1)
+
+
+def _say(what: str) -> None:
+    print(what, file=sys.stderr)  # noqa: T201  # the rank's log

@@ -1,0 +1,484 @@
+"""`Measure(check=True)`: the first step's gradient beside one worker's, on one, two and three ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, distributed, nn
+from torch.multiprocessing.spawn import spawn
+
+from dtsweep import Measure, Sweep
+from dtsweep.hardware.memory import peak_bytes
+from dtsweep.hardware.random_states import set_seed
+from dtsweep.metrics.rank_result import Measured, RankResult
+from dtsweep.metrics.rows import explaining_failure
+from dtsweep.results.statuses import FLAG_MEANINGS
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.task import task_of
+from dtsweep.sync.mode import Job, load_mode
+from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
+from dtsweep.worker import reference
+from dtsweep.worker.attempt import run_attempt
+from dtsweep.worker.loop import Loop
+from dtsweep.worker.rank import RankContext, become_rank
+from dtsweep.worker.reference import GradientCheck, UncheckedError, gradient_of_one_worker
+from dtsweep.workloads import Cifar10Cnn
+
+SHORT = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=4, max_seconds=0.5)
+FEATURES = 8
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Net:
+    """A small network; what is particular about it is its kind."""
+
+    kind: str = "plain"
+
+    def build(self) -> nn.Module:
+        if self.kind == "draws otherwise":
+            # Each rank builds with other weights; a mode gives all of them rank 0's.
+            torch.manual_seed(distributed.get_rank())
+        if self.kind == "unused":
+            return Forked()
+        layers = [nn.Linear(FEATURES, FEATURES), nn.ReLU(), nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, 1)]
+        if self.kind == "tied":
+            layers[2].weight = layers[0].weight
+        if self.kind == "old weight norm":
+            torch.nn.utils.weight_norm(layers[0])
+        if self.kind == "spectral norm":
+            torch.nn.utils.parametrizations.spectral_norm(layers[0])
+        if self.kind == "hook":
+            layers[0].weight.register_hook(lambda gradient: gradient * 3)
+        between = {"dropout": nn.Dropout(0.5), "batch norm": nn.BatchNorm1d(FEATURES), "drift": Drift()}
+        layers.insert(1, between.get(self.kind, nn.Identity()))
+        model = nn.Sequential(*layers)
+        if self.kind == "closure":
+            layers[1].inner = nn.Linear(FEATURES, FEATURES)
+
+            def through_inner(rows: Tensor) -> Tensor:
+                answer: Tensor = layers[1].inner(rows)
+                return answer
+
+            layers[1].forward = through_inner
+        if self.kind == "compiled":
+            return torch.compile(model, backend="eager")  # type: ignore[return-value]
+        return model
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        return rows_of(samples).to(device)
+
+    def loss(self, model: Any, batch: Tensor) -> Tensor:
+        used = model.module if self.kind == "goes round" else model
+        answer: Tensor = used(batch).square()
+        if self.kind == "exchanges":
+            seen = answer.detach().sum()
+            distributed.all_reduce(seen)
+            return answer.sum() / seen
+        if self.kind == "by rank":
+            return answer.mean() * (distributed.get_rank() + 1)
+        if self.kind == "raises elsewhere" and not hasattr(model, "device_ids"):
+            raise TypeError("this is no DistributedDataParallel")
+        if self.kind == "out of memory" and not hasattr(model, "device_ids"):
+            torch.empty(2**60)
+        return answer.sum() if self.kind == "sum" else answer.mean()
+
+    @property
+    def ddp_options(self) -> dict[str, Any]:
+        return {"find_unused_parameters": True} if self.kind == "unused" else {}
+
+
+@dataclass(frozen=True)
+class OwnOptimizer(Net):
+    """Has an optimizer of torch's, with another one inside of this worker's share."""
+
+    def optimizer(self, parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        return ZeroRedundancyOptimizer(parameters, torch.optim.Adam, lr=learning_rate)
+
+
+@dataclass(frozen=True)
+class Annealed(Net):
+    """Has a loss that changes from call to call."""
+
+    def loss(self, model: Any, batch: Tensor) -> Tensor:
+        calls = vars(self).get("calls", 0) + 1
+        vars(self)["calls"] = calls
+        return super().loss(model, batch) / calls
+
+
+@dataclass(frozen=True)
+class NoneOfTorchs(Net):
+    """Has an optimizer that torch knows nothing of."""
+
+    def optimizer(self, parameters: Any, learning_rate: float) -> Any:
+        return Plain(list(parameters))
+
+
+class Plain:
+    """Gradient descent by hand."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        self.parameters = parameters
+
+    def step(self) -> None:
+        with torch.no_grad():
+            for parameter in self.parameters:
+                parameter.add_(parameter.grad, alpha=-0.01)
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+
+class Forked(nn.Module):
+    """A branch that some batches take, and one that none takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk, self.some, self.never = (nn.Linear(FEATURES, FEATURES) for _ in range(3))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        answer: Tensor = self.trunk(rows)
+        return answer + self.some(rows) if rows[0, 0] > 0 else answer
+
+
+class Drift(nn.Module):
+    """Scales by how often it was called, which is in no buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, rows: Tensor) -> Tensor:
+        self.calls += 1
+        return rows * self.calls
+
+
+def rows_of(samples: range) -> Tensor:
+    return torch.stack([torch.randn(FEATURES, generator=torch.Generator().manual_seed(n)) for n in samples])
+
+
+AGREEING = {
+    **{kind: {"workload": Net(kind)} for kind in ("plain", "dropout", "batch norm", "tied", "unused", "hook", "sum")},
+    **{kind: {"workload": Net(kind)} for kind in ("draws otherwise", "spectral norm", "drift", "compiled")},
+    "accumulates": {"workload": Net("dropout"), "accumulation": 3},
+    "accumulates tied": {"workload": Net("tied"), "accumulation": 3},
+    "counts passes": {"workload": Net("drift"), "accumulation": 3},
+    "own optimizer": {"workload": OwnOptimizer("dropout")},
+    "counts losses": {"workload": Annealed(), "accumulation": 2},
+    "keeps samples": {"workload": Cifar10Cnn()},
+    "bf16": {"workload": Net("dropout"), "precision": "bf16"},
+    "bf16 accumulates": {"workload": Net("dropout"), "precision": "bf16", "accumulation": 3},
+}
+"""Where one worker has the same gradient."""
+
+TRIALS: dict[str, dict[str, Any]] = {
+    "dropout": AGREEING["accumulates"],
+    "exchanges": {"workload": Net("exchanges")},
+    "out of memory": {"workload": Net("out of memory")},
+    "optimizer": {"workload": NoneOfTorchs()},
+    "goes round": {"workload": Net("goes round")},
+    "by rank": {"workload": Net("by rank")},
+    "local": {"workload": Net(), "sync": "local_sgd", "sync_period": 2},
+}
+"""What is measured as a whole, on two workers; `exchanges` also without the check."""
+
+WORLDS: dict[int, dict[str, dict[str, Any]]] = {
+    1: {case: AGREEING[case] for case in ("plain", "accumulates", "bf16 accumulates")},
+    2: AGREEING,
+    3: {case: AGREEING[case] for case in ("dropout", "accumulates", "unused", "bf16", "bf16 accumulates")},
+}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a rank saw in the first steps of a trial."""
+
+    error: float | None
+    losses: list[float]
+    drawn: list[float]
+
+
+def first_steps(point: Point, rank: int, *, is_checked: bool) -> Seen:
+    """Do as an attempt does, without a window."""
+    point = replace(point, workload=replace(point.workload))
+    job = Job(
+        point=point,
+        rank=rank,
+        device=CPU,
+        loss=loss_in_precision(point, CPU),
+        ddp_options=getattr(point.workload, "ddp_options", {}),
+    )
+    set_seed(7)
+    model = point.workload.build()
+    next(next(batches_of_steps(job)))
+    seeds = range(8, 8 + point.workers)
+    check = GradientCheck(job, model, seeds=seeds, limit_s=60) if is_checked and rank == 0 else None
+    drawn = [random.random(), float(np.random.random()), float(torch.rand(()))]
+    mode = load_mode(point.sync)(job)
+    mode.prepare(model, functools.partial(make_optimizer, point=point))
+    set_seed(seeds[rank])
+    loop = Loop(job, mode)
+    with check or contextlib.nullcontext():
+        loop.run("warmup", range(3))
+    mode.close()
+    return Seen(check.error if check else None, [float(loss) for loss in loop.segments[-1].losses], drawn)
+
+
+def point_of(workers: int, fields: dict[str, Any]) -> Point:
+    return Point(**{"workers": workers, "micro_batch": 4, "sync": "ddp", **fields})
+
+
+def measured_in_full(context: RankContext, fields: dict[str, Any], *, is_checked: bool) -> RankResult:
+    point = point_of(2, fields)
+    sweep = Sweep(workload=point.workload, axes={"workers": [2]}, measure=replace(SHORT, check=is_checked))
+    # An attempt has one name: rank 0's.
+    tasks = [task_of(sweep, point)]
+    distributed.broadcast_object_list(tasks, src=0)
+    return run_attempt(replace(context, workload=point.workload), tasks[0])
+
+
+def be_rank(rank: int, workers: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers)
+    points = {case: point_of(workers, fields) for case, fields in WORLDS[workers].items()}
+    seen = {
+        (case, is_checked): first_steps(point, rank, is_checked=is_checked)
+        for case, point in points.items()
+        for is_checked in (True, False)
+    }
+    trials = {}
+    if workers == 2:
+        context = become_rank(rank, CPU, workload=Net(), own_variables=())
+        trials = {case: measured_in_full(context, fields, is_checked=True) for case, fields in TRIALS.items()}
+        trials["without"] = measured_in_full(context, TRIALS["exchanges"], is_checked=False)
+    torch.save((seen, trials), folder / f"{rank}.pt")
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+@dataclass(frozen=True)
+class Results:
+    """What all worlds saw."""
+
+    seen: dict[tuple[int, str, bool], list[Seen]]
+    """By workers, case, and whether it was checked: of each rank."""
+
+    trials: dict[str, dict[int, RankResult]]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    seen: dict[tuple[int, str, bool], list[Seen]] = {}
+    trials: dict[str, dict[int, RankResult]] = {}
+    for workers in WORLDS:
+        folder = tmp_path_factory.mktemp(f"world{workers}")
+        spawn(be_rank, args=(workers, folder), nprocs=workers)
+        ranks = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(workers)]
+        seen |= {(workers, *key): [own[key] for own, _ in ranks] for key in ranks[0][0]}
+        trials |= {case: {rank: own[case] for rank, (_, own) in enumerate(ranks)} for case in ranks[0][1]}
+    return Results(seen, trials)
+
+
+EACH = [(workers, case) for workers, cases in WORLDS.items() for case in cases]
+
+
+@pytest.mark.parametrize(("workers", "case"), EACH)
+def test_workers_together_have_the_gradient_of_one(results: Results, workers: int, case: str) -> None:
+    first, *others = [seen.error for seen in results.seen[workers, case, True]]
+    assert first is not None
+    assert first < 1e-6
+    # Rank 0 speaks for all: they are given the same.
+    assert others == [None] * (workers - 1)
+
+
+@pytest.mark.parametrize(("workers", "case"), EACH)
+def test_a_checked_trial_is_the_trial_that_it_is_without(results: Results, workers: int, case: str) -> None:
+    # The same samples and random numbers, from the same weights and buffers.
+    for checked, plain in zip(results.seen[workers, case, True], results.seen[workers, case, False], strict=True):
+        assert (checked.losses, checked.drawn) == (plain.losses, plain.drawn)
+
+
+def trial(results: Results, case: str) -> Measured:
+    result = results.trials[case][0]
+    assert result.measured is not None, result.reason
+    return result.measured
+
+
+def test_an_attempt_is_checked_where_its_settings_ask_for_it(results: Results) -> None:
+    error = trial(results, "dropout").gradient_error
+    assert error is not None
+    assert error < 1e-6
+    assert trial(results, "without").gradient_error is None
+    assert "unchecked" not in trial(results, "without").flags
+
+
+def test_gradients_that_were_not_exchanged_are_far_from_those_of_one_worker(results: Results) -> None:
+    status, reason = explaining_failure(results.trials["goes round"])
+    error = trial(results, "goes round").gradient_error
+    assert error is not None
+    assert 0.1 < error < 2
+    assert status == "wrong_gradient"
+    assert str(reason).endswith(f"; gradient_error {error:.2g}")
+
+
+def test_a_loss_that_depends_on_the_rank_agrees_over_ranks_and_not_with_one_worker(results: Results) -> None:
+    measured = trial(results, "by rank")
+    assert measured.gradients_agree is True
+    assert measured.gradient_error is not None
+    assert 0.2 < measured.gradient_error < 1
+
+
+@pytest.mark.parametrize("case", ["exchanges", "out of memory", "optimizer"])
+def test_what_can_not_be_checked_is_flagged_and_costs_no_trial(results: Results, case: str) -> None:
+    assert [result.status for result in results.trials[case].values()] == ["ok", "ok"]
+    assert trial(results, case).gradient_error is None
+    assert "unchecked" in trial(results, case).flags
+    assert "unchecked" in FLAG_MEANINGS
+
+
+def test_modes_whose_workers_update_by_themselves_are_not_checked(results: Results) -> None:
+    assert trial(results, "local").gradient_error is None
+    assert "unchecked" not in trial(results, "local").flags
+
+
+# In one process
+
+
+@pytest.fixture
+def _world_of_one() -> Iterator[None]:
+    with tempfile.TemporaryDirectory() as folder:
+        distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
+        yield
+        distributed.destroy_process_group()
+
+
+def job_of(workload: Any, **fields: Any) -> Job:
+    point = Point(**{"workload": workload, "micro_batch": 4, "sync": "ddp", **fields})
+    return Job(point=point, rank=0, device=CPU, loss=workload.loss)
+
+
+@pytest.mark.usefixtures("_world_of_one")
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated:FutureWarning")
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("old weight norm", "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol"),
+        ("closure", "not checked: a copy of the model does not hold all of it"),
+        ("raises elsewhere", "TypeError: this is no DistributedDataParallel"),
+        ("exchanges", "not checked: the workload exchanges with the other workers by itself"),
+    ],
+)
+def test_the_log_says_why_it_can_not_be_checked(kind: str, why: str, capfd: pytest.CaptureFixture[str]) -> None:
+    drawn, model = torch.get_rng_state(), Net(kind).build()
+    torch.set_rng_state(drawn)
+    check = GradientCheck(job_of(Net(kind)), model, seeds=[0], limit_s=60)
+    assert (check.flags, check.expected) == (["unchecked"], {})
+    assert why in capfd.readouterr().err
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(("workers", "accumulation"), [(1, 1), (1, 3), (3, 1), (2, 3)])
+def test_passes_one_after_another_give_the_gradient_of_one_large_batch(workers: int, accumulation: int) -> None:
+    job = job_of(Net(), workers=workers, accumulation=accumulation)
+    model = Net().build()
+    found = gradient_of_one_worker(job, model, seeds=range(workers), limit_s=60)
+    assert [parameter.grad for parameter in model.parameters()] == [None] * len(found)
+    model(rows_of(range(job.point.global_batch))).square().mean().backward()
+    expected = [parameter.grad for parameter in model.parameters()]
+    assert all(torch.allclose(a, b, atol=1e-7) for a, b in zip(found, expected, strict=True) if a is not None)
+
+
+def test_a_reference_that_takes_too_long_is_given_up_after_one_rank() -> None:
+    with pytest.raises(UncheckedError, match=r"one worker's passes for all 4 would take .* s of the 0 s that they may"):
+        gradient_of_one_worker(job_of(Net(), workers=4), Net().build(), seeds=range(4), limit_s=0)
+
+
+def given(check: GradientCheck, model: nn.Module, change: Any) -> float | None:
+    """Have an optimizer of torch's take a changed first gradient, and then another one."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with check:
+        for factor in (1.0, 5.0):
+            model.zero_grad()
+            model(rows_of(range(4))).square().mean().backward()
+            for parameter in model.parameters():
+                parameter.grad = change(parameter.grad * factor)
+            optimizer.step()
+    return check.error
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda gradient: gradient, 0),
+        (lambda gradient: gradient * 2, 1),
+        (lambda gradient: gradient * 0, 1),
+        (lambda gradient: None, 1),
+        (lambda gradient: -gradient, 2),
+        (lambda gradient: gradient.half().float(), 2e-4),
+    ],
+    ids=["equal", "the sum of two", "zero", "none", "turned round", "in half precision"],
+)
+def test_an_error_is_the_difference_as_a_share_of_the_norm_over_all_parameters(
+    monkeypatch: pytest.MonkeyPatch, change: Any, expected: float
+) -> None:
+    monkeypatch.setattr(reference, "CHUNK", 7)
+    model = Net().build()
+    error = given(GradientCheck(job_of(Net()), model, seeds=[0], limit_s=60), model, change)
+    assert error == pytest.approx(expected, abs=1e-7, rel=0.5)
+
+
+def test_the_log_names_the_parameter_that_differs_most(capfd: pytest.CaptureFixture[str]) -> None:
+    model = Net().build()
+    given(
+        GradientCheck(job_of(Net()), model, seeds=[0], limit_s=60),
+        model,
+        lambda gradient: gradient * (2 if gradient.shape == (1, FEATURES) else 1),
+    )
+    assert "most of it in 4.weight" in capfd.readouterr().err
+
+
+def test_a_sparse_gradient_is_compared_like_any_other() -> None:
+    @dataclass(frozen=True)
+    class Table(Net):
+        def loss(self, model: Any, batch: Tensor) -> Tensor:
+            answer: Tensor = model(batch[:, 0].abs().long()).square().mean()
+            return answer
+
+    model = nn.Embedding(6, 3, sparse=True)
+    check = GradientCheck(job_of(Table()), model, seeds=[0], limit_s=60)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with check:
+        Table().loss(model, rows_of(range(4))).backward()
+        optimizer.step()
+    assert check.error == 0
+
+
+def test_memory_that_the_check_needs_is_in_no_peak() -> None:
+    model = nn.Linear(4000, 4000)
+    before = peak_bytes(CPU)
+
+    @dataclass(frozen=True)
+    class Wide(Net):
+        def batch(self, samples: range, device: torch.device) -> Tensor:
+            return torch.ones(len(samples), 4000)
+
+    with GradientCheck(job_of(Wide()), model, seeds=[0], limit_s=60) as check:
+        assert len(check.expected) == 2
+        # A copy of 64 MB, its gradient and the sum.
+        assert peak_bytes(CPU) < before + 100e6
+    assert check.expected == {}
+    assert peak_bytes(CPU) < before + 32e6
