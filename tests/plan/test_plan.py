@@ -81,6 +81,18 @@ def test_an_ok_attempt_counts_whatever_came_after_it() -> None:
     assert plan(SWEEP, rows() + rows(status="rank_died")) == (0, 4)
 
 
+def test_what_a_race_stopped_early_is_measured_again_where_there_is_no_race() -> None:
+    race = replace(SWEEP, measure=Measure(race=True))
+    early = rows(race, stop_reason="dominated")
+    assert plan(race, early) == (0, 4)
+    assert plan(SWEEP, early) == plan(SWEEP, early, "failed") == (4, 0)
+    made = make_plan(SWEEP, candidates(SWEEP), early)
+    assert {trial.why for trial in made.to_run} == {"stopped early by the race, measured with race=True"}
+    # What was measured to its end counts, before or after it.
+    assert plan(SWEEP, early + rows()) == plan(SWEEP, rows() + early) == (0, 4)
+    assert plan(SWEEP, rows(stop_reason="precise")) == (0, 4)
+
+
 def test_repeats_run_one_after_the_other_in_sessions_of_their_own() -> None:
     made = make_plan(replace(SWEEP, measure=Measure(repeats=2)), candidates(SWEEP), [])
     assert [trial.repeat for trial in made.to_run] == [1, 1, 1, 1, 2, 2, 2, 2]
