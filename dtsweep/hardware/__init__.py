@@ -4,6 +4,7 @@ Ranks, and doctor's task on each node; imports torch, NVML and psutil. In readin
 
     device          waiting for a device, and for all ranks
     random_states   random states of a process, kept for a while
+    backend_flags   process-wide settings of torch, kept for a while
     nvml            what NVML says of a device, unknown where it says nothing
     host            counters of a host: network and CPU energy
     telemetry       what devices and hosts did in a window: columns of `ranks`, stored as they come
