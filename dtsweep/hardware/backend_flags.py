@@ -178,7 +178,7 @@ def _particular() -> dict[str, Flag]:
         "flush_denormal": Flag(_flushes_denormals, torch.set_flush_denormal),
         "garbage": Flag(
             lambda: (gc.isenabled(), gc.get_threshold()),
-            lambda both: ((gc.enable if both[0] else gc.disable)(), gc.set_threshold(*both[1])),
+            _put_garbage,
         ),
         "warnings": Flag(lambda: [*warnings.filters], _put_warnings),
     }
@@ -194,6 +194,11 @@ def _flushes_denormals() -> bool:
     """Torch has no word for it: a number too small for a normal one is 0 then."""
     tiny = torch.full((1,), 1e-310, dtype=torch.float64, device="cpu")
     return float(tiny * 1) == 0
+
+
+def _put_garbage(both: tuple[bool, tuple[int, int, int]]) -> None:
+    (gc.enable if both[0] else gc.disable)()
+    gc.set_threshold(*both[1])
 
 
 def _put_warnings(filters: list[Any]) -> None:

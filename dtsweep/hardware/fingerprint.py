@@ -10,12 +10,13 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pynvml
 import torch
 
 from dtsweep.hardware.nvml import driver, find_gpu, topology
 from dtsweep.hardware.variables import ambient
-from dtsweep.provenance import versions
+from dtsweep.provenance.versions import package_versions, versions
 
 IMAGE_DIGESTS = ("CONTAINER_IMAGE_DIGEST", "IMAGE_DIGEST")
 """A container does not know its image; where one of these is set, it says."""
@@ -23,12 +24,15 @@ IMAGE_DIGESTS = ("CONTAINER_IMAGE_DIGEST", "IMAGE_DIGEST")
 ROOT = Path("/")
 
 
-def fingerprint(device: torch.device, *, own_variables: Collection[str] = (), nvml: Any = pynvml) -> dict[str, Any]:
+def fingerprint(
+    device: torch.device, *, own_variables: Collection[str] = (), packages: Collection[str] = (), nvml: Any = pynvml
+) -> dict[str, Any]:
     """Describe this rank: the columns of `ranks` that do not change from trial to trial, and `machine`.
 
     Args:
         device: of this rank.
         own_variables: names of the environment variables that the sweep sets. They are no part of the machine.
+        packages: that the workload imports.
         nvml: the library; not touched on a CPU.
 
     Returns:
@@ -46,6 +50,8 @@ def fingerprint(device: torch.device, *, own_variables: Collection[str] = (), nv
         "machine": _known(
             {
                 **versions(),
+                "numpy_version": np.__version__,
+                "packages": package_versions(packages),
                 **hardware,
                 **_torch_build(),
                 **(_gpu_machine(gpu.uuid, nvml) if gpu else {}),

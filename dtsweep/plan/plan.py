@@ -12,7 +12,8 @@ from typing import Any
 from dtsweep.errors import SweepError, quoted
 from dtsweep.plan.estimate import expected_s
 from dtsweep.plan.trial import Trial, groups_of
-from dtsweep.provenance import versions, workload_digest
+from dtsweep.provenance.sources import Sources, sources_of
+from dtsweep.provenance.versions import versions
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.axes import Candidate, worlds
 from dtsweep.sweep.point import Point
@@ -20,9 +21,6 @@ from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import trial_name
 
 Rows = Sequence[Mapping[str, Any]]
-
-COLUMN_TITLES = {"workload_digest": "source of the workload"}
-"""What a column is called when it differs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,36 +98,38 @@ def outdated(sweep: Sweep, rows: Rows) -> set[str]:
     """Refuse results that can't be compared with what this sweep would add.
 
     Returns:
-        Ids of trials to be measured again: `ok` ones with another workload source, versions or resources than the
-        newest, which agrees (an interrupted `--rerun all` leaves them), and those whose gradients were wrong by another
-        source.
+        Ids of trials to be measured again: `ok` ones with another workload source, data, versions or resources than
+        the newest, which agrees (an interrupted `--rerun all` leaves them), and those whose gradients were wrong by
+        another source.
 
     Raises:
         SweepError: the newest trial differs from what this sweep would add; names in what, and the ways out.
     """
-    now: dict[str, Any] = {
-        "workload": type(sweep.workload).__name__,
-        "workload_digest": workload_digest(sweep.workload, folder=sweep.file.parent if sweep.file else None),
-        "cpus_per_worker": sweep.resources.cpus_per_worker,
-        "gpus_per_worker": sweep.resources.gpus_per_worker,
-        **{name: value for name, value in versions().items() if name != "python_version"},
-    }
-    differ: dict[str, str] = {}
-    for row in {row["trial_id"]: row for row in rows if row["status"] == "ok"}.values():
-        for name, value in {**now, **_environment(sweep, row)}.items():
-            if row[name] is not None and value is not None and row[name] != value:
-                differ[row["trial_id"]] = f"{COLUMN_TITLES.get(name, name)} {row[name]}, this sweep has {value}"
+    sources = sources_of(sweep.workload, file=sweep.file)
+    newest_ok = {row["trial_id"]: row for row in rows if row["status"] == "ok"}
+    differ = {trial_id: what for trial_id, row in newest_ok.items() if (what := _otherwise(sweep, sources, row))}
     newest = next((row["trial_id"] for row in reversed(rows) if row["status"] == "ok"), None)
     if newest in differ:
         ways = "measure all anew with --rerun all, or keep both with another --results"
         raise SweepError(f"these results have {differ[newest]}; {ways}")
     last = {row["trial_id"]: row for row in rows}.values()
-    mended = {
-        row["trial_id"]
-        for row in last
-        if row["status"] == "wrong_gradient" and row["workload_digest"] != now["workload_digest"]
-    }
+    mended = {row["trial_id"] for row in last if row["status"] == "wrong_gradient" and sources.differ_from(row)}
     return mended | set(differ)
+
+
+def _otherwise(sweep: Sweep, sources: Sources, row: Mapping[str, Any]) -> str | None:
+    """Say what of a row differs from what this sweep would add; None where the two can be compared."""
+    now = {
+        "workload": type(sweep.workload).__name__,
+        "cpus_per_worker": sweep.resources.cpus_per_worker,
+        "gpus_per_worker": sweep.resources.gpus_per_worker,
+        **{name: value for name, value in versions().items() if name != "python_version"},
+        **_environment(sweep, row),
+    }
+    for name, value in now.items():
+        if row[name] is not None and value is not None and row[name] != value:
+            return f"{name} {row[name]}, this sweep has {value}"
+    return sources.differ_from(row)
 
 
 def _is_cut_short(sweep: Sweep, row: Mapping[str, Any]) -> bool:

@@ -82,7 +82,14 @@ TRIALS: tuple[Column, ...] = (
     Column("steady_class", TEXT, "", "how it became steady: flat, warmup, or not: slowdown, none"),
     Column("flags", TEXTS, "", "what a reader should know before trusting the numbers, of the set below"),
     Column("workload", TEXT, "", "class of the workload; its scalar fields are columns `workload_<field>`"),
-    Column("workload_digest", TEXT, "", "digest of the workload's source"),
+    Column("workload_digest", TEXT, "", "digest of the workload's source and data, of what `sources` says"),
+    Column(
+        "sources",
+        TEXT,
+        "",
+        "JSON: a digest of each class and file of the workload's source and of what its fields name, and the versions "
+        "that the driver has of the packages that it imports",
+    ),
     Column("seed", INT, "", "seed of the sweep"),
     Column("semantics", TEXT, "", "what an update means: exact, lossy, stale or local"),
     *_axis_columns(),
@@ -185,6 +192,7 @@ TRIALS: tuple[Column, ...] = (
     Column("torch_version", TEXT, "", "version of PyTorch"),
     Column("ray_version", TEXT, "", "version of Ray; null without Ray"),
     Column("python_version", TEXT, "", "version of Python"),
+    Column("numpy_version", TEXT, "", "version of NumPy"),
     Column("measure", TEXT, "", "JSON of the settings of `Measure`"),
 )
 

@@ -13,6 +13,7 @@ from torch import distributed
 from dtsweep.errors import SweepError
 from dtsweep.hardware.backend_flags import backend_flags_kept
 from dtsweep.hardware.random_states import random_states_kept
+from dtsweep.provenance.sources import sources_of
 from dtsweep.sweep.settings import Sweep
 from dtsweep.worker.debugger import stops_noted
 from dtsweep.worker.rank import RankContext, become_rank, take_device
@@ -29,7 +30,8 @@ def only_rank(sweep: Sweep) -> Iterator[RankContext]:
         raise SweepError("this process is in a process group already; call destroy_process_group() first")
     with stops_noted(), _settings_kept(), _world_of_one(sweep) as device, random_states_kept(device):
         own = sweep.resources.environment
-        yield become_rank(0, device, workload=sweep.workload, own_variables=own, is_own_process=True)
+        packages = sources_of(sweep.workload, file=sweep.file).packages
+        yield become_rank(0, device, workload=sweep.workload, own_variables=own, packages=packages, is_own_process=True)
 
 
 @contextmanager

@@ -72,8 +72,8 @@ def test_a_setting_is_given_back(what: str) -> None:
 
 def test_all_settings_are_given_back_in_whatever_order_they_were_made() -> None:
     before = read_flags()
-    *changes, freeze = CHANGES.values()
-    for changes in ([*changes, freeze], [*changes[::-1], freeze]):
+    *others, freeze = CHANGES.values()
+    for changes in ([*others, freeze], [*others[::-1], freeze]):
         with pytest.raises(ValueError, match="in the middle"), backend_flags_kept():
             for change in changes:
                 change()

@@ -58,7 +58,7 @@ def test_a_machine_names_nothing_that_passes_and_nothing_that_is_unknown() -> No
 
 def test_no_name_but_those_of_versions_looks_like_a_column() -> None:
     names = {name for name in machine() if name.endswith("_version")}
-    assert names <= {"dtsweep_version", "torch_version", "ray_version", "python_version"}
+    assert names <= {"dtsweep_version", "torch_version", "ray_version", "python_version", "numpy_version"}
 
 
 def test_a_cpu_asks_no_gpu_library() -> None:
