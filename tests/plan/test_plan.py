@@ -311,10 +311,7 @@ def test_only_the_points_whose_data_have_changed_are_measured_by_other_data(tmp_
     for text in texts.values():
         text.write_text("a text of some length")
     sweep = replace(SWEEP, axes={"workload.data": [str(text) for text in texts.values()]}, skip=None)
-    (first, second) = stored = rows(sweep)
-    assert (
-        first["workload_digest"] != second["workload_digest"] or texts["one"].read_bytes() == b"a text of some length"
-    )
+    stored = rows(sweep)
     assert plan(sweep, stored) == (0, 2)
     texts["one"].write_text("another text of some length")
     by_text = sorted(stored, key=lambda row: row["workload_data"] == str(texts["one"]))
