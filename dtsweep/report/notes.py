@@ -45,7 +45,13 @@ def notes_on(
         return []
     measured = trials[trials["status"] == "ok"]
     on_points = (_interval_note(points), _probability_note(points), _exchange_note(measured))
-    on_trials = (_environment_note(measured), _source_note(measured), _window_note(measured), _canary_note(canaries), _flag_note(flags))
+    on_trials = (
+        _environment_note(measured),
+        _source_note(measured),
+        _window_note(measured),
+        _canary_note(canaries),
+        _flag_note(flags),
+    )
     return [*filter(None, (*on_points, *on_trials))]
 
 

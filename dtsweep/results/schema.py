@@ -82,13 +82,12 @@ TRIALS: tuple[Column, ...] = (
     Column("steady_class", TEXT, "", "how it became steady: flat, warmup, or not: slowdown, none"),
     Column("flags", TEXTS, "", "what a reader should know before trusting the numbers, of the set below"),
     Column("workload", TEXT, "", "class of the workload; its scalar fields are columns `workload_<field>`"),
-    Column("workload_digest", TEXT, "", "digest of the workload's source and data, of what `sources` says"),
+    Column("workload_digest", TEXT, "", "digest of the workload's source and data, as `sources` has them"),
     Column(
         "sources",
         TEXT,
         "",
-        "JSON: a digest of each class and file of the workload's source and of what its fields name, and the versions "
-        "that the driver has of the packages that it imports",
+        "JSON: digests of the workload's classes and modules and of files that its fields name, versions of packages",
     ),
     Column("seed", INT, "", "seed of the sweep"),
     Column("semantics", TEXT, "", "what an update means: exact, lossy, stale or local"),
