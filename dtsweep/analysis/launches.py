@@ -67,9 +67,10 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
         frame: one row per trial, as `dtsweep.load` gives it.
 
     Returns:
-        The `ok` trials without canaries and without those that `is_superseded`, with `launch` (the session, or else the trial itself), `mfu` made comparable
-        (`by_best_peak`), and `<column>_error`, standard errors within the launch (in rows of earlier versions whose
-        steps are gone from half of the interval, which makes them rather too large).
+        The `ok` trials without canaries and without those that `is_superseded`, with `launch` (the session, or else
+        the trial itself), `mfu` made comparable (`by_best_peak`), and `<column>_error`, standard errors within the
+        launch (in rows of earlier versions whose steps are gone from half of the interval, which makes them rather too
+        large).
     """
     trials = without_canaries(frame[frame["status"] == "ok"])
     trials = trials[~is_superseded(trials)].reset_index(drop=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
@@ -180,7 +179,6 @@ def _particular() -> dict[str, Flag]:
             lambda: (gc.isenabled(), gc.get_threshold()),
             _put_garbage,
         ),
-        "warnings": Flag(lambda: [*warnings.filters], _put_warnings),
     }
 
 
@@ -199,8 +197,3 @@ def _flushes_denormals() -> bool:
 def _put_garbage(both: tuple[bool, tuple[int, int, int]]) -> None:
     (gc.enable if both[0] else gc.disable)()
     gc.set_threshold(*both[1])
-
-
-def _put_warnings(filters: list[Any]) -> None:
-    warnings.filters[:] = filters  # type: ignore[index]  # a list, though the stub promises a sequence alone
-    warnings._filters_mutated()  # type: ignore[attr-defined]  # what `warnings.filterwarnings` calls

@@ -91,7 +91,7 @@ def _loaded(name: str) -> Module | None:
 
 def _found_in(folders: Sequence[str] | None, name: str) -> Module | None:
     # Not importlib.util.find_spec, which imports the packages that a module lies in.
-    for finder in sys.meta_path:
+    for finder in (finder for finder in sys.meta_path if hasattr(finder, "find_spec")):
         try:
             spec = finder.find_spec(name, folders)
         except KeyError:

@@ -134,6 +134,9 @@ def _with_parents(name: str) -> list[str]:
         # Whoever uses one of our workloads does not use the others.
         return [name]
     parts = name.split(".")
+    if "" in parts:
+        # A relative import that leads out of its package, or whose package is given on the way.
+        return []
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 

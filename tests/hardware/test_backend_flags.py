@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +47,6 @@ CHANGES: dict[str, Callable[[], Any]] = {
     "denormals": lambda: torch.set_flush_denormal(True),
     "collector": gc.disable,
     "thresholds": lambda: gc.set_threshold(7),
-    "warnings": lambda: warnings.simplefilter("always"),
     "no more settings": torch.backends.disable_global_flags,
 }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import json
 import linecache
 import os
 import subprocess
@@ -321,6 +323,22 @@ def test_sources_are_the_same_in_every_process_and_folder_and_load_nothing_heavy
         said.add(done.stdout)
     assert len(said) == 1
     assert "set()" in said.pop()
+
+
+@pytest.mark.parametrize(
+    "line", ["from my_layers import Layer", "import importlib; importlib.import_module('my_layers')"]
+)
+def test_of_a_script_what_its_class_imports_counts(tmp_path: Path, line: str) -> None:
+    text = SCRIPT.replace("return net() + 1", f"{line}; from ... import outside; return net()")
+    said = []
+    for size in (1, 2):
+        written(tmp_path, {"study.py": text, "my_layers.py": f"import math\nSIZE = {size}\n", "unused.py": ""})
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        run = [sys.executable, str(tmp_path / "study.py")]
+        done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True, timeout=60)
+        said.append(json.loads(ast.literal_eval(done.stdout)["sources"]))
+    assert set(said[0]) == {"class Own", "net", "WIDTH", "BASE", "factor", "dataclass", "Resources", "my_layers.py"}
+    assert changed(*said) == {"my_layers.py"}
 
 
 # Data
