@@ -10,12 +10,13 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import invalidate_caches
 from pathlib import Path
 from typing import Any
 
 from dtsweep.provenance.data import content_digest
-from dtsweep.provenance.modules import Module, find_module
+from dtsweep.provenance.modules import find_module
 from dtsweep.provenance.syntax import imported, reached, tree_of
 from dtsweep.provenance.typed import typed
 from dtsweep.provenance.versions import package_versions
@@ -153,23 +154,23 @@ def _of_module(name: str, found: Sources) -> Iterable[str]:
         return []
     if module.file is None:
         return []
-    text, tree = _read(module)
-    found.digests[module.title] = _digest(text)
-    return imported(tree, package=module.package)
-
-
-def _read(module: Module) -> tuple[str, ast.Module]:
-    """A module's source as Python reads it; of what is compiled its bytes."""
-    assert module.file is not None
-    content = module.file.read_bytes()
     if module.file.suffix == ".py":
-        try:
-            tree = tree_of(content)
-            return ast.unparse(tree), tree
-        except SyntaxError:
-            # The ranks will say so, should they import it.
-            pass
-    return hashlib.sha256(content).hexdigest(), ast.Module([], [])
+        found.digests[module.title], imports = _read(module.file.read_bytes(), package=module.package)
+        return imports
+    # Of what is compiled the bytes count.
+    found.digests[module.title] = hashlib.sha256(module.file.read_bytes()).hexdigest()[:12]
+    return []
+
+
+@lru_cache(maxsize=1024)
+def _read(source: bytes, *, package: str) -> tuple[str, list[str]]:
+    """A digest of a module's source as Python reads it, and what it imports; asked several times in a run."""
+    try:
+        tree = tree_of(source)
+    except SyntaxError:
+        # The ranks will say so, should they import it.
+        return hashlib.sha256(source).hexdigest()[:12], []
+    return _digest(ast.unparse(tree)), sorted(set(imported(tree, package=package)))
 
 
 def _loaded_beside(sweep_file: Path | None) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, distributions, version
 from importlib.util import find_spec
 
@@ -63,16 +63,24 @@ def package_versions(names: Iterable[str]) -> dict[str, str]:
     >>> set(package_versions(["numpy", "no_such_package"]))
     {'numpy'}
     """
-    found = {name: _version_of(name) for name in sorted(names)}
-    return {name: known for name, known in found.items() if known}
+    found, others = {}, []
+    for name in sorted(names):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            others.append(name)
+    return found | _versions_by_files(others)
 
 
-def _version_of(name: str) -> str:
-    """The version of the package of this name, else of all packages that install a module of this name."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        # `cv2` is of opencv-python. Asking importlib.metadata for the whole map takes half a second.
-        installs = re.compile(rf"^{re.escape(name)}[/.]", re.MULTILINE)
-        others = (found for found in distributions() if installs.search(found.read_text("RECORD") or ""))
-        return ", ".join(sorted(f"{other.metadata['Name']} {other.version}" for other in others))
+def _versions_by_files(modules: Sequence[str]) -> dict[str, str]:
+    """Versions of the packages that install modules of these names: `cv2` is of opencv-python.
+
+    Asking importlib.metadata for its whole map takes half a second.
+    """
+    found: dict[str, list[str]] = {}
+    for package in distributions() if modules else ():
+        files = package.read_text("RECORD") or ""
+        for name in modules:
+            if re.search(rf"^{re.escape(name)}[/.]", files, re.MULTILINE):
+                found.setdefault(name, []).append(f"{package.metadata['Name']} {package.version}")
+    return {name: ", ".join(sorted(packages)) for name, packages in found.items()}

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +264,15 @@ def test_an_edit_changes_the_file_that_is_edited_and_nothing_else(tmp_path: Path
     edited = PROJECT[file].replace("layers.SIZE", "2") if file == "own.py" else f"{PROJECT[file]}NEW = 1\n"
     assert changed(before, of_project(tmp_path, PROJECT | {file: edited})) == counts
     assert of_project(tmp_path, PROJECT | {file: f"# a comment\n\n{PROJECT[file]}"}) == before
+
+
+def test_what_is_compiled_or_no_python_counts_by_its_bytes(tmp_path: Path) -> None:
+    files = PROJECT | {f"sibling{EXTENSION_SUFFIXES[0]}": "one", "nets/extra.py": "import sibling\nnot Python"}
+    files |= {"nets/sibling.py": "import sibling\nC = 1\n"}
+    before = of_project(tmp_path, files)
+    assert {"sibling.so", "nets/extra.py"} <= set(before)
+    files |= {f"sibling{EXTENSION_SUFFIXES[0]}": "two", "nets/extra.py": "not  Python"}
+    assert changed(before, of_project(tmp_path, files)) == {"sibling.so", "nets/extra.py"}
 
 
 def test_nothing_of_the_users_is_imported(tmp_path: Path) -> None:
