@@ -106,8 +106,17 @@ def outdated(sweep: Sweep, rows: Rows) -> set[str]:
         SweepError: the newest trial differs from what this sweep would add; names in what, and the ways out.
     """
     sources = sources_of(sweep.workload, file=sweep.file)
-    newest_ok = {row["trial_id"]: row for row in rows if row["status"] == "ok"}
-    differ = {trial_id: what for trial_id, row in newest_ok.items() if (what := _otherwise(sweep, sources, row))}
+    settings = {
+        "workload": type(sweep.workload).__name__,
+        "cpus_per_worker": sweep.resources.cpus_per_worker,
+        "gpus_per_worker": sweep.resources.gpus_per_worker,
+        **{name: value for name, value in versions().items() if name != "python_version"},
+    }
+    differ: dict[str, str] = {}
+    for row in {row["trial_id"]: row for row in rows if row["status"] == "ok"}.values():
+        now = {**settings, **_environment(sweep, row)}
+        if what := _other_setting(row, now) or sources.differ_from(row):
+            differ[row["trial_id"]] = what
     newest = next((row["trial_id"] for row in reversed(rows) if row["status"] == "ok"), None)
     if newest in differ:
         ways = "measure all anew with --rerun all, or keep both with another --results"
@@ -117,19 +126,12 @@ def outdated(sweep: Sweep, rows: Rows) -> set[str]:
     return mended | set(differ)
 
 
-def _otherwise(sweep: Sweep, sources: Sources, row: Mapping[str, Any]) -> str | None:
-    """Say what of a row differs from what this sweep would add; None where the two can be compared."""
-    now = {
-        "workload": type(sweep.workload).__name__,
-        "cpus_per_worker": sweep.resources.cpus_per_worker,
-        "gpus_per_worker": sweep.resources.gpus_per_worker,
-        **{name: value for name, value in versions().items() if name != "python_version"},
-        **_environment(sweep, row),
-    }
+def _other_setting(row: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """Say which setting of a row is another than now; what one of the two does not know is no difference."""
     for name, value in now.items():
         if row[name] is not None and value is not None and row[name] != value:
             return f"{name} {row[name]}, this sweep has {value}"
-    return sources.differ_from(row)
+    return None
 
 
 def _is_cut_short(sweep: Sweep, row: Mapping[str, Any]) -> bool:
