@@ -12,7 +12,7 @@ from typing import Any
 from dtsweep.errors import SweepError, quoted
 from dtsweep.plan.estimate import expected_s
 from dtsweep.plan.trial import Trial, groups_of
-from dtsweep.provenance.sources import Sources, sources_of
+from dtsweep.provenance.sources import sources_of
 from dtsweep.provenance.versions import versions
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.axes import Candidate, worlds
