@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import dtsweep
 from dtsweep import Sweep
 from dtsweep.hardware.fingerprint import cpu
-from dtsweep.provenance import versions
+from dtsweep.provenance.versions import versions
 
 if TYPE_CHECKING:
     import pandas as pd

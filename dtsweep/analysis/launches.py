@@ -48,6 +48,19 @@ def without_canaries(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[~frame["role"].isin(["canary"])]
 
 
+def is_superseded(trials: pd.DataFrame) -> pd.Series[bool]:
+    """Mark launches of a point that has been measured since with another source of the workload, or other data.
+
+    An interrupted `--rerun all` leaves them beside the new ones: they are launches of another job.
+
+    Args:
+        trials: `ok` ones without canaries, the oldest first.
+    """
+    newest = trials.groupby(list(POINT), dropna=False)["workload_digest"].transform("last")
+    # Where the source of one of the two is unknown nothing can be said.
+    return trials["workload_digest"].notna() & newest.notna() & (trials["workload_digest"] != newest)
+
+
 def measured(frame: pd.DataFrame) -> pd.DataFrame:
     """Select what was measured, one row per launch of a point.
 
@@ -55,11 +68,13 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
         frame: one row per trial, as `dtsweep.load` gives it.
 
     Returns:
-        The `ok` trials without canaries, with `launch` (the session, or else the trial itself), `mfu` made comparable
-        (`by_best_peak`), `caution` of its point, and `<column>_error`, standard errors within the launch (in rows of
-        earlier versions whose steps are gone from half of the interval, which makes them rather too large).
+        The `ok` trials without canaries and without those that `is_superseded`, with `launch` (the session, or else
+        the trial itself), `mfu` made comparable (`by_best_peak`), `caution` of its point, and `<column>_error`,
+        standard errors within the launch (in rows of earlier versions whose steps are gone from half of the interval,
+        which makes them rather too large).
     """
-    trials = without_canaries(frame[frame["status"] == "ok"]).reset_index(drop=True)
+    trials = without_canaries(frame[frame["status"] == "ok"])
+    trials = trials[~is_superseded(trials)].reset_index(drop=True)
     bounds = [f"{name}_{end}" for name in _KNOWN_WITHIN for end in ("low", "high")]
     # astype leaves every column in memory of its own, which pandas warns of; a copy is in one piece.
     trials = trials.astype(dict.fromkeys([*_KNOWN_WITHIN, *bounds, "tokens_per_s", "mfu"], "float64")).copy()

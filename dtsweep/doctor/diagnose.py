@@ -11,7 +11,7 @@ import ray
 from dtsweep.doctor.examine import Row, examine
 from dtsweep.doctor.problems import find_problems
 from dtsweep.driver.cluster import Node, connected
-from dtsweep.provenance import slow_import, versions
+from dtsweep.provenance.versions import slow_import, versions
 from dtsweep.session.nodes import pinned_to
 
 ANSWER_TIMEOUT_S = 120.0

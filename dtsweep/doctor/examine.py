@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dtsweep.provenance import versions
+from dtsweep.provenance.versions import versions
 from dtsweep.sweep.precision import PRECISIONS
 
 Row = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dtsweep.doctor.examine import Row
-from dtsweep.provenance import differences
+from dtsweep.provenance.versions import differences
 
 LOW_SHARE_OF_PEAK = 0.4
 """A matrix product that reaches less of the data sheet's peak is a problem."""

@@ -16,7 +16,7 @@ from dtsweep.driver.shipping import pickled_workload
 from dtsweep.driver.tuner import Interrupted, run_tuners, signals_noted
 from dtsweep.errors import StorageError
 from dtsweep.plan.plan import Plan
-from dtsweep.provenance import slow_import
+from dtsweep.provenance.versions import slow_import
 from dtsweep.session.settings import Settings
 from dtsweep.sweep.settings import Sweep
 

@@ -19,7 +19,8 @@ from dtsweep.errors import StorageError
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rows import point_row, rank_rows, step_columns, task_row, trial_row, with_warmup_marked
 from dtsweep.plan.trial import Trial
-from dtsweep.provenance import git_commit, workload_digest
+from dtsweep.provenance.revision import git_commit
+from dtsweep.provenance.sources import sources_of
 from dtsweep.report.progress import Progress
 from dtsweep.results.statuses import is_retried
 from dtsweep.results.store import Results
@@ -79,11 +80,8 @@ class Recorder:
         self._canaries: dict[str, list[Level]] = {}
         folder = sweep.file.parent if sweep.file else None
         self._harness = harness
-        self._same = {
-            "workload_digest": workload_digest(sweep.workload, folder=folder),
-            "git_commit": git_commit(folder),
-            "harness": harness,
-        }
+        self._sources = sources_of(sweep.workload, file=sweep.file)
+        self._same = {"git_commit": git_commit(folder), "harness": harness}
 
     def store(
         self, trial: Trial, task: Task, result: AttemptResult, *, started_at: datetime, wall_s: float | None = None
@@ -186,7 +184,7 @@ class Recorder:
         self._note(trial, row)
 
     def _commit(self, row: Mapping[str, Any], **tables: Any) -> None:
-        row = {"role": "trial", **row, **self._same}
+        row = {"role": "trial", **row, **self._sources.columns(row), **self._same}
         try:
             self._results.commit(row, workload_types=self._types, **tables)
         except StorageError as error:

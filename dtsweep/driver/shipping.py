@@ -10,6 +10,7 @@ from ray import cloudpickle
 
 from dtsweep import errors
 from dtsweep.errors import SweepError
+from dtsweep.provenance.sources import sources_of
 from dtsweep.session.settings import Code
 from dtsweep.sweep.file import module_name
 from dtsweep.sweep.settings import Sweep
@@ -37,7 +38,8 @@ def pickled_workload(sweep: Sweep, *, is_shipped: bool) -> Code:
         if by_value:
             cloudpickle.unregister_pickle_by_value(module)
     folder = None if is_shipped or sweep.file is None else str(sweep.file.resolve().parent)
-    return Code(pickled=pickled, folder=folder)
+    packages = frozenset(sources_of(sweep.workload, file=sweep.file).packages)
+    return Code(pickled=pickled, folder=folder, packages=packages)
 
 
 def shipped_modules(folder: Path | None) -> list[str]:

@@ -4,10 +4,12 @@ Ranks, and doctor's task on each node; imports torch, NVML and psutil. In readin
 
     device          waiting for a device, and for all ranks
     random_states   random states of a process, kept for a while
+    backend_flags   process-wide settings of torch, kept for a while
     nvml            what NVML says of a device, unknown where it says nothing
     host            counters of a host: network and CPU energy
     telemetry       what devices and hosts did in a window: columns of `ranks`, stored as they come
     memory          the peak of a trial, and cleaning up after it
     peaks           what a device can do: a table, and a matrix product
+    variables       environment variables that change what libraries do
     fingerprint     what a rank runs on: the facts behind env_id
 """

@@ -10,38 +10,13 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pynvml
 import torch
 
 from dtsweep.hardware.nvml import driver, find_gpu, topology
-from dtsweep.provenance import versions
-
-FAMILIES = ("NCCL_", "TORCH_", "PYTORCH_", "GLOO_", "OMP_", "KMP_", "MKL_", "CUDA_", "CUBLAS_", "CUDNN_")
-"""Variables with these beginnings change what libraries do."""
-
-NOT_OF_THE_MACHINE = frozenset(
-    {
-        "CUDA_VISIBLE_DEVICES",
-        "NCCL_COMM_ID",
-        "NCCL_HOSTID",
-        "NCCL_RAS_ADDR",
-        # Launchers and libraries set these, each to its own value; `threads` is a fact of its own.
-        "KMP_DUPLICATE_LIB_OK",
-        "KMP_INIT_AT_FORK",
-        "OMP_NUM_THREADS",
-        "TORCH_NCCL_ASYNC_ERROR_HANDLING",
-        # Where files lie, which differs from user to user and does not make a step slower.
-        "CUDA_CACHE_PATH",
-        "CUDA_HOME",
-        "CUDA_PATH",
-        "NCCL_DEBUG_FILE",
-        "TORCH_EXTENSIONS_DIR",
-        "TORCH_HOME",
-        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
-        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
-    }
-)
-"""Variables of those families that tell a rank, a run or a user from another."""
+from dtsweep.hardware.variables import ambient
+from dtsweep.provenance.versions import package_versions, versions
 
 IMAGE_DIGESTS = ("CONTAINER_IMAGE_DIGEST", "IMAGE_DIGEST")
 """A container does not know its image; where one of these is set, it says."""
@@ -49,12 +24,15 @@ IMAGE_DIGESTS = ("CONTAINER_IMAGE_DIGEST", "IMAGE_DIGEST")
 ROOT = Path("/")
 
 
-def fingerprint(device: torch.device, *, own_variables: Collection[str] = (), nvml: Any = pynvml) -> dict[str, Any]:
+def fingerprint(
+    device: torch.device, *, own_variables: Collection[str] = (), packages: Collection[str] = (), nvml: Any = pynvml
+) -> dict[str, Any]:
     """Describe this rank: the columns of `ranks` that do not change from trial to trial, and `machine`.
 
     Args:
         device: of this rank.
         own_variables: names of the environment variables that the sweep sets. They are no part of the machine.
+        packages: that the workload imports.
         nvml: the library; not touched on a CPU.
 
     Returns:
@@ -72,24 +50,14 @@ def fingerprint(device: torch.device, *, own_variables: Collection[str] = (), nv
         "machine": _known(
             {
                 **versions(),
+                "numpy_version": np.__version__,
+                "packages": package_versions(packages),
                 **hardware,
                 **_torch_build(),
                 **(_gpu_machine(gpu.uuid, nvml) if gpu else {}),
                 "environment": ambient(os.environ, own_variables=own_variables),
             }
         ),
-    }
-
-
-def ambient(environment: Mapping[str, str], *, own_variables: Collection[str] = ()) -> dict[str, str]:
-    """Pick the variables that change what libraries do, of those that came with the machine.
-
-    >>> ambient({"NCCL_ALGO": "Ring", "NCCL_DEBUG": "WARN", "CUDA_VISIBLE_DEVICES": "3"}, own_variables=["NCCL_ALGO"])
-    {'NCCL_DEBUG': 'WARN'}
-    """
-    left_out = NOT_OF_THE_MACHINE.union(own_variables)
-    return {
-        name: value for name, value in sorted(environment.items()) if name.startswith(FAMILIES) and name not in left_out
     }
 
 

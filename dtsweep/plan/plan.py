@@ -12,7 +12,8 @@ from typing import Any
 from dtsweep.errors import SweepError, quoted
 from dtsweep.plan.estimate import expected_s
 from dtsweep.plan.trial import Trial, groups_of
-from dtsweep.provenance import versions, workload_digest
+from dtsweep.provenance.sources import sources_of
+from dtsweep.provenance.versions import versions
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.axes import Candidate, worlds
 from dtsweep.sweep.point import Point
@@ -20,9 +21,6 @@ from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import trial_name
 
 Rows = Sequence[Mapping[str, Any]]
-
-COLUMN_TITLES = {"workload_digest": "source of the workload"}
-"""What a column is called when it differs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +61,8 @@ def make_plan(
     rows = measured_by(harness, rows)
     stale = outdated(sweep, rows) if rerun != "all" else set()
     newest = {row["trial_id"]: row for row in rows}
-    finished = {row["trial_id"] for row in rows if row["status"] == "ok"}
+    ended_ok = {row["trial_id"] for row in rows if row["status"] == "ok"}
+    finished = {row["trial_id"] for row in rows if row["status"] == "ok" and not _is_cut_short(sweep, row)}
     to_run: list[Trial] = []
     done: list[Trial] = []
     points = [candidate.point for candidate in found if candidate.reason is None]
@@ -71,7 +70,12 @@ def make_plan(
         for point in _in_order(sweep, points, repeat=repeat):
             trial_id = trial_name(sweep, point, repeat=repeat)
             status = "ok" if trial_id in finished else newest.get(trial_id, {}).get("status")
-            why, is_done = ("measured otherwise", False) if trial_id in stale else _state(status, rerun=rerun)
+            if trial_id in stale:
+                why, is_done = "measured otherwise", False
+            elif trial_id in ended_ok - finished and rerun != "all":
+                why, is_done = "stopped early by the race", False
+            else:
+                why, is_done = _state(status, rerun=rerun)
             why += _differs(sweep, newest.get(trial_id))
             trial = Trial(point=point, repeat=repeat, trial_id=trial_id, why=why)
             (done if is_done else to_run).append(trial)
@@ -94,36 +98,45 @@ def outdated(sweep: Sweep, rows: Rows) -> set[str]:
     """Refuse results that can't be compared with what this sweep would add.
 
     Returns:
-        Ids of trials to be measured again: `ok` ones with another workload source, versions or resources than the
-        newest, which agrees (an interrupted `--rerun all` leaves them), and those whose gradients were wrong by another
-        source.
+        Ids of trials to be measured again: `ok` ones with another workload source, data, versions or resources than
+        the newest, which agrees (an interrupted `--rerun all` leaves them), and those whose gradients were wrong by
+        another source.
 
     Raises:
         SweepError: the newest trial differs from what this sweep would add; names in what, and the ways out.
     """
-    now: dict[str, Any] = {
+    sources = sources_of(sweep.workload, file=sweep.file)
+    settings = {
         "workload": type(sweep.workload).__name__,
-        "workload_digest": workload_digest(sweep.workload, folder=sweep.file.parent if sweep.file else None),
         "cpus_per_worker": sweep.resources.cpus_per_worker,
         "gpus_per_worker": sweep.resources.gpus_per_worker,
         **{name: value for name, value in versions().items() if name != "python_version"},
     }
     differ: dict[str, str] = {}
     for row in {row["trial_id"]: row for row in rows if row["status"] == "ok"}.values():
-        for name, value in {**now, **_environment(sweep, row)}.items():
-            if row[name] is not None and value is not None and row[name] != value:
-                differ[row["trial_id"]] = f"{COLUMN_TITLES.get(name, name)} {row[name]}, this sweep has {value}"
+        now = {**settings, **_environment(sweep, row)}
+        if what := _other_setting(row, now) or sources.differ_from(row):
+            differ[row["trial_id"]] = what
     newest = next((row["trial_id"] for row in reversed(rows) if row["status"] == "ok"), None)
     if newest in differ:
         ways = "measure all anew with --rerun all, or keep both with another --results"
         raise SweepError(f"these results have {differ[newest]}; {ways}")
     last = {row["trial_id"]: row for row in rows}.values()
-    mended = {
-        row["trial_id"]
-        for row in last
-        if row["status"] == "wrong_gradient" and row["workload_digest"] != now["workload_digest"]
-    }
+    mended = {row["trial_id"] for row in last if row["status"] == "wrong_gradient" and sources.differ_from(row)}
     return mended | set(differ)
+
+
+def _other_setting(row: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """Say which setting of a row is another than now; what one of the two does not know is no difference."""
+    for name, value in now.items():
+        if row[name] is not None and value is not None and row[name] != value:
+            return f"{name} {row[name]}, this sweep has {value}"
+    return None
+
+
+def _is_cut_short(sweep: Sweep, row: Mapping[str, Any]) -> bool:
+    """Whether the race ended a trial, known to 10 %, that this sweep would measure as well as all others."""
+    return row["stop_reason"] == "dominated" and not sweep.measure.race
 
 
 def _environment(sweep: Sweep, row: Mapping[str, Any]) -> dict[str, str]:

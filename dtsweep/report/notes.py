@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.canaries import WORLD
+from dtsweep.analysis.launches import is_superseded
 from dtsweep.report.labels import trial_label
 from dtsweep.report.text import count_of, format_rate, half_of
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
@@ -61,8 +62,15 @@ def notes_on(
         _probability_note(points),
         _exchange_note(measured),
     )
-    on_trials = (_environment_note(measured), _window_note(measured), _gradient_note(measured))
-    return [*filter(None, (*on_points, *on_trials, _canary_note(canaries), _flag_note(flags)))]
+    on_trials = (
+        _environment_note(measured),
+        _source_note(measured),
+        _window_note(measured),
+        _gradient_note(measured),
+        _canary_note(canaries),
+        _flag_note(flags),
+    )
+    return [*filter(None, (*on_points, *on_trials))]
 
 
 def _implausible_note(trials: pd.DataFrame, varying: Sequence[str]) -> str:
@@ -140,6 +148,16 @@ def _environment_note(trials: pd.DataFrame) -> str:
         return note + "What differs is in the column machine of the table of ranks."
     values = {c: "; ".join(f"{env_id}: {group[c].iloc[0]}" for env_id, group in groups) for c in differing}
     return note + "They differ in " + ", ".join(f"{c} ({value})" for c, value in values.items()) + "."
+
+
+def _source_note(trials: pd.DataFrame) -> str:
+    """Say how many launches are left out because their point has been measured by another source since."""
+    if not (count := int(is_superseded(trials).sum())):
+        return ""
+    return (
+        f"{count_of(count, 'trial')} left out: measured with another source of the workload, or other data, than their "
+        "point has been since (workload_digest). The same command measures them anew."
+    )
 
 
 def _window_note(trials: pd.DataFrame) -> str:

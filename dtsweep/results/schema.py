@@ -89,7 +89,13 @@ TRIALS: tuple[Column, ...] = (
     Column("flags", TEXTS, "", "what a reader should know before trusting the numbers, of the set below"),
     Column("implausible", TEXT, "", "which of the numbers contradict each other or the device; null where none does"),
     Column("workload", TEXT, "", "class of the workload; its fields are columns `workload_<field>`, lists as JSON"),
-    Column("workload_digest", TEXT, "", "digest of the workload's source"),
+    Column("workload_digest", TEXT, "", "digest of the workload's source and data, as `sources` has them"),
+    Column(
+        "sources",
+        TEXT,
+        "",
+        "JSON: digests of the workload's classes and modules and of files that its fields name, versions of packages",
+    ),
     Column(
         "model_digest",
         TEXT,
@@ -202,6 +208,7 @@ TRIALS: tuple[Column, ...] = (
     Column("torch_version", TEXT, "", "version of PyTorch"),
     Column("ray_version", TEXT, "", "version of Ray; null without Ray"),
     Column("python_version", TEXT, "", "version of Python"),
+    Column("numpy_version", TEXT, "", "version of NumPy"),
     Column("measure", TEXT, "", "JSON of the settings of `Measure`"),
 )
 

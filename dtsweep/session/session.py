@@ -16,7 +16,7 @@ from ray.exceptions import RayActorError
 
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import other_devices
-from dtsweep.provenance import differences, versions
+from dtsweep.provenance.versions import differences, versions
 from dtsweep.session.nodes import answers, on_node, read_tail, write_stacks
 from dtsweep.session.settings import Settings
 from dtsweep.session.trainer import trainer_of

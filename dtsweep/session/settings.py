@@ -21,6 +21,9 @@ class Code:
     folder: str | None
     """The sweep file's folder, for what lies beside it."""
 
+    packages: frozenset[str] = frozenset()
+    """Installed packages that the workload's source imports; their versions on the ranks are part of `env_id`."""
+
     def load(self) -> Any:
         """Unpickle the workload in this process."""
         if self.folder is not None and Path(self.folder).is_dir() and self.folder not in sys.path:

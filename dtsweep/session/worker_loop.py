@@ -42,6 +42,7 @@ def serve(config: Mapping[str, Any]) -> None:
         ray.train.torch.get_device(),
         workload=settings.workload(),
         own_variables=config["variables"],
+        packages=settings.code.packages,
         node_id=ray.get_runtime_context().get_node_id(),
         log=str(log),
     )

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import distributed, nn
 
+from dtsweep.hardware.backend_flags import backend_flags_kept
 from dtsweep.hardware.memory import oom_status, release_memory, total_bytes
 from dtsweep.hardware.peaks import matmul_rates, peak_flops
 from dtsweep.hardware.random_states import set_seed
@@ -44,7 +45,7 @@ def run_attempt(
     servers: Sequence[Any] = (),
     on_warm: Callable[[float], None] = lambda _: None,
 ) -> RankResult:
-    """Run one attempt to its end, whatever happens in it.
+    """Run one attempt to its end, whatever happens in it; what it sets in torch doesn't outlive it.
 
     Args:
         context: this rank.
@@ -53,7 +54,8 @@ def run_attempt(
         on_warm: told the slowest warm-up step in seconds, just before the window.
     """
     try:
-        measured = _measure(context, task, servers, on_warm)
+        with backend_flags_kept():
+            measured = _measure(context, task, servers, on_warm)
         status, reason = _verdict(measured, task.measure)
     except (Exception, SystemExit) as error:  # the user's own code may raise anything
         if context.is_own_process and isinstance(error, bdb.BdbQuit):
@@ -188,7 +190,7 @@ def _verdict(measured: Measured, measure: Measure) -> tuple[str, str | None]:
 
 
 def _set_precision(precision: str) -> None:
-    """Set all flags that change how fast the same work is done, whatever the last trial's workload set."""
+    """Set the flags that the point's precision means; what a workload changes is given back after its trial."""
     is_tf32 = PRECISIONS[precision].is_tf32
     torch.set_float32_matmul_precision("high" if is_tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = is_tf32

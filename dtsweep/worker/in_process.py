@@ -11,7 +11,9 @@ import torch
 from torch import distributed
 
 from dtsweep.errors import SweepError
+from dtsweep.hardware.backend_flags import backend_flags_kept
 from dtsweep.hardware.random_states import random_states_kept
+from dtsweep.provenance.sources import sources_of
 from dtsweep.sweep.settings import Sweep
 from dtsweep.worker.debugger import stops_noted
 from dtsweep.worker.rank import RankContext, become_rank, take_device
@@ -28,7 +30,8 @@ def only_rank(sweep: Sweep) -> Iterator[RankContext]:
         raise SweepError("this process is in a process group already; call destroy_process_group() first")
     with stops_noted(), _settings_kept(), _world_of_one(sweep) as device, random_states_kept(device):
         own = sweep.resources.environment
-        yield become_rank(0, device, workload=sweep.workload, own_variables=own, is_own_process=True)
+        packages = sources_of(sweep.workload, file=sweep.file).packages
+        yield become_rank(0, device, workload=sweep.workload, own_variables=own, packages=packages, is_own_process=True)
 
 
 @contextmanager
@@ -48,16 +51,12 @@ def _world_of_one(sweep: Sweep) -> Iterator[torch.device]:
 @contextmanager
 def _settings_kept() -> Iterator[None]:
     """Give back what ranks set for themselves: this process goes on to do other things."""
-    threads, environment = torch.get_num_threads(), dict(os.environ)
-    products, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn
-    tf32, benchmark = cudnn.allow_tf32, cudnn.benchmark
+    environment = dict(os.environ)
     try:
-        yield
+        with backend_flags_kept():
+            yield
     finally:
         # What was frozen would never be collected.
         gc.unfreeze()
-        torch.set_num_threads(threads)
-        torch.set_float32_matmul_precision(products)
-        cudnn.allow_tf32, cudnn.benchmark = tf32, benchmark
         os.environ.clear()
         os.environ.update(environment)

@@ -75,6 +75,7 @@ def become_rank(
     *,
     workload: Any,
     own_variables: Collection[str],
+    packages: Collection[str] = (),
     is_own_process: bool = False,
     **where: Any,
 ) -> RankContext:
@@ -85,6 +86,7 @@ def become_rank(
         device: where it computes.
         workload: the sweep's.
         own_variables: environment variables that the sweep sets; they are no part of the machine.
+        packages: installed packages that the workload imports; their versions are.
         is_own_process: whether this is the user's own process.
         where: `node_id` and `log` of `RankFacts`, in a Ray session.
     """
@@ -93,7 +95,7 @@ def become_rank(
         device=device,
         workload=workload,
         telemetry=Telemetry(device),
-        facts=RankFacts(**fingerprint(device, own_variables=own_variables), **where),
+        facts=RankFacts(**fingerprint(device, own_variables=own_variables, packages=packages), **where),
         is_own_process=is_own_process,
     )
     release_memory(device)

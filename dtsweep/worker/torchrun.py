@@ -17,6 +17,7 @@ from torch import distributed
 from dtsweep.errors import SweepError
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.metrics.rows import trial_row, with_warmup_marked
+from dtsweep.provenance.sources import sources_of
 from dtsweep.sweep.axes import Candidate, parse_setting
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.file import read_sweep
@@ -52,7 +53,8 @@ def main(arguments: Sequence[str]) -> int:
 def _run(sweep: Sweep, point: Point, task: Task, device: torch.device) -> RankResult:
     """Run the task on this rank; one rank prints the row."""
     own = {"OMP_NUM_THREADS", *sweep.resources.environment, *point.environment}
-    context = become_rank(distributed.get_rank(), device, workload=sweep.workload, own_variables=own)
+    packages = sources_of(sweep.workload, file=sweep.file).packages
+    context = become_rank(distributed.get_rank(), device, workload=sweep.workload, own_variables=own, packages=packages)
     result = run_attempt(context, task)
     if result.measured is None:
         # The others may wait for this rank in an exchange: no collective here. torchrun ends them.

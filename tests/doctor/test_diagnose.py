@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dtsweep.provenance import versions
+from dtsweep.provenance.versions import versions
 from tests.conftest import Command
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dtsweep.doctor.examine import examine
-from dtsweep.provenance import versions
+from dtsweep.provenance.versions import versions
 
 
 def test_a_node_that_was_promised_a_gpu_but_has_none_says_so() -> None:

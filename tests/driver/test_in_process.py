@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -187,6 +189,28 @@ def test_the_command_needs_no_ray_and_has_results_of_its_own(tmp_path: Path) -> 
     assert done.stderr.strip().endswith("False")
     assert "Frontier" in done.stdout
     assert len(dtsweep.load(tmp_path / "results" / "study-in-process")) == 2
+
+
+def test_an_edit_of_a_module_that_a_method_imports_refuses_to_go_on_and_says_which(tmp_path: Path) -> None:
+    loss = "import numpy; from my_sizes import SIZE; return model(batch).square().mean() * SIZE"
+    (tmp_path / "my_sizes.py").write_text("SIZE = 1\n")
+    assert command(tmp_path, loss).returncode == 0
+    results = Results(tmp_path / "results" / "study-in-process")
+    rows, machines = results.attempts(), results.table("ranks")["machine"].to_pylist()
+    # The skipped point has them, too.
+    assert {tuple(json.loads(row["sources"])) for row in rows} == {("class Net", "my_sizes.py", "package numpy")}
+    assert [json.loads(machine)["packages"] for machine in machines] == [{"numpy": np.__version__}]
+    assert {row["numpy_version"] for row in rows if row["status"] == "ok"} == {np.__version__}
+    (tmp_path / "my_sizes.py").write_text("SIZE = 1  # inch\n")
+    assert command(tmp_path, loss).returncode == 0
+    (tmp_path / "my_sizes.py").write_text("SIZE = 2\n")
+    done = command(tmp_path, loss)
+    line = "dtsweep: these results have another my_sizes.py; measure all anew with --rerun all, or keep both"
+    assert done.returncode == 2
+    assert [said.startswith(line) for said in done.stderr.splitlines()[:-1]] == [True], done.stderr
+    done = command(tmp_path, loss + " + 1")
+    assert "another class Net (study.py), another my_sizes.py; measure all anew" in done.stderr
+    assert len(results.attempts()) == len(rows)
 
 
 def test_leaving_the_debugger_ends_the_run_and_stores_that(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import pynvml
 import pytest
 import torch
 
-from dtsweep.hardware.fingerprint import ambient, cpu, fingerprint, host
+from dtsweep.hardware.fingerprint import cpu, fingerprint, host
 from dtsweep.hardware.nvml import driver, find_gpu, topology
+from dtsweep.hardware.variables import ambient
 from tests.stand_in_nvml import GPU, UUID, MissingNvml, StandInNvml, torch_sees_a_gpu
 
 __all__ = ["torch_sees_a_gpu"]
@@ -57,7 +58,7 @@ def test_a_machine_names_nothing_that_passes_and_nothing_that_is_unknown() -> No
 
 def test_no_name_but_those_of_versions_looks_like_a_column() -> None:
     names = {name for name in machine() if name.endswith("_version")}
-    assert names <= {"dtsweep_version", "torch_version", "ray_version", "python_version"}
+    assert names <= {"dtsweep_version", "torch_version", "ray_version", "python_version", "numpy_version"}
 
 
 def test_a_cpu_asks_no_gpu_library() -> None:
@@ -70,14 +71,6 @@ def test_variables_that_the_sweep_sets_are_no_part_of_the_machine(monkeypatch: p
     assert machine(own_variables=["NCCL_ALGO"])["environment"] == ambient(os.environ, own_variables=["NCCL_ALGO"])
     assert "NCCL_ALGO" in machine()["environment"]
     assert "NCCL_ALGO" not in machine(own_variables=["NCCL_ALGO"])["environment"]
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["RANK", "LOCAL_RANK", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"],
-)
-def test_variables_of_a_rank_or_a_run_are_no_part_of_the_machine(name: str) -> None:
-    assert ambient({name: "1", "NCCL_DEBUG": "WARN", "PATH": "/bin"}) == {"NCCL_DEBUG": "WARN"}
 
 
 def test_sockets_cores_and_threads_are_told_apart(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from dtsweep.plan.canaries import canaries
 from dtsweep.plan.estimate import SESSION_START_S, TRIAL_REST_S
 from dtsweep.plan.plan import make_plan
 from dtsweep.plan.trial import Trial, groups_of
-from dtsweep.provenance import versions, workload_digest
+from dtsweep.provenance.sources import sources_of
+from dtsweep.provenance.versions import versions
 from dtsweep.results.schema import TRIALS
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.point import identity
@@ -27,17 +29,21 @@ SWEEP = Sweep(
 )
 
 
+ANOTHER = {"workload_digest": "another", "sources": json.dumps({"class Gpt": "another"})}
+"""Columns of a workload that was edited since."""
+
+
 def rows(sweep: Sweep = SWEEP, *, status: str = "ok", **more: Any) -> list[dict[str, Any]]:
     """What a run of the sweep would have stored, all trials ending alike."""
     empty = {column.name: None for column in TRIALS}
-    digest = workload_digest(sweep.workload, folder=None)
+    sources = sources_of(sweep.workload, file=None)
     return [
         {
             **empty,
             **point_row(sweep, trial.point),
             **versions(),
             "trial_id": trial.trial_id,
-            "workload_digest": digest,
+            **sources.columns(point_row(sweep, trial.point)),
             "status": status,
             **more,
         }
@@ -73,8 +79,8 @@ def test_what_is_measured_again_depends_on_how_it_ended(
 
 def test_wrong_gradients_are_measured_again_once_the_workloads_source_has_changed() -> None:
     assert plan(SWEEP, rows(status="wrong_gradient")) == (0, 4)
-    assert plan(SWEEP, rows(status="wrong_gradient", workload_digest="another")) == (4, 0)
-    assert plan(SWEEP, rows(status="wrong_gradient", workload_digest="another") + rows()) == (0, 4)
+    assert plan(SWEEP, rows(status="wrong_gradient", **ANOTHER)) == (4, 0)
+    assert plan(SWEEP, rows(status="wrong_gradient", **ANOTHER) + rows()) == (0, 4)
 
 
 def test_wrong_gradients_among_ok_rows_of_the_old_source_name_the_ways_out() -> None:
@@ -86,6 +92,18 @@ def test_wrong_gradients_among_ok_rows_of_the_old_source_name_the_ways_out() -> 
 
 def test_an_ok_attempt_counts_whatever_came_after_it() -> None:
     assert plan(SWEEP, rows() + rows(status="rank_died")) == (0, 4)
+
+
+def test_what_a_race_stopped_early_is_measured_again_where_there_is_no_race() -> None:
+    race = replace(SWEEP, measure=Measure(race=True))
+    early = rows(race, stop_reason="dominated")
+    assert plan(race, early) == (0, 4)
+    assert plan(SWEEP, early) == plan(SWEEP, early, "failed") == (4, 0)
+    made = make_plan(SWEEP, candidates(SWEEP), early)
+    assert {trial.why for trial in made.to_run} == {"stopped early by the race, measured with race=True"}
+    # What was measured to its end counts, before or after it.
+    assert plan(SWEEP, early + rows()) == plan(SWEEP, rows() + early) == (0, 4)
+    assert plan(SWEEP, rows(stop_reason="precise")) == (0, 4)
 
 
 def test_repeats_run_one_after_the_other_in_sessions_of_their_own() -> None:
@@ -278,3 +296,34 @@ def test_results_of_another_version_are_refused_until_all_is_measured_anew() -> 
     assert plan(SWEEP, old + rows()) == (0, 4)
     # --rerun all was interrupted after two of four: the other two are still of the old version.
     assert plan(SWEEP, old + rows()[:2]) == (2, 2)
+
+
+def test_results_of_another_source_are_refused_by_the_name_of_what_has_changed() -> None:
+    (row, *_) = rows()
+    sources = json.loads(row["sources"])
+    edited = {**sources, "dtsweep/workloads/gpt.py": "0", "package timm": "1.0"}
+    old = rows(workload_digest="old", sources=json.dumps(edited))
+    with pytest.raises(SweepError, match=r"^these results have another dtsweep/workloads/gpt\.py; measure all anew"):
+        plan(SWEEP, old)
+    assert plan(SWEEP, old, "all") == (4, 0)
+    assert plan(SWEEP, old + rows()[:2]) == (2, 2)
+    with pytest.raises(SweepError, match=r"have source of the workload old, this sweep has \w{16};"):
+        plan(SWEEP, rows(workload_digest="old", sources=None))
+    # What only one of the two machines has installed is no other source.
+    installed = rows(workload_digest="old", sources=json.dumps({**sources, "package timm": "1.0"}))
+    assert plan(SWEEP, installed) == (0, 4)
+
+
+def test_only_the_points_whose_data_have_changed_are_measured_by_other_data(tmp_path: Path) -> None:
+    texts = {name: tmp_path / f"{name}.txt" for name in ("one", "two")}
+    for text in texts.values():
+        text.write_text("a text of some length")
+    sweep = replace(SWEEP, axes={"workload.data": [str(text) for text in texts.values()]}, skip=None)
+    stored = rows(sweep)
+    assert plan(sweep, stored) == (0, 2)
+    texts["one"].write_text("another text of some length")
+    by_text = sorted(stored, key=lambda row: row["workload_data"] == str(texts["one"]))
+    with pytest.raises(SweepError, match=r"other contents of the field data; measure all anew"):
+        plan(sweep, by_text)
+    # The newest row agrees: what does not is measured again.
+    assert plan(sweep, by_text[::-1]) == (1, 1)

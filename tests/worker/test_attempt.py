@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from dtsweep import Measure, Resources, Sweep
+from dtsweep.hardware.backend_flags import read_flags
 from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
 from dtsweep.metrics.rows import point_row
@@ -93,6 +94,26 @@ class Line:
             raise KeyboardInterrupt
 
 
+@dataclass(frozen=True)
+class Sets(Line):
+    """Changes how torch computes, and may fail then."""
+
+    def build(self) -> nn.Module:
+        torch.use_deterministic_algorithms(mode=True, warn_only=True)
+        torch.backends.cuda.enable_flash_sdp(enabled=False)
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.conv.fp32_precision = "ieee"
+        torch.backends.mkldnn.enabled = False
+        torch.set_float32_matmul_precision("medium")
+        torch.set_num_threads(torch.get_num_threads() + 1)
+        torch.set_default_dtype(torch.float64)
+        gc.disable()
+        return super().build().double()
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        return super().batch(samples, device).double()
+
+
 FACTS = RankFacts(node="one", pid=7, device="Some CPU", device_uuid=None, threads=1, niceness=0, machine={})
 CONTEXT = RankContext(rank=0, device=CPU, workload=Line(), telemetry=Telemetry(CPU), facts=FACTS)
 
@@ -112,6 +133,16 @@ def tried_in(sweep: Sweep, point: Point, **more: Any) -> RankResult:
 def measured_in(result: RankResult) -> Measured:
     assert result.measured is not None, result.reason
     return result.measured
+
+
+@pytest.mark.parametrize(("fault", "status"), [("", "ok"), ("raise", "user_error"), ("nan", "nan")])
+def test_what_a_workload_sets_in_torch_does_not_outlive_its_trial(fault: str, status: str) -> None:
+    before = read_flags()
+    assert tried(Sets(fault=fault)).status == status
+    assert read_flags() == before
+    # A trial is then as if it were the first.
+    assert tried(Line()).status == "ok"
+    assert set(SEEN["types"]) == {torch.float32}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,199 @@
+"""Process-wide settings of torch and Python, kept while code runs that may change them: a workload's, in its trial."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache, partial
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import torch
+
+_ATTRIBUTES = (
+    "backends.cudnn.enabled",
+    "backends.cudnn.benchmark",
+    "backends.cudnn.benchmark_limit",
+    "backends.cudnn.depthwise_kernel",
+    "backends.cudnn.deterministic",
+    "backends.cudnn.allow_tf32",
+    "backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "backends.cuda.matmul.allow_fp16_accumulation",
+    "backends.mkldnn.enabled",
+    "backends.mkldnn.deterministic",
+    "backends.mkldnn.allow_tf32",
+    "backends.miopen.immediate",
+    "backends.opt_einsum.enabled",
+    "backends.opt_einsum.strategy",
+    "utils.deterministic.fill_uninitialized_memory",
+)
+"""Settings that are read and set as attributes, below `torch`."""
+
+_FUNCTIONS = {
+    "get_num_threads": "set_num_threads",
+    "get_default_dtype": "set_default_dtype",
+    "get_float32_matmul_precision": "set_float32_matmul_precision",
+    "is_grad_enabled": "set_grad_enabled",
+    "is_autocast_cache_enabled": "set_autocast_cache_enabled",
+    "_C._is_multithreading_enabled": "_C._set_multithreading_enabled",
+    "_C._get_nnpack_enabled": "_C._set_nnpack_enabled",
+    "_C._get_sdp_priority_order": "_C._set_sdp_priority_order",
+    "_C._get_cpu_allow_fp16_reduced_precision_reduction": "_C._set_cpu_allow_fp16_reduced_precision_reduction",
+    "backends.cuda.flash_sdp_enabled": "backends.cuda.enable_flash_sdp",
+    "backends.cuda.mem_efficient_sdp_enabled": "backends.cuda.enable_mem_efficient_sdp",
+    "backends.cuda.math_sdp_enabled": "backends.cuda.enable_math_sdp",
+    "backends.cuda.cudnn_sdp_enabled": "backends.cuda.enable_cudnn_sdp",
+    "backends.cuda.fp16_bf16_reduction_math_sdp_allowed": "backends.cuda.allow_fp16_bf16_reduction_math_sdp",
+    "backends.cuda.preferred_blas_library": "backends.cuda.preferred_blas_library",
+    "backends.cuda.preferred_linalg_library": "backends.cuda.preferred_linalg_library",
+    "backends.mha.get_fastpath_enabled": "backends.mha.set_fastpath_enabled",
+}
+"""Settings with a function that reads and one that sets, below `torch`."""
+
+_FP32_PRECISIONS = (
+    ("generic", "all"),
+    *((backend, operation) for backend in ("cuda", "mkldnn") for operation in ("all", "matmul", "conv", "rnn")),
+)
+"""Of `fp32_precision`, the whole before its parts: setting it sets them."""
+
+_MIXED = object()
+
+
+class Flag(NamedTuple):
+    """One setting of this process."""
+
+    read: Callable[[], Any]
+    put: Callable[[Any], Any]
+
+
+@contextmanager
+def backend_flags_kept() -> Iterator[None]:
+    """Give every setting back as it was, in whatever way the code inside ends."""
+    before = read_flags()
+    try:
+        yield
+    finally:
+        put_flags(before)
+
+
+def read_flags() -> dict[str, Any]:
+    """Read the settings of this process by name, those that this version of torch has."""
+    read = {name: _value(flag) for name, flag in _flags().items()}
+    return {name: value for name, value in read.items() if value is not _MIXED}
+
+
+def put_flags(before: Mapping[str, Any]) -> None:
+    """Set what differs back to what `read_flags` gave."""
+    flags = _flags()
+    # Twice: the older settings of TF32 set the newer ones, and can't be read where those are mixed.
+    for name, value in [*before.items()] * 2:
+        if _value(flags[name]) != value:
+            flags[name].put(value)
+
+
+def _value(flag: Flag) -> Any:
+    try:
+        return flag.read()
+    except RuntimeError:
+        # Torch refuses to say whether TF32 is allowed where it is for some operations only.
+        return _MIXED
+
+
+@cache
+def _flags() -> dict[str, Flag]:
+    """All settings by name; what this version of torch has not is left out."""
+    # First, because it says whether the others may be set at all.
+    found = {"frozen": Flag(torch.backends.flags_frozen, _freeze)} | _fp32_precisions()
+    for path in _ATTRIBUTES:
+        owner, _, name = path.rpartition(".")
+        if _has(path):
+            found[path] = Flag(partial(getattr, attrgetter(owner)(torch), name), _setter(owner, name))
+    for read, put in _FUNCTIONS.items():
+        if _has(read) and _has(put):
+            found[read] = Flag(attrgetter(read)(torch), attrgetter(put)(torch))
+    return found | _autocast() | _particular()
+
+
+def _has(path: str) -> bool:
+    try:
+        attrgetter(path)(torch)
+    except AttributeError:
+        return False
+    return True
+
+
+def _setter(owner: str, name: str) -> Callable[[Any], None]:
+    return partial(setattr, attrgetter(owner)(torch), name)
+
+
+def _freeze(is_frozen: bool) -> None:
+    # Torch has a function for one direction alone.
+    torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = not is_frozen
+
+
+def _fp32_precisions() -> dict[str, Flag]:
+    """The precision of fp32 by backend and operation; torch's own attribute of oneDNN sets that of all backends."""
+    if not _has("_C._get_fp32_precision_getter"):
+        return {}
+    read, put = torch._C._get_fp32_precision_getter, torch._C._set_fp32_precision_setter
+    return {
+        f"fp32_precision of {backend} {operation}": Flag(
+            partial(read, backend, operation), partial(put, backend, operation)
+        )
+        for backend, operation in _FP32_PRECISIONS
+    }
+
+
+def _autocast() -> dict[str, Flag]:
+    return {
+        f"autocast {what} of {device}": Flag(
+            partial(getattr(torch, read), device), partial(getattr(torch, put), device)
+        )
+        for device in ("cpu", "cuda")
+        for what, read, put in (
+            ("enabled", "is_autocast_enabled", "set_autocast_enabled"),
+            ("dtype", "get_autocast_dtype", "set_autocast_dtype"),
+        )
+    }
+
+
+def _particular() -> dict[str, Flag]:
+    """What takes more than one call, or is Python's own."""
+    return {
+        "deterministic_algorithms": Flag(
+            lambda: (
+                torch.are_deterministic_algorithms_enabled(),
+                torch.is_deterministic_algorithms_warn_only_enabled(),
+            ),
+            lambda both: torch.use_deterministic_algorithms(both[0], warn_only=both[1]),
+        ),
+        "anomaly": Flag(
+            lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+            lambda both: torch.set_anomaly_enabled(*both),
+        ),
+        "default_device": Flag(_default_device, torch.set_default_device),
+        "flush_denormal": Flag(_flushes_denormals, torch.set_flush_denormal),
+        "garbage": Flag(
+            lambda: (gc.isenabled(), gc.get_threshold()),
+            _put_garbage,
+        ),
+    }
+
+
+def _default_device() -> torch.device | None:
+    """None where none is set: to set the CPU itself would cost every call of torch a detour."""
+    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    return None if context is None else context.device
+
+
+def _flushes_denormals() -> bool:
+    """Torch has no word for it: a number too small for a normal one is 0 then."""
+    tiny = torch.full((1,), 1e-310, dtype=torch.float64, device="cpu")
+    return float(tiny * 1) == 0
+
+
+def _put_garbage(both: tuple[bool, tuple[int, int, int]]) -> None:
+    (gc.enable if both[0] else gc.disable)()
+    gc.set_threshold(*both[1])

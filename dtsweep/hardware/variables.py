@@ -1,0 +1,93 @@
+"""Environment variables that change what libraries do, as against those that name a rank, a run or a place."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+FAMILIES = (
+    # What exchanges.
+    *("NCCL_", "RCCL_", "GLOO_", "UCC_", "UCX_", "FI_", "IBV_", "MLX5_", "RDMAV_", "SHARP_"),
+    # torch and what it compiles with.
+    *("TORCH_", "PYTORCH_", "ATEN_", "TORCHINDUCTOR_", "INDUCTOR_", "AOT_INDUCTOR_", "AOTINDUCTOR_", "TORCHDYNAMO_"),
+    *("FUNCTORCH_", "TRITON_", "CUTE_DSL_", "FLASH_ATTENTION_", "XFORMERS_", "NVTE_"),
+    # Devices and their maths.
+    *("CUDA_", "CUBLAS_", "CUBLASLT_", "CUDNN_", "CUFFT_", "CUSOLVER_", "CUTLASS_", "CUPTI_"),
+    *("HIP_", "HSA_", "AMD_", "ROCBLAS_", "ROCSOLVER_", "ROCFFT_", "HIPBLAS_", "HIPBLASLT_", "TENSILE_", "MIOPEN_"),
+    # Processors, threads and memory.
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "MKLDNN_", "DNNL_", "ONEDNN_", "OPENBLAS_", "GOTO_", "BLIS_", "ARM_COMPUTE_"),
+    *("MALLOC_", "TCMALLOC_", "MIMALLOC_"),
+)
+"""Variables with these beginnings change what libraries do."""
+
+SINGLE = frozenset(
+    {
+        "DISABLE_ADDMM_CUDA_LT",
+        "GLIBC_TUNABLES",
+        "GPU_MAX_HW_QUEUES",
+        "LD_BIND_NOW",
+        "LD_PRELOAD",
+        "LRU_CACHE_CAPACITY",
+        "NVIDIA_TF32_OVERRIDE",
+        "PYTHON_GIL",
+        "PYTHON_JIT",
+        "PYTHONMALLOC",
+        "PYTHONOPTIMIZE",
+    }
+)
+"""Variables that do so and are of no family; others that begin like them say what a container may see."""
+
+NOT_OF_THE_MACHINE = frozenset(
+    {
+        "NCCL_COMM_ID",
+        "NCCL_HOSTID",
+        "NCCL_RAS_ADDR",
+        # Launchers and libraries set these, each to its own value; `threads` is a fact of its own.
+        "KMP_DUPLICATE_LIB_OK",
+        "KMP_INIT_AT_FORK",
+        "NCCL_ASYNC_ERROR_HANDLING",
+        "OMP_NUM_THREADS",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+        "TORCH_WARM_POOL",
+        # Where files lie, which differs from user to user and does not make a step slower.
+        "CUDA_PATH",
+        "NCCL_DEBUG_FILE",
+        "TORCH_EXTENSIONS_DIR",
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+        "TORCH_TRACE",
+        "TORCHINDUCTOR_CK_DIR",
+        "TORCHINDUCTOR_CUTLASS_DIR",
+        "TRITON_LIBCUDA_PATH",
+        "TRITON_LIBDEVICE_PATH",
+        "TRITON_PTXAS_PATH",
+    }
+)
+"""Variables of those families that tell a rank, a run or a user from another."""
+
+PLACES = ("_CACHE_DIR", "_CACHE_PATH", "_DB_PATH", "_DUMP_DIR", "_HOME", "_LOG_DIRECTORY", "_OUTPUT_DIR")
+LOGS = ("_LOGGING_FILE", "_LOG_FILE", "_LOG_LEVEL", "_LOG_MASK", "_LOG_PATH", "_LOGPATH", "_LOGS", "_LOGS_OUT")
+ENDINGS = (*PLACES, *LOGS, "_PIPE_DIRECTORY", "_REDIS_HOST", "_REDIS_PORT", "_REDIS_URL", "_VISIBLE_DEVICES")
+"""Variables of those families that end so say where files lie, how much is logged, or which device is whose."""
+
+
+def ambient(environment: Mapping[str, str], *, own_variables: Collection[str] = ()) -> dict[str, str]:
+    """Pick the variables that change what libraries do, of those that came with the machine.
+
+    Args:
+        environment: of a process.
+        own_variables: names of those that the sweep sets: they are a point's own, or the whole sweep's.
+
+    >>> ambient({"NCCL_ALGO": "Ring", "NCCL_DEBUG": "WARN", "CUDA_VISIBLE_DEVICES": "3"}, own_variables=["NCCL_ALGO"])
+    {'NCCL_DEBUG': 'WARN'}
+    """
+    left_out = NOT_OF_THE_MACHINE.union(own_variables)
+    found = {
+        name: value
+        for name, value in sorted(environment.items())
+        if (name in SINGLE or (name.startswith(FAMILIES) and not name.endswith(ENDINGS))) and name not in left_out
+    }
+    if "LD_PRELOAD" in found:
+        # Which libraries, and not where somebody has put them.
+        found["LD_PRELOAD"] = " ".join(Path(library).name for library in found["LD_PRELOAD"].replace(":", " ").split())
+    return found

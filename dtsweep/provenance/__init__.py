@@ -1,0 +1,12 @@
+"""What a number was measured with: versions, sources of the workload, contents of its data, revision.
+
+Any process; the standard library alone, and nothing of the user's is imported. In reading order:
+
+    versions        of what measures, and of installed packages
+    revision        the commit of the sweep file's folder
+    modules         where a module's source lies, found without importing it
+    syntax          what a module's source says, and what it imports, from its syntax tree
+    typed           the same for what was typed into a notebook, from its compiled code
+    data            contents of files, by size and both ends
+    sources         all that a workload's numbers depend on, and what has changed of it
+"""

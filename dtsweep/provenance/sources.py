@@ -1,0 +1,226 @@
+"""What a workload's numbers depend on beside its fields: source, packages, data; and what has changed of it."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import invalidate_caches
+from pathlib import Path
+from typing import Any
+
+from dtsweep.provenance.data import content_digest
+from dtsweep.provenance.modules import find_module
+from dtsweep.provenance.syntax import imported, reached, tree_of
+from dtsweep.provenance.typed import typed
+from dtsweep.provenance.versions import package_versions
+
+COMPARED_ELSEWHERE = frozenset({"dtsweep", "torch", "ray", "__main__"})
+"""Packages whose versions are columns of their own, and what is no package."""
+
+OURS = "dtsweep.workloads."
+
+MOST_NAMED = 3
+"""Changes that a sentence names."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a class of workloads is made of."""
+
+    digests: dict[str, str] = field(default_factory=dict)
+    """Of its source: `class Net`, `layers.py`, of a script or notebook also names that it defines; and versions here of
+    `package NAME`."""
+
+    place: str = ""
+    """Name of the file in which the class stands; empty for one that was typed in."""
+
+    packages: set[str] = field(default_factory=set)
+    """Installed packages that the source imports, by the names that they are imported by."""
+
+    def with_data(self, fields: Mapping[str, Any]) -> dict[str, str]:
+        """All of it for a workload with these fields: with the contents of files that a field names."""
+        paths = {name: Path(value) for name, value in fields.items() if isinstance(value, str) and value}
+        contents = {f"field {name}": content_digest(path) for name, path in paths.items() if path.is_absolute()}
+        known = {name: content for name, content in contents.items() if content is not None}
+        return dict(sorted({**self.digests, **known}.items()))
+
+    def differ_from(self, row: Mapping[str, Any]) -> str | None:
+        """Say in a line what a row's sources have that these have not; None where the two are the same."""
+        now = self.columns(row)
+        if row["workload_digest"] in (None, now["workload_digest"]):
+            return None
+        if row["sources"] is None:
+            # Earlier versions stored the digest alone.
+            return f"source of the workload {row['workload_digest']}, this sweep has {now['workload_digest']}"
+        said = changes(json.loads(row["sources"]), json.loads(now["sources"]))
+        return in_a_line(said, place=self.place) if said else None
+
+    def columns(self, row: Mapping[str, Any]) -> dict[str, str]:
+        """The columns `sources` and `workload_digest` of a row with its fields in columns `workload_<field>`."""
+        fields = {name.removeprefix("workload_"): row[name] for name in row if name.startswith("workload_")}
+        sources = json.dumps(self.with_data(fields))
+        return {"sources": sources, "workload_digest": hashlib.sha256(sources.encode()).hexdigest()[:16]}
+
+
+def sources_of(workload: Any, *, file: Path | None) -> Sources:
+    """Collect what a workload's class is made of; nothing is imported.
+
+    What counts are the files that define the class and its bases, and all modules of the user's own that these import,
+    in methods too, and so on: as Python reads them, without comments and without `sweep` (another axis is not another
+    workload). So do the modules beside the sweep file that are loaded, which may have been imported by a name made up
+    on the way. Of a script that calls `dtsweep.run`, and of a notebook, it is the class with what it uses. Of dtsweep's
+    own workloads it is the module and what it imports from beside it.
+
+    Args:
+        workload: an object of the class.
+        file: the sweep file; None for a sweep made in Python.
+    """
+    invalidate_caches()
+    found = Sources(place=Path(getattr(sys.modules.get(type(workload).__module__), "__file__", None) or "").name)
+    imports = [*_loaded_beside(file)]
+    for base in type(workload).__mro__:
+        imports += _of_class(base, found)
+    _follow(imports, found)
+    found.digests.update({f"package {name}": known for name, known in package_versions(found.packages).items()})
+    return found
+
+
+def _of_class(kind: type, found: Sources) -> Iterable[str]:
+    """Note the source of a class; name what it imports."""
+    module = sys.modules.get(kind.__module__)
+    importable = None if kind.__module__ == "__main__" else find_module(kind.__module__)
+    name = f"class {kind.__qualname__}"
+    if importable is not None:
+        # What comes with Python is left to its version.
+        if not importable.is_standard:
+            found.digests[name] = kind.__module__
+        return [kind.__module__]
+    file = Path(getattr(module, "__file__", None) or "/")
+    if not file.is_file():
+        parts = typed(kind)
+        found.digests.update({part: _digest(text) for part, text in parts.parts.items()})
+        return parts.imports
+    source = file.read_bytes()
+    # A class inside a function of a script is not reached by its name: then the whole script counts.
+    whole = {kind.__name__: tree_of(source).body}
+    parts_of = (reached(ast.parse(source), kind.__name__) if kind.__module__ == "__main__" else {}) or whole
+    for defined, statements in parts_of.items():
+        title = name if defined == kind.__name__ else defined
+        found.digests[title] = _digest("\n".join(map(ast.unparse, statements)))
+    code = ast.Module([statement for statements in parts_of.values() for statement in statements], [])
+    return imported(code, package=getattr(module, "__package__", None) or "")
+
+
+def _follow(names: Iterable[str], found: Sources) -> None:
+    """Note the modules of these names, and what they import, and so on."""
+    waiting, seen = deque(names), set[str]()
+    while waiting:
+        name = waiting.popleft()
+        # A package's own file is run before a module in it.
+        for part in _with_parents(name):
+            if part not in seen:
+                seen.add(part)
+                waiting += _of_module(part, found)
+
+
+def _with_parents(name: str) -> list[str]:
+    if name.startswith(OURS):
+        # Whoever uses one of our workloads does not use the others.
+        return [name]
+    parts = name.split(".")
+    if "" in parts:
+        # A relative import that leads out of its package, or whose package is given on the way.
+        return []
+    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+def _of_module(name: str, found: Sources) -> Iterable[str]:
+    """Note a module's source, or the package that it is of; name what it imports."""
+    top = name.partition(".")[0]
+    if top in COMPARED_ELSEWHERE and not name.startswith(OURS):
+        return []
+    module = find_module(name)
+    if module is None or not (module.is_own or name.startswith(OURS)):
+        is_standard = top in sys.stdlib_module_names if module is None else module.is_standard
+        if name == top and not is_standard:
+            found.packages.add(top)
+        return []
+    if module.file is None:
+        return []
+    if module.file.suffix == ".py":
+        found.digests[module.title], imports = _read(module.file.read_bytes(), package=module.package)
+        return imports
+    # Of what is compiled the bytes count.
+    found.digests[module.title] = hashlib.sha256(module.file.read_bytes()).hexdigest()[:12]
+    return []
+
+
+@lru_cache(maxsize=1024)
+def _read(source: bytes, *, package: str) -> tuple[str, list[str]]:
+    """A digest of a module's source as Python reads it, and what it imports; asked several times in a run."""
+    try:
+        tree = tree_of(source)
+    except SyntaxError:
+        # The ranks will say so, should they import it.
+        return hashlib.sha256(source).hexdigest()[:12], []
+    return _digest(ast.unparse(tree)), sorted(set(imported(tree, package=package)))
+
+
+def _loaded_beside(sweep_file: Path | None) -> Iterator[str]:
+    """Name the modules of a sweep file's folder that are loaded, but for sweep files, scripts and what is installed."""
+    if sweep_file is None:
+        return
+    folders = tuple(f"{folder}{os.sep}" for folder in (sweep_file.parent.absolute(), sweep_file.parent.resolve()))
+    for name, module in sorted(sys.modules.items()):
+        file = getattr(module, "__file__", None) or ""
+        other = name in ("__main__", "dtsweep") or name.startswith(("dtsweep.", "dtsweep_file_"))
+        if not other and file.startswith(folders) and file.endswith(".py"):
+            found = find_module(name)
+            if found is not None and found.is_own:
+                yield name
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Say what differs between the sources of results and those of a sweep: what the results have.
+
+    A package or file that only one of the two could see is no difference.
+
+    >>> changes({"a.py": "1", "package timm": "1.0", "field data": "2"}, {"a.py": "3", "package timm": "1.1"})
+    ['another a.py', 'timm 1.0 (1.1 now)']
+    """
+    said = []
+    for name in sorted({*then, *now}):
+        before, after = then.get(name), now.get(name)
+        kind, _, rest = name.partition(" ")
+        is_seen = None not in (before, after) or kind not in ("package", "field")
+        if before != after and is_seen:
+            texts = {"package": f"{rest} {before} ({after} now)", "field": f"other contents of the field {rest}"}
+            other = f"no {name}" if before is None else f"{name} in use" if after is None else f"another {name}"
+            said.append(texts.get(kind, other))
+    return said
+
+
+def in_a_line(said: list[str], *, place: str) -> str:
+    """Join changes to one line.
+
+    Args:
+        said: by `changes`.
+        place: file of the class.
+
+    >>> in_a_line(["another class Net", "another a.py", "no b.py", "no c.py", "no d.py"], place="net.py")
+    'another class Net (net.py), another a.py, no b.py and 2 more'
+    """
+    named = [f"{what} ({place})" if place and " class " in what else what for what in said[:MOST_NAMED]]
+    more = f" and {len(said) - MOST_NAMED} more" if len(said) > MOST_NAMED else ""
+    return ", ".join(named) + more

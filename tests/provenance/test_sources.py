@@ -1,0 +1,428 @@
+"""What a workload's numbers depend on beside its fields, and what has changed of it."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import linecache
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dtsweep import workloads
+from dtsweep.provenance.sources import Sources, sources_of
+from dtsweep.sweep.file import module_name, read_sweep
+from tests.pages import ROOT
+
+
+def counted(workload: Any, file: Path | None = None) -> dict[str, str]:
+    """What counts of a workload."""
+    return sources_of(workload, file=file).with_data(asdict(workload) if is_dataclass(workload) else {})
+
+
+OWN = '''
+"""?"""
+from dataclasses import dataclass
+from torch import nn
+from dtsweep import Sweep, workloads
+
+WIDTH = 3
+
+def net():
+    return nn.Linear(WIDTH, 1)
+
+@dataclass(frozen=True)
+class Own:
+    def build(self):
+        return net()
+    def batch(self, samples, device): ...
+    def loss(self, model, batch): ...
+
+@dataclass(frozen=True)
+class Other:
+    build, batch, loss = Own.build, Own.batch, Own.loss
+
+sweep = Sweep(workload=Own(), axes={"workers": [1]})
+'''
+
+
+def of_file(path: Path, text: str) -> dict[str, str]:
+    """What counts of the workload of a sweep file with this text."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    before = set(sys.modules)
+    sweep, _ = read_sweep(path)
+    found = counted(sweep.workload, path)
+    sys.path.remove(str(path.parent))
+    for name in {module_name(path), *(set(sys.modules) - before)}:
+        file = getattr(sys.modules.get(name), "__file__", None) or ""
+        if file.startswith(str(path.parent)):
+            del sys.modules[name]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_another"),
+    [
+        ("WIDTH = 3", "WIDTH = 4", True),
+        ("nn.Linear(WIDTH, 1)", "nn.Linear(WIDTH, 2)", True),
+        ("workload=Own()", "workload=Other()", True),
+        ("[1]", "[1, 2]", False),
+        ("sweep =", "sweep: Sweep =", False),
+        ("WIDTH = 3", "WIDTH = (3)  # inputs", False),
+    ],
+)
+def test_the_digest_follows_the_sweep_file_but_not_its_sweep(
+    tmp_path: Path, old: str, new: str, is_another: bool
+) -> None:
+    one, other = of_file(tmp_path / "a" / "own.py", OWN), of_file(tmp_path / "b" / "own.py", OWN.replace(old, new))
+    assert (one != other) == is_another
+
+
+def test_of_a_sweep_of_dtsweeps_workload_the_file_does_not_count(tmp_path: Path) -> None:
+    text = OWN.replace("workload=Own()", "workload=workloads.Gpt()")
+    assert of_file(tmp_path / "own.py", text) == counted(workloads.Gpt())
+
+
+def test_a_module_beside_the_sweep_file_counts_where_it_is_loaded(tmp_path: Path) -> None:
+    # One folder and one name, so that the digest can differ only by what the module says.
+    beside, sweep_file = tmp_path / "layer_beside.py", tmp_path / "own.py"
+    digests = []
+    for bias in (True, True, False):
+        beside.write_text(f"BIAS = {bias}\n")
+        digests.append(of_file(sweep_file, f"import layer_beside\n{OWN}"))
+    assert digests[0] == digests[1] != digests[2]
+    without = of_file(sweep_file, OWN)
+    beside.unlink()
+    assert of_file(sweep_file, OWN) == without
+
+
+def test_the_digest_follows_a_base_in_a_file_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tmp_path / "library"
+    library.mkdir()
+    monkeypatch.syspath_prepend(library)
+    digests = []
+    for width in (1, 2):
+        (library / "base_elsewhere.py").write_text(f"WIDTH = {width}\nclass Base:\n    width = WIDTH\n")
+        text = OWN.replace("class Own:", "class Own(base_elsewhere.Base):").replace(
+            "WIDTH = 3", "import base_elsewhere"
+        )
+        digests.append(of_file(tmp_path / "study" / "own.py", text))
+        del sys.modules["base_elsewhere"]
+    assert digests[0] != digests[1]
+
+
+SCRIPT = """
+from dataclasses import dataclass
+from math import pi as factor
+from dtsweep import Resources
+from dtsweep.provenance.sources import sources_of
+BATCHES = [1]
+BASE = 2
+WIDTH = BASE * 3
+def net(): return WIDTH * factor
+if __name__ == "__main__":
+    @dataclass(frozen=True)
+    class Own:
+        wanted: Resources
+        def build(self): return net() + 1
+    def main():
+        axes = dict(workers=range(5), wanted=Resources)
+        print(sources_of(Own(Resources()), file=None).columns({}))
+    main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_another"),
+    [
+        ("[1]", "[1, 2]", False),
+        ("range(5)", "range(6)", False),
+        ("+ 1", "+ 2", True),
+        ("* 3", "* 4", True),
+        ("BASE = 2", "BASE = 3", True),
+        ("import pi", "import tau", True),
+        ("return WIDTH", "return -WIDTH", True),
+    ],
+    ids=["axis", "axis in main", "class", "constant", "constant of a constant", "import", "function"],
+)
+def test_of_a_script_that_runs_its_own_sweep_what_it_defines_counts(
+    tmp_path: Path, old: str, new: str, is_another: bool
+) -> None:
+    digests = []
+    for text in (SCRIPT, SCRIPT.replace(old, new)):
+        (tmp_path / "study.py").write_text(text)
+        run = [sys.executable, str(tmp_path / "study.py")]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        digests.append(subprocess.run(run, env=environment, capture_output=True, text=True, check=True).stdout)
+    assert "workload_digest" in digests[0]
+    assert (digests[0] != digests[1]) == is_another
+
+
+def test_of_a_class_inside_a_function_of_a_script_the_whole_script_counts(tmp_path: Path) -> None:
+    define = "def make():\n    class Own:\n        size = 1\n    return Own()\n"
+    text = f"from dtsweep.provenance.sources import sources_of\n{define}"
+    digests = set()
+    for size in (1, 2):
+        (tmp_path / "study.py").write_text(
+            text.replace("size = 1", f"size = {size}") + "print(sources_of(make(), file=None).columns({}))\n"
+        )
+        run = [sys.executable, str(tmp_path / "study.py")]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        digests.add(subprocess.run(run, env=environment, capture_output=True, text=True, check=True).stdout)
+    assert len(digests) == 2
+
+
+def test_a_module_counts_though_it_has_the_name_of_one_of_pythons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    digests = []
+    for number in (1, 2):
+        (tmp_path / "antigravity.py").write_text(f"class Own:\n    def build(self): return {number}\n")
+        monkeypatch.delitem(sys.modules, "antigravity", raising=False)
+        importlib.invalidate_caches()
+        linecache.clearcache()
+        own = importlib.import_module("antigravity").Own()
+        digests.append(counted(own))
+    assert digests[0] != digests[1]
+
+
+# What a class imports
+
+
+PROJECT = {
+    "own.py": """
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+import layers
+from dtsweep import Sweep
+if TYPE_CHECKING:
+    import unused
+
+@dataclass(frozen=True)
+class Own:
+    def build(self):
+        from nets import make
+        def inner():
+            import importlib
+            return importlib.import_module("by_name")
+        return make(layers.SIZE)
+    def batch(self, samples, device): ...
+    def loss(self, model, batch): ...
+
+sweep = Sweep(workload=Own(), axes={"workers": [1]})
+""",
+    "layers.py": "from sizes import SIZE\n",
+    "sizes.py": "SIZE = 3\n",
+    "by_name.py": "A = 1\n",
+    "nets/__init__.py": "from .block import Block\ndef make(size):\n    from . import extra\n    return Block\n",
+    "nets/block.py": "from nets.inner.deep import A\nclass Block: ...\n",
+    "nets/extra.py": "B = 1\n",
+    "nets/inner/deep.py": "from ..sibling import C as A\n",
+    "nets/sibling.py": "C = 1\n",
+    "unused.py": "D = 1\n",
+    "nets/unused.py": "E = 1\n",
+}
+
+
+def written(folder: Path, files: Mapping[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def changed(then: dict[str, str], now: dict[str, str]) -> set[str]:
+    return {name for name in {*then, *now} if then.get(name) != now.get(name)}
+
+
+def of_project(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
+    return of_file(written(folder, files) / "own.py", files["own.py"])
+
+
+def test_all_modules_that_a_class_imports_count_wherever_it_does_so(tmp_path: Path) -> None:
+    found = of_project(tmp_path / "a", PROJECT)
+    used = {name for name in PROJECT if "unused" not in name and name != "own.py"}
+    assert set(found) == {"class Own", *used}
+    # The same project in another place is the same.
+    assert of_project(tmp_path / "b", PROJECT) == found
+
+
+@pytest.mark.parametrize("file", PROJECT)
+def test_an_edit_changes_the_file_that_is_edited_and_nothing_else(tmp_path: Path, file: str) -> None:
+    before = of_project(tmp_path, PROJECT)
+    counts = {"class Own"} if file == "own.py" else {file} if "unused" not in file else set()
+    edited = PROJECT[file].replace("layers.SIZE", "2") if file == "own.py" else f"{PROJECT[file]}NEW = 1\n"
+    assert changed(before, of_project(tmp_path, PROJECT | {file: edited})) == counts
+    assert of_project(tmp_path, PROJECT | {file: f"# a comment\n\n{PROJECT[file]}"}) == before
+
+
+def test_what_is_compiled_or_no_python_counts_by_its_bytes(tmp_path: Path) -> None:
+    files = PROJECT | {f"sibling{EXTENSION_SUFFIXES[0]}": "one", "nets/extra.py": "import sibling\nnot Python"}
+    files |= {"nets/sibling.py": "import sibling\nC = 1\n"}
+    before = of_project(tmp_path, files)
+    assert {"sibling.so", "nets/extra.py"} <= set(before)
+    files |= {f"sibling{EXTENSION_SUFFIXES[0]}": "two", "nets/extra.py": "not  Python"}
+    assert changed(before, of_project(tmp_path, files)) == {"sibling.so", "nets/extra.py"}
+
+
+def test_nothing_of_the_users_is_imported(tmp_path: Path) -> None:
+    files = PROJECT | {"nets/__init__.py": "raise RuntimeError('imported')\n"}
+    assert "nets/__init__.py" in of_project(tmp_path, files)
+
+
+def test_a_project_that_is_installed_in_place_counts_and_an_installed_package_by_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, packages = tmp_path / "checkout" / "src", tmp_path / "lib" / "site-packages"
+    written(project, {"my_nets/__init__.py": "", "my_nets/wide.py": "import many_models\nWIDTH = 1\n"})
+    metadata = "Metadata-Version: 2.1\nName: many-models\nVersion: {}\n"
+    written(packages, {"many_models/__init__.py": "A = 1\n", "many_models-1.0.dist-info/METADATA": metadata.format(1)})
+    monkeypatch.syspath_prepend(project)
+    monkeypatch.syspath_prepend(packages)
+    text = OWN.replace("    def build(self):", "    def build(self):\n        from my_nets import wide")
+    found = of_file(tmp_path / "study" / "own.py", text)
+    assert set(found) == {"class Own", "my_nets/__init__.py", "my_nets/wide.py", "package many_models"}
+    (project / "my_nets" / "wide.py").write_text("import many_models\nWIDTH = 2\n")
+    assert changed(found, of_file(tmp_path / "study" / "own.py", text)) == {"my_nets/wide.py"}
+    (packages / "many_models-1.0.dist-info" / "METADATA").write_text(metadata.format(2))
+    (packages / "many_models" / "__init__.py").write_text("A = 2\n")
+    now = of_file(tmp_path / "study" / "own.py", text)
+    assert (found["package many_models"], now["package many_models"]) == ("1", "2")
+
+
+@pytest.mark.parametrize(
+    ("workload", "files", "packages"),
+    [
+        (workloads.Gpt(), {"gpt", "decoder", "fields", "samples"}, set()),
+        (workloads.Cifar10Cnn(), {"cifar10", "fields", "samples"}, set()),
+        (workloads.Transformers("gpt2"), {"transformers", "fields", "samples"}, {"transformers"}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_our_own_workloads_count_with_their_helpers_and_without_the_others(
+    workload: Any, files: set[str], packages: set[str]
+) -> None:
+    found = sources_of(workload, file=None)
+    assert {name for name in found.digests if name.endswith(".py")} == {f"dtsweep/workloads/{f}.py" for f in files}
+    assert found.packages == packages
+
+
+def test_sources_are_the_same_in_every_process_and_folder_and_load_nothing_heavy(tmp_path: Path) -> None:
+    written(tmp_path, PROJECT)
+    code = (
+        "import sys; from pathlib import Path; from dtsweep.sweep.file import read_sweep\n"
+        "from dtsweep.provenance.sources import sources_of\n"
+        f"path = Path({str(tmp_path / 'own.py')!r}); sweep, _ = read_sweep(path)\n"
+        "print(sources_of(sweep.workload, file=path).columns({}), {'torch', 'numpy', 'nets'} & set(sys.modules))"
+    )
+    said = set()
+    for seed, place in (("1", tmp_path), ("2", ROOT), ("3", Path("/"))):
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
+        run = [sys.executable, "-c", code]
+        done = subprocess.run(run, cwd=place, env=environment, capture_output=True, text=True, check=True, timeout=60)
+        said.add(done.stdout)
+    assert len(said) == 1
+    assert "set()" in said.pop()
+
+
+@pytest.mark.parametrize(
+    "line", ["from my_layers import Layer", "import importlib; importlib.import_module('my_layers')"]
+)
+def test_of_a_script_what_its_class_imports_counts(tmp_path: Path, line: str) -> None:
+    text = SCRIPT.replace("return net() + 1", f"{line}; from ... import outside; return net()")
+    said = []
+    for size in (1, 2):
+        written(tmp_path, {"study.py": text, "my_layers.py": f"import math\nSIZE = {size}\n", "unused.py": ""})
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        run = [sys.executable, str(tmp_path / "study.py")]
+        done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True, timeout=60)
+        said.append(json.loads(ast.literal_eval(done.stdout)["sources"]))
+    assert set(said[0]) == {"class Own", "net", "WIDTH", "BASE", "factor", "dataclass", "Resources", "my_layers.py"}
+    assert changed(*said) == {"my_layers.py"}
+
+
+# Data
+
+
+def test_the_contents_of_a_file_or_folder_that_a_field_names_count(tmp_path: Path) -> None:
+    file, folder = tmp_path / "text.txt", tmp_path / "texts"
+    found = Sources({"class Own": "1"})
+
+    def digest() -> tuple[str | None, ...]:
+        seen = found.with_data({"data": str(file), "place": str(folder), "size": 3, "name": "", "more": ["/tmp"]})
+        assert set(seen) <= {"class Own", "field data", "field place"}
+        return tuple(seen.get(f"field {name}") for name in ("data", "place"))
+
+    assert digest() == (None, None)
+    file.write_bytes(bytes(3 * 2**20))
+    written(folder, {"a.txt": "one", "deep/b.txt": "two", ".cache/c.txt": "three"})
+    first = digest()
+    assert None not in first
+    assert found.columns({"workload_data": str(file), "data": "x"}) == found.columns({"workload_data": str(file)})
+    # The same contents elsewhere are the same.
+    file.rename(tmp_path / "elsewhere")
+    assert found.with_data({"data": str(tmp_path / "elsewhere")})["field data"] == first[0]
+    (tmp_path / "elsewhere").rename(file)
+    for place in (0, 2**19, 3 * 2**20 - 1):
+        before = digest()
+        with file.open("r+b") as stream:
+            stream.seek(place)
+            stream.write(b"x")
+        os.utime(file, ns=(place, place))
+        assert digest()[0] != before[0]
+    written(folder, {"deep/b.txt": "TWO"})
+    os.utime(folder / "deep" / "b.txt", ns=(1, 1))
+    assert digest()[1] != first[1]
+
+
+def test_a_relative_path_and_what_is_no_path_are_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(written(tmp_path, {"synthetic": "a file of this name"}))
+    fields = {"data": "synthetic", "other": "/no/such/file", "nul": "/a\0b", "device": "/dev/null", "empty": ""}
+    assert Sources().with_data(fields) == {}
+
+
+# What has changed
+
+
+def stored(sources: Sources, **row: Any) -> dict[str, Any]:
+    return {"workload_data": None, **row, **sources.columns(row)}
+
+
+def test_what_has_changed_is_named_in_a_line() -> None:
+    then = Sources({"class Net": "1", "layers.py": "1", "old.py": "1", "package timm": "1.0.9"}, place="net.py")
+    now = Sources({"class Net": "1", "layers.py": "2", "new.py": "1", "package timm": "1.0.11"}, place="net.py")
+    assert then.differ_from(stored(then)) is None
+    line = "another layers.py, no new.py, old.py in use and 1 more"
+    assert now.differ_from(stored(then)) == line
+    other = Sources({**then.digests, "class Net": "2", "package timm": "1.0.11"}, place="net.py")
+    assert other.differ_from(stored(then)) == "another class Net (net.py), timm 1.0.9 (1.0.11 now)"
+
+
+def test_data_and_packages_that_only_one_machine_can_see_are_no_change(tmp_path: Path) -> None:
+    sources = Sources({"class Net": "1"})
+    data = str(written(tmp_path, {"a": "1"}) / "a")
+    row = stored(sources, workload_data=data)
+    written(tmp_path, {"a": "22"})
+    assert sources.differ_from(row) == "other contents of the field data"
+    Path(data).unlink()
+    assert sources.differ_from(row) is None
+    assert Sources({"class Net": "1", "package timm": "1"}).differ_from(stored(sources)) is None
+
+
+def test_rows_of_earlier_versions_are_compared_by_the_digest_alone() -> None:
+    sources = Sources({"class Net": "1"})
+    row = stored(sources) | {"sources": None}
+    assert sources.differ_from(row) is None
+    line = f"source of the workload old, this sweep has {row['workload_digest']}"
+    assert sources.differ_from(row | {"workload_digest": "old"}) == line
+    assert sources.differ_from(row | {"workload_digest": None}) is None
