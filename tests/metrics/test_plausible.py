@@ -211,6 +211,8 @@ def test_the_bound_of_cores_is_that_of_their_precision_their_number_and_their_ki
     fast = 100 * 50e9 * 4 / 160
     assert row_of([computing(fast)], precision="bf16")["implausible"] is None
     assert row_of([computing(fast, cpus=16.0, where=facts(machine={"cpus": 16}))])["implausible"] is None
+    again = computing(50e9 * 4 / 160, hardware_flops_per_sample=fast)
+    assert "is flops_per_sample 1.25e+11 right?" in row_of([again])["implausible"]
     # Cores that do 2 TFLOP/s by themselves, as no x86 core does.
     assert row_of([computing(fast, matmul_flops_per_s=2e12)])["implausible"] is None
     # More of them than a variable lets Python count.

@@ -378,7 +378,9 @@ def test_the_peak_of_a_cpu_is_a_matrix_product_measured_by_the_rank_unless_the_s
     measured = measured_in(tried(Line()))
     assert measured.peak_source == "measured"
     assert measured.matmul_flops_per_s is not None
-    assert measured.peak_flops_per_s == measured.matmul_flops_per_s > 1e8
+    # By CPU time, which other work on the core does not make longer.
+    assert measured.peak_flops_per_s is not None
+    assert measured.peak_flops_per_s >= measured.matmul_flops_per_s > 1e8
     given = Sweep(
         workload=Line(),
         axes={"workers": [1]},
