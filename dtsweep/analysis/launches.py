@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from dtsweep.analysis.utilization import by_best_peak
 from dtsweep.analysis.variance import Known, Numbers, moderated, pooled_is_better
 from dtsweep.errors import SweepError
 from dtsweep.measure.statistics import students_t
+from dtsweep.provenance.sources import changes
 from dtsweep.results.statuses import CAUTIONS
 from dtsweep.sweep.point import AXES
 
@@ -56,9 +58,16 @@ def is_superseded(trials: pd.DataFrame) -> pd.Series[bool]:
     Args:
         trials: `ok` ones without canaries, the oldest first.
     """
-    newest = trials.groupby(list(POINT), dropna=False)["workload_digest"].transform("last")
+    groups, columns = trials.groupby(list(POINT), dropna=False), ["workload_digest", "sources"]
+    newest = groups[columns].transform("last")
     # Where the source of one of the two is unknown nothing can be said.
-    return trials["workload_digest"].notna() & newest.notna() & (trials["workload_digest"] != newest)
+    known = trials["workload_digest"].notna() & newest["workload_digest"].notna()
+    other = known & (trials["workload_digest"] != newest["workload_digest"])
+    for index in trials.index[other & trials["sources"].notna() & newest["sources"].notna()]:
+        # A file or package that only one of the two machines could see is no change, as on resume.
+        then, now = (json.loads(str(frame.at[index, "sources"])) for frame in (trials, newest))
+        other.at[index] = bool(changes(then, now))
+    return other
 
 
 def measured(frame: pd.DataFrame) -> pd.DataFrame:

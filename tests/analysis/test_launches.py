@@ -274,3 +274,14 @@ def test_launches_by_another_source_than_the_points_newest_are_left_out() -> Non
     for digest in ("old", None):
         together = over_launches(trials(*old, {**new, "workload_digest": digest}, other)).set_index("point_id")
         assert together["launches"].to_dict() == {"a": 3, "b": 1}
+
+
+def test_data_that_only_one_driver_could_see_make_no_launch_another_job() -> None:
+    seen, unseen = '{"class Net": "1", "field data": "2"}', '{"class Net": "1"}'
+    pairs = [(seen, unseen, 2), (seen, '{"class Net": "3"}', 1), (seen, seen.replace('"2"', '"4"'), 1)]
+    for old, new, launches in pairs:
+        rows = [
+            rate(value, point_id="a", repeat=n, workload_digest=str(n), sources=sources)
+            for n, (value, sources) in enumerate(((50.0, old), (51.0, new)), 1)
+        ]
+        assert over_launches(trials(*rows))["launches"].tolist() == [launches]

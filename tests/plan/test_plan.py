@@ -84,7 +84,7 @@ def test_wrong_gradients_are_measured_again_once_the_workloads_source_has_change
 
 
 def test_wrong_gradients_among_ok_rows_of_the_old_source_name_the_ways_out() -> None:
-    mixed = [*rows(workload_digest="another")[1:], *rows(status="wrong_gradient", workload_digest="another")[:1]]
+    mixed = [*rows(**ANOTHER)[1:], *rows(status="wrong_gradient", **ANOTHER)[:1]]
     with pytest.raises(SweepError, match="--rerun all"):
         plan(SWEEP, mixed)
     assert plan(SWEEP, mixed, "all") == (4, 0)
