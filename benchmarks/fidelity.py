@@ -1,7 +1,7 @@
 """Does dtsweep's loop train as fast as a plain PyTorch loop, and a session as fast as a fresh launch?
 
-Four comparisons of samples per second, for a compute-heavy and a communication-heavy point, and for one whose steps
-take next to no time, where what the instruments cost per step shows best:
+Four comparisons of samples per second, for a compute-heavy and a communication-heavy point, and for two whose steps
+take 5 ms and next to no time, where what the instruments cost per step shows best:
 
 - instrumented against edge-only: one model in one launch; blocks in which steps and phases are timed, the window is
   looked at and the host is watched take turns, ABBA, with blocks of the same steps that read the clock at their two
@@ -62,6 +62,7 @@ from dtsweep.worker.timing import make_window
 POINTS: Mapping[str, tuple[workloads.Gpt, int]] = {
     "compute-heavy": (workloads.Gpt(layers=2, width=128, sequence=64), 64),
     "communication-heavy": (workloads.Gpt(layers=1, width=512, sequence=8, vocabulary=8192), 1),
+    "short": (workloads.Gpt(layers=2, width=64, sequence=64), 4),
     "tiny": (workloads.Gpt(layers=1, width=32, sequence=16), 1),
 }
 """By name: the workload and the micro-batch."""
