@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dtsweep.measure.clock import Clock
 from dtsweep.measure.exchange import fits_in_memory
-from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode
+from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes
 
 
@@ -30,7 +30,7 @@ class Ddp(SyncMode):
         self._optimizer = make_optimizer(self._model.parameters())
         self.optimizer_class = type(self._optimizer).__name__
 
-    def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> torch.Tensor:
+    def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> Loss:
         """Pass, exchange inside the last backward, update."""
         loss = passes(self._job, self._model, batches, clock, exchange=exchange)
         self._optimizer.step()

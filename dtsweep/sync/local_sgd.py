@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.algorithms.model_averaging.utils import average_parameters
 
 from dtsweep.measure.clock import Clock
-from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode
+from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes, share_weights
 
 
@@ -29,7 +29,7 @@ class LocalSgd(SyncMode):
         self._optimizer = make_optimizer(model.parameters())
         self.optimizer_class = type(self._optimizer).__name__
 
-    def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> torch.Tensor:
+    def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> Loss:
         """Pass, update; at the end of a period average."""
         if not exchange:
             raise NotImplementedError("nothing hides the exchange: it is measured as what steps mark as sync")

@@ -17,6 +17,10 @@ from dtsweep.sweep.point import Point
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 
+Loss = torch.Tensor | float
+"""Of a step: on a GPU a detached scalar on the device, which may still be computed; on a CPU the number."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """One trial as one rank sees it."""
@@ -57,7 +61,7 @@ class SyncMode:
         """Take over the freshly built model, the same on all ranks, on its device."""
         raise NotImplementedError
 
-    def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> torch.Tensor:
+    def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> Loss:
         """Do one optimizer step: a pass for each batch, then the exchange and the update.
 
         Args:
@@ -66,7 +70,7 @@ class SyncMode:
             exchange: False leaves the exchange out, where `can_skip_exchange`; the model is lost then.
 
         Returns:
-            The mean loss of this rank's passes: a detached scalar on the device.
+            The mean loss of this rank's passes.
         """
         raise NotImplementedError
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from dtsweep.measure.clock import Clock
-from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode
+from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes, share_weights
 
 Flat = NDArray[np.float32]
@@ -151,7 +151,7 @@ class ParameterServer(SyncMode):
         # Also the barrier: nobody pushes before rank 0 has reset the shards.
         share_weights(model)
 
-    def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> torch.Tensor:
+    def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> Loss:
         """Pass; push and pull at all shards at once."""
         if not exchange:
             raise NotImplementedError("the update happens on the server: a step without exchange trains nothing")

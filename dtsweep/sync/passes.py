@@ -14,10 +14,10 @@ from torch import nn
 from dtsweep.measure.clock import Clock
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
-from dtsweep.sync.mode import Job
+from dtsweep.sync.mode import Job, Loss
 
 
-def passes(job: Job, model: nn.Module, batches: Iterator[Any], clock: Clock, *, exchange: bool = True) -> torch.Tensor:
+def passes(job: Job, model: nn.Module, batches: Iterator[Any], clock: Clock, *, exchange: bool = True) -> Loss:
     """Run a forward and backward pass on each of a step's batches, adding up gradients.
 
     Args:
@@ -28,10 +28,10 @@ def passes(job: Job, model: nn.Module, batches: Iterator[Any], clock: Clock, *, 
         exchange: False lets no pass exchange.
 
     Returns:
-        The mean loss, detached; the gradients are those of the mean over the passes.
+        The mean loss; the gradients are those of the mean over the passes.
     """
-    count = job.point.accumulation
-    losses = []
+    count, on_cpu = job.point.accumulation, job.device.type == "cpu"
+    losses: list[Any] = []
     for index in range(count):
         batch = next(batches)
         clock.mark("data")
@@ -43,9 +43,11 @@ def passes(job: Job, model: nn.Module, batches: Iterator[Any], clock: Clock, *, 
                 loss = loss / count
             clock.mark("forward")
             loss.backward()
-        # A copy: compiled models may write the next loss into the same memory.
-        losses.append(loss.detach().to(torch.float32, copy=True).reshape(()))
+        # A copy: compiled models may write the next loss into the same memory. On a GPU nobody waits for its number.
+        losses.append(loss.item() if on_cpu else loss.detach().to(torch.float32, copy=True).reshape(()))
         clock.mark("backward")
+    if on_cpu:
+        return float(sum(losses))
     return losses[0] if count == 1 else torch.stack(losses).sum()
 
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from dtsweep.measure.clock import Times, clock_for
-from dtsweep.sync.mode import Job, SyncMode
+from dtsweep.sync.mode import Job, Loss, SyncMode
 from dtsweep.sync.passes import batches_of_steps
 
 
@@ -29,7 +29,7 @@ class Segment:
 
     began: float
     times: Times
-    losses: list[torch.Tensor]
+    losses: list[Loss]
 
 
 class Loop:
@@ -79,7 +79,7 @@ class Loop:
 
     def step(
         self, *, exchange: bool = True, through: Callable[[Iterator[Any]], Iterator[Any]] = lambda batches: batches
-    ) -> torch.Tensor:
+    ) -> Loss:
         """Do one step, whose batches go through a function of them."""
         return self.mode.step(through(self.next_batches()), self.clock, exchange=exchange)
 
@@ -94,9 +94,7 @@ class Loop:
             segment.times["start_s"] + segment.began - window.began for segment in self.segments
         )
         columns["loss"] = _joined(
-            torch.stack(segment.losses).double().cpu().numpy()
-            if segment.name in ("warmup", "window")
-            else _unknown(segment)
+            _numbers(segment.losses) if segment.name in ("warmup", "window") else _unknown(segment)
             for segment in self.segments
             if len(segment.losses)
         )
@@ -116,6 +114,11 @@ class Loop:
 
 def _joined(arrays: Iterable[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate(list(arrays))
+
+
+def _numbers(losses: Iterable[Loss]) -> NDArray[np.float64]:
+    on_device = [loss for loss in losses if isinstance(loss, torch.Tensor)]
+    return torch.stack(on_device).double().cpu().numpy() if on_device else np.array(list(losses), dtype=np.float64)
 
 
 def _unknown(segment: Segment) -> NDArray[np.float64]:

@@ -124,7 +124,7 @@ def train(mode: str, case: str, *, workers: int, rank: int) -> dict[str, Any]:
         "weights": trained,
         "alone": alone,
         "losses": [float(loss) for loss in losses],
-        "loss_shapes": {(tuple(loss.shape), loss.requires_grad) for loss in losses},
+        "loss_kinds": {type(loss) for loss in losses},
         "times": clock.times(),
         "counted": counted,
         "exchanges": exchanges,
@@ -329,7 +329,7 @@ def test_accumulation_adds_no_exchange_and_without_exchange_there_is_none(traine
 
 @pytest.mark.parametrize("workers", WORLDS)
 @pytest.mark.parametrize("mode", WITHOUT_RAY)
-def test_a_step_returns_the_mean_loss_of_its_passes_as_a_detached_scalar(
+def test_a_step_returns_the_mean_loss_of_its_passes_on_a_cpu_as_a_number(
     trained_by: TrainedBy, mode: str, workers: int
 ) -> None:
     point = point_of(mode, workers=workers, case="accumulation")
@@ -339,7 +339,7 @@ def test_a_step_returns_the_mean_loss_of_its_passes_as_a_detached_scalar(
         # Passes come one after the other, and in each the shares of the ranks.
         own = torch.cat(list(first_step.split(MICRO_BATCH))[rank :: point.workers])
         assert result["losses"][0] == pytest.approx(float(Regression().loss(model_of(0), own).detach()), rel=1e-5)
-        assert result["loss_shapes"] == {((), False)}
+        assert result["loss_kinds"] == {float}
 
 
 @pytest.mark.parametrize("workers", WORLDS)
