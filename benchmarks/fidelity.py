@@ -3,10 +3,10 @@
 Four comparisons of samples per second, for a compute-heavy and a communication-heavy point, and for two whose steps
 take 5 ms and next to no time, where what the instruments cost per step shows best:
 
-- instrumented against edge-only: one model in one launch; blocks in which steps and phases are timed, the window is
-  looked at and the host is watched take turns, ABBA, with blocks of the same steps that read the clock at their two
-  ends alone. The interval of the geometric mean ratio of pairs is Student's t on their logarithms, that of the
-  microseconds that a step takes longer is Student's t on the differences.
+- in turns of ten steps: on one model the plain loop, dtsweep's loop that reads the clock at the two ends alone, and the
+  same with all instruments (steps and phases are timed, the window is looked at, the host is watched) take turns in an
+  order that is drawn. A launch gives the mean of the differences, a tenth of them cut off at both ends; the intervals
+  are Student's t over launches. What a window pays once, when it begins, is not in it.
 - same ranks: dtsweep's loop (`dtsweep.worker.attempt`) and the plain loop below take turns, ABBA, in one launch of
   torchrun. A pair of neighbouring blocks gives a ratio; the interval of the median ratio is by order statistics. In
   how many pairs the plain loop's wall clock per step lies in the interval of dtsweep's row is counted: that of the mean
@@ -26,6 +26,7 @@ from __future__ import annotations
 import argparse
 import functools
 import gc
+import itertools
 import json
 import math
 import os
@@ -33,13 +34,13 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import stats
-from torch import distributed
+from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.log_entry import heading, quartiles, run, table, torchrun
@@ -71,7 +72,10 @@ WARMUP = 5
 """Steps before every block, in both loops."""
 
 FEW = 10
-"""Steps of the block by which the length of the others is found; the least that a block has."""
+"""Steps of a turn, and of the block by which the length of the others is found; the least that a block has."""
+
+TURN_LAUNCHES = 6
+"""Launches in which loops take turns: where things lie in memory makes one of them faster, otherwise in each launch."""
 
 DTSWEEP, PLAIN, EDGE = "dpe"
 """How the loops are called in a row of blocks, such as dppd."""
@@ -91,13 +95,8 @@ def plain_loop(point: Point, *, rank: int, device: torch.device, steps: int) -> 
     def train(first: int, last: int) -> None:
         for step in range(first, last):
             start = (step * point.workers + rank) * point.micro_batch
-            batch = workload.batch(range(start, start + point.micro_batch), device)
-            loss = workload.loss(model, batch)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        if on_gpu:
-            torch.cuda.synchronize(device)
+            train_step(point, model, optimizer, workload.batch(range(start, start + point.micro_batch), device))
+        wait_for(device)
 
     train(0, WARMUP)
     distributed.barrier()
@@ -106,6 +105,19 @@ def plain_loop(point: Point, *, rank: int, device: torch.device, steps: int) -> 
     seconds = time.perf_counter() - began
     distributed.barrier()
     return seconds
+
+
+def train_step(point: Point, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Any) -> None:
+    """What every loop does in a step."""
+    point.workload.loss(model, batch).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def wait_for(device: torch.device) -> None:
+    """Wait for a GPU."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 class Block(NamedTuple):
@@ -153,31 +165,51 @@ class EdgeClock(CpuClock):
         """No step is either."""
 
 
-def instrumented_blocks(sweep: Sweep, context: RankContext, blocks: str) -> list[float]:
-    """Seconds of each block, of the slowest rank, on one model in one launch."""
-    point, steps = candidates(sweep)[0].point, sweep.measure.max_steps
+def steps_in_turns(sweep: Sweep, context: RankContext, rounds: int) -> NDArray[np.float64]:
+    """Time `FEW` steps of each loop in turns, on one model.
+
+    Returns:
+        (rounds, 3) seconds of the slowest rank: plain, edge-only, instrumented.
+    """
+    point = candidates(sweep)[0].point
     job = Job(point=point, rank=context.rank, device=context.device, loss=loss_in_precision(point, context.device))
-    mode = load_mode(point.sync)(job)
+    mode: Any = load_mode(point.sync)(job)
     torch.manual_seed(0)
     mode.prepare(point.workload.build().to(context.device).train(), functools.partial(make_optimizer, point=point))
     loop = Loop(job, mode)
     loop.run("warmup", range(WARMUP))
     (period_s,) = max_over_ranks(context.device, float(loop.segments[-1].times["step_s"].mean()))
-    clocks = {DTSWEEP: loop.clock, EDGE: EdgeClock() if context.device.type == "cpu" else EdgeCudaClock(context.device)}
-    # Looked at until the very end, and never sure before it.
-    task = replace(common_task(sweep), measure=replace(sweep.measure, half_width=0.02, min_steps=steps))
-    seconds = []
-    for block in blocks:
-        loop.clock = clocks[block]
-        window = make_window(loop, task, period_s) if block == DTSWEEP else range(steps)
+    clock, edge = loop.clock, EdgeClock() if context.device.type == "cpu" else EdgeCudaClock(context.device)
+    # Looked at all the time, and never sure.
+    steps = (rounds + 1) * FEW
+    measure = replace(sweep.measure, half_width=0.02, min_steps=steps, max_steps=steps)
+    window = iter(make_window(loop, replace(common_task(sweep), measure=measure), period_s))
+
+    def run(kind: str) -> float:
         distributed.barrier()
-        if block == DTSWEEP:
-            context.telemetry.start()
-        seconds.append(max_over_ranks(context.device, loop.run("window", window))[0])
-        if block == DTSWEEP:
-            context.telemetry.stop()
+        if kind == PLAIN:
+            began = time.perf_counter()
+            for _ in range(FEW):
+                train_step(point, mode._model, mode._optimizer, next(loop.next_batches()))
+            wait_for(context.device)
+            return time.perf_counter() - began
+        loop.clock = clock if kind == DTSWEEP else edge
+        return loop.run("window", itertools.islice(window, FEW) if kind == DTSWEEP else range(FEW))
+
+    kinds, rng = (PLAIN, EDGE, DTSWEEP), np.random.default_rng(0)
+    seconds = np.zeros((rounds, len(kinds)))
+    with context.telemetry.sampled():
+        context.telemetry.start()
+        for turn in range(rounds):
+            for kind in rng.permutation(len(kinds)):
+                seconds[turn, kind] = run(kinds[kind])
+            del loop.segments[1:]
+        context.telemetry.stop()
     mode.close()
-    return seconds
+    everyone = [seconds] * distributed.get_world_size()
+    distributed.all_gather_object(everyone, seconds)
+    slowest: NDArray[np.float64] = np.max(everyone, axis=0)
+    return slowest
 
 
 class EdgeCudaClock(CudaClock):
@@ -199,10 +231,10 @@ def be_a_rank(options: argparse.Namespace) -> None:
     device = take_device(sweep.resources, index=int(os.environ["LOCAL_RANK"]))
     distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
     context = become_rank(distributed.get_rank(), device, workload=sweep.workload, own_variables=["OMP_NUM_THREADS"])
-    rates: list[Block] = []
-    if EDGE in options.blocks:
-        rates = [Block(rate) for rate in instrumented_blocks(sweep, context, options.blocks)]
-    for loop in options.blocks if not rates else "":
+    rates: list[Any] = []
+    if options.rounds:
+        rates = steps_in_turns(sweep, context, options.rounds).tolist()
+    for loop in options.blocks or "":
         rates.append(BLOCKS[loop](sweep, context))
         if len(rates) == 1:
             gc.freeze()  # as a session does
@@ -245,16 +277,28 @@ def same_ranks(name: str, *, pairs: int, steps: int, workers: int) -> list[str]:
     return row(what, {DTSWEEP: ours[:, 0], PLAIN: plain[:, 0]}, paired=True)
 
 
-def instrumented(name: str, *, pairs: int, steps: int, workers: int) -> list[str]:
-    """What the instruments cost: a row; the ratio is edge-only's seconds to the instrumented ones'."""
-    turns = "".join(DTSWEEP + EDGE if index % 2 == 0 else EDGE + DTSWEEP for index in range(pairs))
-    seconds = session(name, DTSWEEP + EDGE + turns, steps=steps, workers=workers)[2:, 0]
-    timed, edge = (steps / seconds[[turn == loop for turn in turns]] for loop in (DTSWEEP, EDGE))
-    ratio, low, high = np.exp(with_interval(np.log(timed / edge)))
-    more, least, most = with_interval(1e6 / timed - 1e6 / edge)
-    spread = [quartiles(values, form=".4g") for values in (timed, edge)]
-    what = "instrumented against edge-only, one model, ABBA; steps/s"
-    return [what, str(pairs), *spread, f"{ratio:.4f}", f"{low:.4f}–{high:.4f}", f"{more:.0f} ({least:.0f}–{most:.0f})"]
+def in_turns(name: str, *, rounds: int, workers: int) -> list[list[str]]:
+    """What a step pays for dtsweep's loop, and for its instruments: two rows."""
+    arguments = ["--ranks", name, "--rounds", str(rounds), "--steps", str(FEW)]
+    launches = [
+        np.array(json.loads(torchrun("benchmarks.fidelity", *arguments, workers=workers))) / FEW * 1e6
+        for _ in range(TURN_LAUNCHES)
+    ]
+    rows = []
+    for what, (other, base) in {"instrumented to plain": (2, 0), "edge-only to plain": (1, 0)}.items():
+        # A pause falls on whom it will.
+        more = np.array([stats.trim_mean(found[:, other] - found[:, base], 0.1) for found in launches])
+        step = np.array([np.median(found[:, base]) for found in launches])
+        low, high = with_interval(more / step)[1:]
+        mean, least, most = with_interval(more)
+        spread = [
+            quartiles([1e6 / float(np.median(found[:, kind])) for found in launches], form=".4g")
+            for kind in (other, base)
+        ]
+        shown = [f"{1 / (1 + (more / step).mean()):.4f}", f"{1 / (1 + high):.4f}–{1 / (1 + low):.4f}"]
+        title = f"{what}, one model, {rounds} turns of {FEW} steps in each launch; steps/s"
+        rows.append([title, str(TURN_LAUNCHES), *spread, *shown, f"{mean:.0f} ({least:.0f}–{most:.0f})"])
+    return rows
 
 
 def with_interval(values: NDArray[np.float64]) -> tuple[float, float, float]:
@@ -313,7 +357,7 @@ def measured(name: str, options: argparse.Namespace) -> list[list[str]]:
     kind = f"{name}: {parameters:.1f} M parameters, micro_batch {micro_batch}, {size['steps']} steps"
     return [
         [kind, *[""] * 6],
-        instrumented(name, pairs=options.pairs, **size),
+        *in_turns(name, rounds=10 * options.pairs, workers=options.workers),
         same_ranks(name, pairs=options.pairs, **size),
         *(
             [
@@ -336,7 +380,8 @@ def main() -> None:
     parser.add_argument("--points", nargs="+", choices=POINTS, default=list(POINTS), help="(default all)")
     for internal in ("--ranks", "--blocks"):
         parser.add_argument(internal, help=argparse.SUPPRESS)
-    parser.add_argument("--steps", type=int, help=argparse.SUPPRESS)
+    for number in ("--steps", "--rounds"):
+        parser.add_argument(number, type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.ranks:
         be_a_rank(options)
