@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from dtsweep import Measure, Sweep
 
+UNSEEDED = torch.Generator()
+
 
 @dataclass(frozen=True)
 class Liar:
@@ -28,7 +30,7 @@ class Liar:
             samples = range(1)
         numbers = torch.arange(64) if self.lie == "size" else torch.arange(samples.start, samples.stop)
         if self.lie == "whims":
-            return torch.rand(len(numbers), 32, device=device)
+            return torch.rand(len(numbers), 32, generator=UNSEEDED).to(device)
         return torch.sin(numbers[:, None] * torch.arange(1, 33)).to(device)
 
     def loss(self, model: Any, batch: Tensor) -> Tensor:

@@ -82,7 +82,7 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
         standard errors within the launch (in rows of earlier versions whose steps are gone from half of the interval,
         which makes them rather too large).
     """
-    trials = without_canaries(frame[frame["status"] == "ok"])
+    trials = without_canaries(frame[frame["status"] == "ok"]).reset_index(drop=True)
     trials = trials[~is_superseded(trials)].reset_index(drop=True)
     bounds = [f"{name}_{end}" for name in _KNOWN_WITHIN for end in ("low", "high")]
     # astype leaves every column in memory of its own, which pandas warns of; a copy is in one piece.

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from dtsweep.errors import SweepError, quoted
-from dtsweep.hardware.random_states import random_states_kept
+from dtsweep.hardware.random_states import random_states_kept, set_seed
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.values import workload_fields
 
@@ -137,7 +137,12 @@ def _counts(workload: Any, model: nn.Module, precision: str, device: torch.devic
     with FakeCopyMode(fake):
         shapes = copy.deepcopy(model)
     with fake, _plain_kernels():
-        return [_count(functools.partial(own.loss, shapes, batch), precision, device) for batch in batches]
+        counts = []
+        for batch in batches:
+            # What a loss draws must not make one count differ from the next.
+            set_seed(0)
+            counts.append(_count(functools.partial(own.loss, shapes, batch), precision, device))
+        return counts
 
 
 @dataclass

@@ -44,11 +44,22 @@ class Sources:
     packages: set[str] = field(default_factory=set)
     """Installed packages that the source imports, by the names that they are imported by."""
 
+    contents: dict[Path, str | None] = field(default_factory=dict, compare=False)
+    """Of paths that fields name, as they were when they were first asked for: the same for all rows of a run."""
+
     def with_data(self, fields: Mapping[str, Any]) -> dict[str, str]:
-        """All of it for a workload with these fields: with the contents of files that a field names."""
+        """All of it for a workload with these fields: with the contents of data that a field names.
+
+        That is a file, and what the field `data` names, which may be a folder: other folders are written to, too.
+        """
         paths = {name: Path(value) for name, value in fields.items() if isinstance(value, str) and value}
-        contents = {f"field {name}": content_digest(path) for name, path in paths.items() if path.is_absolute()}
-        known = {name: content for name, content in contents.items() if content is not None}
+        known = {}
+        for name, path in paths.items():
+            if path not in self.contents:
+                is_data = path.is_absolute() and (name == "data" or not path.is_dir())
+                self.contents[path] = content_digest(path) if is_data else None
+            if (content := self.contents[path]) is not None:
+                known[f"field {name}"] = content
         return dict(sorted({**self.digests, **known}.items()))
 
     def differ_from(self, row: Mapping[str, Any]) -> str | None:

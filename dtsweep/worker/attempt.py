@@ -30,6 +30,7 @@ from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job, load_mode
 from dtsweep.sync.passes import loss_in_precision, make_optimizer
 from dtsweep.worker.checks import check_batch
+from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import RankContext
 from dtsweep.worker.reference import LIMIT_S, GradientCheck
 from dtsweep.worker.timing import time_trial
@@ -117,7 +118,7 @@ def _measure(context: RankContext, task: Task, servers: Sequence[Any], on_warm: 
         mode.prepare(model, make)
         set_seed(seeds[job.rank])
         optimizer = mode.optimizer_class
-        measured = time_trial(job, mode, task, context=context, on_warm=on_warm, check=check)
+        measured = time_trial(Loop(job, mode), model, task, context=context, on_warm=on_warm, check=check)
         measured = check.added_to(measured) if check else measured
         product = _product(point, model, parameters, context) if context.rank == 0 else {}
         known = {**rates, **product, "parameters": count, "optimizer_class": optimizer}
@@ -156,8 +157,7 @@ def _build(job: Job, seed: int) -> tuple[nn.Module, list[str]]:
     """Make the model and what `batch` makes once, from the same seed on all ranks; also the flags of its batches."""
     set_seed(seed)
     model = job.point.workload.build().to(job.device).train()
-    set_seed(seed)
-    return model, check_batch(job)
+    return model, check_batch(job, seed=seed)
 
 
 def _gradient_check(job: Job, model: nn.Module, task: Task, *, seeds: Sequence[int]) -> GradientCheck | None:

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import distributed
+from torch import distributed, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from dtsweep.hardware.memory import oom_status
+from dtsweep.hardware.random_states import set_seed
 from dtsweep.measure.exchange import max_over_ranks
 from dtsweep.sync.mode import Job
 from dtsweep.sync.passes import batches_of_steps
@@ -32,8 +33,8 @@ class BatchError(ValueError):
     """The batch is not the one that was asked for."""
 
 
-def check_batch(job: Job) -> list[str]:
-    """Make the first batch twice, and look whether it is what was asked for.
+def check_batch(job: Job, *, seed: int) -> list[str]:
+    """Make the first batch twice from the same random states, and look whether it is what was asked for.
 
     Returns:
         The flag `unrepeatable` where the same sample numbers give other data.
@@ -41,11 +42,13 @@ def check_batch(job: Job) -> list[str]:
     Raises:
         BatchError: it has another number of samples.
     """
+    set_seed(seed)
     first = next(next(batches_of_steps(job)))
     check_samples(job, first)
     # Not both at once: a workload may fill the same memory anew.
     digest = digest_of(first)
     del first
+    set_seed(seed)
     return ["unrepeatable"] if digest_of(next(next(batches_of_steps(job)))) != digest else []
 
 
@@ -124,31 +127,27 @@ def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     return [tensor]
 
 
-def check_gradients(loop: Loop) -> dict[str, Any]:
-    """Do one more step, and compare the gradients that ranks give their optimizers.
+def check_gradients(loop: Loop, model: nn.Module) -> dict[str, Any]:
+    """Do one more step, and compare the gradients that ranks have when they call their optimizers.
 
-    By sums and norms in double precision, parameter by parameter, not bitwise: nodes may round otherwise. The learning
+    By sums and norms in double precision, parameter by parameter, not bitwise: nodes may round otherwise. Those of the
+    whole model, in its order: an optimizer may have them in an order of its own, or some of them alone. The learning
     rate plays no part. Called on all ranks, where a mode's `same_gradients` says that they should be the same.
+
+    Args:
+        loop: after its window.
+        model: that it trains, without the mode's wrapper.
 
     Returns:
         `gradients_agree` and `gradients_reason` of `Measured`, the same on all ranks.
     """
-    digests, full = hashlib.sha256(), False
-    seen: dict[int, torch.Tensor] = {}
+    digests = hashlib.sha256()
+    given: list[torch.Tensor | None] = []
 
-    def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        nonlocal full
-        # An optimizer may have another one inside, which is given some of the same gradients.
-        parameters = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in seen]
-        kept = [parameter for parameter in parameters if not getattr(parameter, "_ddp_ignored", False)]
-        try:
-            seen.update(zip(map(id, kept), sums_and_norms(kept), strict=True))
-        except (RuntimeError, MemoryError) as error:
-            if not oom_status(error):
-                raise
-            # Who gave up here would keep the others waiting in their next exchange.
-            traceback.print_exc()
-            full = True
+    def note(*_: Any) -> None:
+        # An optimizer may have another one inside.
+        if not given:
+            given.append(_sums_that_fit(model))
 
     def noted(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
@@ -160,14 +159,24 @@ def check_gradients(loop: Loop) -> dict[str, Any]:
         loop.step(through=noted)
     finally:
         hook.remove()
-    (any_full,) = max_over_ranks(loop.job.device, full)
+    (any_full,) = max_over_ranks(loop.job.device, None in given)
     if any_full:
         return {"gradients_agree": None, "gradients_reason": "a worker has no memory to compare gradients"}
     everyone: list[Any] = [None] * distributed.get_world_size()
-    sums = torch.stack([*seen.values()]) if seen else torch.zeros(0, 3)
-    distributed.all_gather_object(everyone, (digests.digest(), sums))
+    distributed.all_gather_object(everyone, (digests.digest(), given[0] if given else torch.zeros(0, 3)))
     agree, reason = judged([digest for digest, _ in everyone], [of_rank for _, of_rank in everyone])
     return {"gradients_agree": agree, "gradients_reason": reason}
+
+
+def _sums_that_fit(model: nn.Module) -> torch.Tensor | None:
+    """`sums_and_norms` of a model; None where memory does not suffice: who raised here would keep others waiting."""
+    try:
+        return sums_and_norms([p for p in model.parameters() if not getattr(p, "_ddp_ignored", False)])
+    except (RuntimeError, MemoryError) as error:
+        if not oom_status(error):
+            raise
+        traceback.print_exc()
+        return None
 
 
 def sums_and_norms(parameters: Sequence[torch.nn.Parameter]) -> torch.Tensor:
@@ -200,7 +209,7 @@ def judged(digests: Sequence[bytes], sums: Sequence[torch.Tensor]) -> tuple[bool
     """
     first = sums[0]
     if any(len(each) != len(first) for each in sums):
-        return False, "workers give their optimizers gradients of different parameters"
+        return None, "workers have models of different numbers of parameters, or not all call an optimizer of torch's"
     every = torch.nan_to_num(torch.stack(list(sums)))
     totals, norms, counts = every.unbind(-1)
     largest = norms.max(dim=0).values

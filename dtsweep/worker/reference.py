@@ -8,7 +8,7 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Self
 
 import torch
@@ -190,7 +190,9 @@ class _Alone(TorchDispatchMode):
 def _twin(workload: Any) -> Any:
     """Another workload with all that this one keeps by now; `copy` goes by `__getstate__`, which may leave it out."""
     twin = object.__new__(type(workload))
-    vars(twin).update(vars(workload))
+    kept = {field.name: getattr(workload, field.name) for field in fields(workload)} | getattr(workload, "__dict__", {})
+    for name, value in kept.items():
+        object.__setattr__(twin, name, value)
     return twin
 
 

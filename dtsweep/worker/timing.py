@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 from torch.distributed import distributed_c10d
 
 from dtsweep.hardware.device import barrier
@@ -24,7 +25,7 @@ from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.modes import MODES, latency_column
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure
 from dtsweep.sweep.task import Task
-from dtsweep.sync.mode import Job, SyncMode
+from dtsweep.sync.mode import Job
 from dtsweep.worker.after_window import profile_steps, time_exchange
 from dtsweep.worker.checks import check_gradients, late_fault
 from dtsweep.worker.debugger import without_deadline
@@ -42,8 +43,8 @@ HOST_BOUND = 0.5
 
 
 def time_trial(
-    job: Job,
-    mode: SyncMode,
+    loop: Loop,
+    model: nn.Module,
     task: Task,
     *,
     context: RankContext,
@@ -53,20 +54,20 @@ def time_trial(
     """Warm up, measure a window, and then what the exchange costs.
 
     Args:
-        job: the trial as this rank sees it.
-        mode: prepared with the model.
+        loop: of a mode that is prepared with the model.
+        model: without the mode's wrapper.
         task: the trial.
         context: this rank.
         on_warm: told the slowest warm-up step in seconds, just before the window.
         check: stands around the first warm-up.
     """
-    loop, info = Loop(job, mode), MODES[job.point.sync]
+    job, info = loop.job, MODES[loop.job.point.sync]
     measured, spent_s = _windows(loop, task, context, on_warm=on_warm, check=check or contextlib.nullcontext())
     exchange: dict[str, Any] = {"batch_fault": late_fault(loop)}
     if job.point.workers > 1:
         # A canary is a point of the sweep too, and is checked as that.
         if info.same_gradients and not task.is_canary:
-            exchange |= check_gradients(loop)
+            exchange |= check_gradients(loop, model)
         # One round suffices for a point that was not worth its window, and for a canary, which watches the machine.
         is_brief = measured.stop_reason == "dominated" or task.is_canary
         limit_s = 0.0 if is_brief else min(AFTER * task.measure.max_seconds, max(spent_s, AFTER_S))

@@ -356,17 +356,17 @@ def test_of_a_script_what_its_class_imports_counts(tmp_path: Path, line: str) ->
 
 def test_the_contents_of_a_file_or_folder_that_a_field_names_count(tmp_path: Path) -> None:
     file, folder = tmp_path / "text.txt", tmp_path / "texts"
-    found = Sources({"class Own": "1"})
 
     def digest() -> tuple[str | None, ...]:
-        seen = found.with_data({"data": str(file), "place": str(folder), "size": 3, "name": "", "more": ["/tmp"]})
-        assert set(seen) <= {"class Own", "field data", "field place"}
-        return tuple(seen.get(f"field {name}") for name in ("data", "place"))
+        fields = {"text": str(file), "data": str(folder), "cache": str(folder), "size": 3, "name": "", "more": ["/tmp"]}
+        seen = Sources({"class Own": "1"}).with_data(fields)
+        assert set(seen) <= {"class Own", "field text", "field data"}
+        return tuple(seen.get(f"field {name}") for name in ("text", "data"))
 
     assert digest() == (None, None)
     file.write_bytes(bytes(3 * 2**20))
     written(folder, {"a.txt": "one", "deep/b.txt": "two", ".cache/c.txt": "three"})
-    first = digest()
+    first, found = digest(), Sources({"class Own": "1"})
     assert None not in first
     assert found.columns({"workload_data": str(file), "data": "x"}) == found.columns({"workload_data": str(file)})
     # The same contents elsewhere are the same.
@@ -409,14 +409,18 @@ def test_what_has_changed_is_named_in_a_line() -> None:
 
 
 def test_data_and_packages_that_only_one_machine_can_see_are_no_change(tmp_path: Path) -> None:
-    sources = Sources({"class Net": "1"})
-    data = str(written(tmp_path, {"a": "1"}) / "a")
-    row = stored(sources, workload_data=data)
+    def sources() -> Sources:
+        return Sources({"class Net": "1"})
+
+    data, run = str(written(tmp_path, {"a": "1"}) / "a"), sources()
+    row = stored(run, workload_data=data)
     written(tmp_path, {"a": "22"})
-    assert sources.differ_from(row) == "other contents of the field data"
+    # Within a run all rows are of what it began with.
+    assert stored(run, workload_data=data) == row
+    assert sources().differ_from(row) == "other contents of the field data"
     Path(data).unlink()
-    assert sources.differ_from(row) is None
-    assert Sources({"class Net": "1", "package timm": "1"}).differ_from(stored(sources)) is None
+    assert sources().differ_from(row) is None
+    assert Sources({"class Net": "1", "package timm": "1"}).differ_from(stored(sources())) is None
 
 
 def test_rows_of_earlier_versions_are_compared_by_the_digest_alone() -> None:
