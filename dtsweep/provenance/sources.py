@@ -53,13 +53,12 @@ class Sources:
         That is a file, and what the field `data` names, which may be a folder: other folders are written to, too.
         """
         paths = {name: Path(value) for name, value in fields.items() if isinstance(value, str) and value}
-        known = {}
-        for name, path in paths.items():
+        data = {name: path for name, path in paths.items() if path.is_absolute() and (name == "data" or _is_file(path))}
+        for path in data.values():
             if path not in self.contents:
-                is_data = path.is_absolute() and (name == "data" or not path.is_dir())
-                self.contents[path] = content_digest(path) if is_data else None
-            if (content := self.contents[path]) is not None:
-                known[f"field {name}"] = content
+                self.contents[path] = content_digest(path)
+        found = {f"field {name}": self.contents[path] for name, path in data.items()}
+        known = {name: content for name, content in found.items() if content is not None}
         return dict(sorted({**self.digests, **known}.items()))
 
     def differ_from(self, row: Mapping[str, Any]) -> str | None:
@@ -196,6 +195,14 @@ def _loaded_beside(sweep_file: Path | None) -> Iterator[str]:
             found = find_module(name)
             if found is not None and found.is_own:
                 yield name
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except ValueError:
+        # No path at all.
+        return False
 
 
 def _digest(text: str) -> str:
