@@ -213,7 +213,7 @@ def test_results_of_another_workload_are_refused(
     refused = dtsweep_command("run", tmp_path / "sweep.py", "--results", run[1] / "r", folder=tmp_path)
     assert refused.returncode == 2
     assert len(refused.stderr.splitlines()) == 1
-    assert "source of the workload" in refused.stderr
+    assert "these results have another my_model.py" in refused.stderr
     assert "--rerun all" in refused.stderr
 
 
