@@ -16,15 +16,19 @@ MOST_FILES = 256
 """Files of a folder that count, the first ones by name."""
 
 
-def content_digest(path: Path) -> str | None:
+def content_digest(path: Path, *, folders: bool = True) -> str | None:
     """A digest of a file, or of a folder's files: names, sizes, first and last MiB.
+
+    Args:
+        path: of either.
+        folders: whether a folder counts.
 
     Returns:
         12 hex digits; None where there is nothing that can be read here.
     """
     digest = hashlib.sha256()
     try:
-        files = list(islice(_files(path), MOST_FILES))
+        files = list(islice(_files(path), MOST_FILES)) if folders or path.is_file() else []
         for file in files:
             state = file.stat()
             edge = max(EDGE_BYTES // len(files), 4096)

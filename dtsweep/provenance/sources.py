@@ -44,8 +44,9 @@ class Sources:
     packages: set[str] = field(default_factory=set)
     """Installed packages that the source imports, by the names that they are imported by."""
 
-    contents: dict[Path, str | None] = field(default_factory=dict, compare=False)
-    """Of paths that fields name, as they were when they were first asked for: the same for all rows of a run."""
+    contents: dict[tuple[Path, bool], str | None] = field(default_factory=dict, compare=False)
+    """Of paths that fields name, and whether folders count, as they were when they were first asked for: the same for
+    all rows of a run."""
 
     def with_data(self, fields: Mapping[str, Any]) -> dict[str, str]:
         """All of it for a workload with these fields: with the contents of data that a field names.
@@ -53,11 +54,11 @@ class Sources:
         That is a file, and what the field `data` names, which may be a folder: other folders are written to, too.
         """
         paths = {name: Path(value) for name, value in fields.items() if isinstance(value, str) and value}
-        data = {name: path for name, path in paths.items() if path.is_absolute() and (name == "data" or _is_file(path))}
-        for path in data.values():
-            if path not in self.contents:
-                self.contents[path] = content_digest(path)
-        found = {f"field {name}": self.contents[path] for name, path in data.items()}
+        keys = {name: (path, name == "data") for name, path in paths.items() if path.is_absolute()}
+        for path, is_data in keys.values():
+            if (path, is_data) not in self.contents:
+                self.contents[path, is_data] = content_digest(path, folders=is_data)
+        found = {f"field {name}": self.contents[key] for name, key in keys.items()}
         known = {name: content for name, content in found.items() if content is not None}
         return dict(sorted({**self.digests, **known}.items()))
 
@@ -195,14 +196,6 @@ def _loaded_beside(sweep_file: Path | None) -> Iterator[str]:
             found = find_module(name)
             if found is not None and found.is_own:
                 yield name
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except ValueError:
-        # No path at all.
-        return False
 
 
 def _digest(text: str) -> str:

@@ -387,7 +387,14 @@ def test_the_contents_of_a_file_or_folder_that_a_field_names_count(tmp_path: Pat
 
 def test_a_relative_path_and_what_is_no_path_are_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(written(tmp_path, {"synthetic": "a file of this name"}))
-    fields = {"data": "synthetic", "other": "/no/such/file", "nul": "/a\0b", "device": "/dev/null", "empty": ""}
+    fields = {
+        "data": "synthetic",
+        "other": "/no/such/file",
+        "nul": "/a\0b",
+        "device": "/dev/null",
+        "empty": "",
+        "long": "/" + "a" * 5000,
+    }
     assert Sources().with_data(fields) == {}
 
 
