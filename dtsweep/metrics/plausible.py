@@ -75,8 +75,7 @@ def plausibility_columns(
 
 def judged_columns(flags: Sequence[str] | None, found: Sequence[str]) -> Row:
     """The columns that say what contradictions a row has: `implausible`, null where there are none, and `flags`."""
-    known = [] if flags is None else list(flags)
-    return {"implausible": "; ".join(found) or None, "flags": [*known, *(["implausible"] if found else [])]}
+    return {"implausible": "; ".join(found) or None, "flags": [*_listed(flags), *(["implausible"] if found else [])]}
 
 
 def _of_first(words: Mapping[int, str | None]) -> str | None:

@@ -35,7 +35,7 @@ def point_row(sweep: Sweep, point: Point) -> Row:
     return {
         **point.scalars(),
         # What would say so is not what runs.
-        **({"optimizer": None} if callable(getattr(point.workload, "optimizer", None)) else {}),
+        **({"optimizer": None} if point.has_own_optimizer else {}),
         **stored_fields(point.workload),
         "point_id": identity(point),
         "workload": type(point.workload).__name__,

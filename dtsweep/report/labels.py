@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from dtsweep.analysis import setting_columns
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
 from dtsweep.sweep.point import AXES
 
@@ -26,7 +27,7 @@ def axis_name(column: str) -> str:
 
 def model_columns(points: pd.DataFrame) -> list[str]:
     """Name the settings of workloads that tell models apart: the same in all points of a model, not in all points."""
-    names = [c for c in points.columns if c == "workload" or (c.startswith("workload_") and c != "workload_digest")]
+    names = [c for c in setting_columns(points) if c == "workload" or c.startswith("workload_")]
     models = points.groupby("model_digest", dropna=False)
     constant = [c for c in names if models[c].nunique(dropna=False).max() == 1]
     return [c for c in constant if points[c].nunique(dropna=False) > 1]

@@ -40,9 +40,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         reason="{point.sync} has no {point.unread_field}",
     ),
     Constraint(
-        applies=lambda point, _: (
-            point.optimizer != Point().optimizer and callable(getattr(point.workload, "optimizer", None))
-        ),
+        applies=lambda point, _: point.optimizer != Point().optimizer and point.has_own_optimizer,
         reason="{point.workload.__class__.__name__} has an optimizer of its own, the point's is not read",
     ),
     Constraint(

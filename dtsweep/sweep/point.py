@@ -156,6 +156,15 @@ class Point:
         )
 
     @property
+    def has_own_optimizer(self) -> bool:
+        """Whether its workload makes an optimizer, so that `optimizer` is not read.
+
+        >>> Point(workload=object()).has_own_optimizer
+        False
+        """
+        return callable(getattr(self.workload, "optimizer", None))
+
+    @property
     def unread_field(self) -> str | None:
         """The first field that is set although the mode does not read it.
 

@@ -86,9 +86,8 @@ def loss_in_precision(point: Point, device: torch.device) -> Callable[[nn.Module
 
 def make_optimizer(parameters: Iterable[nn.Parameter], *, point: Point) -> torch.optim.Optimizer:
     """Make the workload's own optimizer, else the point's."""
-    own = getattr(point.workload, "optimizer", None)
-    if callable(own):
-        optimizer: torch.optim.Optimizer = own(parameters, point.learning_rate)
+    if point.has_own_optimizer:
+        optimizer: torch.optim.Optimizer = point.workload.optimizer(parameters, point.learning_rate)
         return optimizer
     kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
         "sgd": torch.optim.SGD,
