@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 
 IMPORTERS = frozenset({"import_module", "importlib.import_module", "__import__"})
 
@@ -61,10 +61,15 @@ def reached(tree: ast.Module, name: str) -> dict[str, list[ast.stmt]]:
         Statements by the name that they define; empty where the script defines none of that name at its top.
     """
     defining: dict[str, list[ast.stmt]] = {}
-    for statement in _statements(tree.body):
-        for defined in _names_defined(statement):
+    statements = list(_statements(tree.body))
+    imported_names = {
+        defined for one in statements if isinstance(one, ast.Import | ast.ImportFrom) for defined in _names_defined(one)
+    }
+    for statement in statements:
+        for defined in _names_defined(statement, imports=imported_names):
             defining.setdefault(defined, []).append(statement)
-    waiting, found = [name], {}
+    # What a star brings may be anything that is used.
+    waiting, found = [name, *(["*"] if name in defining else [])], {}
     while waiting:
         wanted = waiting.pop()
         if wanted in defining and wanted not in found:
@@ -84,11 +89,27 @@ def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
             yield statement
 
 
-def _names_defined(statement: ast.stmt) -> set[str]:
+def _names_defined(statement: ast.stmt, *, imports: Set[str] = frozenset()) -> set[str]:
+    """Names that a statement defines or changes, but for what imports define.
+
+    Args:
+        statement: at the top of a module.
+        imports: names of modules and what is imported from them.
+    """
     match statement:
         case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
             return {name}
         case ast.Import(names=names) | ast.ImportFrom(names=names):
             return {(alias.asname or alias.name).partition(".")[0] for alias in names}
-    stored = (node for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
-    return {node.id for node in stored}
+        case ast.Expr(value=ast.Call(func=ast.Attribute() as method)):
+            # `CONFIG.update(…)`; what a module's function does is no definition.
+            return {_base(method)} - imports
+    stored = (node for node in ast.walk(statement) if isinstance(getattr(node, "ctx", None), ast.Store))
+    return {_base(node) for node in stored} - {""}
+
+
+def _base(node: ast.AST) -> str:
+    """The name that `a`, `a.b`, `a[0]` or `a.b().c` begins with; empty where it begins with none."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""

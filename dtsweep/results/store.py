@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -126,7 +126,6 @@ class Results:
 
         Raises:
             StorageError: The place can't be read, or a newer dtsweep wrote to it.
-            SweepError: Workloads with fields of one name and different types lie in it.
         """
         trials = _merge("trials", self._read("trials")[0].values())
         if attempts is not None:
@@ -247,7 +246,10 @@ def _by_start(trials: Any) -> list[int]:
 
 
 def _merge(table: str, files: Iterable[Any]) -> Any:
-    """Join files, whose columns may differ; an attempt that several have counts once."""
+    """Join files, whose columns may differ; an attempt that several have counts once.
+
+    A field of the workload that has had another type since (a number, then a number or a list) is text in all rows.
+    """
     seen: set[str] = set()
     kept = [arrow_table(table, {})]
     for rows in files:
@@ -260,5 +262,19 @@ def _merge(table: str, files: Iterable[Any]) -> Any:
         seen |= attempts
     try:
         return pa.concat_tables(kept, promote_options="permissive")
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise SweepError(f"workloads that differ in a field's type share these results: {error}") from error
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.concat_tables([_as_text(rows, _mixed_fields(kept)) for rows in kept], promote_options="permissive")
+
+
+def _mixed_fields(tables: Iterable[Any]) -> set[str]:
+    """Columns of workload fields that have several types."""
+    found: dict[str, set[Any]] = {}
+    for field in (field for rows in tables for field in rows.schema if field.name.startswith("workload_")):
+        found.setdefault(field.name, set()).add(field.type)
+    return {name for name, types in found.items() if len(types) > 1}
+
+
+def _as_text(rows: Any, columns: Set[str]) -> Any:
+    for name in columns & set(rows.column_names):
+        rows = rows.set_column(rows.schema.get_field_index(name), name, rows[name].cast(pa.string()))
+    return rows

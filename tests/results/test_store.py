@@ -233,11 +233,12 @@ def test_fields_of_two_number_types_become_one_column(tmp_path: Path) -> None:
     assert store.newest_trials(tmp_path)["workload_width"].tolist() == [256.0, 0.5]
 
 
-def test_workloads_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+def test_a_field_that_has_had_several_types_is_text(tmp_path: Path) -> None:
     commit(Results(tmp_path), 1, width=256)
-    commit(Results(tmp_path), 2, width="wide")
-    with pytest.raises(SweepError, match="workloads that differ in a field's type"):
-        Results(tmp_path).attempts()
+    commit(Results(tmp_path), 2, width="[64, 32]")
+    assert [row["workload_width"] for row in Results(tmp_path).attempts()] == ["256", "[64, 32]"]
+    Results(tmp_path).compact()
+    assert len(files(tmp_path, "trials")) == 1
 
 
 def test_other_tools_read_a_folder_in_which_a_write_was_cut_off(tmp_path: Path) -> None:
