@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import resource
 import time
@@ -101,6 +102,14 @@ def metered() -> Telemetry:
     return Telemetry(GPU, nvml=Metered(), now=lambda: time.perf_counter() * 1e3)
 
 
+def keep_no_freed_memory() -> None:
+    """Have large blocks be mapped of their own, and given back when freed: else what fits depends on what was before."""
+    libc = ctypes.CDLL(None)
+    trim_threshold, mmap_threshold = -1, -3
+    for parameter in (trim_threshold, mmap_threshold):
+        assert libc.mallopt(parameter, 2**20) == 1
+
+
 def limit_memory(most: int = resource.RLIM_INFINITY) -> None:
     """Let this process have so many bytes."""
     resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
@@ -159,6 +168,7 @@ def trial_of(case: str) -> tuple[Sweep, Point, Task]:
 
 def measure_all(rank: int, folder: Path, tasks: dict[str, Task]) -> None:
     torch.set_num_threads(1)
+    keep_no_freed_memory()
     distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORKERS)
     context = become_rank(rank, CPU, workload=Line(), own_variables=())
     results = {}
