@@ -5,6 +5,7 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     load            the table itself, rows of earlier versions in today's definitions
     variance        what windows know of their own error, and what launches add
     spread          how much launches of one job differ, over a whole sweep
+    generations     which rows are of an earlier source of their workload
     utilization     shares of what devices can do, by one measure
     launches        from trials to points
     contrasts       differences between points, each to each, and how far they are known

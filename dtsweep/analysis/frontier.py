@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _OBJECTIVES = ("latency_s", "samples_per_s")
 
-_PRODUCT = ("semantics", "model_digest")
+_PRODUCT = ("older_source", "semantics", "model_digest")
 """What is a product of its own: more of one is no substitute for another."""
 
 _DRAWS = 2000
@@ -41,7 +41,7 @@ def on_frontier(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def frontier(frame: pd.DataFrame, *, one_product: bool = False) -> pd.DataFrame:
-    """Find the frontier of latency against throughput, one for each semantics, model and environment.
+    """Find the frontier of latency against throughput, one for each source, semantics, model and environment.
 
     A point is off it where `difference` can tell that another one is better in both. By `difference`'s estimates alone,
     which are means over the launches that points share where `difference` compares them in pairs, more points are
@@ -58,18 +58,18 @@ def frontier(frame: pd.DataFrame, *, one_product: bool = False) -> pd.DataFrame:
         one_product: compare all models (`model_digest`) with each other, as if a sample of one were one of another.
 
     Returns:
-        The points of `over_launches`, sorted by semantics, model (fewest FLOPs first), environment and `latency_s`,
-        with `standing` (null without latency or throughput); `on_frontier`, True where that is `frontier` or
-        `undecided`; `frontier_probability`, how often the point is on the frontier when all means are drawn anew with
-        the errors that `difference` finds, null where a point has too few launches for that, beside points that have
-        more.
+        The points of `over_launches`, sorted by source (the newest first), semantics, model (fewest FLOPs first),
+        environment and `latency_s`, with `standing` (null without latency or throughput); `on_frontier`, True where
+        that is `frontier` or `undecided`; `frontier_probability`, how often the point is on the frontier when all means
+        are drawn anew with the errors that `difference` finds, null where a point has too few launches for that, beside
+        points that have more.
     """
     trials = measured(frame)
     points = points_of(trials).assign(standing=None, frontier_probability=np.nan)
     for _, there in trials.dropna(subset=list(_OBJECTIVES)).groupby("env_id", dropna=False):
         latency, rate = (logarithms_of(there, of) for of in _OBJECTIVES)
         rows = latency.points.merge(points.reset_index(), how="left", on=list(POINT))
-        for _, group in rows.groupby(["semantics"] if one_product else list(_PRODUCT), dropna=False):
+        for _, group in rows.groupby([c for c in _PRODUCT if not one_product or c != "model_digest"], dropna=False):
             numbers = group.index.to_numpy()
             slower, higher = (contrasts(launches, numbers, numbers) for launches in (latency, rate))
             single = latency.counts[numbers] == 1
@@ -78,7 +78,9 @@ def frontier(frame: pd.DataFrame, *, one_product: bool = False) -> pd.DataFrame:
             points.loc[group["index"], "frontier_probability"] = drawn
     points["on_frontier"] = points["standing"].isin(["frontier", "undecided"])
     models = [] if one_product else ["flops_per_sample", "model_digest"]
-    return points.sort_values(["semantics", *models, "env_id", "latency_s"], key=_in_order, ignore_index=True)
+    return points.sort_values(
+        ["older_source", "semantics", *models, "env_id", "latency_s"], key=_in_order, ignore_index=True
+    )
 
 
 def _standing(slower: Contrasts, higher: Contrasts, *, single: NDArray[np.bool_]) -> NDArray[np.str_]:
@@ -176,6 +178,8 @@ def _correlation(first: Launches, second: Launches) -> float:
 
 
 def _in_order(column: pd.Series) -> pd.Series:
+    if column.name == "older_source":
+        return column.fillna("")
     if column.name != "semantics":
         return column
     return column.map({semantics: order for order, semantics in enumerate(SEMANTICS)})

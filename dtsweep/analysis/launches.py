@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dtsweep.analysis.generations import older_source
 from dtsweep.analysis.spread import POINT, Launches, launches_of, spread_of
 from dtsweep.analysis.utilization import by_best_peak
 from dtsweep.analysis.variance import Known, Numbers, moderated, pooled_is_better
 from dtsweep.errors import SweepError
 from dtsweep.measure.statistics import students_t
-from dtsweep.provenance.sources import changes
 from dtsweep.results.statuses import CAUTIONS
 from dtsweep.sweep.point import AXES
 
@@ -26,7 +25,8 @@ ASKED = ("samples_per_s", "latency_s", "step_mean_s", "step_p50_s", "step_p95_s"
 _KNOWN_WITHIN = (*ASKED, "comm_share")
 _SHARES = ("mfu", "comm_share", "exchange_share", "wait_share")
 _RATES_AND_TIMES = ("latency_s", "samples_per_s", "tokens_per_s", "step_mean_s", "step_p50_s", *_SHARES)
-_FACTS = ("semantics", "global_batch", "devices", "model_digest", "parameters", "flops_per_sample", "optimizer_class")
+_MODEL = ("model_digest", "parameters", "flops_per_sample", "optimizer_class", "older_source")
+_FACTS = ("semantics", "global_batch", "devices", *_MODEL)
 _WITH_INTERVAL = {"latency_s": True, "samples_per_s": True, "comm_share": False}
 """What gets an interval over launches, and whether its spread between launches is relative to its size."""
 
@@ -53,21 +53,13 @@ def without_canaries(frame: pd.DataFrame) -> pd.DataFrame:
 def is_superseded(trials: pd.DataFrame) -> pd.Series[bool]:
     """Mark launches of a point that has been measured since with another source of the workload, or other data.
 
-    An interrupted `--rerun all` leaves them beside the new ones: they are launches of another job.
+    They are launches of another job, which `--rerun all` leaves beside the new ones.
 
     Args:
-        trials: `ok` ones without canaries, the oldest first.
+        trials: `ok` ones without canaries, with `older_source`, the oldest first.
     """
-    groups, columns = trials.groupby(list(POINT), dropna=False), ["workload_digest", "sources"]
-    newest = groups[columns].transform("last")
-    # Where the source of one of the two is unknown nothing can be said.
-    known = trials["workload_digest"].notna() & newest["workload_digest"].notna()
-    other = known & (trials["workload_digest"] != newest["workload_digest"])
-    for index in trials.index[other & trials["sources"].notna() & newest["sources"].notna()]:
-        # A file or package that only one of the two machines could see is no change, as on resume.
-        then, now = (json.loads(str(frame.at[index, "sources"])) for frame in (trials, newest))
-        other.at[index] = bool(changes(then, now))
-    return other
+    source = trials["older_source"].fillna("")
+    return source != source.groupby([trials[name] for name in POINT], dropna=False).transform("last")
 
 
 def measured(frame: pd.DataFrame) -> pd.DataFrame:
@@ -78,11 +70,13 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         The `ok` trials without canaries and without those that `is_superseded`, with `launch` (the session, or else
-        the trial itself), `mfu` made comparable (`by_best_peak`), `caution` of its point, and `<column>_error`,
+        the trial itself), `older_source` (what the workload has otherwise since), `mfu` made comparable
+        (`by_best_peak`), `caution` of its point, and `<column>_error`,
         standard errors within the launch (in rows of earlier versions whose steps are gone from half of the interval,
         which makes them rather too large).
     """
-    trials = without_canaries(frame[frame["status"] == "ok"]).reset_index(drop=True)
+    trials = frame.assign(older_source=older_source(frame))
+    trials = without_canaries(trials[trials["status"] == "ok"]).reset_index(drop=True)
     trials = trials[~is_superseded(trials)].reset_index(drop=True)
     bounds = [f"{name}_{end}" for name in _KNOWN_WITHIN for end in ("low", "high")]
     # astype leaves every column in memory of its own, which pandas warns of; a copy is in one piece.
@@ -167,8 +161,9 @@ def over_launches(frame: pd.DataFrame) -> pd.DataFrame:
         frame: one row per trial, as `dtsweep.load` gives it.
 
     Returns:
-        One row per point: the settings; `launches`; the means over launches of rates, step times and shares; the
-        highest `memory_peak_bytes`; `latency_s` (`step_p50_s`, or `step_mean_s` where semantics is local); the
+        One row per point: the settings; `older_source`, in what the newest rows' source of the workload differs from
+        that of this point, null where it does not; `launches`; the means over launches of rates, step times and shares;
+        the highest `memory_peak_bytes`; `latency_s` (`step_p50_s`, or `step_mean_s` where semantics is local); the
         intervals; `interval`, null where there is none; `caution`, what puts these numbers in doubt: the flags of
         `dtsweep.results.statuses.CAUTIONS` that a launch has, mostly empty.
     """

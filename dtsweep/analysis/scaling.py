@@ -23,12 +23,12 @@ _MEASURED = ["launches", "samples_per_s", "speed_up", "efficiency", *_BOUNDS, "c
 def scaling(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker") -> pd.DataFrame:
     """Compare the throughput of larger worlds with the smallest one of their group.
 
-    A group has points of one model (`model_digest`) that are equal in all fields but workers, micro_batch and
-    accumulation, and were measured in one environment; per node also in the workers on each node. `weak`: equal
-    micro_batch and accumulation. `strong`: equal global_batch, where the fastest micro_batch × accumulation of a size
-    stands for it; a point without global_batch (an asynchronous mode) is in no strong group. The fastest is a maximum
-    of noisy rates, so a little too high, more so where more shapes were measured. A size that was measured on several
-    numbers of hosts is stood for by the fastest, too.
+    A group has points of one model (`model_digest`) and one source of the workload that are equal in all fields but
+    workers, micro_batch and accumulation, and were measured in one environment; per node also in the workers on each
+    node. `weak`: equal micro_batch and accumulation. `strong`: equal global_batch, where the fastest micro_batch ×
+    accumulation of a size stands for it; a point without global_batch (an asynchronous mode) is in no strong group. The
+    fastest is a maximum of noisy rates, so a little too high, more so where more shapes were measured. A size that was
+    measured on several numbers of hosts is stood for by the fastest, too.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it.
@@ -48,7 +48,7 @@ def scaling(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker") -
         raise SweepError(f"scaling per {per!r} is not known; use per='worker' or per='node'")
     trials = measured(frame)
     points = points_of(trials).dropna(subset=["samples_per_s", _SIZES[per]])
-    same = [c for c in setting_columns(points) if c not in _BATCH_SHAPE] + ["model_digest", "env_id"]
+    same = [c for c in setting_columns(points) if c not in _BATCH_SHAPE] + ["model_digest", "older_source", "env_id"]
     if per == "node":
         points["workers_per_node"] = points["workers"] / points["hosts"]
         same.append("workers_per_node")

@@ -59,10 +59,10 @@ def make_plan(
         SweepError: the results are of another workload, version or resources.
     """
     rows = measured_by(harness, rows)
-    stale = outdated(sweep, rows) if rerun != "all" else set()
+    stale = outdated(sweep, rows) if rerun != "all" else {}
     newest = {row["trial_id"]: row for row in rows}
-    ended_ok = {row["trial_id"] for row in rows if row["status"] == "ok"}
-    finished = {row["trial_id"] for row in rows if row["status"] == "ok" and not _is_cut_short(sweep, row)}
+    ended_ok = {row["trial_id"]: row for row in rows if row["status"] == "ok"}
+    finished = {trial_id for trial_id, row in ended_ok.items() if not _is_cut_short(sweep, row)}
     to_run: list[Trial] = []
     done: list[Trial] = []
     points = [candidate.point for candidate in found if candidate.reason is None]
@@ -71,8 +71,8 @@ def make_plan(
             trial_id = trial_name(sweep, point, repeat=repeat)
             status = "ok" if trial_id in finished else newest.get(trial_id, {}).get("status")
             if trial_id in stale:
-                why, is_done = "measured otherwise", False
-            elif trial_id in ended_ok - finished and rerun != "all":
+                why, is_done = stale[trial_id], False
+            elif trial_id in ended_ok.keys() - finished and rerun != "all":
                 why, is_done = "stopped early by the race", False
             else:
                 why, is_done = _state(status, rerun=rerun)
@@ -94,13 +94,13 @@ def measured_by(harness: str, rows: Rows) -> Rows:
     return [row for row in rows if (row.get("harness") or "ray") == harness]
 
 
-def outdated(sweep: Sweep, rows: Rows) -> set[str]:
+def outdated(sweep: Sweep, rows: Rows) -> dict[str, str]:
     """Refuse results that can't be compared with what this sweep would add.
 
     Returns:
-        Ids of trials to be measured again: `ok` ones with another workload source, data, versions or resources than
-        the newest, which agrees (an interrupted `--rerun all` leaves them), and those whose gradients were wrong by
-        another source.
+        Why trials are to be measured again, by their ids: `ok` ones with another workload source, data, versions or
+        resources than the newest, which agrees (an interrupted `--rerun all` leaves them), and those whose gradients
+        were wrong by another source.
 
     Raises:
         SweepError: the newest trial differs from what this sweep would add; names in what, and the ways out.
@@ -122,8 +122,9 @@ def outdated(sweep: Sweep, rows: Rows) -> set[str]:
         ways = "measure all anew with --rerun all, or keep both with another --results"
         raise SweepError(f"these results have {differ[newest]}; {ways}")
     last = {row["trial_id"]: row for row in rows}.values()
-    mended = {row["trial_id"] for row in last if row["status"] == "wrong_gradient" and sources.differ_from(row)}
-    return mended | set(differ)
+    wrong = {row["trial_id"]: sources.differ_from(row) for row in last if row["status"] == "wrong_gradient"}
+    mended = {trial_id: f"was wrong_gradient, of {what}" for trial_id, what in wrong.items() if what}
+    return mended | {trial_id: f"measured with {what}" for trial_id, what in differ.items()}
 
 
 def _other_setting(row: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:

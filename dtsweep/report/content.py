@@ -29,11 +29,11 @@ _SCALING_TITLES = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Frontier:
-    """Points of one semantics and model that were measured in one environment."""
+    """Points of one semantics, model and source of the workload that were measured in one environment."""
 
     title: str
     """The semantics in words, with the model if there are several, the label if all points share one, and the
-    environment if there are several."""
+    environment if there are several; what the workload has otherwise since."""
     semantics: str
     """What an update means, one of `dtsweep.sweep.modes.SEMANTICS`."""
     model_digest: str | None
@@ -112,7 +112,7 @@ class Content:
     constants: Mapping[str, Any]
     """The other settings with their values, named as in a sweep file."""
     frontiers: Sequence[Frontier]
-    """One per semantics, model and environment, exact updates first; empty where no trial ended `ok`."""
+    """One per source, semantics, model and environment, the newest, exact updates first; empty without `ok` trials."""
     scaling: Sequence[Scaling]
     """By workers, then by nodes: weak, then strong; without those that have no group of several sizes."""
     canaries: pd.DataFrame
@@ -138,8 +138,8 @@ def content_of(frame: pd.DataFrame, *, one_product: bool = False) -> Content:
     varying += ["hosts"] * bool(points.duplicated(["point_id", "env_id"]).any())
     statuses, flags = _counts(trials["status"]), _counts(trials["flags"].explode())
     watched = canaries(frame)
-    several = [c for c in ("model_digest", "env_id") if points[c].nunique(dropna=False) > 1]
-    label_columns = [*varying, *(c for c in several if c == "env_id" or not model_columns(points))]
+    several = [c for c in ("model_digest", "env_id", "older_source") if points[c].nunique(dropna=False) > 1]
+    label_columns = [*varying, *(c for c in several if c != "model_digest" or not model_columns(points))]
     return Content(
         headline=_headline(trials, statuses),
         trials=len(trials),
@@ -186,9 +186,10 @@ def _frontiers(
 ) -> list[Frontier]:
     models = "" if one_product else "model_digest"
     apart = [c for c in (models, "env_id") if c and points[c].nunique(dropna=False) > 1]
+    keys = [c for c in ("older_source", "semantics", models, "env_id") if c]
     telling = model_columns(points) if "model_digest" in apart else []
     found = []
-    for _, rows in points.groupby([c for c in ("semantics", models, "env_id") if c], sort=False, dropna=False):
+    for _, rows in points.groupby(keys, sort=False, dropna=False):
         first = rows.iloc[0]
         labels = rows.apply(point_label, axis=1, varying=[c for c in varying if c not in telling])
         compared = _difference(trials, rows[rows["on_frontier"]])
@@ -220,6 +221,7 @@ def _title(first: pd.Series[Any], labels: pd.Series[str], *, telling: Sequence[s
         settings_label(first, telling) or (f"model {first['model_digest']}" if "model_digest" in apart else ""),
         labels.iloc[0] if labels.nunique() == 1 else "",
         f"env_id {first['env_id']}" if "env_id" in apart else "",
+        f"older source: {first['older_source']}" if isinstance(first["older_source"], str) else "",
     ]
 
 

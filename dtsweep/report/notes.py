@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.canaries import WORLD
+from dtsweep.analysis.generations import older_source
 from dtsweep.analysis.launches import is_superseded
 from dtsweep.report.labels import trial_label
 from dtsweep.report.text import count_of, format_rate, half_of
@@ -64,7 +65,7 @@ def notes_on(
     )
     on_trials = (
         _environment_note(measured),
-        _source_note(measured),
+        _source_note(measured, points),
         _window_note(measured),
         _gradient_note(measured),
         _canary_note(canaries),
@@ -150,14 +151,23 @@ def _environment_note(trials: pd.DataFrame) -> str:
     return note + "They differ in " + ", ".join(f"{c} ({value})" for c, value in values.items()) + "."
 
 
-def _source_note(trials: pd.DataFrame) -> str:
-    """Say how many launches are left out because their point has been measured by another source since."""
-    if not (count := int(is_superseded(trials).sum())):
-        return ""
-    return (
-        f"{count_of(count, 'trial')} left out: measured with another source of the workload, or other data, than their "
-        "point has been since (workload_digest). The same command measures them anew."
-    )
+def _source_note(trials: pd.DataFrame, points: pd.DataFrame) -> str:
+    """Say what was measured with an earlier source of the workload: what is left out, and what stands apart."""
+    marked = trials.assign(older_source=older_source(trials))
+    left, apart = int(is_superseded(marked).sum()), points["older_source"].value_counts()
+    said = []
+    if left:
+        said.append(
+            f"{count_of(left, 'trial')} left out: measured with another source of the workload, or other data, than "
+            "their point has been since (workload_digest)."
+        )
+    if len(apart):
+        each = [f"{count_of(count, 'point')} ({change})" for change, count in apart.items()]
+        said.append(
+            f"Measured with an older source of the workload, on frontiers and ladders of their own: {', '.join(each)}; "
+            "dtsweep run measures them anew."
+        )
+    return " ".join(said)
 
 
 def _window_note(trials: pd.DataFrame) -> str:

@@ -101,8 +101,9 @@ def test_what_a_race_stopped_early_is_measured_again_where_there_is_no_race() ->
     assert plan(SWEEP, early) == plan(SWEEP, early, "failed") == (4, 0)
     made = make_plan(SWEEP, candidates(SWEEP), early)
     assert {trial.why for trial in made.to_run} == {"stopped early by the race, measured with race=True"}
-    # What was measured to its end counts, before or after it.
-    assert plan(SWEEP, early + rows()) == plan(SWEEP, rows() + early) == (0, 4)
+    # The newest is the one that is reported.
+    assert plan(SWEEP, early + rows()) == (0, 4)
+    assert plan(SWEEP, rows() + early) == (4, 0)
     assert plan(SWEEP, rows(stop_reason="precise")) == (0, 4)
 
 
@@ -307,6 +308,8 @@ def test_results_of_another_source_are_refused_by_the_name_of_what_has_changed()
         plan(SWEEP, old)
     assert plan(SWEEP, old, "all") == (4, 0)
     assert plan(SWEEP, old + rows()[:2]) == (2, 2)
+    made = make_plan(SWEEP, candidates(SWEEP), old + rows()[:2])
+    assert {trial.why for trial in made.to_run} == {"measured with another dtsweep/workloads/gpt.py"}
     with pytest.raises(SweepError, match=r"have source of the workload old, this sweep has \w{16};"):
         plan(SWEEP, rows(workload_digest="old", sources=None))
     # What only one of the two machines has installed is no other source.

@@ -1,0 +1,106 @@
+"""Results of a workload that was changed since: what is compared with what."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dtsweep.analysis import canaries, frontier, over_launches, scaling
+from dtsweep.analysis.generations import older_source
+from dtsweep.report.content import content_of
+from tests.frames import trials
+
+NET, OTHER = {"class Net": "1"}, {"class Net": "2"}
+
+
+def made_of(entries: dict[str, str], **row: Any) -> dict[str, Any]:
+    """A row of a workload of these sources."""
+    sources = json.dumps(entries, sort_keys=True)
+    numbers = {"step_p50_s": 0.1, "samples_per_s": 10.0}
+    return {**numbers, "sources": sources, "workload_digest": f"digest of {sources}", **row}
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([NET, NET], [None, None]),
+        ([NET, OTHER], ["another class Net", None]),
+        # An edit that was taken back.
+        ([NET, OTHER, NET], [None, "another class Net", None]),
+        # A file or package that only one of the machines could see is no change.
+        ([NET, NET | {"package timm": "1.0"}], [None, None]),
+        ([NET | {"package timm": "0.9"}, NET | {"package timm": "1.0"}], ["timm 0.9 (1.0 now)", None]),
+        # Each of two earlier ones is one of its own.
+        ([NET, OTHER, {"class Net": "3"}], ["another class Net (2)", "another class Net", None]),
+    ],
+)
+def test_a_row_says_what_the_newest_row_of_its_workload_has_otherwise(
+    rows: list[dict[str, str]], expected: list[str | None]
+) -> None:
+    frame = trials(*(made_of(entries) for entries in rows))
+    assert older_source(frame).tolist() == expected
+
+
+def test_an_unknown_source_is_not_called_older_and_another_digest_is() -> None:
+    known = made_of(NET)
+    frame = trials({"workload_digest": None}, {"workload_digest": "before sources were stored"}, known)
+    assert older_source(frame).tolist() == [None, "another source", None]
+
+
+def test_other_data_are_no_other_source_and_data_that_changed_are() -> None:
+    a, b = ({"workload_data": f"/data/{name}", "entries": {"field data": name}} for name in "ab")
+    changed = {"workload_data": "/data/a", "entries": {"field data": "changed"}}
+    for rows, expected in (
+        ([a, b], [None, None]),
+        ([a, changed, b], ["other contents of the field data /data/a", None, None]),
+        ([a, b, changed], ["other contents of the field data /data/a", None, None]),
+    ):
+        frame = trials(*(made_of(NET | row["entries"], workload_data=row["workload_data"]) for row in rows))
+        assert older_source(frame).tolist() == expected
+
+
+def test_workloads_are_not_compared_with_each_other() -> None:
+    """One sweep of two implementations of a model asks for exactly that comparison."""
+    frame = trials(made_of(NET, workload="Net"), made_of({"class Flash": "1"}, workload="Flash"))
+    assert older_source(frame).tolist() == [None, None]
+    assert content_of(frame).frontiers[0].labels.nunique() == 2
+
+
+def test_rows_that_did_not_end_ok_make_no_newer_source() -> None:
+    frame = trials(made_of(NET), made_of(OTHER, status="user_error", samples_per_s=None, step_p50_s=None))
+    assert older_source(frame).tolist() == [None, None]
+
+
+def test_points_of_another_source_are_on_no_frontier_with_the_newer_ones() -> None:
+    """As an interrupted `--rerun all` leaves them."""
+    slow = made_of(NET, point_id="a", micro_batch=8, step_p50_s=0.2, samples_per_s=5.0)
+    fast = made_of(OTHER, point_id="b")
+    points = frontier(trials(slow, fast))
+    assert points["on_frontier"].tolist() == [True, True]
+    assert points["point_id"].tolist() == ["b", "a"], "the newest first"
+    titles = [found.title for found in content_of(trials(slow, fast)).frontiers]
+    assert ["older" in title for title in titles] == [False, True]
+    assert titles[1].endswith("older source: another class Net")
+
+
+def test_launches_of_a_point_that_has_newer_ones_are_left_out() -> None:
+    frame = trials(made_of(NET, point_id="a"), made_of(OTHER, point_id="a", repeat=2))
+    assert over_launches(frame)["launches"].tolist() == [1]
+    assert frontier(frame)["older_source"].isna().all()
+
+
+def test_worlds_of_another_source_are_no_ladder() -> None:
+    small, large = {"workers": 1}, {"workers": 2, "samples_per_s": 20.0}
+    assert len(scaling(trials(made_of(NET, **small), made_of(NET, **large)))) == 2
+    assert scaling(trials(made_of(NET, **small), made_of(OTHER, **large))).empty
+
+
+def test_canaries_of_another_source_show_no_drift() -> None:
+    canary = {"role": "canary", "step_mean_s_error": 1e-5, "point_id": "a"}
+    before = made_of(NET, session="s1", step_mean_s=0.1, **canary)
+    after = made_of(OTHER, session="s2", step_mean_s=0.2, **canary)
+    assert canaries(trials(before, after))["flagged"].isna().all()
+    same = made_of(NET, session="s2", step_mean_s=0.2, **canary)
+    assert canaries(trials(before, same))["flagged"].all()
