@@ -31,7 +31,7 @@ class RankFacts:
     """None on a CPU."""
 
     threads: int
-    """That PyTorch uses for one operation."""
+    """That PyTorch uses for one operation, unless a trial's workload sets others."""
 
     niceness: int
     machine: Mapping[str, Any]
@@ -67,6 +67,9 @@ class Measured:
     """What this rank noticed, names of `FLAG_MEANINGS`."""
 
     memory_peak_bytes: int
+    threads: int | None = None
+    """That PyTorch used for one operation in the window: those of the facts, or what the workload has set."""
+
     telemetry: Mapping[str, Any] = field(default_factory=dict)
     """Columns of `ranks` about its device and host in the window, stored as they come."""
 

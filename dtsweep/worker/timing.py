@@ -152,6 +152,7 @@ def _window(loop: Loop, task: Task, context: RankContext, *, period_s: float) ->
         stop_reason=window.reason,
         flags=[*noticed, *_flags(loop, window_s), *(["oom_retry"] * (retries(job.device) > retried))],
         memory_peak_bytes=peak_bytes(job.device),
+        threads=torch.get_num_threads(),
         telemetry=seen,
         **loop.mode.counters(),
     )
