@@ -13,8 +13,8 @@ import torch
 def release_memory(device: torch.device) -> int:
     """Give back what the last trial left, start a new peak, and return the bytes still in use.
 
-    On a GPU the bytes are those of torch's allocator, on a CPU the anonymous memory of the process: pages that it shares
-    with others (Ray's object store) stay mapped after a trial, and those of files are the kernel's to take back.
+    On a GPU the bytes are those of torch's allocator, on a CPU the anonymous memory of the process: pages that it
+    shares with others (Ray's object store) stay mapped after a trial, and those of files are the kernel's to take back.
     """
     gc.collect()
     if "torch._dynamo" in sys.modules:
@@ -40,7 +40,7 @@ def restart_peak(device: torch.device) -> None:
 def peak_bytes(device: torch.device) -> int:
     """The most that was in use since the last `release_memory` or `restart_peak`.
 
-    On a CPU resident memory. The kernel's peak is of all of it, so what the process shares with others now is taken off.
+    On a CPU resident memory: the kernel's peak of all of it, less what the process shares with others by now.
     """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)

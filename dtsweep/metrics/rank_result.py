@@ -110,8 +110,8 @@ class Measured:
     exchange_reason: str | None = None
     """Why there are no steps without the exchange, where the mode can leave it out."""
 
-    batch_fault: str | None = None
-    """What is wrong with the size of a batch after the window."""
+    batch_fault: tuple[str, str] | None = None
+    """Of a batch after the window that has another size or could not be made: the trial's status and its reason."""
 
     gradients_agree: bool | None = None
     """Whether the ranks gave their optimizers the same gradients; None where that can't be told, or need not be."""

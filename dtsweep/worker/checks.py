@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import dataclasses
 import hashlib
 import traceback
@@ -12,6 +13,7 @@ import torch
 from torch import distributed, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from dtsweep.errors import in_a_line
 from dtsweep.hardware.memory import oom_status
 from dtsweep.hardware.random_states import set_seed
 from dtsweep.measure.exchange import max_over_ranks
@@ -75,16 +77,24 @@ def check_samples(job: Job, batch: Any) -> None:
         )
 
 
-def late_fault(loop: Loop) -> str | None:
-    """Say what is wrong with the number of samples in a batch after the window: data may have run out.
+def check_late_batch(loop: Loop) -> tuple[tuple[str, str] | None, bool]:
+    """Look at a batch after the window: data may have run out. Called on all ranks.
 
-    It is not raised: a rank that gave up alone would keep the others waiting.
+    What is wrong with it is not raised: a rank that gave up alone would keep the others waiting.
+
+    Returns:
+        `batch_fault` of `Measured`, and whether any rank has one, the same on all ranks.
     """
+    fault = None
     try:
         check_samples(loop.job, next(loop.next_batches()))
-    except BatchError as error:
-        return f"{type(error).__name__}: {error}"
-    return None
+    except bdb.BdbQuit:
+        raise  # whoever leaves the debugger ends the run
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # the user's own code may raise anything
+        traceback.print_exc()
+        fault = oom_status(error) or "user_error", f"{in_a_line(error)} (after the window)"
+    (is_any,) = max_over_ranks(loop.job.device, fault is not None)
+    return fault, is_any > 0
 
 
 def tensors_in(batch: Any) -> Iterator[torch.Tensor]:

@@ -26,6 +26,9 @@ from dtsweep.worker.rank import become_rank
 
 WORKERS = 2
 SHORT = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=8, max_seconds=1)
+STEPS = 10
+"""Of a trial that has all the steps of `EXACT`, its warm-up among them."""
+EXACT = replace(SHORT, min_steps=8, max_seconds=60)
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,32 @@ class Ends(Block):
 
 
 @dataclass(frozen=True)
+class Stops(Block):
+    """Gives what its window has, and then fails on the last worker."""
+
+    fault: str = ""
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        step = samples.start // (len(samples) * WORKERS)
+        if self.fault and step >= STEPS and distributed.get_rank() == WORKERS - 1:
+            raise MemoryError(self.fault) if self.fault == "full" else IndexError(f"{self.fault}\nof all")
+        return super().batch(samples, device)
+
+
+@dataclass(frozen=True)
+class Miscounts(Stops):
+    """Fails where it counts the samples of that batch."""
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        return Block.batch(self, samples, device) + (samples.start >= STEPS * len(samples) * WORKERS)
+
+    def samples_in(self, batch: Tensor) -> int:
+        if float(batch.min()) >= 1 and distributed.get_rank() == WORKERS - 1:
+            raise KeyError("mask")
+        return len(batch)
+
+
+@dataclass(frozen=True)
 class Fixed(Block):
     """Gives 32 rows, whatever it is asked for."""
 
@@ -166,6 +195,10 @@ def points() -> dict[str, Point]:
         "same batch": {"workload": Block(same_batch=True)},
         "ends": {"workload": Ends()},
         "ends alone": {"workload": Ends(), "sync": "local_sgd", "sync_period": 2},
+        "stops": {"workload": Stops(fault="the end")},
+        "stops alone": {"workload": Stops(fault="the end"), "sync": "local_sgd", "sync_period": 2},
+        "stops full": {"workload": Stops(fault="full")},
+        "stops counting": {"workload": Miscounts()},
         "sharded": {"workload": Sharded()},
         "shuffled": {"workload": Shuffled()},
         "by hand": {"workload": ByHand()},
@@ -197,8 +230,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, Ran
     """Of each case what the two ranks have to say."""
     folder = tmp_path_factory.mktemp("checks")
     tasks = {
-        case: task_of(Sweep(workload=point.workload, axes={"workers": [WORKERS]}, measure=SHORT), point)
+        case: task_of(Sweep(workload=point.workload, axes={"workers": [WORKERS]}, measure=measure), point)
         for case, point in points().items()
+        for measure in [EXACT if case.startswith("stops") else SHORT]
     }
     spawn(measure_all, args=(folder, tasks), nprocs=WORKERS)
     ranks = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(WORKERS)]
@@ -228,7 +262,28 @@ def test_data_that_ran_out_is_found_after_the_window(results: Results, case: str
     )
 
 
-@pytest.mark.parametrize("case", [name for name in points() if not name.startswith(("round", "ends"))])
+@pytest.mark.parametrize(
+    ("case", "status", "reason"),
+    [
+        ("stops", "user_error", "rank 1: IndexError: the end"),
+        ("stops alone", "user_error", "rank 1: IndexError: the end"),
+        ("stops full", "oom_host", "rank 1: MemoryError: full"),
+        ("stops counting", "user_error", "rank 1: KeyError: 'mask'"),
+    ],
+)
+def test_a_batch_that_fails_after_the_window_on_one_rank_keeps_no_other_waiting(
+    results: Results, case: str, status: str, reason: str
+) -> None:
+    assert explaining_failure(results[case]) == (status, f"{reason} (after the window)")
+    for result in results[case].values():
+        # What was measured is kept, and nothing follows it.
+        assert result.measured is not None
+        assert result.measured.steps["part"].tolist() == ["warmup"] * 2 + ["window"] * 8
+        assert result.measured.exchange_isolated_s is None
+    assert results[case][0].status == "ok"
+
+
+@pytest.mark.parametrize("case", [name for name in points() if not name.startswith(("round", "ends", "stops"))])
 def test_nothing_else_is_accused(results: Results, case: str) -> None:
     assert explaining_failure(results[case]) == ("ok", None)
     agree = [result.measured.gradients_agree for result in results[case].values() if result.measured]

@@ -103,7 +103,7 @@ def metered() -> Telemetry:
 
 
 def keep_no_freed_memory() -> None:
-    """Have large blocks be mapped of their own, and given back when freed: else what fits depends on what was before."""
+    """Have large blocks be mapped of their own, and given back when freed: what fits then depends on nothing before."""
     libc = ctypes.CDLL(None)
     trim_threshold, mmap_threshold = -1, -3
     for parameter in (trim_threshold, mmap_threshold):
