@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -138,6 +138,28 @@ class Miscounts(Stops):
         return len(batch)
 
 
+class Branched(nn.Module):
+    """Uses one of two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 1) for _ in range(2))
+
+    def forward(self, batch: Tensor) -> Tensor:
+        answer: Tensor = self.layers[int(batch[0, 0]) % 2](batch)
+        return answer
+
+
+@dataclass(frozen=True)
+class Branches(Block):
+    """Takes a layer that depends on the batch: others on each worker, and from step to step."""
+
+    ddp_options: ClassVar = {"find_unused_parameters": True}
+
+    def build(self) -> nn.Module:
+        return Branched()
+
+
 @dataclass(frozen=True)
 class Fixed(Block):
     """Gives 32 rows, whatever it is asked for."""
@@ -199,6 +221,7 @@ def points() -> dict[str, Point]:
         "stops alone": {"workload": Stops(fault="the end"), "sync": "local_sgd", "sync_period": 2},
         "stops full": {"workload": Stops(fault="full")},
         "stops counting": {"workload": Miscounts()},
+        "branches": {"workload": Branches()},
         "sharded": {"workload": Sharded()},
         "shuffled": {"workload": Shuffled()},
         "by hand": {"workload": ByHand()},
@@ -289,6 +312,13 @@ def test_nothing_else_is_accused(results: Results, case: str) -> None:
     agree = [result.measured.gradients_agree for result in results[case].values() if result.measured]
     # Equal batches can have equal gradients without an exchange, too; local updates are each worker's own.
     assert agree == [None if case in ("same batch", "local") else True] * WORKERS
+
+
+def test_steps_without_the_exchange_leave_none_to_the_next_that_ddp_asks_for(results: Results) -> None:
+    for result in results["branches"].values():
+        assert result.measured is not None
+        assert {"exchange", "no_exchange"} <= set(result.measured.steps["part"])
+        assert result.measured.exchange_reason is None
 
 
 @pytest.mark.parametrize(
