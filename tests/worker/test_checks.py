@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -381,6 +382,41 @@ def test_other_data_for_the_same_numbers_is_flagged() -> None:
     assert "unrepeatable" in FLAG_MEANINGS
 
 
+class Closed(Tensor):
+    """Does not say what is in it."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is Tensor.cpu:
+            raise TypeError("closed")
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+UNREADABLE: dict[str, Callable[[Tensor], Tensor]] = {
+    "meta": lambda tensor: tensor.to("meta"),
+    "sparse meta": lambda tensor: tensor.to_sparse().to("meta"),
+    "oneDNN": lambda tensor: tensor.to_mkldnn(),  # type: ignore[operator]  # torch's stub has it as a property
+    "nested meta": lambda tensor: torch.nested.as_nested_tensor([*tensor.to("meta")], layout=torch.jagged),
+    "class of its own": lambda tensor: tensor.as_subclass(Closed),
+}
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_what_can_not_be_read_of_a_batch_costs_no_trial_and_differs_by_its_shape(kind: str) -> None:
+    @dataclass(frozen=True)
+    class Unreadable(Whims):
+        """Gives other data at each call, which nobody sees."""
+
+        def batch(self, samples: range, device: torch.device) -> Any:
+            return UNREADABLE[kind](super().batch(samples, device))
+
+    assert check_batch(job_of(Unreadable()), seed=1) == []
+    small, large, other = (UNREADABLE[kind](torch.rand(rows, 3)) for rows in (2, 4, 2))
+    assert digest_of(small) == digest_of(other) != digest_of(large)
+    # What can be read beside it counts.
+    assert digest_of([small, torch.ones(1)]) != digest_of([small, torch.zeros(1)])
+
+
 def test_a_digest_is_of_values_types_and_shapes() -> None:
     ones = torch.ones(2, 4)
     others = [ones.clone(), torch.ones(4, 2), ones.double(), torch.ones(2, 4, dtype=torch.int32), ones.T.contiguous().T]
@@ -389,5 +425,7 @@ def test_a_digest_is_of_values_types_and_shapes() -> None:
     kinds = [torch.tensor(1.0), torch.tensor([True]), torch.ones(2, dtype=torch.complex64), torch.zeros(0, 3)]
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
     assert len({digest_of(kind) for kind in [*kinds, nested, ones.bfloat16()]}) == 6
+    again = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    assert digest_of(nested) == digest_of(again)
     assert digest_of(torch.full((2,), float("nan"))) == digest_of(torch.full((2,), float("nan")))
     assert len(list(tensors_in(Nested().batch(range(2), torch.device("cpu"))))) == 3
