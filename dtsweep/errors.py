@@ -22,10 +22,10 @@ class StorageError(Exception):
     """Results can't be written or read; the command exits with 5 and keeps what was stored."""
 
 
-def in_a_line(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     r"""Name an exception, with the first line of what it says.
 
-    >>> in_a_line(ValueError("no such layer\nin all")), in_a_line(KeyError())
+    >>> error_line(ValueError("no such layer\nin all")), error_line(KeyError())
     ('ValueError: no such layer', 'KeyError')
     """
     return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])

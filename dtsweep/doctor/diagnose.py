@@ -11,7 +11,7 @@ import ray
 from dtsweep.doctor.examine import Row, examine
 from dtsweep.doctor.problems import find_problems
 from dtsweep.driver.cluster import Node, connected
-from dtsweep.errors import in_a_line
+from dtsweep.errors import error_line
 from dtsweep.provenance.versions import slow_import, versions
 from dtsweep.session.nodes import pinned_to
 
@@ -70,5 +70,5 @@ def _collect(task: Any, node_id: str) -> Row:
     try:
         return {"node_id": node_id, **ray.get(task)}
     except ray.exceptions.RayError as error:
-        message = in_a_line(getattr(error, "cause", None) or error)
+        message = error_line(getattr(error, "cause", None) or error)
         return {"node_id": node_id, "node": node_id[:8], "error": f"{message}; see that dtsweep and torch run there"}

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import distributed, nn
 
-from dtsweep.errors import in_a_line
+from dtsweep.errors import error_line
 from dtsweep.hardware.backend_flags import backend_flags_kept
 from dtsweep.hardware.memory import oom_status, release_memory, total_bytes
 from dtsweep.hardware.peaks import matmul_rates, peak_flops
@@ -63,7 +63,7 @@ def run_attempt(
         if context.is_own_process and isinstance(error, bdb.BdbQuit):
             raise  # whoever leaves the debugger ends the run
         traceback.print_exc()
-        measured, status, reason = None, status_of(error), in_a_line(error)
+        measured, status, reason = None, status_of(error), error_line(error)
     sys.stdout.flush()
     sys.stderr.flush()
     return RankResult(

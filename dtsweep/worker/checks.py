@@ -13,7 +13,7 @@ import torch
 from torch import distributed, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from dtsweep.errors import in_a_line
+from dtsweep.errors import error_line
 from dtsweep.hardware.memory import oom_status
 from dtsweep.hardware.random_states import set_seed
 from dtsweep.measure.exchange import max_over_ranks
@@ -92,7 +92,7 @@ def check_late_batch(loop: Loop) -> tuple[tuple[str, str] | None, bool]:
         raise  # whoever leaves the debugger ends the run
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the user's own code may raise anything
         traceback.print_exc()
-        fault = oom_status(error) or "user_error", f"{in_a_line(error)} (after the window)"
+        fault = oom_status(error) or "user_error", f"{error_line(error)} (after the window)"
     (is_any,) = max_over_ranks(loop.job.device, fault is not None)
     return fault, is_any > 0
 

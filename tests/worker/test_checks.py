@@ -24,6 +24,7 @@ from dtsweep.worker import checks
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.checks import BatchError, check_batch, digest_of, judged, sums_and_norms, tensors_in
 from dtsweep.worker.rank import become_rank
+from tests.sharded import ShardedOptimizer
 
 WORKERS = 2
 SHORT = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=8, max_seconds=1)
@@ -57,13 +58,8 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Sharded(Block):
+class Sharded(ShardedOptimizer, Block):
     """Its optimizer has another one inside, of this worker's share of the parameters."""
-
-    def optimizer(self, parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
-        from torch.distributed.optim import ZeroRedundancyOptimizer
-
-        return ZeroRedundancyOptimizer(parameters, torch.optim.Adam, lr=learning_rate)
 
 
 @dataclass(frozen=True)
