@@ -22,6 +22,15 @@ class StorageError(Exception):
     """Results can't be written or read; the command exits with 5 and keeps what was stored."""
 
 
+def error_line(error: BaseException) -> str:
+    r"""Name an exception, with the first line of what it says.
+
+    >>> error_line(ValueError("no such layer\nin all")), error_line(KeyError())
+    ('ValueError: no such layer', 'KeyError')
+    """
+    return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
+
+
 def nearest(given: str, allowed: Iterable[str]) -> str | None:
     """Find the allowed word that was probably meant.
 

@@ -11,6 +11,7 @@ import ray
 from dtsweep.doctor.examine import Row, examine
 from dtsweep.doctor.problems import find_problems
 from dtsweep.driver.cluster import Node, connected
+from dtsweep.errors import error_line
 from dtsweep.provenance.versions import slow_import, versions
 from dtsweep.session.nodes import pinned_to
 
@@ -69,6 +70,5 @@ def _collect(task: Any, node_id: str) -> Row:
     try:
         return {"node_id": node_id, **ray.get(task)}
     except ray.exceptions.RayError as error:
-        cause = getattr(error, "cause", None) or error
-        message = " ".join([f"{type(cause).__name__}:", *str(cause).strip().splitlines()[:1]])
+        message = error_line(getattr(error, "cause", None) or error)
         return {"node_id": node_id, "node": node_id[:8], "error": f"{message}; see that dtsweep and torch run there"}

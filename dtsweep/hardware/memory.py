@@ -13,7 +13,8 @@ import torch
 def release_memory(device: torch.device) -> int:
     """Give back what the last trial left, start a new peak, and return the bytes still in use.
 
-    On a GPU the bytes are those of torch's allocator, on a CPU the resident memory of the process.
+    On a GPU the bytes are those of torch's allocator, on a CPU the anonymous memory of the process: pages that it
+    shares with others (Ray's object store) stay mapped after a trial, and those of files are the kernel's to take back.
     """
     gc.collect()
     if "torch._dynamo" in sys.modules:
@@ -24,7 +25,7 @@ def release_memory(device: torch.device) -> int:
         return torch.cuda.memory_allocated(device)
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     restart_peak(device)
-    return _status_bytes("VmRSS")
+    return _status_bytes("RssAnon")[0]
 
 
 def restart_peak(device: torch.device) -> None:
@@ -37,8 +38,14 @@ def restart_peak(device: torch.device) -> None:
 
 
 def peak_bytes(device: torch.device) -> int:
-    """The most that was in use since the last `release_memory` or `restart_peak`."""
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _status_bytes("VmHWM")
+    """The most that was in use since the last `release_memory` or `restart_peak`.
+
+    On a CPU resident memory: the kernel's peak of all of it, less what the process shares with others by now.
+    """
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak, shared = _status_bytes("VmHWM", "RssShmem")
+    return peak - shared
 
 
 def oom_status(error: BaseException) -> str | None:
@@ -62,13 +69,15 @@ def total_bytes(device: torch.device) -> int:
     """What the device has; for a CPU the machine's memory."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
-    return int(_proc_line("/proc/meminfo", "MemTotal")) * 1024
+    return _proc_bytes("/proc/meminfo", "MemTotal")[0]
 
 
-def _status_bytes(name: str) -> int:
-    return int(_proc_line("/proc/self/status", name)) * 1024
+def _status_bytes(*names: str) -> list[int]:
+    return _proc_bytes("/proc/self/status", *names)
 
 
-def _proc_line(path: str, name: str) -> str:
+def _proc_bytes(path: str, *names: str) -> list[int]:
+    """What a file of the kernel says of each name, all read at once."""
     lines = Path(path).read_text(encoding="ascii", errors="replace").splitlines()
-    return next(line.split()[1] for line in lines if line.startswith(f"{name}:"))
+    said = dict(line.split(":", 1) for line in lines)
+    return [int(said[name].split()[0]) * 1024 for name in names]

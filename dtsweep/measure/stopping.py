@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +25,9 @@ believed before a limit."""
 
 RACE_MARGIN, RACE_HALF_WIDTH = 0.02, 0.10
 """How clearly a point must be dominated to be stopped early, and how well its mean must be known by then."""
+
+REHEARSED_STEPS = 50
+"""Enough for every part of a look."""
 
 LIMITS = ("max_steps", "max_seconds")
 """The maxima that end a window; what is known by then is judged with the steps of all ranks, in the row's columns."""
@@ -141,8 +144,9 @@ class Rule:
 
     def rehearse(self) -> None:
         """Do once what a look does: its first time, which imports, must not fall into the window."""
-        # As many as the window has at its first look, and enough for every part of a look.
-        self.look(np.ones(max(self._measure.min_steps, 50 * self.period)), seconds=math.inf)
+        # Of so few steps: as many as the window asks for can be millions.
+        brief = Rule(replace(self._measure, min_steps=1), race=self._race, counts_unseen=self._counts_unseen)
+        brief.look(np.ones(REHEARSED_STEPS), seconds=math.inf)
 
     def next_look(self, steps: int) -> int:
         """The next step after `steps` at which the interval is looked at: a multiple of the period."""

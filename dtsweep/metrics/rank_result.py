@@ -31,7 +31,7 @@ class RankFacts:
     """None on a CPU."""
 
     threads: int
-    """That PyTorch uses for one operation."""
+    """That PyTorch uses for one operation, unless a trial's workload sets others."""
 
     niceness: int
     machine: Mapping[str, Any]
@@ -67,6 +67,9 @@ class Measured:
     """What this rank noticed, names of `FLAG_MEANINGS`."""
 
     memory_peak_bytes: int
+    threads: int | None = None
+    """That PyTorch used for one operation in the window: those of the facts, or what the workload has set."""
+
     telemetry: Mapping[str, Any] = field(default_factory=dict)
     """Columns of `ranks` about its device and host in the window, stored as they come."""
 
@@ -107,8 +110,8 @@ class Measured:
     exchange_reason: str | None = None
     """Why there are no steps without the exchange, where the mode can leave it out."""
 
-    batch_fault: str | None = None
-    """What is wrong with the size of a batch after the window."""
+    batch_fault: tuple[str, str] | None = None
+    """Of a batch after the window that has another size or could not be made: the trial's status and its reason."""
 
     gradients_agree: bool | None = None
     """Whether the ranks gave their optimizers the same gradients; None where that can't be told, or need not be."""

@@ -78,7 +78,8 @@ def trial_row(
     Returns:
         Columns of `trials`; numbers only where every rank measured and all is well.
     """
-    row = {**task_row(sweep, point, task), **machine_columns(facts, harness=harness), "harness": harness}
+    machine = machine_columns(facts_in_window(facts, results), harness=harness)
+    row = {**task_row(sweep, point, task), **machine, "harness": harness}
     if results:
         row["status"], row["reason"] = explaining_failure(results)
     measured = [results[rank].measured for rank in sorted(results) if results[rank].status == "ok"]
@@ -113,6 +114,13 @@ def explaining_failure(results: ResultsByRank) -> tuple[str, str | None]:
     return status, f"rank {rank}: {reason}" if reason else None
 
 
+def facts_in_window(facts: FactsByRank, results: ResultsByRank) -> dict[int, RankFacts]:
+    """Where ranks run, with the threads that their windows ran with: a workload may set others than its process had."""
+    measured = {rank: result.measured for rank, result in results.items()}
+    threads = {rank: known.threads for rank, known in measured.items() if known is not None and known.threads}
+    return {rank: replace(fact, threads=threads.get(rank, fact.threads)) for rank, fact in facts.items()}
+
+
 def machine_columns(facts: FactsByRank, *, harness: str) -> Row:
     """What the trial ran on, and the digest that tells whether two trials ran on the same."""
     if not facts:
@@ -136,7 +144,8 @@ def _environment_id(facts: FactsByRank, harness: str) -> str:
 
 def rank_rows(facts: FactsByRank, results: ResultsByRank) -> list[Row]:
     """The rows of `ranks`: what each rank ran on and measured."""
-    return [_rank_row(rank, facts, results) for rank in sorted(facts)]
+    known = facts_in_window(facts, results)
+    return [_rank_row(rank, known, results) for rank in sorted(known)]
 
 
 def step_columns(results: ResultsByRank) -> dict[str, NDArray[Any]] | None:

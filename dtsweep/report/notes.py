@@ -146,7 +146,7 @@ def _environment_note(trials: pd.DataFrame) -> str:
     constant = [c for c in _MACHINE_COLUMNS if groups[c].nunique(dropna=False).max() == 1]
     differing = [c for c in constant if trials[c].nunique(dropna=False) > 1]
     if not differing:
-        return note + "What differs is in the column machine of the table of ranks."
+        return note + "What differs is in the columns machine and threads of the table of ranks."
     values = {c: "; ".join(f"{env_id}: {group[c].iloc[0]}" for env_id, group in groups) for c in differing}
     return note + "They differ in " + ", ".join(f"{c} ({value})" for c, value in values.items()) + "."
 

@@ -22,6 +22,7 @@ class Ddp(SyncMode):
         """Take the trial as one rank sees it."""
         super().__init__(job)
         self._buckets: list[torch.Tensor] = []
+        self._was_silent = False
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Wrap the model, which also gives all ranks rank 0's weights."""
@@ -32,6 +33,9 @@ class Ddp(SyncMode):
 
     def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> Loss:
         """Pass, exchange inside the last backward, update."""
+        if exchange and self._was_silent:
+            self._give_gradients()
+        self._was_silent = not exchange
         loss = passes(self._job, self._model, batches, clock, exchange=exchange)
         self._optimizer.step()
         self._optimizer.zero_grad()
@@ -45,6 +49,17 @@ class Ddp(SyncMode):
         for work in [torch.distributed.all_reduce(bucket, async_op=True) for bucket in self._buckets]:
             work.wait()
         return 1
+
+    def _give_gradients(self) -> None:
+        """Have every parameter have a gradient where DDP will ask for those of all passes since its last exchange.
+
+        With `find_unused_parameters` it takes passes without exchange for parts of one step: a parameter that one of
+        them used must have a gradient in the next exchange, though the optimizer has set it to None since.
+        """
+        if self._model.find_unused_parameters:
+            for parameter in self._model.parameters():
+                if parameter.requires_grad and parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
 
     def _make_buckets(self) -> None:
         """Make tensors as large as DDP's buckets."""

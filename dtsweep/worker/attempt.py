@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import distributed, nn
 
+from dtsweep.errors import error_line
 from dtsweep.hardware.backend_flags import backend_flags_kept
 from dtsweep.hardware.memory import oom_status, release_memory, total_bytes
 from dtsweep.hardware.peaks import matmul_rates, peak_flops
@@ -62,9 +63,7 @@ def run_attempt(
         if context.is_own_process and isinstance(error, bdb.BdbQuit):
             raise  # whoever leaves the debugger ends the run
         traceback.print_exc()
-        # The name alone where the exception says nothing.
-        words = [type(error).__name__, *str(error).strip().splitlines()[:1]]
-        measured, status, reason = None, status_of(error), ": ".join(words)
+        measured, status, reason = None, status_of(error), error_line(error)
     sys.stdout.flush()
     sys.stderr.flush()
     return RankResult(
@@ -177,7 +176,7 @@ def _verdict(measured: Measured, measure: Measure) -> tuple[str, str | None]:
     if measured.stop_reason == "max_seconds" and in_time < FEW_STEPS:
         return "timeout", f"{in_time} steps in max_seconds={measure.max_seconds:g}; raise it"
     if measured.batch_fault:
-        return "user_error", measured.batch_fault
+        return measured.batch_fault
     if measured.gradients_agree is False:
         error = measured.gradient_error
         known = "" if error is None else f"; gradient_error {error:.2g}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import dataclasses
 import hashlib
 import traceback
@@ -12,6 +13,7 @@ import torch
 from torch import distributed, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from dtsweep.errors import error_line
 from dtsweep.hardware.memory import oom_status
 from dtsweep.hardware.random_states import set_seed
 from dtsweep.measure.exchange import max_over_ranks
@@ -75,16 +77,24 @@ def check_samples(job: Job, batch: Any) -> None:
         )
 
 
-def late_fault(loop: Loop) -> str | None:
-    """Say what is wrong with the number of samples in a batch after the window: data may have run out.
+def check_late_batch(loop: Loop) -> tuple[tuple[str, str] | None, bool]:
+    """Look at a batch after the window: data may have run out. Called on all ranks.
 
-    It is not raised: a rank that gave up alone would keep the others waiting.
+    What is wrong with it is not raised: a rank that gave up alone would keep the others waiting.
+
+    Returns:
+        `batch_fault` of `Measured`, and whether any rank has one, the same on all ranks.
     """
+    fault = None
     try:
         check_samples(loop.job, next(loop.next_batches()))
-    except BatchError as error:
-        return f"{type(error).__name__}: {error}"
-    return None
+    except bdb.BdbQuit:
+        raise  # whoever leaves the debugger ends the run
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # the user's own code may raise anything
+        traceback.print_exc()
+        fault = oom_status(error) or "user_error", f"{error_line(error)} (after the window)"
+    (is_any,) = max_over_ranks(loop.job.device, fault is not None)
+    return fault, is_any > 0
 
 
 def tensors_in(batch: Any) -> Iterator[torch.Tensor]:
@@ -103,13 +113,24 @@ def tensors_in(batch: Any) -> Iterator[torch.Tensor]:
 
 
 def digest_of(batch: Any) -> bytes:
-    """A digest of the bytes of a batch's tensors; what is no tensor does not count."""
+    """A digest of the bytes of a batch's tensors; what is no tensor does not count.
+
+    A tensor that gives no bytes (on the meta device, in a layout of oneDNN, of some classes of their own) counts with
+    its type and shape alone.
+    """
     digest = hashlib.sha256()
     for tensor in tensors_in(batch):
-        for part in _parts(tensor.detach()):
-            digest.update(f"{part.dtype} {tuple(part.shape)}".encode())
-            plain = part.resolve_conj().resolve_neg().cpu().contiguous()
-            digest.update(plain.reshape(-1).view(torch.uint8).numpy().data)
+        try:
+            for part in _parts(tensor.detach()):
+                digest.update(f"{part.dtype} {tuple(part.shape)}".encode())
+                plain = part.resolve_conj().resolve_neg().cpu().contiguous()
+                digest.update(plain.reshape(-1).view(torch.uint8).numpy().data)
+        except Exception as error:
+            # Whatever a class of tensors may raise: what can't be looked at is no fault of the trial.
+            if oom_status(error):
+                raise
+            # A nested one has a name of its own, each time another, for its ragged side.
+            digest.update(f"{tensor.dtype} {[size for size in tensor.shape if isinstance(size, int)]}".encode())
     return digest.digest()
 
 
@@ -224,7 +245,7 @@ def judged(digests: Sequence[bytes], sums: Sequence[torch.Tensor]) -> tuple[bool
             "they were not exchanged; in loss, call model(...) itself, no method or module inside it"
         )
     if len(set(digests)) == 1:
-        return None, "all workers have the same batch"
+        return None, "all workers have the same batch, as far as it can be read"
     return True, None
 
 

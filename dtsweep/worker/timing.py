@@ -27,7 +27,7 @@ from dtsweep.sweep.settings import ENERGY_FROM_S, Measure
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job
 from dtsweep.worker.after_window import profile_steps, time_exchange
-from dtsweep.worker.checks import check_gradients, late_fault
+from dtsweep.worker.checks import check_gradients, check_late_batch
 from dtsweep.worker.debugger import without_deadline
 from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import RankContext
@@ -63,7 +63,11 @@ def time_trial(
     """
     job, info = loop.job, MODES[loop.job.point.sync]
     measured, spent_s = _windows(loop, task, context, on_warm=on_warm, check=check or contextlib.nullcontext())
-    exchange: dict[str, Any] = {"batch_fault": late_fault(loop)}
+    fault, is_any = check_late_batch(loop)
+    if is_any:
+        # Whoever went on would wait for a rank whose batches fail.
+        return replace(measured, steps=loop.columns(), batch_fault=fault)
+    exchange: dict[str, Any] = {}
     if job.point.workers > 1:
         # A canary is a point of the sweep too, and is checked as that.
         if info.same_gradients and not task.is_canary:
@@ -152,6 +156,7 @@ def _window(loop: Loop, task: Task, context: RankContext, *, period_s: float) ->
         stop_reason=window.reason,
         flags=[*noticed, *_flags(loop, window_s), *(["oom_retry"] * (retries(job.device) > retried))],
         memory_peak_bytes=peak_bytes(job.device),
+        threads=torch.get_num_threads(),
         telemetry=seen,
         **loop.mode.counters(),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -325,15 +326,24 @@ def test_a_point_that_is_still_warming_up_is_not_called_dominated_by_its_equal()
     assert ends.count("dominated") <= 3
 
 
-@pytest.mark.parametrize("min_steps", [20, 200])
-def test_after_a_rehearsal_a_look_imports_nothing(min_steps: int) -> None:
+def test_a_rehearsal_takes_no_more_for_a_window_of_millions_of_steps() -> None:
+    rule = Rule(Measure(min_steps=10**7, max_steps=10**8), period=10**5, race=Race(rivals=[(1, 1)], samples_per_step=1))
+    tracemalloc.start()
+    rule.rehearse()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 32 * 2**20
+
+
+@pytest.mark.parametrize(("min_steps", "period"), [(20, 1), (200, 1), (20, 4)])
+def test_after_a_rehearsal_a_look_imports_nothing(min_steps: int, period: int) -> None:
     program = f"""
 import sys
 import numpy as np
 from dtsweep.measure.stopping import Rule
 from dtsweep.sweep.settings import Measure
 
-rule = Rule(Measure(min_steps={min_steps}, min_seconds=0))
+rule = Rule(Measure(min_steps={min_steps}, min_seconds=0), period={period})
 begun = set(sys.modules)
 rule.rehearse()
 rehearsed = set(sys.modules)

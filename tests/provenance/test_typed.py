@@ -6,10 +6,12 @@ import ast
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from dtsweep.provenance.typed import typed
 from tests.pages import ROOT
 
 CELLS = """
@@ -128,6 +130,33 @@ def test_an_edit_changes_what_is_edited(beside: Path, old: str, new: str, change
     assert old in CELLS
     (before, _), (after, _) = said(CELLS, beside), said(CELLS.replace(old, new), beside)
     assert {name for name in {*before, *after} if before.get(name) != after.get(name)} == changes
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changes"), [("least=1", "least=2", {"class Own"}), ("x * 2", "x * 3", {"helper"})]
+)
+def test_a_class_with_slots_counts_like_any_other(beside: Path, old: str, new: str, changes: set[str]) -> None:
+    slots = CELLS.replace("frozen=True", "frozen=True, slots=True")
+    (usual, _), (before, _), (after, _) = (said(cells, beside) for cells in (CELLS, slots, slots.replace(old, new)))
+    assert before.keys() == usual.keys()
+    assert {name for name in before if before[name] != after[name]} == changes
+
+
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    """Its method has the class that was there before the decorator made this one of it."""
+
+    width: int = 1
+
+    def own(self) -> str:
+        return __class__.__qualname__  # type: ignore[name-defined]  # Python has it in every method
+
+
+def test_a_class_with_slots_counts_once() -> None:
+    assert Slotted.own.__closure__[0].cell_contents is not Slotted  # type: ignore[attr-defined]
+    parts = typed(Slotted).parts
+    assert set(parts) == {"class Slotted"}
+    assert parts["class Slotted"].count("('own', ") == 1
 
 
 def test_a_module_imported_in_a_method_is_followed_by_its_imports(beside: Path) -> None:

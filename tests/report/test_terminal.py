@@ -345,7 +345,7 @@ def test_what_two_environments_differ_in_is_said_where_it_is_known() -> None:
     old, new = {"env_id": "a1", "torch_version": "2.11"}, {"env_id": "b2", "torch_version": "2.13"}
     rows = [old, {"env_id": "b2", "torch_version": "2.13", "hosts": 2}, new]
     assert "They differ in torch_version (a1: 2.11; b2: 2.13)." in printed(trials(*rows))
-    assert "What differs is in the column machine" in printed(trials({"env_id": "a1"}, {"env_id": "b2"}))
+    assert "What differs is in the columns machine and threads" in printed(trials({"env_id": "a1"}, {"env_id": "b2"}))
 
 
 @pytest.mark.parametrize(

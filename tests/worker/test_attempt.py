@@ -145,6 +145,12 @@ def test_what_a_workload_sets_in_torch_does_not_outlive_its_trial(fault: str, st
     assert set(SEEN["types"]) == {torch.float32}
 
 
+def test_threads_that_a_workload_sets_are_the_rows_and_not_the_next_trials() -> None:
+    own = torch.get_num_threads()
+    usual, others, again = (tried(workload) for workload in (Line(), Sets(), Line()))
+    assert [measured_in(each).threads for each in (usual, others, again)] == [own, own + 1, own]
+
+
 @pytest.mark.parametrize(
     ("fault", "status", "reason"),
     [

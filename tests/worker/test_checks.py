@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -23,9 +24,13 @@ from dtsweep.worker import checks
 from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.checks import BatchError, check_batch, digest_of, judged, sums_and_norms, tensors_in
 from dtsweep.worker.rank import become_rank
+from tests.sharded import ShardedOptimizer
 
 WORKERS = 2
 SHORT = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=8, max_seconds=1)
+STEPS = 10
+"""Of a trial that has all the steps of `EXACT`, its warm-up among them."""
+EXACT = replace(SHORT, min_steps=8, max_seconds=60)
 
 
 @dataclass(frozen=True)
@@ -53,13 +58,8 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Sharded(Block):
+class Sharded(ShardedOptimizer, Block):
     """Its optimizer has another one inside, of this worker's share of the parameters."""
-
-    def optimizer(self, parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
-        from torch.distributed.optim import ZeroRedundancyOptimizer
-
-        return ZeroRedundancyOptimizer(parameters, torch.optim.Adam, lr=learning_rate)
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,54 @@ class Ends(Block):
 
     def loss(self, model: Any, batch: Tensor) -> Tensor:
         return super().loss(model, batch if len(batch) else torch.zeros(4, 8))
+
+
+@dataclass(frozen=True)
+class Stops(Block):
+    """Gives what its window has, and then fails on the last worker."""
+
+    fault: str = ""
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        step = samples.start // (len(samples) * WORKERS)
+        if self.fault and step >= STEPS and distributed.get_rank() == WORKERS - 1:
+            raise MemoryError(self.fault) if self.fault == "full" else IndexError(f"{self.fault}\nof all")
+        return super().batch(samples, device)
+
+
+@dataclass(frozen=True)
+class Miscounts(Stops):
+    """Fails where it counts the samples of that batch."""
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        return Block.batch(self, samples, device) + (samples.start >= STEPS * len(samples) * WORKERS)
+
+    def samples_in(self, batch: Tensor) -> int:
+        if float(batch.min()) >= 1 and distributed.get_rank() == WORKERS - 1:
+            raise KeyError("mask")
+        return len(batch)
+
+
+class Branched(nn.Module):
+    """Uses one of two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 1) for _ in range(2))
+
+    def forward(self, batch: Tensor) -> Tensor:
+        answer: Tensor = self.layers[int(batch[0, 0]) % 2](batch)
+        return answer
+
+
+@dataclass(frozen=True)
+class Branches(Block):
+    """Takes a layer that depends on the batch: others on each worker, and from step to step."""
+
+    ddp_options: ClassVar = {"find_unused_parameters": True}
+
+    def build(self) -> nn.Module:
+        return Branched()
 
 
 @dataclass(frozen=True)
@@ -166,6 +214,11 @@ def points() -> dict[str, Point]:
         "same batch": {"workload": Block(same_batch=True)},
         "ends": {"workload": Ends()},
         "ends alone": {"workload": Ends(), "sync": "local_sgd", "sync_period": 2},
+        "stops": {"workload": Stops(fault="the end")},
+        "stops alone": {"workload": Stops(fault="the end"), "sync": "local_sgd", "sync_period": 2},
+        "stops full": {"workload": Stops(fault="full")},
+        "stops counting": {"workload": Miscounts()},
+        "branches": {"workload": Branches()},
         "sharded": {"workload": Sharded()},
         "shuffled": {"workload": Shuffled()},
         "by hand": {"workload": ByHand()},
@@ -197,8 +250,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, Ran
     """Of each case what the two ranks have to say."""
     folder = tmp_path_factory.mktemp("checks")
     tasks = {
-        case: task_of(Sweep(workload=point.workload, axes={"workers": [WORKERS]}, measure=SHORT), point)
+        case: task_of(Sweep(workload=point.workload, axes={"workers": [WORKERS]}, measure=measure), point)
         for case, point in points().items()
+        for measure in [EXACT if case.startswith("stops") else SHORT]
     }
     spawn(measure_all, args=(folder, tasks), nprocs=WORKERS)
     ranks = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(WORKERS)]
@@ -228,12 +282,40 @@ def test_data_that_ran_out_is_found_after_the_window(results: Results, case: str
     )
 
 
-@pytest.mark.parametrize("case", [name for name in points() if not name.startswith(("round", "ends"))])
+@pytest.mark.parametrize(
+    ("case", "status", "reason"),
+    [
+        ("stops", "user_error", "rank 1: IndexError: the end"),
+        ("stops alone", "user_error", "rank 1: IndexError: the end"),
+        ("stops full", "oom_host", "rank 1: MemoryError: full"),
+        ("stops counting", "user_error", "rank 1: KeyError: 'mask'"),
+    ],
+)
+def test_a_batch_that_fails_after_the_window_on_one_rank_keeps_no_other_waiting(
+    results: Results, case: str, status: str, reason: str
+) -> None:
+    assert explaining_failure(results[case]) == (status, f"{reason} (after the window)")
+    for result in results[case].values():
+        # What was measured is kept, and nothing follows it.
+        assert result.measured is not None
+        assert result.measured.steps["part"].tolist() == ["warmup"] * 2 + ["window"] * 8
+        assert result.measured.exchange_isolated_s is None
+    assert results[case][0].status == "ok"
+
+
+@pytest.mark.parametrize("case", [name for name in points() if not name.startswith(("round", "ends", "stops"))])
 def test_nothing_else_is_accused(results: Results, case: str) -> None:
     assert explaining_failure(results[case]) == ("ok", None)
     agree = [result.measured.gradients_agree for result in results[case].values() if result.measured]
     # Equal batches can have equal gradients without an exchange, too; local updates are each worker's own.
     assert agree == [None if case in ("same batch", "local") else True] * WORKERS
+
+
+def test_steps_without_the_exchange_leave_none_to_the_next_that_ddp_asks_for(results: Results) -> None:
+    for result in results["branches"].values():
+        assert result.measured is not None
+        assert {"exchange", "no_exchange"} <= set(result.measured.steps["part"])
+        assert result.measured.exchange_reason is None
 
 
 @pytest.mark.parametrize(
@@ -296,6 +378,41 @@ def test_other_data_for_the_same_numbers_is_flagged() -> None:
     assert "unrepeatable" in FLAG_MEANINGS
 
 
+class Closed(Tensor):
+    """Does not say what is in it."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is Tensor.cpu:
+            raise TypeError("closed")
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+UNREADABLE: dict[str, Callable[[Tensor], Tensor]] = {
+    "meta": lambda tensor: tensor.to("meta"),
+    "sparse meta": lambda tensor: tensor.to_sparse().to("meta"),
+    "oneDNN": lambda tensor: tensor.to_mkldnn(),  # type: ignore[operator]  # torch's stub has it as a property
+    "nested meta": lambda tensor: torch.nested.as_nested_tensor([*tensor.to("meta")], layout=torch.jagged),
+    "class of its own": lambda tensor: tensor.as_subclass(Closed),
+}
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_what_can_not_be_read_of_a_batch_costs_no_trial_and_differs_by_its_shape(kind: str) -> None:
+    @dataclass(frozen=True)
+    class Unreadable(Whims):
+        """Gives other data at each call, which nobody sees."""
+
+        def batch(self, samples: range, device: torch.device) -> Any:
+            return UNREADABLE[kind](super().batch(samples, device))
+
+    assert check_batch(job_of(Unreadable()), seed=1) == []
+    small, large, other = (UNREADABLE[kind](torch.rand(rows, 3)) for rows in (2, 4, 2))
+    assert digest_of(small) == digest_of(other) != digest_of(large)
+    # What can be read beside it counts.
+    assert digest_of([small, torch.ones(1)]) != digest_of([small, torch.zeros(1)])
+
+
 def test_a_digest_is_of_values_types_and_shapes() -> None:
     ones = torch.ones(2, 4)
     others = [ones.clone(), torch.ones(4, 2), ones.double(), torch.ones(2, 4, dtype=torch.int32), ones.T.contiguous().T]
@@ -304,5 +421,7 @@ def test_a_digest_is_of_values_types_and_shapes() -> None:
     kinds = [torch.tensor(1.0), torch.tensor([True]), torch.ones(2, dtype=torch.complex64), torch.zeros(0, 3)]
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
     assert len({digest_of(kind) for kind in [*kinds, nested, ones.bfloat16()]}) == 6
+    again = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    assert digest_of(nested) == digest_of(again)
     assert digest_of(torch.full((2,), float("nan"))) == digest_of(torch.full((2,), float("nan")))
     assert len(list(tensors_in(Nested().batch(range(2), torch.device("cpu"))))) == 3

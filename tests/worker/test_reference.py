@@ -33,6 +33,7 @@ from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import RankContext, become_rank
 from dtsweep.worker.reference import GradientCheck, UncheckedError, gradient_of_one_worker
 from dtsweep.workloads import Cifar10Cnn
+from tests.sharded import ShardedOptimizer
 
 SHORT = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=4, max_seconds=0.5)
 FEATURES = 8
@@ -99,13 +100,8 @@ class Net:
 
 
 @dataclass(frozen=True)
-class OwnOptimizer(Net):
+class OwnOptimizer(ShardedOptimizer, Net):
     """Has an optimizer of torch's, with another one inside of this worker's share."""
-
-    def optimizer(self, parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
-        from torch.distributed.optim import ZeroRedundancyOptimizer
-
-        return ZeroRedundancyOptimizer(parameters, torch.optim.Adam, lr=learning_rate)
 
 
 @dataclass(frozen=True)

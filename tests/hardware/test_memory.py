@@ -1,0 +1,52 @@
+"""Memory of a rank on a CPU: its own, and not what it shares with others."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from dtsweep.hardware.memory import peak_bytes, release_memory, restart_peak
+
+CPU = torch.device("cpu")
+SIZE, NOISE = 64 * 2**20, 16 * 2**20
+
+
+@pytest.fixture
+def shared() -> Iterator[mmap.mmap]:
+    """Pages as Ray's object store maps them into each of its processes: in use, and the process' own to no part."""
+    with mmap.mmap(-1, SIZE) as memory:
+        yield memory
+
+
+def written(memory: mmap.mmap | bytearray) -> None:
+    memory[:] = b"x" * len(memory)
+
+
+def test_what_a_trial_leaves_is_its_own_memory(shared: mmap.mmap) -> None:
+    before = release_memory(CPU)
+    written(shared)
+    assert abs(release_memory(CPU) - before) < NOISE
+    own = bytearray(SIZE)
+    written(own)
+    assert release_memory(CPU) - before > SIZE - NOISE
+    del own
+    assert abs(release_memory(CPU) - before) < NOISE
+
+
+def test_a_peak_is_of_the_trials_own_memory(shared: mmap.mmap) -> None:
+    restart_peak(CPU)
+    before = peak_bytes(CPU)
+    # Piece by piece: what is written at once is the process' own before it is shared.
+    for start in range(0, SIZE, 2**20):
+        shared[start : start + 2**20] = b"x" * 2**20
+    assert peak_bytes(CPU) - before < NOISE
+    own = bytearray(SIZE)
+    written(own)
+    del own
+    # A trial ends with what it shares as its steps had it; the peak of its own is kept.
+    assert peak_bytes(CPU) - before > SIZE - NOISE
+    restart_peak(CPU)
+    assert peak_bytes(CPU) - before < NOISE
