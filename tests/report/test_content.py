@@ -25,6 +25,25 @@ def test_the_verdict_is_on_the_highest_throughput_and_the_runner_up() -> None:
     assert alone.difference.empty
 
 
+def test_a_runner_up_off_the_frontier_is_named_since_the_best_may_be_no_better() -> None:
+    near = {"point_id": "near", "step_p50_s": 0.21, "samples_per_s": 79, "micro_batch": 32, "precision": "bf16"}
+    (frontier,) = content_of(trials(FAST, LARGE, near)).frontiers
+    assert frontier.best["point_id"].to_list() == ["fast", "large"]
+    assert set(frontier.difference["point_b"]) == {"near"}
+    assert frontier.verdict is not None
+    assert frontier.verdict.startswith("Highest throughput: 1.013 times the runner-up's, by one launch each")
+    assert frontier.verdict.endswith(" The runner-up is off the frontier: ddp bf16 micro_batch=32.")
+    (lone,) = content_of(trials(LARGE, near)).frontiers
+    assert set(lone.difference["point_b"]) == {"near"}
+
+
+def test_points_without_a_throughput_are_no_runners_up() -> None:
+    (frontier,) = content_of(trials(FAST, LARGE | {"samples_per_s": None})).frontiers
+    assert frontier.verdict is None
+    (empty,) = content_of(trials(FAST | {"step_p50_s": None}, LARGE | {"step_p50_s": None})).frontiers
+    assert empty.verdict is None
+
+
 def test_the_verdict_is_on_the_hosts_that_stand_in_the_table() -> None:
     rows = [
         {"point_id": "a", "hosts": hosts, "step_p50_s": step_s, "samples_per_s": rate}
