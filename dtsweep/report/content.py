@@ -150,7 +150,7 @@ def content_of(frame: pd.DataFrame, *, one_product: bool = False) -> Content:
         frontiers=_frontiers(trials, points, varying, one_product=one_product),
         scaling=[*_scaling(frame, label_columns, per="worker"), *_scaling(frame, label_columns, per="node")],
         canaries=watched,
-        notes=notes_on(trials, points, canaries=watched, flags=flags, varying=varying, one_product=one_product),
+        notes=notes_on(frame, points, canaries=watched, flags=flags, varying=varying, one_product=one_product),
         implausible=trials.loc[trials["implausible"].notna(), ["trial_id", "point_id", "repeat", "implausible"]],
         unmeasured=_unmeasured(trials),
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.canaries import WORLD
-from dtsweep.analysis.launches import is_superseded
+from dtsweep.analysis.launches import is_superseded, without_canaries
 from dtsweep.report.labels import trial_label
 from dtsweep.report.text import count_of, format_rate, half_of
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
@@ -31,7 +31,7 @@ _IMPLAUSIBLE_SHOWN = 8
 
 
 def notes_on(
-    trials: pd.DataFrame,
+    frame: pd.DataFrame,
     points: pd.DataFrame,
     *,
     canaries: pd.DataFrame,
@@ -42,7 +42,7 @@ def notes_on(
     """Write what to know before trusting the numbers of a report.
 
     Args:
-        trials: one row per trial, without canaries.
+        frame: one row per trial, canaries included.
         points: rows of `dtsweep.analysis.frontier`.
         canaries: rows of `dtsweep.analysis.canaries`.
         flags: trials by flag.
@@ -54,7 +54,7 @@ def notes_on(
     """
     if points.empty:
         return []
-    measured = trials[trials["status"] == "ok"]
+    measured = without_canaries(frame[frame["status"] == "ok"])
     on_points = (
         _implausible_note(measured, varying),
         _model_note(points, one_product=one_product),
@@ -68,6 +68,7 @@ def notes_on(
         _window_note(measured),
         _gradient_note(measured),
         _canary_note(canaries),
+        _failed_canary_note(frame),
         _flag_note(flags),
     )
     return [*filter(None, (*on_points, *on_trials))]
@@ -185,6 +186,19 @@ def _canary_note(canaries: pd.DataFrame) -> str:
     limit = f"{CANARY_DRIFT * 100:.0f} %"
     note += _sessions(f"Drifted more than {limit}", canaries[canaries["flagged"].fillna(value=False)])
     return note + _sessions(f"Too imprecise to tell {limit}", canaries[canaries["flagged"].isna() & (counts > 1)])
+
+
+def _failed_canary_note(frame: pd.DataFrame) -> str:
+    """Say of canaries that ran and did not end `ok` why, for each status by the first of them."""
+    ran = frame[frame["role"].isin(["canary"]) & (frame["status"] != "cancelled")]
+    failed = ran[ran["status"] != "ok"]
+    if failed.empty:
+        return ""
+    lines = [f"Canary: {len(failed)} of {len(ran)} did not end ok, so less is known of whether the machine drifted."]
+    for status, rows in failed.groupby("status"):
+        reason, log = rows[["reason", "log"]].astype("object").fillna("").iloc[0]
+        lines.append(f"  {len(rows)} {status}: {reason or 'no reason stored'}" + (f" (log: {log})" if log else ""))
+    return "\n".join(lines)
 
 
 def _drift(session: pd.Series[Any]) -> str:

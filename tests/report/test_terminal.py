@@ -341,6 +341,22 @@ def test_one_canary_is_called_so() -> None:
     assert "Canary: 1 session of 1 world, no second canary.\n" in text
 
 
+def test_canaries_that_did_not_end_ok_are_counted_with_the_first_reason_of_each_status() -> None:
+    row = {"step_p50_s": 0.1, "samples_per_s": 20}
+    wrong = {"status": "user_error", "reason": "rank 0: ValueError: [/red] boom", "log": "logs/s/0.log"}
+    unknown = {"status": "oom_device", "reason": None}
+    failed = [canary("s", 0.1, **wrong), canary("t", 0.1, **wrong | {"reason": "else"}), canary("s", 0.1, **unknown)]
+    text = printed(trials(row, canary("s", 0.1), *failed, canary("s", 0.1, status="cancelled")))
+    assert (
+        "Canary: 3 of 4 did not end ok, so less is known of whether the machine drifted.\n"
+        "  1 oom_device: no reason stored\n"
+        "  2 user_error: rank 0: ValueError: [/red] boom (log: logs/s/0.log)\n"
+    ) in text
+    assert "Canary: 1 session of 1 world, no second canary.\n" in text
+    assert "Canary: 1 of 1 did not end ok" in printed(trials(row, failed[0]))
+    assert "did not end ok" not in printed(trials(row, canary("s", 0.1)))
+
+
 def test_what_two_environments_differ_in_is_said_where_it_is_known() -> None:
     old, new = {"env_id": "a1", "torch_version": "2.11"}, {"env_id": "b2", "torch_version": "2.13"}
     rows = [old, {"env_id": "b2", "torch_version": "2.13", "hosts": 2}, new]
