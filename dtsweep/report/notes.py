@@ -29,6 +29,9 @@ _MACHINE_COLUMNS = (
 
 _IMPLAUSIBLE_SHOWN = 8
 
+_ROUNDING, _OTHERWISE = 1e-6, 0.01
+"""Up to where `gradient_error` is rounding, and up to where the same is computed otherwise: docs/measuring.md."""
+
 
 def notes_on(
     frame: pd.DataFrame,
@@ -167,11 +170,24 @@ def _window_note(trials: pd.DataFrame) -> str:
 
 
 def _gradient_note(trials: pd.DataFrame) -> str:
-    """Say how far the gradients of checked trials are from one worker's, at most, where any is."""
+    """Say whether the gradients of checked trials are one worker's, and where not how far they are from it."""
     checked = trials.dropna(subset=["gradient_error"])
-    errors = checked.groupby(checked["sync"] + " " + checked["precision"])["gradient_error"]
-    each = [f"up to {found.max():.1g} in {count_of(len(found), 'trial')} of {setting}" for setting, found in errors]
-    return f"Gradient of the first step beside one worker's: {', '.join(each)} apart." if each else ""
+    if checked.empty:
+        return ""
+    errors = checked["gradient_error"]
+    equal = errors[errors <= _ROUNDING]
+    said = [f"equal but for rounding in {count_of(len(equal), 'trial')} (at most {equal.max():.1g})"] * (len(equal) > 0)
+    more = f"more than rounding ({_ROUNDING:g}), as another GPU or a compiled bf16 model gives"
+    apart = {
+        more: errors.between(_ROUNDING, _OTHERWISE, inclusive="right"),
+        f"more than {_OTHERWISE:g}, so another gradient": errors > _OTHERWISE,
+    }
+    for words, rows in apart.items():
+        found = checked[rows].groupby(checked["sync"] + " " + checked["precision"])["gradient_error"]
+        said += [
+            f"up to {each.max():.1g} apart in {count_of(len(each), 'trial')} of {name}: {words}" for name, each in found
+        ]
+    return f"Gradient of the first step against one worker's: {'; '.join(said)}."
 
 
 def _canary_note(canaries: pd.DataFrame) -> str:
