@@ -126,7 +126,8 @@ def test_a_note_says_whether_the_gradients_of_checked_trials_are_one_workers() -
         return note.removeprefix("Gradient of the first step against one worker's: ")
 
     apart = (
-        "up to 0.003 apart in 2 trials of ddp bf16: more than rounding (1e-06), as another GPU or a compiled bf16 model gives; "
+        "up to 0.003 apart in 2 trials of ddp bf16: more than rounding (1e-06), "
+        "as another GPU or a compiled bf16 model gives; "
         "up to 0.4 apart in 1 trial of ddp bf16: more than 0.01, so another gradient."
     )
     assert note(1e-7, None, 2.1e-7) == f"equal but for rounding in 2 trials (at most 2e-07); {apart}"
