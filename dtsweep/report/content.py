@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dtsweep.analysis import canaries, difference, frontier, scaling, setting_columns, without_canaries
 from dtsweep.analysis.spread import of_environment
-from dtsweep.report.labels import axis_name, model_columns, point_label, settings_label, trial_label
+from dtsweep.report.labels import axis_name, model_columns, model_label, point_label, trial_label
 from dtsweep.report.notes import notes_on
 from dtsweep.report.text import count_of
 
@@ -218,7 +218,7 @@ def _title(first: pd.Series[Any], labels: pd.Series[str], *, telling: Sequence[s
     """
     return [
         _FRONTIER_TITLES.get(str(first["semantics"]), str(first["semantics"])),
-        settings_label(first, telling) or (f"model {first['model_digest']}" if "model_digest" in apart else ""),
+        model_label(first, telling) if "model_digest" in apart else "",
         labels.iloc[0] if labels.nunique() == 1 else "",
         f"env_id {first['env_id']}" if "env_id" in apart else "",
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.canaries import WORLD
 from dtsweep.analysis.launches import is_superseded, without_canaries
-from dtsweep.report.labels import trial_label
+from dtsweep.report.labels import model_columns, model_label, trial_label
 from dtsweep.report.text import count_of, format_rate, half_of
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
 
@@ -91,12 +91,13 @@ def _implausible_note(trials: pd.DataFrame, varying: Sequence[str]) -> str:
 
 
 def _model_note(points: pd.DataFrame, *, one_product: bool) -> str:
-    """Say that there are several models, and how large each is."""
+    """Say that there are several models, which they are, and how large each is."""
     models = points.drop_duplicates("model_digest")
     if len(models) < 2:
         return ""
     how = "compared with each other, as one product" if one_product else "each on frontiers and ladders of its own"
-    sizes = [_size(row) for _, row in models.iterrows()]
+    telling = model_columns(points)
+    sizes = [f"{model_label(row, telling)} ({_size(row)})" for _, row in models.iterrows()]
     return f"{len(models)} models (model_digest), {how}: {'; '.join(sizes)}."
 
 

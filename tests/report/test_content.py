@@ -166,10 +166,36 @@ def test_models_are_named_by_what_tells_them_apart() -> None:
     assert content.frontiers[0].labels.to_list() == ["ddp fp32", "ddp bf16"]
     assert content.notes[0] == (
         "2 models (model_digest), each on frontiers and ladders of its own: "
-        "25,300 parameters, 1.000M FLOP a sample; 512.0k parameters, 2.000M FLOP a sample."
+        "workload.layers=1 (25,300 parameters, 1.000M FLOP a sample); "
+        "workload.layers=2 (512.0k parameters, 2.000M FLOP a sample)."
     )
     unnamed = content_of(trials(*(row | {"workload_layers": 1} for row in rows)))
     assert [frontier.title.split(" · ")[2] for frontier in unnamed.frontiers] == ["model s", "model b"]
+    assert "model s (25,300 parameters" in unnamed.notes[0]
+
+
+def test_settings_that_two_models_share_name_neither() -> None:
+    other = LARGE | BIG | {"model_digest": "c"}
+    content = content_of(trials(FAST | SMALL, SLOW | BIG | {"point_id": "big"}, other))
+    named = ["model s", "model b", "model c"]
+    assert [frontier.title.split(" · ")[2] for frontier in content.frontiers] == named
+    assert content.frontiers[0].labels.to_list() == ["ddp workload.layers=1"]
+    assert all(f"{name} (" in content.notes[0] for name in named)
+
+
+def test_a_model_that_is_unknown_is_called_so() -> None:
+    unknown = SLOW | {"model_digest": None, "workload_layers": None}
+    content = content_of(trials(FAST | SMALL | {"workload_layers": None}, unknown))
+    assert [frontier.title.split(" · ")[2] for frontier in content.frontiers] == ["model s", "model unknown"]
+    assert "model unknown (of unknown size)" in content.notes[0]
+
+
+def test_ladders_name_models_as_frontiers_do() -> None:
+    rows = [FAST | SMALL, LARGE | SMALL | {"workers": 2}, FAST | BIG, LARGE | BIG | {"workers": 2}]
+    points = [row | {"point_id": str(n), "micro_batch": 4} for n, row in enumerate(rows)]
+    assert set(content_of(trials(*points)).scaling[0].labels) == {"ddp workload.layers=1", "ddp workload.layers=2"}
+    alike = [row | {"workload_layers": 1} for row in points]
+    assert set(content_of(trials(*alike)).scaling[0].labels) == {"ddp model_digest=s", "ddp model_digest=b"}
 
 
 def test_all_models_stand_on_one_frontier_where_that_is_asked_for() -> None:
