@@ -211,6 +211,17 @@ def test_numbers_that_cannot_be_true_are_marked_in_every_table_and_sentence_and_
     assert "mplausible" not in printed(trials(true, wrong), width=width)
 
 
+@pytest.mark.parametrize("width", [80, 140])
+def test_a_share_that_cannot_be_true_is_marked_in_whichever_table_it_stands(width: int) -> None:
+    rows = [measured(MODES[0], workers=workers, micro_batch=8, accumulation=1) for workers in (1, 2)]
+    known = {"comm_share": 0.123, "comm_share_low": 0.118, "comm_share_high": 0.128, "wait_share": 0.1}
+    wrong = {"mfu": 7.3, "flags": ["implausible"], "implausible": "mfu is 7.3"}
+    lines = printed(trials(rows[0] | known | {"mfu": 0.4}, rows[1] | known | wrong), width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    (marked,) = (line.split() for line in lines if "730.0" in line)
+    assert marked[-2:] == ["730.0", "implausible"]
+
+
 def test_of_many_implausible_trials_the_first_are_explained() -> None:
     rows = [{"micro_batch": size, "samples_per_s": 1.0, "step_p50_s": 0.1, "implausible": "x"} for size in range(1, 12)]
     text = printed(trials(*rows, flags=["implausible"]))
