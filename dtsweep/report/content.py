@@ -243,7 +243,7 @@ def _difference(trials: pd.DataFrame, leading: pd.DataFrame) -> pd.DataFrame:
 
 
 def _verdict(row: pd.Series[Any], leading: pd.DataFrame, *, varying: Sequence[str]) -> str:
-    """Put the first row of `difference`, that of throughput, into a sentence; name what no table need show."""
+    """Put the first row of `difference`, that of throughput, into a sentence; name a runner-up off the frontier."""
     # Compared launch by launch, the one with the higher mean can be the slower one.
     is_paired = row["ratio"] < 1 and row["method"].startswith("paired")
     where = " in launches of both" if is_paired else ""
