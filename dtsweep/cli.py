@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,7 @@ def cli() -> None:
 @click.option("--profile", is_flag=True, help="Store a trace of some steps of each world's first trial.")
 @click.option("--in-process", is_flag=True, help="One worker in this process, without Ray: for a debugger.")
 def run(sweep: str, results: str | None, settings: tuple[str, ...], **options: Any) -> None:
-    """Run what is not yet in the results, then print the frontier."""
+    """Run what is not yet in the results, then print the frontier; after Ctrl-C too."""
     if options["in_process"] and options["address"]:
         raise SweepError("--in-process uses no Ray, so --address says nothing; leave one of them out")
     question, found = _read(sweep, settings)
@@ -84,8 +85,10 @@ def run(sweep: str, results: str | None, settings: tuple[str, ...], **options: A
     if tally.storage_error is not None:
         click.echo(f"dtsweep: {tally.storage_error}", err=True)
     elif tally.signal_number is not None:
-        click.echo("dtsweep: interrupted; what was done is stored, the same command goes on", err=True)
-    else:
+        _end_at_next_signal()
+        click.echo(f"dtsweep: interrupted; what was done is stored; {_how_to_go_on(options['rerun'])}", err=True)
+    # Where the run was interrupted before any trial had begun, there may be nothing to read.
+    if tally.storage_error is None and (tally.signal_number is None or tally.statuses):
         _print_report(where, as_json=False, show_all=False)
     sys.exit(tally.exit_code)
 
@@ -166,6 +169,18 @@ def _read(sweep: str, settings: tuple[str, ...]) -> tuple[Sweep, list[Candidate]
     for name, more in map(parse_setting, settings):
         values.setdefault(name, []).extend(more)
     return read_sweep(Path(sweep), values)
+
+
+def _end_at_next_signal() -> None:
+    """Have another Ctrl-C end this process at once: what is left is to print."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _how_to_go_on(rerun: str | None) -> str:
+    if rerun != "all":
+        return "the same command goes on"
+    return "the same command starts over, without --rerun all it measures what is new or was measured otherwise"
 
 
 def _print_report(results: str, *, as_json: bool, show_all: bool, one_product: bool = False) -> None:

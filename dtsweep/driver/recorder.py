@@ -142,7 +142,7 @@ class Recorder:
 
     def store_cancelled(self, trial: Trial, task: Task, started_at: datetime) -> None:
         """Store that an attempt was interrupted."""
-        self._without_run(trial, task, "cancelled", "interrupted; the same command measures it again", started_at)
+        self._without_run(trial, task, "cancelled", "interrupted; the next run measures it again", started_at)
 
     def store_logs(self, logs: Mapping[str, str]) -> None:
         """Store the ends of ranks' logs, by `<session>/<rank>`."""

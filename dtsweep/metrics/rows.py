@@ -15,7 +15,7 @@ from dtsweep.metrics.breakdown import PHASE_COLUMNS, Row
 from dtsweep.metrics.exchange import own_work
 from dtsweep.metrics.plausible import plausibility_columns
 from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
-from dtsweep.metrics.summary import staleness_columns, trial_columns
+from dtsweep.metrics.summary import product_columns, staleness_columns, trial_columns
 from dtsweep.metrics.window_view import mark_warmup
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.settings import Measure, Sweep
@@ -76,12 +76,14 @@ def trial_row(
         harness: what started the ranks.
 
     Returns:
-        Columns of `trials`; numbers only where every rank measured and all is well.
+        Columns of `trials`; statistics only where every rank measured and all is well.
     """
     machine = machine_columns(facts_in_window(facts, results), harness=harness)
     row = {**task_row(sweep, point, task), **machine, "harness": harness}
     if results:
         row["status"], row["reason"] = explaining_failure(results)
+    if 0 in results and (first := results[0].measured) is not None:
+        row |= product_columns(first)
     measured = [results[rank].measured for rank in sorted(results) if results[rank].status == "ok"]
     ranks = [rank for rank in measured if rank is not None]
     if len(ranks) == point.workers:

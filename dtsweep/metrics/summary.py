@@ -50,11 +50,17 @@ def trial_columns(point: Point, ranks: Sequence[Measured], *, nodes: Sequence[st
         "memory_peak_bytes": max(rank.memory_peak_bytes for rank in ranks),
         **staleness_columns([count for rank in ranks for count in rank.staleness]),
         "bytes_sent_per_step": _bytes_sent_per_step(ranks),
-        **{
-            name: getattr(ranks[0], name)
-            for name in ("gradients_agree", "gradient_error", "model_digest", "parameters", "optimizer_class")
-        },
     }
+
+
+def product_columns(first: Measured) -> Row:
+    """What was trained, and what was seen of its gradients: no statistics, so a trial that failed has them too.
+
+    Args:
+        first: what rank 0 measured; the other ranks don't know all of it.
+    """
+    names = ("gradients_agree", "gradient_error", "model_digest", "parameters", "optimizer_class")
+    return {name: getattr(first, name) for name in names}
 
 
 def columns_of_steps(point: Point, ranks: Sequence[Measured], *, nodes: Sequence[str], half_width: float | None) -> Row:

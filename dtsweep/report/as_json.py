@@ -17,9 +17,9 @@ def report_json(content: Content) -> dict[str, Any]:
     Returns:
         `trials` (count), `statuses` and `flags` (count of each), `frontier`, `scaling`, `scaling_per_node` and
         `canaries` (rows of the functions of `dtsweep.analysis`), `differences` (rows of `difference` between the
-        highest throughput and the runner-up of each frontier, `point_a` and `point_b`), `implausible` (trials whose
-        numbers can't all be true, and why), `unmeasured` (count, status, reason, log of trials that are not ok).
-        Canaries are in `canaries` alone.
+        highest throughput of each frontier, `point_a`, and the highest of all other points of its semantics, model
+        and environment, `point_b`), `implausible` (trials whose numbers can't all be true, and why), `unmeasured`
+        (count, status, reason, log of trials that are not ok). Canaries are in `canaries` alone.
     """
     frontiers, scaling = content.frontiers, content.scaling
     return {

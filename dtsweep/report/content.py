@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dtsweep.analysis import canaries, difference, frontier, scaling, setting_columns, without_canaries
 from dtsweep.analysis.spread import of_environment
-from dtsweep.report.labels import axis_name, model_columns, point_label, settings_label
+from dtsweep.report.labels import axis_name, model_columns, model_label, point_label, trial_label
 from dtsweep.report.notes import notes_on
 from dtsweep.report.text import count_of
 
@@ -43,8 +43,8 @@ class Frontier:
     labels: pd.Series[str]
     """Sync mode and swept settings of each point, with the index of `points`."""
     difference: pd.DataFrame
-    """Rows of `dtsweep.analysis.difference` between the highest throughput on the frontier (`point_a`) and the
-    runner-up (`point_b`); empty where there is no runner-up."""
+    """Rows of `dtsweep.analysis.difference` between the highest throughput on the frontier (`point_a`) and the highest
+    of all other `points`, on the frontier or not (`point_b`); empty where there is no other."""
     verdict: str | None
     """What `difference` says of their throughput, as a sentence; None where there is no runner-up."""
 
@@ -150,7 +150,7 @@ def content_of(frame: pd.DataFrame, *, one_product: bool = False) -> Content:
         frontiers=_frontiers(trials, points, varying, one_product=one_product),
         scaling=[*_scaling(frame, label_columns, per="worker"), *_scaling(frame, label_columns, per="node")],
         canaries=watched,
-        notes=notes_on(trials, points, canaries=watched, flags=flags, varying=varying, one_product=one_product),
+        notes=notes_on(frame, points, canaries=watched, flags=flags, varying=varying, one_product=one_product),
         implausible=trials.loc[trials["implausible"].notna(), ["trial_id", "point_id", "repeat", "implausible"]],
         unmeasured=_unmeasured(trials),
     )
@@ -192,7 +192,8 @@ def _frontiers(
     for _, rows in points.groupby(keys, sort=False, dropna=False):
         first = rows.iloc[0]
         labels = rows.apply(point_label, axis=1, varying=[c for c in varying if c not in telling])
-        compared = _difference(trials, rows[rows["on_frontier"]])
+        leading = _leading(rows)
+        compared = _difference(trials, leading)
         found.append(
             Frontier(
                 title=" · ".join(filter(None, ["Frontier", *_title(first, labels, telling=telling, apart=apart)])),
@@ -201,7 +202,7 @@ def _frontiers(
                 points=rows,
                 labels=labels,
                 difference=compared,
-                verdict=None if compared.empty else _verdict(compared.iloc[0]),
+                verdict=None if compared.empty else _verdict(compared.iloc[0], leading, varying=varying),
             )
         )
     return found
@@ -218,36 +219,44 @@ def _title(first: pd.Series[Any], labels: pd.Series[str], *, telling: Sequence[s
     """
     return [
         _FRONTIER_TITLES.get(str(first["semantics"]), str(first["semantics"])),
-        settings_label(first, telling) or (f"model {first['model_digest']}" if "model_digest" in apart else ""),
+        model_label(first, telling) if "model_digest" in apart else "",
         labels.iloc[0] if labels.nunique() == 1 else "",
         f"env_id {first['env_id']}" if "env_id" in apart else "",
         f"older source: {first['older_source']}" if isinstance(first["older_source"], str) else "",
     ]
 
 
-def _difference(trials: pd.DataFrame, best: pd.DataFrame) -> pd.DataFrame:
-    """Compare the highest throughput of a frontier with the runner-up; empty where there is none."""
+def _leading(points: pd.DataFrame) -> pd.DataFrame:
+    """Select the highest throughput on the frontier and, below it, the highest of all other points."""
+    ranked = points.dropna(subset=["samples_per_s"]).sort_values("samples_per_s", ascending=False, kind="stable")
+    first = ranked.index[ranked["on_frontier"]][:1]
+    return ranked.loc[[*first, *ranked.index.difference(first, sort=False)]].head(2 * len(first))
+
+
+def _difference(trials: pd.DataFrame, leading: pd.DataFrame) -> pd.DataFrame:
+    """Compare the first of two points with the second; empty where there are not two."""
     import pandas as pd
 
-    ranked = best.sort_values("samples_per_s", ascending=False, kind="stable")
-    if len(ranked) < 2:
+    if len(leading) < 2:
         return pd.DataFrame()
-    a, b = ranked["point_id"].head(2)
-    rows = difference(of_environment(trials, ranked["env_id"].iloc[0]), a, b).assign(point_a=a, point_b=b)
-    return rows[rows["hosts_a"].isin(ranked["hosts"].iloc[:1]) & rows["hosts_b"].isin(ranked["hosts"].iloc[1:2])]
+    a, b = leading["point_id"]
+    rows = difference(of_environment(trials, leading["env_id"].iloc[0]), a, b).assign(point_a=a, point_b=b)
+    return rows[rows["hosts_a"].isin(leading["hosts"].iloc[:1]) & rows["hosts_b"].isin(leading["hosts"].iloc[1:])]
 
 
-def _verdict(row: pd.Series[Any]) -> str:
-    """Put the first row of `difference`, that of throughput, into a sentence."""
+def _verdict(row: pd.Series[Any], leading: pd.DataFrame, *, varying: Sequence[str]) -> str:
+    """Put the first row of `difference`, that of throughput, into a sentence; name a runner-up off the frontier."""
     # Compared launch by launch, the one with the higher mean can be the slower one.
     is_paired = row["ratio"] < 1 and row["method"].startswith("paired")
     where = " in launches of both" if is_paired else ""
     doubt_a, doubt_b = (f" ({words})" if words else "" for words in (row["caution_a"], row["caution_b"]))
     ratio = f"Highest throughput{doubt_a}: {row['ratio']:.3f} times the runner-up's{doubt_b}{where}"
+    second = leading.iloc[1]
+    name = "" if second["on_frontier"] else f" The runner-up is off the frontier: {trial_label(second, varying)}."
     if row["method"] == "none":
         launches = row["verdict"].removeprefix("unknown: ")
-        return f"{ratio}, by {launches}: whether launches differ by as much, repeats tell."
-    return f"{ratio} ({row['ratio_low']:.3f}–{row['ratio_high']:.3f}), {row['verdict']}."
+        return f"{ratio}, by {launches}: whether launches differ by as much, repeats tell.{name}"
+    return f"{ratio} ({row['ratio_low']:.3f}–{row['ratio_high']:.3f}), {row['verdict']}.{name}"
 
 
 def _scaling(frame: pd.DataFrame, varying: Sequence[str], *, per: Literal["worker", "node"]) -> list[Scaling]:

@@ -26,11 +26,21 @@ def axis_name(column: str) -> str:
 
 
 def model_columns(points: pd.DataFrame) -> list[str]:
-    """Name the settings of workloads that tell models apart: the same in all points of a model, not in all points."""
+    """Name the settings of workloads that tell models apart: the same in all points of a model, not in all points.
+
+    None where they don't tell each model from each other one.
+    """
     names = [c for c in setting_columns(points) if c == "workload" or c.startswith("workload_")]
     models = points.groupby("model_digest", dropna=False)
     constant = [c for c in names if models[c].nunique(dropna=False).max() == 1]
-    return [c for c in constant if points[c].nunique(dropna=False) > 1]
+    telling = [c for c in constant if points[c].nunique(dropna=False) > 1]
+    return telling if len(points[telling].drop_duplicates()) == models.ngroups else []
+
+
+def model_label(row: pd.Series[Any], telling: Sequence[str]) -> str:
+    """Name the model of a row by the settings of `model_columns`, else by its digest: "workload.layers=2"."""
+    digest = row["model_digest"]
+    return settings_label(row, telling) or f"model {digest if isinstance(digest, str) else 'unknown'}"
 
 
 def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:

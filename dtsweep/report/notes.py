@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.canaries import WORLD
 from dtsweep.analysis.generations import older_source
-from dtsweep.analysis.launches import is_superseded
-from dtsweep.report.labels import trial_label
+from dtsweep.analysis.launches import is_superseded, without_canaries
+from dtsweep.report.labels import model_columns, model_label, trial_label
 from dtsweep.report.text import count_of, format_rate, half_of
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
 
@@ -30,9 +30,12 @@ _MACHINE_COLUMNS = (
 
 _IMPLAUSIBLE_SHOWN = 8
 
+_ROUNDING, _OTHERWISE = 1e-6, 0.01
+"""Up to where `gradient_error` is rounding, and up to where the same is computed otherwise: docs/measuring.md."""
+
 
 def notes_on(
-    trials: pd.DataFrame,
+    frame: pd.DataFrame,
     points: pd.DataFrame,
     *,
     canaries: pd.DataFrame,
@@ -43,7 +46,7 @@ def notes_on(
     """Write what to know before trusting the numbers of a report.
 
     Args:
-        trials: one row per trial, without canaries.
+        frame: one row per trial, canaries included.
         points: rows of `dtsweep.analysis.frontier`.
         canaries: rows of `dtsweep.analysis.canaries`.
         flags: trials by flag.
@@ -55,7 +58,7 @@ def notes_on(
     """
     if points.empty:
         return []
-    measured = trials[trials["status"] == "ok"]
+    measured = without_canaries(frame[frame["status"] == "ok"])
     on_points = (
         _implausible_note(measured, varying),
         _model_note(points, one_product=one_product),
@@ -69,6 +72,7 @@ def notes_on(
         _window_note(measured),
         _gradient_note(measured),
         _canary_note(canaries),
+        _failed_canary_note(frame),
         _flag_note(flags),
     )
     return [*filter(None, (*on_points, *on_trials))]
@@ -88,12 +92,13 @@ def _implausible_note(trials: pd.DataFrame, varying: Sequence[str]) -> str:
 
 
 def _model_note(points: pd.DataFrame, *, one_product: bool) -> str:
-    """Say that there are several models, and how large each is."""
+    """Say that there are several models, which they are, and how large each is."""
     models = points.drop_duplicates("model_digest")
     if len(models) < 2:
         return ""
     how = "compared with each other, as one product" if one_product else "each on frontiers and ladders of its own"
-    sizes = [_size(row) for _, row in models.iterrows()]
+    telling = model_columns(points)
+    sizes = [f"{model_label(row, telling)} ({_size(row)})" for _, row in models.iterrows()]
     return f"{len(models)} models (model_digest), {how}: {'; '.join(sizes)}."
 
 
@@ -176,11 +181,24 @@ def _window_note(trials: pd.DataFrame) -> str:
 
 
 def _gradient_note(trials: pd.DataFrame) -> str:
-    """Say how far the gradients of checked trials are from one worker's, at most, where any is."""
+    """Say whether the gradients of checked trials are one worker's, and where not how far they are from it."""
     checked = trials.dropna(subset=["gradient_error"])
-    errors = checked.groupby(checked["sync"] + " " + checked["precision"])["gradient_error"]
-    each = [f"up to {found.max():.1g} in {count_of(len(found), 'trial')} of {setting}" for setting, found in errors]
-    return f"Gradient of the first step beside one worker's: {', '.join(each)} apart." if each else ""
+    if checked.empty:
+        return ""
+    errors = checked["gradient_error"]
+    equal = errors[errors <= _ROUNDING]
+    said = [f"equal but for rounding in {count_of(len(equal), 'trial')} (at most {equal.max():.1g})"] * (len(equal) > 0)
+    more = f"more than rounding ({_ROUNDING:g}), as another GPU or a compiled bf16 model gives"
+    apart = {
+        more: errors.between(_ROUNDING, _OTHERWISE, inclusive="right"),
+        f"more than {_OTHERWISE:g}, so another gradient": errors > _OTHERWISE,
+    }
+    for words, rows in apart.items():
+        found = checked[rows].groupby(checked["sync"] + " " + checked["precision"])["gradient_error"]
+        said += [
+            f"up to {each.max():.1g} apart in {count_of(len(each), 'trial')} of {name}: {words}" for name, each in found
+        ]
+    return f"Gradient of the first step against one worker's: {'; '.join(said)}."
 
 
 def _canary_note(canaries: pd.DataFrame) -> str:
@@ -195,6 +213,19 @@ def _canary_note(canaries: pd.DataFrame) -> str:
     limit = f"{CANARY_DRIFT * 100:.0f} %"
     note += _sessions(f"Drifted more than {limit}", canaries[canaries["flagged"].fillna(value=False)])
     return note + _sessions(f"Too imprecise to tell {limit}", canaries[canaries["flagged"].isna() & (counts > 1)])
+
+
+def _failed_canary_note(frame: pd.DataFrame) -> str:
+    """Say of canaries that ran and did not end `ok` why, for each status by the first of them."""
+    ran = frame[frame["role"].isin(["canary"]) & (frame["status"] != "cancelled")]
+    failed = ran[ran["status"] != "ok"]
+    if failed.empty:
+        return ""
+    lines = [f"Canary: {len(failed)} of {len(ran)} did not end ok, so less is known of whether the machine drifted."]
+    for status, rows in failed.groupby("status"):
+        reason, log = rows[["reason", "log"]].astype("object").fillna("").iloc[0]
+        lines.append(f"  {len(rows)} {status}: {reason or 'no reason stored'}" + (f" (log: {log})" if log else ""))
+    return "\n".join(lines)
 
 
 def _drift(session: pd.Series[Any]) -> str:

@@ -73,18 +73,21 @@ def _print_frontier(frontier: Frontier, *, varying: Sequence[str], console: Cons
 def _print_points(
     frontier: Frontier, rows: pd.DataFrame, *, varying: Sequence[str], console: Console, style: str = ""
 ) -> None:
-    """Print some of a frontier's points: in one table, or in several where that is too wide, the shares together."""
+    """Print some of a frontier's points: in one table, or in several where that is too wide.
+
+    The shares stand together, and what puts a point in doubt stands in each table.
+    """
     labels = {} if frontier.labels.nunique() == 1 else {"sync": frontier.labels[rows.index].to_list()}
     keys = labels | batch_columns(rows, varying=varying)
     measured = measured_columns(rows, varying=varying) | standing_columns(rows)
-    measured |= caution_columns(rows["caution"].to_list())
+    doubt = caution_columns(rows["caution"].to_list())
     tables = [keys]
     for columns in filter(None, (*({header: column} for header, column in measured.items()), share_columns(rows))):
-        if tables[-1] != keys and not fits_width(tables[-1] | columns, console=console):
+        if tables[-1] != keys and not fits_width(tables[-1] | columns | doubt, console=console):
             tables.append(keys)
         tables[-1] = tables[-1] | columns
     for table in tables:
-        print_table(table, console=console, style=style)
+        print_table(table | doubt, console=console, style=style)
 
 
 def _print_scaling(scaling: Scaling, *, console: Console, show_all: bool) -> None:

@@ -77,7 +77,7 @@ TRIALS: tuple[Column, ...] = (
         "gradients_agree",
         BOOL,
         "",
-        "true where the workers' optimizers were seen to get the same gradients, else null; see `wrong_gradient`",
+        "whether the workers' optimizers were seen to get the same gradients: false is `wrong_gradient`, null unknown",
     ),
     Column(
         "gradient_error",

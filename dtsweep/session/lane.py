@@ -22,7 +22,7 @@ from dtsweep.session.deadlines import AttemptProgress, hang_at
 from dtsweep.session.nodes import NO_LOG, pinned_to
 from dtsweep.session.session import RefusedError, Session, SessionError
 from dtsweep.session.settings import Settings
-from dtsweep.sweep.task import Task
+from dtsweep.sweep.task import HEADING, Task
 
 UNBROKEN = ("ok", "nan", "wrong_gradient", "timeout")
 """Statuses of a rank that has run its steps to the end."""
@@ -184,7 +184,7 @@ class Lane:
             await self._drop()
         last = self._logs.get(f"{session.name}/{result.failed_rank}", "").strip().splitlines()
         is_silent = result.status in ("rank_died", "node_lost", "preempted", "oom_host")
-        if is_silent and last and not last[-1].startswith(NO_LOG):
+        if is_silent and last and not last[-1].startswith((NO_LOG, HEADING)):
             return replace(result, reason=f"{result.reason}; its last words: {last[-1].strip()}")
         return result
 

@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dtsweep.sweep.task import Task
+
 LOG_BYTES = 4 * 2**20
 """A rank's log that has grown beyond this is cut before the next trial."""
 
@@ -50,7 +52,7 @@ def serve(config: Mapping[str, Any]) -> None:
     ray.get(lane.register.remote(session, rank, context.facts, ray.get_runtime_context().current_actor))
     while (given := ray.get(lane.next_task.remote(session, rank))) is not None:
         task, shards = given
-        _cut(log)
+        begin_trial(log, task)
         result = run_attempt(
             context, task, servers=shards, on_warm=lambda slowest_s: lane.warmed_up.remote(session, rank, slowest_s)
         )
@@ -82,6 +84,8 @@ def _redirect_output(session: str, rank: int) -> Path:
     return path
 
 
-def _cut(log: Path) -> None:
+def begin_trial(log: Path, task: Task) -> None:
+    """Cut a log that has grown long, and name in it the trial whose output follows."""
     if log.stat().st_size > LOG_BYTES:
         os.truncate(log, 0)
+    sys.stderr.write(f"{task.heading}\n")

@@ -7,12 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dtsweep.errors import quoted
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.settings import Measure, Sweep
 from dtsweep.sweep.values import workload_fields
 
 CANARY_HALF_WIDTH = 0.01
 """How well the mean step of a canary is known, where windows end by that: then two of them tell 1.4 %."""
+
+HEADING = "--- dtsweep: "
+"""How the line begins that stands in a rank's log before what a trial prints."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +57,15 @@ class Task:
     def is_canary(self) -> bool:
         """Whether it watches the machine and answers no question."""
         return self.role == "canary"
+
+    @property
+    def heading(self) -> str:
+        """The line that stands before what it prints: which attempt at which trial, and its settings as axes."""
+        own = {name: value for name, value in self.point.scalars().items() if value is not None}
+        variables = {f"env.{name}": value for name, value in self.point.environment.items()}
+        fields = {f"workload.{name}": quoted(value) for name, value in self.workload.items()}
+        settings = " ".join(f"{name}={value}" for name, value in {**own, **variables, **fields}.items())
+        return f"{HEADING}{self.role} {self.trial_id} attempt {self.attempt}: {settings}"
 
     def point_of(self, workload: Any) -> Point:
         """The point with the sweep's workload, which has the task's fields then."""

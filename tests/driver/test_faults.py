@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import dtsweep
+from dtsweep.sweep.task import HEADING
 from tests.conftest import Command
 from tests.processes import processes_with
 
@@ -51,7 +52,10 @@ def test_a_fault_is_a_row_with_its_status_reason_and_log(
     frame, results, _ = faults
     row = frame.loc[(fault, 1)]
     assert (row["status"], row["reason"][: len(reason)]) == (status, reason)
-    assert (results / row["log"]).is_file()
+    text = (results / row["log"]).read_text()
+    # The trials of a session share a log.
+    assert f"{HEADING}trial {row['trial_id']} attempt {row['attempt']}: workers=2 " in text
+    assert f" workload.fault='{fault}'" in text
 
 
 def test_the_trials_after_a_fault_are_measured(faults: tuple[pd.DataFrame, Path, str]) -> None:

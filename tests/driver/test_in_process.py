@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -166,15 +167,21 @@ def test_another_device_than_the_results_have_is_refused_before_anything_is_meas
 
 
 def command(
-    tmp_path: Path, loss: str, *, limit: str = "9", before: str = "", said: str = "print('rank', 0)\nq\n"
+    tmp_path: Path,
+    loss: str,
+    *arguments: str,
+    limit: str = "9",
+    before: str = "",
+    said: str = "print('rank', 0)\nq\n",
+    **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     (tmp_path / "study.py").write_text(before + FILE.replace("LOSS", loss).replace("MAX", limit))
     watch = "import atexit, sys; atexit.register(lambda: print('ray' in sys.modules, file=sys.stderr)); "
     code = f"{watch}from dtsweep.cli import main; main()"
     return subprocess.run(
-        [sys.executable, "-c", code, "run", "study.py", "--in-process"],
+        [sys.executable, "-c", code, "run", "study.py", "--in-process", *arguments],
         cwd=tmp_path,
-        env=without_ray(PYTHONPATH=str(ROOT)),
+        env=without_ray(PYTHONPATH=str(ROOT), **environment),
         input=said,
         capture_output=True,
         text=True,
@@ -219,6 +226,42 @@ def test_leaving_the_debugger_ends_the_run_and_stores_that(tmp_path: Path) -> No
     assert done.returncode == 130, done.stderr
     rows = Results(tmp_path / "results" / "study-in-process").attempts()
     assert sorted(row["status"] for row in rows) == ["cancelled", "skipped"]
+
+
+STOPS = "import os, signal; os.environ.get('STOP') and os.kill(os.getpid(), signal.SIGINT); "
+
+
+def test_after_ctrl_c_what_is_measured_is_reported_and_the_way_to_go_on_is_named(tmp_path: Path) -> None:
+    loss = f"{STOPS}return model(batch).square().mean()"
+    assert command(tmp_path, loss).returncode == 0
+    more = ("--set", "micro_batch=32,64")
+    stopped = command(tmp_path, loss, *more, STOP="1")
+    assert stopped.returncode == 130, stopped.stderr
+    assert "dtsweep: interrupted; what was done is stored; the same command goes on\n" in stopped.stderr
+    assert "Frontier · exact updates" in stopped.stdout
+    assert "1  cancelled  interrupted; the next run measures it again" in stopped.stdout
+    again = command(tmp_path, loss, *more, "--rerun", "all", STOP="1")
+    assert again.returncode == 130, again.stderr
+    assert "the same command starts over, without --rerun all it measures what is new or was" in again.stderr
+    assert command(tmp_path, loss, *more).returncode == 0
+
+
+def test_another_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
+    assert command(tmp_path, f"{STOPS}return model(batch).square().mean()").returncode == 0
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dtsweep", "run", "study.py", "--in-process", "--set", "micro_batch=32,64"],
+        cwd=tmp_path,
+        env=without_ray(PYTHONPATH=str(ROOT), STOP="1"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    while "the same command goes on" not in process.stderr.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    assert "Frontier" not in process.communicate(timeout=60)[0]
+    assert process.returncode == -signal.SIGINT
 
 
 def test_an_address_beside_it_is_refused(tmp_path: Path, dtsweep_command: Command) -> None:

@@ -37,6 +37,14 @@ def test_a_trial_that_failed_is_a_row_with_its_reason_and_no_figures(status: str
     assert not {"samples_per_s", "step_mean_s", "loss_last", "window_s"} & set(row)
 
 
+def test_a_trial_whose_gradients_were_not_exchanged_says_how_far_they_are_from_one_workers() -> None:
+    fields = {"status": "wrong_gradient", "gradients_agree": False, "model_digest": "m", "parameters": 6}
+    row = row_of([outcome([1.0] * 9, gradient_error=0.4, **fields), outcome([1.0] * 9, **fields)])
+    assert (row["gradients_agree"], row["gradient_error"]) == (False, 0.4)
+    assert (row["model_digest"], row["parameters"]) == ("m", 6)
+    assert "samples_per_s" not in row
+
+
 def test_a_rank_that_never_answered_leaves_the_trial_without_figures() -> None:
     row = row_of([outcome([1.0] * 9), Sent(facts(), None)])
     assert row["hosts"] == 1

@@ -25,6 +25,25 @@ def test_the_verdict_is_on_the_highest_throughput_and_the_runner_up() -> None:
     assert alone.difference.empty
 
 
+def test_a_runner_up_off_the_frontier_is_named_since_the_best_may_be_no_better() -> None:
+    near = {"point_id": "near", "step_p50_s": 0.21, "samples_per_s": 79, "micro_batch": 32, "precision": "bf16"}
+    (frontier,) = content_of(trials(FAST, LARGE, near)).frontiers
+    assert frontier.best["point_id"].to_list() == ["fast", "large"]
+    assert set(frontier.difference["point_b"]) == {"near"}
+    assert frontier.verdict is not None
+    assert frontier.verdict.startswith("Highest throughput: 1.013 times the runner-up's, by one launch each")
+    assert frontier.verdict.endswith(" The runner-up is off the frontier: ddp bf16 micro_batch=32.")
+    (lone,) = content_of(trials(LARGE, near)).frontiers
+    assert set(lone.difference["point_b"]) == {"near"}
+
+
+def test_points_without_a_throughput_are_no_runners_up() -> None:
+    (frontier,) = content_of(trials(FAST, LARGE | {"samples_per_s": None})).frontiers
+    assert frontier.verdict is None
+    (empty,) = content_of(trials(FAST | {"step_p50_s": None}, LARGE | {"step_p50_s": None})).frontiers
+    assert empty.verdict is None
+
+
 def test_the_verdict_is_on_the_hosts_that_stand_in_the_table() -> None:
     rows = [
         {"point_id": "a", "hosts": hosts, "step_p50_s": step_s, "samples_per_s": rate}
@@ -99,17 +118,21 @@ def test_a_flag_is_one_note_with_its_meaning_below() -> None:
     assert note.splitlines()[1].startswith("  drift: ")
 
 
-def test_gradient_errors_of_checked_trials_are_a_note_by_mode_and_precision() -> None:
-    def notes(*errors: float | None, **more: object) -> list[str]:
+def test_a_note_says_whether_the_gradients_of_checked_trials_are_one_workers() -> None:
+    def note(*errors: float | None, **more: object) -> str:
         rows = [FAST | {"gradient_error": error, **more} for error in errors]
-        bf16 = LARGE | {"gradient_error": 3e-3, "precision": "bf16"}
-        return [note for note in content_of(trials(*rows, bf16)).notes if note.startswith("Gradient")]
+        bf16 = [LARGE | {"gradient_error": error, "precision": "bf16"} for error in (3e-3, 1e-3, 0.38)]
+        (note,) = [note for note in content_of(trials(*rows, *bf16)).notes if note.startswith("Gradient")]
+        return note.removeprefix("Gradient of the first step against one worker's: ")
 
-    known = "up to 0.003 in 1 trial of ddp bf16"
-    assert notes(1e-7, None, 2.1e-7) == [
-        f"Gradient of the first step beside one worker's: {known}, up to 2e-07 in 2 trials of ddp fp32 apart."
-    ]
-    assert notes(None) == [f"Gradient of the first step beside one worker's: {known} apart."]
+    apart = (
+        "up to 0.003 apart in 2 trials of ddp bf16: more than rounding (1e-06), "
+        "as another GPU or a compiled bf16 model gives; "
+        "up to 0.4 apart in 1 trial of ddp bf16: more than 0.01, so another gradient."
+    )
+    assert note(1e-7, None, 2.1e-7) == f"equal but for rounding in 2 trials (at most 2e-07); {apart}"
+    assert note(0.0) == f"equal but for rounding in 1 trial (at most 0); {apart}"
+    assert note(None) == apart
     assert not [note for note in content_of(trials(FAST)).notes if note.startswith("Gradient")]
 
 
@@ -143,10 +166,36 @@ def test_models_are_named_by_what_tells_them_apart() -> None:
     assert content.frontiers[0].labels.to_list() == ["ddp fp32", "ddp bf16"]
     assert content.notes[0] == (
         "2 models (model_digest), each on frontiers and ladders of its own: "
-        "25,300 parameters, 1.000M FLOP a sample; 512.0k parameters, 2.000M FLOP a sample."
+        "workload.layers=1 (25,300 parameters, 1.000M FLOP a sample); "
+        "workload.layers=2 (512.0k parameters, 2.000M FLOP a sample)."
     )
     unnamed = content_of(trials(*(row | {"workload_layers": 1} for row in rows)))
     assert [frontier.title.split(" · ")[2] for frontier in unnamed.frontiers] == ["model s", "model b"]
+    assert "model s (25,300 parameters" in unnamed.notes[0]
+
+
+def test_settings_that_two_models_share_name_neither() -> None:
+    other = LARGE | BIG | {"model_digest": "c"}
+    content = content_of(trials(FAST | SMALL, SLOW | BIG | {"point_id": "big"}, other))
+    named = ["model s", "model b", "model c"]
+    assert [frontier.title.split(" · ")[2] for frontier in content.frontiers] == named
+    assert content.frontiers[0].labels.to_list() == ["ddp workload.layers=1"]
+    assert all(f"{name} (" in content.notes[0] for name in named)
+
+
+def test_a_model_that_is_unknown_is_called_so() -> None:
+    unknown = SLOW | {"model_digest": None, "workload_layers": None}
+    content = content_of(trials(FAST | SMALL | {"workload_layers": None}, unknown))
+    assert [frontier.title.split(" · ")[2] for frontier in content.frontiers] == ["model s", "model unknown"]
+    assert "model unknown (of unknown size)" in content.notes[0]
+
+
+def test_ladders_name_models_as_frontiers_do() -> None:
+    rows = [FAST | SMALL, LARGE | SMALL | {"workers": 2}, FAST | BIG, LARGE | BIG | {"workers": 2}]
+    points = [row | {"point_id": str(n), "micro_batch": 4} for n, row in enumerate(rows)]
+    assert set(content_of(trials(*points)).scaling[0].labels) == {"ddp workload.layers=1", "ddp workload.layers=2"}
+    alike = [row | {"workload_layers": 1} for row in points]
+    assert set(content_of(trials(*alike)).scaling[0].labels) == {"ddp model_digest=s", "ddp model_digest=b"}
 
 
 def test_all_models_stand_on_one_frontier_where_that_is_asked_for() -> None:

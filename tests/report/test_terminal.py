@@ -211,6 +211,17 @@ def test_numbers_that_cannot_be_true_are_marked_in_every_table_and_sentence_and_
     assert "mplausible" not in printed(trials(true, wrong), width=width)
 
 
+@pytest.mark.parametrize("width", [80, 140])
+def test_a_share_that_cannot_be_true_is_marked_in_whichever_table_it_stands(width: int) -> None:
+    rows = [measured(MODES[0], workers=workers, micro_batch=8, accumulation=1) for workers in (1, 2)]
+    known = {"comm_share": 0.123, "comm_share_low": 0.118, "comm_share_high": 0.128, "wait_share": 0.1}
+    wrong = {"mfu": 7.3, "flags": ["implausible"], "implausible": "mfu is 7.3"}
+    lines = printed(trials(rows[0] | known | {"mfu": 0.4}, rows[1] | known | wrong), width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    (marked,) = (line.split() for line in lines if "730.0" in line)
+    assert marked[-2:] == ["730.0", "implausible"]
+
+
 def test_of_many_implausible_trials_the_first_are_explained() -> None:
     rows = [{"micro_batch": size, "samples_per_s": 1.0, "step_p50_s": 0.1, "implausible": "x"} for size in range(1, 12)]
     text = printed(trials(*rows, flags=["implausible"]))
@@ -339,6 +350,22 @@ def test_a_session_whose_canaries_are_too_imprecise_to_tell_is_named_and_called_
 def test_one_canary_is_called_so() -> None:
     text = printed(trials({"step_p50_s": 0.1, "samples_per_s": 20}, canary("s", 0.1)))
     assert "Canary: 1 session of 1 world, no second canary.\n" in text
+
+
+def test_canaries_that_did_not_end_ok_are_counted_with_the_first_reason_of_each_status() -> None:
+    row = {"step_p50_s": 0.1, "samples_per_s": 20}
+    wrong = {"status": "user_error", "reason": "rank 0: ValueError: [/red] boom", "log": "logs/s/0.log"}
+    unknown = {"status": "oom_device", "reason": None}
+    failed = [canary("s", 0.1, **wrong), canary("t", 0.1, **wrong | {"reason": "else"}), canary("s", 0.1, **unknown)]
+    text = printed(trials(row, canary("s", 0.1), *failed, canary("s", 0.1, status="cancelled")))
+    assert (
+        "Canary: 3 of 4 did not end ok, so less is known of whether the machine drifted.\n"
+        "  1 oom_device: no reason stored\n"
+        "  2 user_error: rank 0: ValueError: [/red] boom (log: logs/s/0.log)\n"
+    ) in text
+    assert "Canary: 1 session of 1 world, no second canary.\n" in text
+    assert "Canary: 1 of 1 did not end ok" in printed(trials(row, failed[0]))
+    assert "did not end ok" not in printed(trials(row, canary("s", 0.1)))
 
 
 def test_what_two_environments_differ_in_is_said_where_it_is_known() -> None:

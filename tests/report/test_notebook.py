@@ -1,0 +1,106 @@
+"""The notebook of the frontier, cell by cell, on results of two models and an implausible point."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dtsweep.results.store import Results
+from tests.pages import ROOT
+
+Figures = list[dict[str, Any]]
+
+SMALL = {"model_digest": "s", "flops_per_sample": 1e6, "workload_layers": 1}
+BIG = {"model_digest": "b", "flops_per_sample": 2e6, "workload_layers": 2}
+ROWS: tuple[dict[str, Any], ...] = (
+    SMALL | {"latency_s": 0.1, "samples_per_s": 40.0},
+    SMALL | {"latency_s": 0.15, "samples_per_s": 70.0, "workers": 2},
+    SMALL
+    | {
+        "latency_s": 0.08,
+        "samples_per_s": 900.0,
+        "micro_batch": 8,
+        "implausible": "mfu is 7",
+        "flags": ["implausible"],
+    },
+    BIG | {"latency_s": 0.3, "samples_per_s": 10.0},
+    BIG | {"latency_s": 0.5, "samples_per_s": 9.0, "workers": 2},
+    SMALL | {"latency_s": 0.01, "samples_per_s": 5.0, "semantics": "local", "sync": "local_sgd", "sync_period": 8},
+)
+
+
+def stored(rows: tuple[dict[str, Any], ...], where: Path) -> None:
+    usual = {
+        **{"status": "ok", "role": "trial", "repeat": 1, "flags": [], "workload": "Gpt", "semantics": "exact"},
+        **{"workers": 1, "micro_batch": 4, "accumulation": 1, "sync": "ddp", "env_id": "e", "hosts": 1},
+    }
+    for number, row in enumerate(rows):
+        names = {name: f"{name}{number}" for name in ("attempt_id", "trial_id", "point_id", "session")}
+        started = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=number)
+        Results(where).commit(usual | names | {"started_at": started} | row, workload_types={"layers": int})
+
+
+@pytest.fixture
+def run_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Figures]:
+    """Run the code cells on stored rows; what figures hold after each cell that makes one."""
+
+    def run(*rows: dict[str, Any]) -> Figures:
+        stored(rows, tmp_path / "r")
+        monkeypatch.setenv("DTSWEEP_RESULTS", str(tmp_path / "r"))
+        cells = json.loads((ROOT / "notebooks" / "frontier.ipynb").read_text())["cells"]
+        known: dict[str, Any] = {}
+        figures = []
+        for cell in cells:
+            if cell["cell_type"] == "code":
+                exec("".join(cell["source"]), known)
+                figures += [known.pop("figure").to_dict()] if "figure" in known else []
+        return figures
+
+    return run
+
+
+def test_models_have_names_lines_and_marks_of_their_own(run_notebook: Callable[..., Figures]) -> None:
+    frontier, speed_up = run_notebook(*ROWS)
+    lines = {trace["name"]: trace for trace in frontier["data"] if trace["showlegend"]}
+    assert list(lines) == [
+        "exact updates · workload.layers=1 · ddp",
+        "exact updates · workload.layers=2 · ddp",
+        "local updates, latency is the mean step · workload.layers=1 · local_sgd H=8",
+    ]
+    small, big, local = lines.values()
+    assert small["marker"]["symbol"] == local["marker"]["symbol"] != big["marker"]["symbol"]
+    assert small["line"]["dash"] == local["line"]["dash"] != big["line"]["dash"]
+    assert small["line"]["color"] == big["line"]["color"] != local["line"]["color"]
+    assert small["text"][0] == "ddp workload.layers=1 workers=1 micro_batch=8 (implausible)"
+    beaten = [text for trace in frontier["data"] if not trace["showlegend"] for text in trace["text"]]
+    assert "ddp workload.layers=2 workers=2 micro_batch=4" in beaten
+    ladders = [trace["name"] for trace in speed_up["data"]]
+    assert ladders == [
+        "weak, ddp workload.layers=1, micro_batch × accumulation 4 × 1",
+        "weak, ddp workload.layers=2, micro_batch × accumulation 4 × 1",
+        "ideal",
+    ]
+
+
+def test_the_decision_is_one_for_each_model_and_leaves_out_what_cannot_be_true(
+    run_notebook: Callable[..., Figures], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_notebook(*ROWS)
+    small, big, left_out = capsys.readouterr().out.splitlines()
+    assert "workload.layers=1" in small
+    assert "with at most 200.0 ms per step, run ddp workload.layers=1 workers=2 micro_batch=4: 70 samples/s" in small
+    assert "workload.layers=2" in big
+    assert "10 samples/s at 300.0 ms per step (1 launch)." in big
+    assert left_out.startswith("Points left out because their numbers can't be true: 1.")
+
+
+def test_results_without_an_ok_trial_have_no_decision(
+    run_notebook: Callable[..., Figures], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_notebook({"status": "hang"})
+    assert capsys.readouterr().out == ""
