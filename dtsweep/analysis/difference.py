@@ -15,6 +15,9 @@ from dtsweep.errors import SweepError
 if TYPE_CHECKING:
     import pandas as pd
 
+_TOLD = ("caution", "older_source")
+"""What to know of each of two points that are compared."""
+
 
 def difference(
     frame: pd.DataFrame, a: str, b: str, *, of: str | Sequence[str] = ("samples_per_s", "latency_s")
@@ -45,7 +48,7 @@ def difference(
         and `of`: `ratio`, that of a over that of b (null where one is unknown), with `ratio_low` and `ratio_high`, its
         95 % interval; `verdict` on a: "faster", "slower", "not distinguishable", or, where nothing could be tested,
         "unknown: " and why; `method`; `launches_a`, `launches_b`, those with a value; `caution_a`,
-        `caution_b`, as in `over_launches`; `env_id`.
+        `caution_b` and `older_source_a`, `older_source_b`, as in `over_launches`; `env_id`.
 
     Raises:
         SweepError: a point was not measured, or the two never in one environment; `of` has none of `ASKED`.
@@ -55,7 +58,7 @@ def difference(
     names = (of,) if isinstance(of, str) else tuple(dict.fromkeys(of))
     check_asked(*names)
     columns = [f"{name}{end}" for name in names for end in ("", "_error")]
-    both = _with_both(measured(frame)[[*POINT, "launch", "caution", *columns]], a, b)
+    both = _with_both(measured(frame)[[*POINT, "launch", *_TOLD, *columns]], a, b)
     return pd.DataFrame([row for there in both for name in names for row in _compared(there, a, b, of=name)])
 
 
@@ -73,13 +76,14 @@ def _with_both(trials: pd.DataFrame, a: str, b: str) -> list[pd.DataFrame]:
 def _compared(trials: pd.DataFrame, a: str, b: str, *, of: str) -> list[dict[str, object]]:
     """Rows of `difference`, for the trials of one environment."""
     launches = logarithms_of(trials, of)
-    pair = trials.loc[trials["point_id"].isin([a, b]), [*POINT, "caution"]].drop_duplicates()
+    pair = trials[trials["point_id"].isin([a, b])].groupby(list(POINT), dropna=False, sort=False)[[*_TOLD]].first()
+    pair = pair.astype(object).where(pair.notna(), None).reset_index().astype({"env_id": object})
     pair = pair.merge(launches.points.reset_index(names="row"), how="left", on=list(POINT))
     rows, others = (pair[pair["point_id"] == point].to_dict("records") for point in (a, b))
     return [
         {"env_id": row["env_id"], "hosts_a": row["hosts"], "hosts_b": other["hosts"], "of": of}
         | _row(launches, row["row"], other["row"], of=of)
-        | {"caution_a": row["caution"], "caution_b": other["caution"]}
+        | {f"{name}_{end}": point[name] for name in _TOLD for end, point in (("a", row), ("b", other))}
         for row in rows
         for other in others
     ]

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _OBJECTIVES = ("latency_s", "samples_per_s")
 
-_PRODUCT = ("older_source", "semantics", "model_digest")
+_PRODUCT = ("older_source", "semantics")
+_MODEL = ("workload", "model_digest")
 """What is a product of its own: more of one is no substitute for another."""
 
 _DRAWS = 2000
@@ -54,8 +55,8 @@ def frontier(frame: pd.DataFrame, *, one_product: bool = False) -> pd.DataFrame:
     - `untested`: another point beats it, both have one launch, and nothing else says how far launches differ.
 
     Args:
-        frame: one row per trial, as `dtsweep.load` gives it.
-        one_product: compare all models (`model_digest`) with each other, as if a sample of one were one of another.
+        frame: one row per trial, as `dtsweep.load` gives it. one_product: compare all workloads and models
+        (`model_digest`) with each other, as if a sample of one were one of another.
 
     Returns:
         The points of `over_launches`, sorted by source (the newest first), semantics, model (fewest FLOPs first),
@@ -69,7 +70,7 @@ def frontier(frame: pd.DataFrame, *, one_product: bool = False) -> pd.DataFrame:
     for _, there in trials.dropna(subset=list(_OBJECTIVES)).groupby("env_id", dropna=False):
         latency, rate = (logarithms_of(there, of) for of in _OBJECTIVES)
         rows = latency.points.merge(points.reset_index(), how="left", on=list(POINT))
-        for _, group in rows.groupby([c for c in _PRODUCT if not one_product or c != "model_digest"], dropna=False):
+        for _, group in rows.groupby([*_PRODUCT, *(() if one_product else _MODEL)], dropna=False):
             numbers = group.index.to_numpy()
             slower, higher = (contrasts(launches, numbers, numbers) for launches in (latency, rate))
             single = latency.counts[numbers] == 1
@@ -77,7 +78,7 @@ def frontier(frame: pd.DataFrame, *, one_product: bool = False) -> pd.DataFrame:
             drawn = _probability(slower, higher, together=_correlation(latency, rate))
             points.loc[group["index"], "frontier_probability"] = drawn
     points["on_frontier"] = points["standing"].isin(["frontier", "undecided"])
-    models = [] if one_product else ["flops_per_sample", "model_digest"]
+    models = [] if one_product else ["flops_per_sample", *_MODEL]
     return points.sort_values(
         ["older_source", "semantics", *models, "env_id", "latency_s"], key=_in_order, ignore_index=True
     )

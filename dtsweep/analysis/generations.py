@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,13 +35,12 @@ class Generation:
 
 
 def older_source(frame: pd.DataFrame) -> pd.Series[Any]:
-    """Say of each row in what its workload's source, packages or data differ from those of the newest `ok` row.
+    """Say of each row in what its workload's source, packages or data differ from those of the newest `ok` trial.
 
-    Workloads are told apart by their names: two that a sweep compares are no generations of each other. An interrupted
-    `--rerun all` leaves rows of two generations.
+    Workloads are told apart by their names. An interrupted `--rerun all` leaves rows of two generations.
 
     Args:
-        frame: one row per trial, the oldest first.
+        frame: one row per trial.
 
     Returns:
         For each row a line that all rows of its generation have, and no others of the workload; null in the newest,
@@ -48,16 +48,27 @@ def older_source(frame: pd.DataFrame) -> pd.Series[Any]:
     """
     import pandas as pd
 
-    found = pd.Series([None] * len(frame), index=frame.index, dtype=object)
-    rows = frame[(frame["status"] == "ok") & frame["workload_digest"].notna()]
-    for _, of_workload in rows.groupby("workload", dropna=False):
-        generations: dict[str | None, Generation] = {}
-        for index, row in of_workload[::-1].iterrows():
-            found.at[index] = _name_of(row, generations)
-    return found
+    fields = [c for c in frame.columns if c.startswith("workload_") and c != "workload_digest"]
+    rows = frame[["workload", "workload_digest", "sources", *fields]].assign(place=range(len(frame)))
+    # What watches the machine makes no trial an older one.
+    age = frame[["started_at"]].assign(is_trial=~frame["role"].isin(["canary"])).reset_index(drop=True)
+    age = age.sort_values(["is_trial", "started_at"], kind="stable", na_position="first")
+    known = ((frame["status"] == "ok") & frame["workload_digest"].notna()).to_numpy()
+    order = [place for place in age.index[::-1] if known[place]]
+    names: list[str | None] = [None] * len(frame)
+    generations: dict[str, dict[str | None, Generation]] = {}
+    # Rows of the same sources and fields are of one generation: most are.
+    found: dict[Any, str | None] = {}
+    for row in rows.iloc[order].to_dict("records"):
+        place = row.pop("place")
+        key = tuple(map(str, row.values()))
+        if key not in found:
+            found[key] = _name_of(row, generations.setdefault(str(row["workload"]), {}))
+        names[place] = found[key]
+    return pd.Series(names, index=frame.index, dtype=object)
 
 
-def _name_of(row: pd.Series[Any], generations: dict[str | None, Generation]) -> str | None:
+def _name_of(row: Mapping[Hashable, Any], generations: dict[str | None, Generation]) -> str | None:
     """Find the generation of a row, or add it to those of newer rows, the newest of which comes first."""
     digest, sources = row["workload_digest"], None
     if isinstance(row["sources"], str):
@@ -75,6 +86,6 @@ def _name_of(row: pd.Series[Any], generations: dict[str | None, Generation]) -> 
     return name
 
 
-def _with_value(name: str, row: pd.Series[Any]) -> str:
+def _with_value(name: str, row: Mapping[Hashable, Any]) -> str:
     """The name of an entry of `sources`: each value of a field names data of its own."""
     return f"{name} {row.get('workload_' + name.removeprefix(FIELD))}" if name.startswith(FIELD) else name

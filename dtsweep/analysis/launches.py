@@ -51,15 +51,23 @@ def without_canaries(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def is_superseded(trials: pd.DataFrame) -> pd.Series[bool]:
-    """Mark launches of a point that has been measured since with another source of the workload, or other data.
+    """Mark launches of a point that was measured since with another source of the workload, data or environment.
 
-    They are launches of another job, which `--rerun all` leaves beside the new ones.
+    They are launches of another job, which `--rerun all` leaves beside the new ones. What is unknown is none.
 
     Args:
         trials: `ok` ones without canaries, with `older_source`, the oldest first.
     """
-    source = trials["older_source"].fillna("")
-    return source != source.groupby([trials[name] for name in POINT], dropna=False).transform("last")
+    points = [trials[name] for name in POINT]
+    other = trials["status"] != "ok"
+    for told in (
+        trials["older_source"].fillna("").where(trials["workload_digest"].notna()),
+        # What a sweep's resources say of it is no part of a point's name.
+        trials["environment"],
+    ):
+        newest = told.groupby(points, dropna=False).transform("last")
+        other |= told.notna() & newest.notna() & (told != newest)
+    return other
 
 
 def measured(frame: pd.DataFrame) -> pd.DataFrame:
@@ -76,6 +84,7 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
         which makes them rather too large).
     """
     trials = frame.assign(older_source=older_source(frame))
+    trials = trials.sort_values("started_at", kind="stable", na_position="first")
     trials = without_canaries(trials[trials["status"] == "ok"]).reset_index(drop=True)
     trials = trials[~is_superseded(trials)].reset_index(drop=True)
     bounds = [f"{name}_{end}" for name in _KNOWN_WITHIN for end in ("low", "high")]

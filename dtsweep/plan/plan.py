@@ -14,6 +14,7 @@ from dtsweep.plan.estimate import expected_s
 from dtsweep.plan.trial import Trial, groups_of
 from dtsweep.provenance.sources import sources_of
 from dtsweep.provenance.versions import versions
+from dtsweep.results.standing import standing
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.axes import Candidate, worlds
 from dtsweep.sweep.point import Point
@@ -60,23 +61,21 @@ def make_plan(
     """
     rows = measured_by(harness, rows)
     stale = outdated(sweep, rows) if rerun != "all" else {}
-    newest = {row["trial_id"]: row for row in rows}
-    ended_ok = {row["trial_id"]: row for row in rows if row["status"] == "ok"}
-    finished = {trial_id for trial_id, row in ended_ok.items() if not _is_cut_short(sweep, row)}
+    stands = {rows[index]["trial_id"]: rows[index] for index in standing(rows).values()}
     to_run: list[Trial] = []
     done: list[Trial] = []
     points = [candidate.point for candidate in found if candidate.reason is None]
     for repeat in range(1, sweep.measure.repeats + 1):
         for point in _in_order(sweep, points, repeat=repeat):
             trial_id = trial_name(sweep, point, repeat=repeat)
-            status = "ok" if trial_id in finished else newest.get(trial_id, {}).get("status")
+            row = stands.get(trial_id)
             if trial_id in stale:
                 why, is_done = stale[trial_id], False
-            elif trial_id in ended_ok.keys() - finished and rerun != "all":
+            elif row is not None and _is_cut_short(sweep, row) and rerun != "all":
                 why, is_done = "stopped early by the race", False
             else:
-                why, is_done = _state(status, rerun=rerun)
-            why += _differs(sweep, newest.get(trial_id))
+                why, is_done = _state(row["status"] if row else None, rerun=rerun)
+            why += _differs(sweep, row)
             trial = Trial(point=point, repeat=repeat, trial_id=trial_id, why=why)
             (done if is_done else to_run).append(trial)
     skipped = [candidate for candidate in found if candidate.reason is not None]
@@ -113,16 +112,16 @@ def outdated(sweep: Sweep, rows: Rows) -> dict[str, str]:
         **{name: value for name, value in versions().items() if name != "python_version"},
     }
     differ: dict[str, str] = {}
-    for row in {row["trial_id"]: row for row in rows if row["status"] == "ok"}.values():
+    stands = [rows[index] for index in sorted(standing(rows).values())]
+    for row in (row for row in stands if row["status"] == "ok"):
         now = {**settings, **_environment(sweep, row)}
         if what := _other_setting(row, now) or sources.differ_from(row):
             differ[row["trial_id"]] = what
-    newest = next((row["trial_id"] for row in reversed(rows) if row["status"] == "ok"), None)
+    newest = next((row["trial_id"] for row in reversed(stands) if row["status"] == "ok"), None)
     if newest in differ:
         ways = "measure all anew with --rerun all, or keep both with another --results"
         raise SweepError(f"these results have {differ[newest]}; {ways}")
-    last = {row["trial_id"]: row for row in rows}.values()
-    wrong = {row["trial_id"]: sources.differ_from(row) for row in last if row["status"] == "wrong_gradient"}
+    wrong = {row["trial_id"]: sources.differ_from(row) for row in stands if row["status"] == "wrong_gradient"}
     mended = {trial_id: f"was wrong_gradient, of {what}" for trial_id, what in wrong.items() if what}
     return mended | {trial_id: f"measured with {what}" for trial_id, what in differ.items()}
 
@@ -137,7 +136,7 @@ def _other_setting(row: Mapping[str, Any], now: Mapping[str, Any]) -> str | None
 
 def _is_cut_short(sweep: Sweep, row: Mapping[str, Any]) -> bool:
     """Whether the race ended a trial, known to 10 %, that this sweep would measure as well as all others."""
-    return row["stop_reason"] == "dominated" and not sweep.measure.race
+    return row["status"] == "ok" and row["stop_reason"] == "dominated" and not sweep.measure.race
 
 
 def _environment(sweep: Sweep, row: Mapping[str, Any]) -> dict[str, str]:

@@ -28,7 +28,7 @@ def report_json(content: Content) -> dict[str, Any]:
         "flags": dict(content.flags),
         "frontier": [row for frontier in frontiers for row in _records(frontier.points)],
         "differences": [
-            {"semantics": f.semantics, "model_digest": f.model_digest} | row
+            {"semantics": f.semantics, "model_digest": f.model_digest, "older_source": f.older_source} | row
             for f in frontiers
             for row in _records(f.difference)
         ],

@@ -38,6 +38,8 @@ class Frontier:
     """What an update means, one of `dtsweep.sweep.modes.SEMANTICS`."""
     model_digest: str | None
     """What is trained; None where it is unknown, or all models count as one."""
+    older_source: str | None
+    """What the newest rows' source of the workload has otherwise; None where it is theirs."""
     points: pd.DataFrame
     """Rows of `dtsweep.analysis.frontier`, the fastest step first; `caution` says what puts a point in doubt."""
     labels: pd.Series[str]
@@ -184,14 +186,13 @@ def _constants(points: pd.DataFrame, varying: Sequence[str]) -> dict[str, Any]:
 def _frontiers(
     trials: pd.DataFrame, points: pd.DataFrame, varying: Sequence[str], *, one_product: bool
 ) -> list[Frontier]:
-    models = "" if one_product else "model_digest"
-    apart = [c for c in (models, "env_id") if c and points[c].nunique(dropna=False) > 1]
-    keys = [c for c in ("older_source", "semantics", models, "env_id") if c]
+    models = () if one_product else ("workload", "model_digest")
+    apart = [c for c in (*models, "env_id") if points[c].nunique(dropna=False) > 1]
     telling = model_columns(points) if "model_digest" in apart else []
     found = []
-    for _, rows in points.groupby(keys, sort=False, dropna=False):
+    for _, rows in points.groupby(["older_source", "semantics", *models, "env_id"], sort=False, dropna=False):
         first = rows.iloc[0]
-        labels = rows.apply(point_label, axis=1, varying=[c for c in varying if c not in telling])
+        labels = rows.apply(point_label, axis=1, varying=[c for c in varying if c not in (*telling, *apart)])
         leading = _leading(rows)
         compared = _difference(trials, leading)
         found.append(
@@ -199,6 +200,7 @@ def _frontiers(
                 title=" · ".join(filter(None, ["Frontier", *_title(first, labels, telling=telling, apart=apart)])),
                 semantics=str(first["semantics"]),
                 model_digest=first["model_digest"] if models and isinstance(first["model_digest"], str) else None,
+                older_source=first["older_source"] if isinstance(first["older_source"], str) else None,
                 points=rows,
                 labels=labels,
                 difference=compared,
@@ -219,6 +221,7 @@ def _title(first: pd.Series[Any], labels: pd.Series[str], *, telling: Sequence[s
     """
     return [
         _FRONTIER_TITLES.get(str(first["semantics"]), str(first["semantics"])),
+        str(first["workload"]) if "workload" in apart and "workload" not in telling else "",
         model_label(first, telling) if "model_digest" in apart else "",
         labels.iloc[0] if labels.nunique() == 1 else "",
         f"env_id {first['env_id']}" if "env_id" in apart else "",

@@ -163,14 +163,14 @@ def _source_note(trials: pd.DataFrame, points: pd.DataFrame) -> str:
     said = []
     if left:
         said.append(
-            f"{count_of(left, 'trial')} left out: measured with another source of the workload, or other data, than "
-            "their point has been since (workload_digest)."
+            f"{count_of(left, 'trial')} left out: measured with another source of the workload, other data or another "
+            "environment than their point has been since."
         )
     if len(apart):
         each = [f"{count_of(count, 'point')} ({change})" for change, count in apart.items()]
         said.append(
             f"Measured with an older source of the workload, on frontiers and ladders of their own: {', '.join(each)}; "
-            "dtsweep run measures them anew."
+            "the next run measures anew those that its sweep still has, another --results leaves the rest out."
         )
     return " ".join(said)
 

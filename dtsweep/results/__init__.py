@@ -3,6 +3,7 @@
 The driver and readers; `statuses` any process. Imports Arrow. In reading order:
 
     statuses        how an attempt can end, and what flags warn of
+    standing        which of a trial's attempts stands for it
     schema          every stored column, with unit and meaning
     storage         where results lie: a disk or an object store
     parquet         one Parquet file, believed only if its digest agrees

@@ -25,6 +25,7 @@ from dtsweep.results.parquet import (
     encode,
     replaced_by,
 )
+from dtsweep.results.standing import standing
 from dtsweep.results.statuses import STATUSES
 from dtsweep.results.storage import Storage
 
@@ -199,17 +200,12 @@ def newest_trials(results: Results | str | Path, *, canaries: bool = False) -> p
     """Read one row per trial and harness as it was stored; `dtsweep.load` has the words for it."""
     stored = _stored(results, "trials")
     rows = stored.take(pa.array(_by_start(stored), pa.int64()))
-    chosen: dict[Any, int] = {}
-    statuses, roles = rows["status"].to_pylist(), rows["role"].to_pylist()
-    # What another harness measured is another trial; rows from before the column were measured on Ray.
-    trials = zip(rows["trial_id"].to_pylist(), rows["harness"].fill_null("ray").to_pylist(), strict=True)
-    for index, trial in enumerate(trials):
-        if roles[index] == "canary":
-            if canaries:
-                chosen["canary", index] = index
-        elif statuses[index] == "ok" or statuses[chosen.get(trial, index)] != "ok":
-            chosen[trial] = index
-    return _frame(rows.take(pa.array(sorted(chosen.values()), pa.int64())))
+    columns = ["trial_id", "harness", "role", "status", "workload_digest", "sources"]
+    attempts = rows.select(columns).to_pylist()
+    chosen = list(standing(attempts).values())
+    if canaries:
+        chosen += [index for index, row in enumerate(attempts) if row["role"] == "canary"]
+    return _frame(rows.take(pa.array(sorted(chosen), pa.int64())))
 
 
 def steps(results: Results | str | Path) -> pd.DataFrame:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from dtsweep.analysis import canaries, frontier, over_launches, scaling
+from dtsweep.analysis import canaries, difference, frontier, over_launches, scaling
 from dtsweep.analysis.generations import older_source
 from dtsweep.report.content import content_of
 from tests.frames import trials
@@ -61,11 +62,59 @@ def test_other_data_are_no_other_source_and_data_that_changed_are() -> None:
         assert older_source(frame).tolist() == expected
 
 
-def test_workloads_are_not_compared_with_each_other() -> None:
-    """One sweep of two implementations of a model asks for exactly that comparison."""
+def test_workloads_of_two_names_are_no_generations_and_on_no_frontier_together() -> None:
+    """No sweep has both: they are of `--rerun all` after a change of name."""
     frame = trials(made_of(NET, workload="Net"), made_of({"class Flash": "1"}, workload="Flash"))
     assert older_source(frame).tolist() == [None, None]
-    assert content_of(frame).frontiers[0].labels.nunique() == 2
+    assert [found.title for found in content_of(frame).frontiers] == [
+        "Frontier · exact updates · Flash · ddp",
+        "Frontier · exact updates · Net · ddp",
+    ]
+    assert len(content_of(frame, one_product=True).frontiers) == 1
+
+
+def test_the_newest_is_by_time_whatever_the_frame_s_order_and_labels() -> None:
+    """As where two `load`s are joined."""
+    old, new = (
+        [made_of(NET | {"class Net": name}, point_id=point, started_at=pd.Timestamp(day, tz="UTC")) for point in points]
+        for name, points, day in (("1", "ab", "2026-01-01"), ("2", "ac", "2026-01-02"))
+    )
+    for frames in ([trials(*old), trials(*new)], [trials(*new), trials(*old)]):
+        frame = pd.concat(frames)
+        points = frontier(frame).set_index("point_id")["older_source"]
+        assert points.notna().to_dict() == {"a": False, "b": True, "c": False}
+
+
+def test_each_of_a_hundred_generations_has_a_name_of_its_own() -> None:
+    rows = [{"class Net": str(number % 100)} for number in range(10_000)]
+    found = older_source(trials(*(made_of(entries) for entries in rows)))
+    assert found.nunique() == 99
+    assert found.isna().sum() == 100
+
+
+def test_what_watches_the_machine_makes_no_trial_an_older_one() -> None:
+    canary = made_of(OTHER, role="canary", step_mean_s=0.1, session="s")
+    assert older_source(trials(made_of(NET), canary)).tolist() == [None, "another class Net"]
+
+
+def test_launches_whose_source_is_not_known_are_left_beside_any() -> None:
+    unknown = made_of(NET, point_id="a") | {"workload_digest": None, "sources": None}
+    for rows in ([unknown, made_of(NET, point_id="a"), made_of(OTHER)], [made_of(NET, point_id="a"), unknown]):
+        assert over_launches(trials(*rows)).set_index("point_id")["launches"]["a"] == 2
+
+
+def test_launches_in_another_environment_of_the_resources_are_left_out() -> None:
+    """It is no part of a point's name, and stands beside `env_id`."""
+    before, after = (made_of(NET, point_id="a", environment=text) for text in ('{"ALGO": "ring"}', '{"ALGO": "tree"}'))
+    assert over_launches(trials(before, after))[["launches", "environment"]].to_numpy().tolist() == [
+        [1, '{"ALGO": "tree"}']
+    ]
+
+
+def test_two_points_of_different_sources_are_compared_with_a_word_of_it() -> None:
+    rows = [made_of(NET, point_id="a"), made_of(OTHER, point_id="b")]
+    (found,) = difference(trials(*rows), "a", "b", of="samples_per_s").to_dict("records")
+    assert (found["older_source_a"], found["older_source_b"]) == ("another class Net", None)
 
 
 def test_rows_that_did_not_end_ok_make_no_newer_source() -> None:

@@ -317,6 +317,17 @@ def test_results_of_another_source_are_refused_by_the_name_of_what_has_changed()
     assert plan(SWEEP, installed) == (0, 4)
 
 
+def test_what_can_not_be_measured_any_more_is_not_tried_again_and_again() -> None:
+    """Another source is measured by --rerun all, and some of its trials fail for good."""
+    old = rows(workload_digest="old", sources='{"class Net": "1"}')
+    failed = rows(status="user_error")
+    assert plan(SWEEP, [*old, *rows()[:2], *failed[2:]]) == (0, 4)
+    assert plan(SWEEP, [*old, *rows()[:2], *failed[2:]], "failed") == (2, 2)
+    # By the same source it was measured once, and counts.
+    assert plan(SWEEP, rows() + failed) == (0, 4)
+    assert plan(SWEEP, [*old, *rows()[:2], *rows(status="rank_died")[2:]]) == (2, 2)
+
+
 def test_only_the_points_whose_data_have_changed_are_measured_by_other_data(tmp_path: Path) -> None:
     texts = {name: tmp_path / f"{name}.txt" for name in ("one", "two")}
     for text in texts.values():
