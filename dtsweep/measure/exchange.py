@@ -6,11 +6,13 @@ import math
 import time
 import traceback
 from collections.abc import Callable
+from datetime import timedelta
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import distributed
+from torch.distributed.distributed_c10d import Store, _get_default_group
 
 from dtsweep.hardware.device import wait_for
 from dtsweep.hardware.memory import oom_status
@@ -54,13 +56,51 @@ def fits_in_memory(work: Callable[[], object], device: torch.device) -> bool:
     full = False
     try:
         work()
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         if not oom_status(error):
             raise
         traceback.print_exc()
         full = True
     (any_full,) = max_over_ranks(device, full)
     return not any_full
+
+
+def failure_anywhere(error: Exception | None, said: str, *, store: Store, patience_s: float) -> str | None:
+    """Agree whether work of all ranks, with or without collectives in it, has failed on any of them.
+
+    Not by an exchange: where a rank failed in the middle of one, the others wait there.
+
+    Args:
+        error: of this rank's work,
+        said: in words.
+        store: with keys of this work alone.
+        patience_s: how long a rank whose work failed waits for the others to end theirs.
+
+    Returns:
+        What is said of it on one of them; None where nothing did. All ranks get the same answer.
+
+    Raises:
+        Exception: `error`, where the others don't end their work, or are at another collective than this rank.
+        DistError: another rank failed, and is at another collective.
+    """
+    group, ranks = _get_default_group(), distributed.get_world_size()
+    place = f"at/{group._get_sequence_number_for_group()}"  # type: ignore[attr-defined]  # missing in torch's stub
+    if error is not None:
+        traceback.print_exception(error)
+        store.set("failure", said)
+    store.add(place, 1)
+    if store.add("ended", 1) == ranks:
+        store.set("all ended", "yes")
+    try:
+        store.wait(["all ended"], *([] if error is None else [timedelta(seconds=patience_s)]))
+    except RuntimeError:  # a store that is a file has none of its own for it
+        raise error or distributed.DistError("another worker does not end a step after the window") from None
+    if not store.check(["failure"]):
+        return None
+    if store.add(place, 0) < ranks:
+        raise error or distributed.DistError("another worker failed in the middle of an exchange")
+    words: str = store.get("failure").decode()
+    return words
 
 
 def max_over_ranks(device: torch.device, *values: float) -> list[float]:

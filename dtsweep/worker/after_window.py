@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from torch.distributed.distributed_c10d import PrefixStore, Store, get_rank
 
+from dtsweep.errors import error_line
 from dtsweep.hardware.device import barrier
-from dtsweep.measure.exchange import fits_in_memory, max_over_ranks, mean_over_ranks, time_alone
+from dtsweep.hardware.memory import oom_status
+from dtsweep.measure.exchange import failure_anywhere, max_over_ranks, mean_over_ranks, time_alone
 from dtsweep.measure.profile import ProfileError, profiled
 from dtsweep.measure.turns import FIRST_ROUND_S, LEAD, block_steps, by_pair, is_known, turns
 from dtsweep.sweep.modes import MODES
@@ -21,24 +26,39 @@ PROFILED_STEPS = 5
 LEAST_GPU_STEPS = 3
 """Timed steps of a block on a GPU, where they fit: its queue has to be full again after a barrier."""
 
-NO_MEMORY = "a step without the exchange does not fit into memory"
+PATIENCE_S, PATIENCE_TURNS = 10.0, 3
+"""How long a rank whose turn failed waits for the others to end theirs: seconds, and how many times what it takes."""
+
+NO_MEMORY = "a step after the window does not fit into memory"
 
 
-def time_exchange(loop: Loop, *, step_s: float, limit_s: float) -> dict[str, Any]:
+class TurnError(Exception):
+    """Steps of a turn failed on some rank, and all know it: they are in step."""
+
+
+def time_exchange(loop: Loop, *, step_s: float, limit_s: float, store: Store) -> dict[str, Any]:
     """Measure what the exchange costs that hides behind other work, and the exchange alone; the model is lost by that.
 
     Args:
         loop: after its window.
         step_s: a step of the window, and
         limit_s: what the steps after it may take, but for their first round: both the same on all ranks.
+        store: with keys of these steps alone.
 
     Returns:
         `exchange_isolated_s`, `exchange_isolated_error_s` or `exchange_reason` of `Measured`. Where memory does not
-        suffice the trial is measured and keeps its row without these numbers.
+        suffice, or steps fail, the trial is measured and keeps its row without these numbers.
     """
     job, info = loop.job, MODES[loop.job.point.sync]
-    if info.can_skip_exchange and (reason := _take_turns(loop, step_s, limit_s)):
-        return {"exchange_reason": reason}
+    if info.can_skip_exchange:
+        try:
+            reason = _take_turns(loop, step_s, limit_s, store)
+        except TurnError as error:
+            # Whole rounds that came before it stay.
+            has_rounds = any(segment.name == "no_exchange" for segment in loop.segments)
+            return {} if has_rounds else {"exchange_reason": str(error)}
+        if reason:
+            return {"exchange_reason": reason}
     if not info.can_exchange_alone:
         return {}
     barrier(job.device)
@@ -50,7 +70,7 @@ def time_exchange(loop: Loop, *, step_s: float, limit_s: float) -> dict[str, Any
     return {"exchange_isolated_s": seconds, "exchange_isolated_error_s": error_s}
 
 
-def _take_turns(loop: Loop, step_s: float, limit_s: float) -> str | None:
+def _take_turns(loop: Loop, step_s: float, limit_s: float, store: Store) -> str | None:
     """Run rounds of steps with and without the exchange until its share is known or the time spent, or say why not."""
     device = loop.job.device
     least = LEAST_GPU_STEPS if device.type == "cuda" else 1
@@ -58,11 +78,13 @@ def _take_turns(loop: Loop, step_s: float, limit_s: float) -> str | None:
     steps = block_steps(step_s, limit_s=first_s, least=least)
     if steps is None:
         return f"steps with and without it would take longer than the {first_s:.0f} s that they may take"
-    if not _has_room(loop):
-        return NO_MEMORY
+    # Whether there is memory for one: DDP's buckets stay where they are; gradients that are views of them
+    # (`gradient_as_bucket_view`) then need room of their own.
+    alone = functools.partial(loop.step, exchange=False)
+    _together(alone, store=PrefixStore("first", store), patience_s=PATIENCE_S)
     own, rounds, goes_on, began = np.array([]), 0, True, time.perf_counter()
     while goes_on:
-        own = np.append(own, _run_round(loop, rounds, steps))
+        own = np.append(own, _run_round(loop, rounds, steps, store=store, step_s=step_s))
         rounds += 1
         is_sure = is_known(*by_pair(mean_over_ranks(device, own)))
         spent_s = time.perf_counter() - began
@@ -71,24 +93,42 @@ def _take_turns(loop: Loop, step_s: float, limit_s: float) -> str | None:
     return None
 
 
-def _run_round(loop: Loop, number: int, steps: int) -> list[float]:
-    """Run the turns of a round; give this rank's mean step of each block, in seconds."""
-    means: list[float] = []
-    for turn in turns(number):
+def _run_round(loop: Loop, number: int, steps: int, *, store: Store, step_s: float) -> list[float]:
+    """Run the turns of a round; give this rank's mean step of each block, in seconds.
+
+    Raises:
+        TurnError: a turn failed, on all ranks or without keeping one waiting; nothing of the round is kept.
+    """
+    means, before = list[float](), len(loop.segments)
+    for index, turn in enumerate(turns(number)):
         barrier(loop.job.device)
-        name = "exchange" if turn.exchanges else "no_exchange"
-        loop.run(name, range(steps * len(turn.blocks)), blocks=turn.blocks, lead=LEAD)
+        name, count = "exchange" if turn.exchanges else "no_exchange", steps * len(turn.blocks)
+        work = functools.partial(loop.run, name, range(count), blocks=turn.blocks, lead=LEAD)
+        patience_s = PATIENCE_S + PATIENCE_TURNS * (count + LEAD) * step_s
+        try:
+            _together(work, store=PrefixStore(f"{number}/{index}", store), patience_s=patience_s)
+        except TurnError:
+            del loop.segments[before:]
+            raise
         means += loop.segments[-1].times["step_s"].reshape(-1, steps).mean(axis=1).tolist()
     return means
 
 
-def _has_room(loop: Loop) -> bool:
-    """Whether a step without the exchange fits into memory on all ranks, found by doing one.
+def _together(work: Callable[[], object], *, store: Store, patience_s: float) -> None:
+    """Do work that all ranks do, with or without an exchange in it.
 
-    DDP's buckets stay where they are; gradients that are views of them (`gradient_as_bucket_view`) then need room of
-    their own.
+    Raises:
+        TurnError: it failed on a rank, and all know it and are in step.
     """
-    return fits_in_memory(lambda: loop.step(exchange=False), loop.job.device)
+    error, said = None, ""
+    try:
+        work()
+    except Exception as raised:  # noqa: BLE001  # the user's own code may raise anything
+        error = raised
+        named = f"a step after the window failed on rank {get_rank()}: {error_line(error)}"
+        said = NO_MEMORY if oom_status(error) else named
+    if words := failure_anywhere(error, said, store=store, patience_s=patience_s):
+        raise TurnError(words)
 
 
 def profile_steps(loop: Loop) -> dict[str, Any]:

@@ -76,7 +76,8 @@ def time_trial(
         is_brief = measured.stop_reason == "dominated" or task.is_canary
         limit_s = 0.0 if is_brief else min(AFTER * task.measure.max_seconds, max(spent_s, AFTER_S))
         if exchange.get("gradients_agree") is not False:
-            exchange |= time_exchange(loop, step_s=spent_s / measured.window_steps, limit_s=limit_s)
+            step_s, store = spent_s / measured.window_steps, _store_of(task, "turns")
+            exchange |= time_exchange(loop, step_s=step_s, limit_s=limit_s, store=store)
     profile = profile_steps(loop) if task.is_profiled and info.can_restart else {}
     return replace(measured, steps=loop.columns(), **exchange, **profile)
 
@@ -174,14 +175,18 @@ def make_window(loop: Loop, task: Task, period_s: float) -> Window:
     rule = Rule(task.measure, period=point.period, period_s=period_s, race=race if task.measure.race else None)
     rule.rehearse()
     # Keys of this window alone: a trial may have several.
-    key = f"{task.attempt_id}/{len(loop.segments)}"
-    store = distributed_c10d.PrefixStore(key, distributed_c10d._get_default_store()) if job.point.workers > 1 else None
+    store = _store_of(task, str(len(loop.segments))) if job.point.workers > 1 else None
     return Window(
         task.measure,
         rule,
         loop.clock.so_far,
         peers=Peers(rank=job.rank, store=store, together=not point.is_asynchronous),
     )
+
+
+def _store_of(task: Task, part: str) -> distributed_c10d.Store:
+    """The key-value store of all ranks, with keys of a part of this attempt alone."""
+    return distributed_c10d.PrefixStore(f"{task.attempt_id}/{part}", distributed_c10d._get_default_store())
 
 
 def _flags(loop: Loop, window_s: float) -> list[str]:

@@ -157,6 +157,34 @@ class Branches(Block):
         return Branched()
 
 
+SILENT: list[int] = []
+"""Steps without the exchange in the trial under way."""
+
+
+@dataclass(frozen=True)
+class Diverges(Block):
+    """Fails after the window, in a step without the exchange on the last worker, or in one with it on all."""
+
+    where: str = ""
+
+    def build(self) -> nn.Module:
+        SILENT.clear()
+        # No buffers: with them a first step without the exchange shares those, and a rank that fails keeps one waiting.
+        return nn.Linear(8, 1)
+
+    def loss(self, model: Any, batch: Tensor) -> Tensor:
+        is_silent = not getattr(model, "require_backward_grad_sync", True)
+        SILENT.extend([1] * is_silent)
+        is_at = {
+            "first": is_silent and len(SILENT) == 1,
+            "silent": is_silent and len(SILENT) == 3,
+            "alike": not is_silent and len(SILENT) >= 3,
+        }
+        if is_at[self.where] and (self.where == "alike" or distributed.get_rank() == WORKERS - 1):
+            raise FloatingPointError("far\naway")
+        return super().loss(model, batch)
+
+
 @dataclass(frozen=True)
 class Fixed(Block):
     """Gives 32 rows, whatever it is asked for."""
@@ -219,6 +247,7 @@ def points() -> dict[str, Point]:
         "stops full": {"workload": Stops(fault="full")},
         "stops counting": {"workload": Miscounts()},
         "branches": {"workload": Branches()},
+        **{f"fails {where}": {"workload": Diverges(where=where)} for where in ("first", "silent", "alike")},
         "sharded": {"workload": Sharded()},
         "shuffled": {"workload": Shuffled()},
         "by hand": {"workload": ByHand()},
@@ -309,6 +338,16 @@ def test_nothing_else_is_accused(results: Results, case: str) -> None:
     agree = [result.measured.gradients_agree for result in results[case].values() if result.measured]
     # Equal batches can have equal gradients without an exchange, too; local updates are each worker's own.
     assert agree == [None if case in ("same batch", "local") else True] * WORKERS
+
+
+@pytest.mark.parametrize("case", ["fails first", "fails silent", "fails alike"])
+def test_a_step_that_fails_after_the_window_costs_what_follows_alone(results: Results, case: str) -> None:
+    measured = [result.measured for result in results[case].values() if result.measured is not None]
+    assert len(measured) == WORKERS
+    (reason,) = {rank.exchange_reason for rank in measured}
+    ranks = range(WORKERS) if case == "fails alike" else [WORKERS - 1]
+    assert reason in [f"a step after the window failed on rank {rank}: FloatingPointError: far" for rank in ranks]
+    assert all(set(rank.steps["part"]) == {"warmup", "window"} for rank in measured)
 
 
 def test_steps_without_the_exchange_leave_none_to_the_next_that_ddp_asks_for(results: Results) -> None:
