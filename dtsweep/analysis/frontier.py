@@ -55,8 +55,9 @@ def frontier(frame: pd.DataFrame, *, one_product: bool = False) -> pd.DataFrame:
     - `untested`: another point beats it, both have one launch, and nothing else says how far launches differ.
 
     Args:
-        frame: one row per trial, as `dtsweep.load` gives it. one_product: compare all workloads and models
-        (`model_digest`) with each other, as if a sample of one were one of another.
+        frame: one row per trial, as `dtsweep.load` gives it.
+        one_product: compare all workloads and models (`model_digest`) with each other, as if a sample of one were one
+            of another.
 
     Returns:
         The points of `over_launches`, sorted by source (the newest first), semantics, model (fewest FLOPs first),
