@@ -17,7 +17,8 @@ from typing import Any
 
 from dtsweep.provenance.data import content_digest
 from dtsweep.provenance.modules import find_module
-from dtsweep.provenance.syntax import imported, reached, tree_of
+from dtsweep.provenance.script import reached
+from dtsweep.provenance.syntax import imported, tree_of
 from dtsweep.provenance.typed import typed
 from dtsweep.provenance.versions import package_versions
 

@@ -19,7 +19,6 @@ import pytest
 
 from dtsweep import workloads
 from dtsweep.provenance.sources import Sources, sources_of
-from dtsweep.provenance.syntax import reached
 from dtsweep.sweep.file import module_name, read_sweep
 from tests.pages import ROOT
 
@@ -442,23 +441,3 @@ def test_rows_of_earlier_versions_are_compared_by_the_digest_alone() -> None:
     line = f"source of the workload old, this sweep has {row['workload_digest']}"
     assert sources.differ_from(row | {"workload_digest": "old"}) == line
     assert sources.differ_from(row | {"workload_digest": None}) is None
-
-
-def test_what_changes_a_name_at_the_top_of_a_script_is_part_of_it() -> None:
-    script = """
-from layers import *
-import torch
-CONFIG = {}
-CONFIG["width"] = 8
-CONFIG.update(depth=2)
-class Net:
-    width = CONFIG
-Net.heads = 3
-torch.manual_seed(0)
-print(Net)
-OTHER = {}
-OTHER["width"] = 4
-"""
-    found = {ast.unparse(one) for statements in reached(ast.parse(script), "Net").values() for one in statements}
-    used = ["from layers import *", "CONFIG = {}", "CONFIG['width'] = 8", "CONFIG.update(depth=2)", "Net.heads = 3"]
-    assert found == {*used, "class Net:\n    width = CONFIG"}
