@@ -10,6 +10,8 @@ from functools import cached_property
 
 from dtsweep.provenance.modules import find_module
 
+STAR = " import *"
+
 READING = frozenset({"copy", "get", "items", "keys", "values"})
 """Methods that change nothing."""
 
@@ -171,6 +173,9 @@ def _imports(node: ast.AST) -> Iterator[tuple[str, str]]:
             for alias in names:
                 top = alias.name.partition(".")[0]
                 yield (alias.asname, alias.name) if alias.asname else (top, top)
+        case ast.ImportFrom(module=module, names=[ast.alias(name="*")], level=level):
+            # What it brings is not known: the import itself is the name.
+            yield f"from {'.' * level}{module or ''}{STAR}", ""
         case ast.ImportFrom(module=module, names=names):
             yield from ((alias.asname or alias.name, f"{module or ''}.{alias.name}") for alias in names)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from dtsweep.provenance.effects import DEFINITION, FUNCTION, Script, defined
+from dtsweep.provenance.effects import DEFINITION, FUNCTION, STAR, Script, defined
 from dtsweep.provenance.syntax import is_for_a_script, is_for_type_checkers
 
 COMPOUND = (ast.If, ast.For, ast.While, ast.With, ast.Try, ast.TryStar, ast.Match)
@@ -25,7 +25,7 @@ def reached(tree: ast.Module, name: str) -> dict[str, list[ast.stmt]]:
     script = Script.of(tree)
     touching = list(_touching(tree.body, script, name))
     # What a star brings may be anything that is used.
-    waiting = [*({"*"} if any("*" in names for _, names in touching) else ()), name]
+    waiting = [*sorted(brought for _, names in touching for brought in names if brought.endswith(STAR)), name]
     found: dict[str, list[ast.stmt]] = {}
     while waiting:
         wanted = waiting.pop()

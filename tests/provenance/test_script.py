@@ -137,3 +137,9 @@ def test_statements_stand_under_the_names_that_they_define_or_change() -> None:
     assert found["CONFIG"][2:] == ["configure(1)"]
     assert next(iter(found)) == "Net"
     assert not {"sweep", "frame", "unused", "fill"} & set(found)
+
+
+def test_what_a_star_brings_counts_and_is_named_by_its_import() -> None:
+    found = counted("from layers import *\ntry: from .nets import *\nfinally: pass\nclass Net: ...\nimport torch")
+    assert set(found) == {"Net", "from layers import *", "from .nets import *"}
+    assert found["from layers import *"] == ["from layers import *"]
