@@ -18,7 +18,7 @@ from typing import Any
 from dtsweep.provenance.data import content_digest
 from dtsweep.provenance.modules import find_module
 from dtsweep.provenance.script import reached
-from dtsweep.provenance.syntax import imported, tree_of
+from dtsweep.provenance.syntax import as_text, imported, tree_of
 from dtsweep.provenance.typed import typed
 from dtsweep.provenance.versions import package_versions
 
@@ -125,7 +125,7 @@ def _of_class(kind: type, found: Sources) -> Iterable[str]:
     parts_of = (reached(ast.parse(source), kind.__name__) if kind.__module__ == "__main__" else {}) or whole
     for defined, statements in parts_of.items():
         title = name if defined == kind.__name__ else defined
-        found.digests[title] = _digest("\n".join(map(ast.unparse, statements)))
+        found.digests[title] = _digest(as_text(statements))
     code = ast.Module([statement for statements in parts_of.values() for statement in statements], [])
     return imported(code, package=getattr(module, "__package__", None) or "")
 
@@ -182,7 +182,7 @@ def _read(source: bytes, *, package: str) -> tuple[str, list[str]]:
     except SyntaxError:
         # The ranks will say so, should they import it.
         return hashlib.sha256(source).hexdigest()[:12], []
-    return _digest(ast.unparse(tree)), sorted(set(imported(tree, package=package)))
+    return _digest(as_text(tree)), sorted(set(imported(tree, package=package)))
 
 
 def _loaded_beside(sweep_file: Path | None) -> Iterator[str]:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import Any
+
+NOT_COMPARED = frozenset({"kind", "type_comment"})
+"""Fields of nodes that change nothing when the code runs."""
 
 IMPORTERS = frozenset({"import_module", "importlib.import_module", "__import__"})
 
@@ -41,6 +45,28 @@ def is_for_a_script(node: ast.stmt) -> bool:
         case ast.If(test=ast.Compare(left=ast.Name("__name__")), orelse=[]):
             return True
     return False
+
+
+def as_text(tree: Any) -> str:
+    """A syntax tree as text, without positions; the same by every release of Python that can read the code.
+
+    `ast.unparse` quotes f-strings otherwise from 3.12 on, and later releases add fields, which are empty in older code.
+
+    >>> as_text(ast.parse("x = -1").body[0])
+    "Assign(targets=[Name(id='x' ctx=Store())] value=UnaryOp(op=USub() operand=Constant(value=1)))"
+    """
+    if isinstance(tree, list):
+        return f"[{' '.join(map(as_text, tree))}]"
+    if isinstance(tree, ast.JoinedStr):
+        # Python 3.12 puts an empty text behind `{width}` in `{x:{width}}`.
+        parts = [part for part in tree.values if not isinstance(part, ast.Constant) or part.value != ""]
+        return f"JoinedStr(values={as_text(parts)})"
+    if not isinstance(tree, ast.AST):
+        # Not repr: which characters it prints as they are depends on the release.
+        return ascii(tree)
+    fields = [(name, value) for name, value in ast.iter_fields(tree) if name not in NOT_COMPARED]
+    texts = [f"{name}={as_text(value)}" for name, value in fields if value is not None and value != []]
+    return f"{type(tree).__name__}({' '.join(texts)})"
 
 
 def imported(tree: ast.AST, *, package: str) -> Iterator[str]:
