@@ -17,7 +17,8 @@ from typing import Any
 
 from dtsweep.provenance.data import content_digest
 from dtsweep.provenance.modules import find_module
-from dtsweep.provenance.syntax import imported, reached, tree_of
+from dtsweep.provenance.script import reached
+from dtsweep.provenance.syntax import as_text, imported, tree_of
 from dtsweep.provenance.typed import typed
 from dtsweep.provenance.versions import package_versions
 
@@ -51,10 +52,14 @@ class Sources:
     def with_data(self, fields: Mapping[str, Any]) -> dict[str, str]:
         """All of it for a workload with these fields: with the contents of data that a field names.
 
-        That is a file, and what the field `data` names, which may be a folder: other folders are written to, too.
+        That is a file, and what the field `data` names, which may be a folder: other folders are written to, too. Of a
+        list or dict of paths each one counts.
+
+        Args:
+            fields: as they are, or as rows have them: of several types, a list or a dict, as JSON.
         """
-        paths = {name: Path(value) for name, value in fields.items() if isinstance(value, str) and value}
-        keys = {name: (path, name == "data") for name, path in paths.items() if path.is_absolute()}
+        texts = [(name, part, text) for name, value in fields.items() for part, text in _texts(name, value)]
+        keys = {part: (Path(text), name == "data") for name, part, text in texts if Path(text).is_absolute()}
         for path, is_data in keys.values():
             if (path, is_data) not in self.contents:
                 self.contents[path, is_data] = content_digest(path, folders=is_data)
@@ -124,7 +129,7 @@ def _of_class(kind: type, found: Sources) -> Iterable[str]:
     parts_of = (reached(ast.parse(source), kind.__name__) if kind.__module__ == "__main__" else {}) or whole
     for defined, statements in parts_of.items():
         title = name if defined == kind.__name__ else defined
-        found.digests[title] = _digest("\n".join(map(ast.unparse, statements)))
+        found.digests[title] = _digest(as_text(statements))
     code = ast.Module([statement for statements in parts_of.values() for statement in statements], [])
     return imported(code, package=getattr(module, "__package__", None) or "")
 
@@ -181,7 +186,7 @@ def _read(source: bytes, *, package: str) -> tuple[str, list[str]]:
     except SyntaxError:
         # The ranks will say so, should they import it.
         return hashlib.sha256(source).hexdigest()[:12], []
-    return _digest(ast.unparse(tree)), sorted(set(imported(tree, package=package)))
+    return _digest(as_text(tree)), sorted(set(imported(tree, package=package)))
 
 
 def _loaded_beside(sweep_file: Path | None) -> Iterator[str]:
@@ -196,6 +201,24 @@ def _loaded_beside(sweep_file: Path | None) -> Iterator[str]:
             found = find_module(name)
             if found is not None and found.is_own:
                 yield name
+
+
+def _texts(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """The texts of a field with what they are called: `data`, and of a list or dict `data[0]` or `data[train]`."""
+    if isinstance(value, str) and value.startswith(('"', "[", "{")):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            # Any text may begin so.
+            return
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, list | tuple):
+        for number, one in enumerate(value):
+            yield from _texts(f"{name}[{number}]", one)
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _texts(f"{name}[{key}]", one)
 
 
 def _digest(text: str) -> str:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterator
+from typing import Any
+
+NOT_COMPARED = frozenset({"kind", "type_comment"})
+"""Fields of nodes that change nothing when the code runs."""
 
 IMPORTERS = frozenset({"import_module", "importlib.import_module", "__import__"})
 
@@ -11,7 +15,7 @@ IMPORTERS = frozenset({"import_module", "importlib.import_module", "__import__"}
 def tree_of(source: bytes) -> ast.Module:
     """The syntax tree of a module: no comments, no assignment to `sweep`, nothing that importing it does not run."""
     tree = ast.parse(source)
-    tree.body = [node for node in tree.body if not _is_sweep(node) and not _is_never_run(node)]
+    tree.body = [node for node in tree.body if not _is_sweep(node) and not is_never_run(node)]
     return tree
 
 
@@ -22,14 +26,47 @@ def _is_sweep(node: ast.stmt) -> bool:
     return False
 
 
-def _is_never_run(node: ast.stmt) -> bool:
-    """Whether it is for type checkers, or for a module that is run as a script."""
+def is_never_run(node: ast.stmt) -> bool:
+    """Whether a statement is for type checkers, or for a module that is run as a script."""
+    return is_for_type_checkers(node) or is_for_a_script(node)
+
+
+def is_for_type_checkers(node: ast.stmt) -> bool:
+    """Whether a statement is `if TYPE_CHECKING:` without an `else`."""
     match node:
         case ast.If(test=ast.Name("TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"), orelse=[]):
             return True
+    return False
+
+
+def is_for_a_script(node: ast.stmt) -> bool:
+    """Whether a statement is `if __name__ == "__main__":` without an `else`."""
+    match node:
         case ast.If(test=ast.Compare(left=ast.Name("__name__")), orelse=[]):
             return True
     return False
+
+
+def as_text(tree: Any) -> str:
+    """A syntax tree as text, without positions; the same by every release of Python that can read the code.
+
+    `ast.unparse` quotes f-strings otherwise from 3.12 on, and later releases add fields, which are empty in older code.
+
+    >>> as_text(ast.parse("x = -1").body[0])
+    "Assign(targets=[Name(id='x' ctx=Store())] value=UnaryOp(op=USub() operand=Constant(value=1)))"
+    """
+    if isinstance(tree, list):
+        return f"[{' '.join(map(as_text, tree))}]"
+    if isinstance(tree, ast.JoinedStr):
+        # Python 3.12 puts an empty text behind `{width}` in `{x:{width}}`.
+        parts = [part for part in tree.values if not isinstance(part, ast.Constant) or part.value != ""]
+        return f"JoinedStr(values={as_text(parts)})"
+    if not isinstance(tree, ast.AST):
+        # Not repr: which characters it prints as they are depends on the release.
+        return ascii(tree)
+    fields = [(name, value) for name, value in ast.iter_fields(tree) if name not in NOT_COMPARED]
+    texts = [f"{name}={as_text(value)}" for name, value in fields if value is not None and value != []]
+    return f"{type(tree).__name__}({' '.join(texts)})"
 
 
 def imported(tree: ast.AST, *, package: str) -> Iterator[str]:
@@ -52,64 +89,3 @@ def imported(tree: ast.AST, *, package: str) -> Iterator[str]:
                 yield from (origin, *(f"{origin}.{alias.name}" for alias in names))
             case ast.Call(func=called, args=[ast.Constant(value=str(name)), *_]) if ast.unparse(called) in IMPORTERS:
                 yield name
-
-
-def reached(tree: ast.Module, name: str) -> dict[str, list[ast.stmt]]:
-    """What a script defines as `name`, and what that uses, and so on; what else the script does is no part of it.
-
-    Returns:
-        Statements by the name that they define; empty where the script defines none of that name at its top.
-    """
-    defining: dict[str, list[ast.stmt]] = {}
-    statements = list(_statements(tree.body))
-    imported_names = {
-        defined for one in statements if isinstance(one, ast.Import | ast.ImportFrom) for defined in _names_defined(one)
-    }
-    for statement in statements:
-        for defined in _names_defined(statement, imports=imported_names):
-            defining.setdefault(defined, []).append(statement)
-    # What a star brings may be anything that is used.
-    waiting, found = [name, *(["*"] if name in defining else [])], {}
-    while waiting:
-        wanted = waiting.pop()
-        if wanted in defining and wanted not in found:
-            found[wanted] = defining[wanted]
-            nodes = [node for statement in found[wanted] for node in ast.walk(statement)]
-            waiting += [node.id for node in nodes if isinstance(node, ast.Name)]
-    return found
-
-
-def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a module, those under `if`, `try` and `with` too."""
-    for statement in body:
-        if isinstance(statement, ast.If | ast.Try | ast.With | ast.ExceptHandler):
-            children = ast.iter_child_nodes(statement)
-            yield from _statements(node for node in children if isinstance(node, ast.stmt | ast.ExceptHandler))  # type: ignore[misc]  # a handler holds statements
-        else:
-            yield statement
-
-
-def _names_defined(statement: ast.stmt, *, imports: Set[str] = frozenset()) -> set[str]:
-    """Names that a statement defines or changes, but for what imports define.
-
-    Args:
-        statement: at the top of a module.
-        imports: names of modules and what is imported from them.
-    """
-    match statement:
-        case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-            return {name}
-        case ast.Import(names=names) | ast.ImportFrom(names=names):
-            return {(alias.asname or alias.name).partition(".")[0] for alias in names}
-        case ast.Expr(value=ast.Call(func=ast.Attribute() as method)):
-            # `CONFIG.update(…)`; what a module's function does is no definition.
-            return {_base(method)} - imports
-    stored = (node for node in ast.walk(statement) if isinstance(getattr(node, "ctx", None), ast.Store))
-    return {_base(node) for node in stored} - {""}
-
-
-def _base(node: ast.AST) -> str:
-    """The name that `a`, `a.b`, `a[0]` or `a.b().c` begins with; empty where it begins with none."""
-    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else ""

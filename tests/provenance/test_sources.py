@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ import pytest
 
 from dtsweep import workloads
 from dtsweep.provenance.sources import Sources, sources_of
-from dtsweep.provenance.syntax import reached
 from dtsweep.sweep.file import module_name, read_sweep
+from dtsweep.sweep.values import stored_fields
 from tests.pages import ROOT
 
 
@@ -390,6 +390,37 @@ def test_the_contents_of_a_file_or_folder_that_a_field_names_count(tmp_path: Pat
     assert digest()[1] != first[1]
 
 
+@dataclass(frozen=True)
+class Several:
+    data: str | list[str]
+    files: dict[str, str] = field(default_factory=dict)
+    text: str | int = 0
+
+
+def test_paths_in_fields_that_are_stored_as_json_count_each_by_itself(tmp_path: Path) -> None:
+    folder, other, file = tmp_path / "d1", tmp_path / "d2", tmp_path / "d1" / "a.txt"
+    written(tmp_path, {"d1/a.txt": "one", "d2/b.txt": "two"})
+
+    def seen(workload: Several) -> dict[str, str]:
+        row = stored_fields(workload)
+        found = Sources().columns(row)["sources"]
+        assert Sources().with_data(asdict(workload)) == json.loads(found)
+        return dict(json.loads(found))
+
+    one = Several(data=str(folder))
+    both = Several(data=[str(folder), "synthetic", str(other)], files={"train": str(file)}, text=str(file))
+    assert stored_fields(one)["workload_data"] == f'"{folder}"'
+    before = seen(one), seen(both)
+    assert [set(found) for found in before] == [
+        {"field data"},
+        {"field data[0]", "field data[2]", "field files[train]", "field text"},
+    ]
+    assert before[0]["field data"] == before[1]["field data[0]"]
+    written(tmp_path, {"d1/a.txt": "other"})
+    assert changed(before[0], seen(one)) == {"field data"}
+    assert changed(before[1], seen(both)) == {"field data[0]", "field files[train]", "field text"}
+
+
 def test_a_relative_path_and_what_is_no_path_are_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(written(tmp_path, {"synthetic": "a file of this name"}))
     fields = {
@@ -398,6 +429,8 @@ def test_a_relative_path_and_what_is_no_path_are_no_data(tmp_path: Path, monkeyp
         "nul": "/a\0b",
         "device": "/dev/null",
         "empty": "",
+        "quoted": '"/dev/null',
+        "numbers": "[1, null]",
         "long": "/" + "a" * 5000,
     }
     assert Sources().with_data(fields) == {}
@@ -442,23 +475,3 @@ def test_rows_of_earlier_versions_are_compared_by_the_digest_alone() -> None:
     line = f"source of the workload old, this sweep has {row['workload_digest']}"
     assert sources.differ_from(row | {"workload_digest": "old"}) == line
     assert sources.differ_from(row | {"workload_digest": None}) is None
-
-
-def test_what_changes_a_name_at_the_top_of_a_script_is_part_of_it() -> None:
-    script = """
-from layers import *
-import torch
-CONFIG = {}
-CONFIG["width"] = 8
-CONFIG.update(depth=2)
-class Net:
-    width = CONFIG
-Net.heads = 3
-torch.manual_seed(0)
-print(Net)
-OTHER = {}
-OTHER["width"] = 4
-"""
-    found = {ast.unparse(one) for statements in reached(ast.parse(script), "Net").values() for one in statements}
-    used = ["from layers import *", "CONFIG = {}", "CONFIG['width'] = 8", "CONFIG.update(depth=2)", "Net.heads = 3"]
-    assert found == {*used, "class Net:\n    width = CONFIG"}
