@@ -88,4 +88,6 @@ def _name_of(row: Mapping[Hashable, Any], generations: dict[str | None, Generati
 
 def _with_value(name: str, row: Mapping[Hashable, Any]) -> str:
     """The name of an entry of `sources`: each value of a field names data of its own."""
-    return f"{name} {row.get('workload_' + name.removeprefix(FIELD))}" if name.startswith(FIELD) else name
+    # A list of paths has an entry for each: "field data[0]".
+    field = name.removeprefix(FIELD).partition("[")[0]
+    return f"{name} {row.get(f'workload_{field}')}" if name.startswith(FIELD) else name

@@ -62,6 +62,11 @@ def test_other_data_are_no_other_source_and_data_that_changed_are() -> None:
         assert older_source(frame).tolist() == expected
 
 
+def test_other_paths_in_a_list_are_no_other_source() -> None:
+    rows = [made_of(NET | {"field data[0]": name}, workload_data=f'["/data/{name}"]') for name in "ab"]
+    assert older_source(trials(*rows)).tolist() == [None, None]
+
+
 def test_workloads_of_two_names_are_no_generations_and_on_no_frontier_together() -> None:
     """No sweep has both: they are of `--rerun all` after a change of name."""
     frame = trials(made_of(NET, workload="Net"), made_of({"class Flash": "1"}, workload="Flash"))
