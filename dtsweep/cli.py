@@ -80,7 +80,7 @@ def run(sweep: str, results: str | None, settings: tuple[str, ...], **options: A
     try:
         tally = execute(question, found, Options(results=where, **options))
     except KeyboardInterrupt:  # while Ray starts or stops, where no trial runs
-        click.echo("dtsweep: interrupted; what was done is stored", err=True)
+        click.echo(f"dtsweep: interrupted; what was done is stored; {_how_to_go_on(options['rerun'])}", err=True)
         sys.exit(130)
     if tally.storage_error is not None:
         click.echo(f"dtsweep: {tally.storage_error}", err=True)

@@ -78,8 +78,7 @@ def trial_row(
     Returns:
         Columns of `trials`; statistics only where every rank measured and all is well.
     """
-    machine = machine_columns(facts_in_window(facts, results), harness=harness)
-    row = {**task_row(sweep, point, task), **machine, "harness": harness}
+    row = {**task_row(sweep, point, task), **machine_columns(facts, harness=harness), "harness": harness}
     if results:
         row["status"], row["reason"] = explaining_failure(results)
     if 0 in results and (first := results[0].measured) is not None:
@@ -116,13 +115,6 @@ def explaining_failure(results: ResultsByRank) -> tuple[str, str | None]:
     return status, f"rank {rank}: {reason}" if reason else None
 
 
-def facts_in_window(facts: FactsByRank, results: ResultsByRank) -> dict[int, RankFacts]:
-    """Where ranks run, with the threads that their windows ran with: a workload may set others than its process had."""
-    measured = {rank: result.measured for rank, result in results.items()}
-    threads = {rank: known.threads for rank, known in measured.items() if known is not None and known.threads}
-    return {rank: replace(fact, threads=threads.get(rank, fact.threads)) for rank, fact in facts.items()}
-
-
 def machine_columns(facts: FactsByRank, *, harness: str) -> Row:
     """What the trial ran on, and the digest that tells whether two trials ran on the same."""
     if not facts:
@@ -146,8 +138,7 @@ def _environment_id(facts: FactsByRank, harness: str) -> str:
 
 def rank_rows(facts: FactsByRank, results: ResultsByRank) -> list[Row]:
     """The rows of `ranks`: what each rank ran on and measured."""
-    known = facts_in_window(facts, results)
-    return [_rank_row(rank, known, results) for rank in sorted(known)]
+    return [_rank_row(rank, facts, results) for rank in sorted(facts)]
 
 
 def step_columns(results: ResultsByRank) -> dict[str, NDArray[Any]] | None:
@@ -180,6 +171,7 @@ def _measured_columns(measured: Measured, *, is_alone: bool) -> Row:
     seconds = measured.of_part("step_s")
     return {
         **measured.telemetry,
+        **({"threads": measured.threads} if measured.threads else {}),
         "matmul_flops_per_s": measured.matmul_flops_per_s,
         "window_s": measured.window_s,
         "memory_peak_bytes": measured.memory_peak_bytes,

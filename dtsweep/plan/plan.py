@@ -98,8 +98,8 @@ def outdated(sweep: Sweep, rows: Rows) -> dict[str, str]:
 
     Returns:
         Why trials are to be measured again, by their ids: `ok` ones with another workload source, data, versions or
-        resources than the newest, which agrees (an interrupted `--rerun all` leaves them), and those whose gradients
-        were wrong by another source.
+        resources than the newest, which agrees (an interrupted `--rerun all` leaves them), and those that failed by
+        another source.
 
     Raises:
         SweepError: the newest trial differs from what this sweep would add; names in what, and the ways out.
@@ -119,11 +119,16 @@ def outdated(sweep: Sweep, rows: Rows) -> dict[str, str]:
             differ[row["trial_id"]] = what
     newest = next((row["trial_id"] for row in reversed(stands) if row["status"] == "ok"), None)
     if newest in differ:
-        ways = "measure all anew with --rerun all, or keep both with another --results"
+        # Under another name the old rows stay beside the new ones.
+        keep, anew = "keep both with another --results", "measure all anew with --rerun all, or "
+        ways = keep if differ[newest].startswith("workload ") else anew + keep
         raise SweepError(f"these results have {differ[newest]}; {ways}")
-    wrong = {row["trial_id"]: sources.differ_from(row) for row in stands if row["status"] == "wrong_gradient"}
-    mended = {trial_id: f"was wrong_gradient, of {what}" for trial_id, what in wrong.items() if what}
-    return mended | {trial_id: f"measured with {what}" for trial_id, what in differ.items()}
+    failed = [row for row in stands if row["status"] in FINAL - {"ok"}]
+    mended = {row["trial_id"]: (row["status"], sources.differ_from(row)) for row in failed}
+    return {
+        **{trial_id: f"was {status}, with {what}" for trial_id, (status, what) in mended.items() if what},
+        **{trial_id: f"measured with {what}" for trial_id, what in differ.items()},
+    }
 
 
 def _other_setting(row: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:

@@ -30,6 +30,9 @@ _MACHINE_COLUMNS = (
 
 _IMPLAUSIBLE_SHOWN = 8
 
+COUNTED_BELOW = 10_000
+"""Smaller sizes of models are given in full."""
+
 _ROUNDING, _OTHERWISE = 1e-6, 0.01
 """Up to where `gradient_error` is rounding, and up to where the same is computed otherwise: docs/measuring.md."""
 
@@ -93,22 +96,23 @@ def _implausible_note(trials: pd.DataFrame, varying: Sequence[str]) -> str:
 
 def _model_note(points: pd.DataFrame, *, one_product: bool) -> str:
     """Say that there are several models, which they are, and how large each is."""
-    models = points.drop_duplicates("model_digest")
+    models = points.drop_duplicates(["workload", "model_digest"])
     if len(models) < 2:
         return ""
     how = "compared with each other, as one product" if one_product else "each on frontiers and ladders of its own"
     telling = model_columns(points)
     sizes = [f"{model_label(row, telling)} ({_size(row)})" for _, row in models.iterrows()]
-    return f"{len(models)} models (model_digest), {how}: {'; '.join(sizes)}."
+    return f"{len(models)} models (by workload and model_digest), {how}: {'; '.join(sizes)}."
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value < COUNTED_BELOW else format_rate(value)
 
 
 def _size(model: pd.Series[Any]) -> str:
     known = model[["parameters", "flops_per_sample"]].dropna()
     words = {"parameters": "parameters", "flops_per_sample": "FLOP a sample"}
-    return (
-        ", ".join(f"{format_rate(float(value))} {words[str(name)]}" for name, value in known.items())
-        or "of unknown size"
-    )
+    return ", ".join(f"{_count(float(value))} {words[str(name)]}" for name, value in known.items()) or "of unknown size"
 
 
 def _interval_note(points: pd.DataFrame) -> str:

@@ -26,6 +26,9 @@ PROFILED_STEPS = 5
 LEAST_GPU_STEPS = 3
 """Timed steps of a block on a GPU, where they fit: its queue has to be full again after a barrier."""
 
+FIRST_PATIENCE_S = 60.0
+"""How long a rank whose first step of a kind failed waits for the others to end theirs: it may be compiled there."""
+
 PATIENCE_S, PATIENCE_TURNS = 10.0, 3
 """How long a rank whose turn failed waits for the others to end theirs: seconds, and how many times what it takes."""
 
@@ -47,7 +50,7 @@ def time_exchange(loop: Loop, *, step_s: float, limit_s: float, store: Store) ->
 
     Returns:
         `exchange_isolated_s`, `exchange_isolated_error_s` or `exchange_reason` of `Measured`. Where memory does not
-        suffice, or steps fail, the trial is measured and keeps its row without these numbers.
+        suffice, or steps fail, the trial is measured and keeps its row without these numbers, and with `no_profile`.
     """
     job, info = loop.job, MODES[loop.job.point.sync]
     if info.can_skip_exchange:
@@ -56,7 +59,7 @@ def time_exchange(loop: Loop, *, step_s: float, limit_s: float, store: Store) ->
         except TurnError as error:
             # Whole rounds that came before it stay.
             has_rounds = any(segment.name == "no_exchange" for segment in loop.segments)
-            return {} if has_rounds else {"exchange_reason": str(error)}
+            return {"no_profile": str(error), **({} if has_rounds else {"exchange_reason": str(error)})}
         if reason:
             return {"exchange_reason": reason}
     if not info.can_exchange_alone:
@@ -81,7 +84,7 @@ def _take_turns(loop: Loop, step_s: float, limit_s: float, store: Store) -> str 
     # Whether there is memory for one: DDP's buckets stay where they are; gradients that are views of them
     # (`gradient_as_bucket_view`) then need room of their own.
     alone = functools.partial(loop.step, exchange=False)
-    _together(alone, store=PrefixStore("first", store), patience_s=PATIENCE_S)
+    together(alone, store=PrefixStore("first", store), patience_s=FIRST_PATIENCE_S)
     own, rounds, goes_on, began = np.array([]), 0, True, time.perf_counter()
     while goes_on:
         own = np.append(own, _run_round(loop, rounds, steps, store=store, step_s=step_s))
@@ -106,7 +109,7 @@ def _run_round(loop: Loop, number: int, steps: int, *, store: Store, step_s: flo
         work = functools.partial(loop.run, name, range(count), blocks=turn.blocks, lead=LEAD)
         patience_s = PATIENCE_S + PATIENCE_TURNS * (count + LEAD) * step_s
         try:
-            _together(work, store=PrefixStore(f"{number}/{index}", store), patience_s=patience_s)
+            together(work, store=PrefixStore(f"{number}/{index}", store), patience_s=patience_s)
         except TurnError:
             del loop.segments[before:]
             raise
@@ -114,7 +117,7 @@ def _run_round(loop: Loop, number: int, steps: int, *, store: Store, step_s: flo
     return means
 
 
-def _together(work: Callable[[], object], *, store: Store, patience_s: float) -> None:
+def together(work: Callable[[], object], *, store: Store, patience_s: float) -> None:
     """Do work that all ranks do, with or without an exchange in it.
 
     Raises:

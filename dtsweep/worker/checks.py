@@ -239,9 +239,9 @@ def judged(digests: Sequence[bytes], sums: Sequence[torch.Tensor]) -> tuple[bool
     apart = torch.maximum(_range(norms), _range(totals) / counts[0].clamp(min=1).sqrt()) / largest.clamp(min=1e-300)
     different = int((apart > AGREE).sum())
     if different:
-        most = float(apart.max())
+        most = float(f"{float(apart.max()) * 100:.2g}")
         return False, (
-            f"gradients of {different} of {len(first)} parameters differ between workers by up to {most * 100:.2g} %: "
+            f"gradients of {different} of {len(first)} parameters differ between workers by up to {most:g} %: "
             "they were not exchanged; in loss, call model(...) itself, no method or module inside it"
         )
     if len(set(digests)) == 1:

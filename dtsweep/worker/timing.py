@@ -26,7 +26,7 @@ from dtsweep.sweep.modes import MODES, latency_column
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job
-from dtsweep.worker.after_window import profile_steps, time_exchange
+from dtsweep.worker.after_window import FIRST_PATIENCE_S, TurnError, profile_steps, time_exchange, together
 from dtsweep.worker.checks import check_gradients, check_late_batch
 from dtsweep.worker.debugger import without_deadline
 from dtsweep.worker.loop import Loop
@@ -71,15 +71,31 @@ def time_trial(
     if job.point.workers > 1:
         # A canary is a point of the sweep too, and is checked as that.
         if info.same_gradients and not task.is_canary:
-            exchange |= check_gradients(loop, model)
+            exchange |= _checked(loop, model, task)
         # One round suffices for a point that was not worth its window, and for a canary, which watches the machine.
         is_brief = measured.stop_reason == "dominated" or task.is_canary
         limit_s = 0.0 if is_brief else min(AFTER * task.measure.max_seconds, max(spent_s, AFTER_S))
-        if exchange.get("gradients_agree") is not False:
+        if exchange.get("gradients_agree") is not False and "no_profile" not in exchange:
             step_s, store = spent_s / measured.window_steps, _store_of(task, "turns")
             exchange |= time_exchange(loop, step_s=step_s, limit_s=limit_s, store=store)
-    profile = profile_steps(loop) if task.is_profiled and info.can_restart else {}
+    is_profiled = task.is_profiled and info.can_restart and "no_profile" not in exchange
+    profile = profile_steps(loop) if is_profiled else {}
     return replace(measured, steps=loop.columns(), **exchange, **profile)
+
+
+def _checked(loop: Loop, model: nn.Module, task: Task) -> dict[str, Any]:
+    """Compare the ranks' gradients; where that step fails, and all know it, say so and let no steps follow."""
+    found: dict[str, Any] = {}
+    try:
+        together(
+            lambda: found.update(check_gradients(loop, model)),
+            store=_store_of(task, "gradients"),
+            patience_s=FIRST_PATIENCE_S,
+        )
+    except TurnError as error:
+        names = ("gradients_reason", "exchange_reason", "no_profile")
+        return {"gradients_agree": None, **dict.fromkeys(names, str(error))}
+    return found
 
 
 def window_limits(measure: Measure, device: torch.device, *, counts_energy: bool) -> Measure:

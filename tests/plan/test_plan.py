@@ -323,6 +323,10 @@ def test_what_can_not_be_measured_any_more_is_not_tried_again_and_again() -> Non
     failed = rows(status="user_error")
     assert plan(SWEEP, [*old, *rows()[:2], *failed[2:]]) == (0, 4)
     assert plan(SWEEP, [*old, *rows()[:2], *failed[2:]], "failed") == (2, 2)
+    # Its source was mended or taken back since: the same command measures it.
+    broken = rows(status="user_error", workload_digest="broken", sources='{"class Net": "2"}')
+    assert plan(SWEEP, rows() + broken) == (4, 0)
+    assert plan(SWEEP, broken) == (4, 0)
     # By the same source it was measured once, and counts.
     assert plan(SWEEP, rows() + failed) == (0, 4)
     assert plan(SWEEP, [*old, *rows()[:2], *rows(status="rank_died")[2:]]) == (2, 2)

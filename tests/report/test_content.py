@@ -165,7 +165,7 @@ def test_models_are_named_by_what_tells_them_apart() -> None:
     assert [frontier.model_digest for frontier in content.frontiers] == ["s", "b"]
     assert content.frontiers[0].labels.to_list() == ["ddp fp32", "ddp bf16"]
     assert content.notes[0] == (
-        "2 models (model_digest), each on frontiers and ladders of its own: "
+        "2 models (by workload and model_digest), each on frontiers and ladders of its own: "
         "workload.layers=1 (25,300 parameters, 1.000M FLOP a sample); "
         "workload.layers=2 (512.0k parameters, 2.000M FLOP a sample)."
     )

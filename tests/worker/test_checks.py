@@ -158,7 +158,11 @@ class Branches(Block):
 
 
 SILENT: list[int] = []
-"""Steps without the exchange in the trial under way."""
+"""Of the steps in the trial under way, 1 for those without the exchange, else 0."""
+
+
+ALIKE = ("compared", "alike")
+"""Where all workers fail."""
 
 
 @dataclass(frozen=True)
@@ -174,13 +178,15 @@ class Diverges(Block):
 
     def loss(self, model: Any, batch: Tensor) -> Tensor:
         is_silent = not getattr(model, "require_backward_grad_sync", True)
-        SILENT.extend([1] * is_silent)
+        SILENT.append(int(is_silent))
         is_at = {
-            "first": is_silent and len(SILENT) == 1,
-            "silent": is_silent and len(SILENT) == 3,
-            "alike": not is_silent and len(SILENT) >= 3,
+            # Two steps warm up, the window has eight.
+            "compared": len(SILENT) == 2 + 8 + 1,
+            "first": is_silent and sum(SILENT) == 1,
+            "silent": is_silent and sum(SILENT) == 3,
+            "alike": not is_silent and sum(SILENT) >= 3,
         }
-        if is_at[self.where] and (self.where == "alike" or distributed.get_rank() == WORKERS - 1):
+        if is_at[self.where] and (self.where in ALIKE or distributed.get_rank() == WORKERS - 1):
             raise FloatingPointError("far\naway")
         return super().loss(model, batch)
 
@@ -247,7 +253,7 @@ def points() -> dict[str, Point]:
         "stops full": {"workload": Stops(fault="full")},
         "stops counting": {"workload": Miscounts()},
         "branches": {"workload": Branches()},
-        **{f"fails {where}": {"workload": Diverges(where=where)} for where in ("first", "silent", "alike")},
+        **{f"fails {where}": {"workload": Diverges(where=where)} for where in ("compared", "first", "silent", "alike")},
         "sharded": {"workload": Sharded()},
         "shuffled": {"workload": Shuffled()},
         "by hand": {"workload": ByHand()},
@@ -281,7 +287,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, Ran
     tasks = {
         case: task_of(Sweep(workload=point.workload, axes={"workers": [WORKERS]}, measure=measure), point)
         for case, point in points().items()
-        for measure in [EXACT if case.startswith("stops") else SHORT]
+        for measure in [EXACT if case.startswith(("stops", "fails")) else SHORT]
     }
     spawn(measure_all, args=(folder, tasks), nprocs=WORKERS)
     ranks = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(WORKERS)]
@@ -337,15 +343,15 @@ def test_nothing_else_is_accused(results: Results, case: str) -> None:
     assert explaining_failure(results[case]) == ("ok", None)
     agree = [result.measured.gradients_agree for result in results[case].values() if result.measured]
     # Equal batches can have equal gradients without an exchange, too; local updates are each worker's own.
-    assert agree == [None if case in ("same batch", "local") else True] * WORKERS
+    assert agree == [None if case in ("same batch", "local", "fails compared") else True] * WORKERS
 
 
-@pytest.mark.parametrize("case", ["fails first", "fails silent", "fails alike"])
+@pytest.mark.parametrize("case", ["fails compared", "fails first", "fails silent", "fails alike"])
 def test_a_step_that_fails_after_the_window_costs_what_follows_alone(results: Results, case: str) -> None:
     measured = [result.measured for result in results[case].values() if result.measured is not None]
     assert len(measured) == WORKERS
     (reason,) = {rank.exchange_reason for rank in measured}
-    ranks = range(WORKERS) if case == "fails alike" else [WORKERS - 1]
+    ranks = range(WORKERS) if case.split()[1] in ALIKE else [WORKERS - 1]
     assert reason in [f"a step after the window failed on rank {rank}: FloatingPointError: far" for rank in ranks]
     assert all(set(rank.steps["part"]) == {"warmup", "window"} for rank in measured)
 
