@@ -159,16 +159,16 @@ def shares_of(name: str) -> list[float]:
     spent: list[float] = []
 
     def timed(check: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*arguments: Any) -> Any:
+        def run(*arguments: Any, **named: Any) -> Any:
             began = time.perf_counter()
             try:
-                return check(*arguments)
+                return check(*arguments, **named)
             finally:
                 spent.append(time.perf_counter() - began)
 
         return run
 
-    for module, check in ((attempt, "check_batch"), (timing, "late_fault"), (timing, "check_gradients")):
+    for module, check in ((attempt, "check_batch"), (timing, "check_late_batch"), (timing, "check_gradients")):
         setattr(module, check, timed(getattr(module, check)))
     point = Point(workers=distributed.get_world_size(), micro_batch=micro_batch, workload=workload)
     shares = []
