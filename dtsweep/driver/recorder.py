@@ -165,7 +165,7 @@ class Recorder:
     def _store_profiles(self, task: Task, result: AttemptResult) -> None:
         measured = {rank: sent.measured for rank, sent in result.results.items() if sent.measured is not None}
         for rank, sent in measured.items():
-            if sent.no_profile and task.is_profiled:
+            if sent.no_profile:
                 self._progress.say(f"no profile of rank {rank}: {sent.no_profile}")
             if sent.profile:
                 name = f"{result.session}/{task.trial_id}-{rank}"

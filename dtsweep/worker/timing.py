@@ -78,8 +78,9 @@ def time_trial(
         if exchange.get("gradients_agree") is not False and "no_profile" not in exchange:
             step_s, store = spent_s / measured.window_steps, _store_of(task, "turns")
             exchange |= time_exchange(loop, step_s=step_s, limit_s=limit_s, store=store)
-    is_profiled = task.is_profiled and info.can_restart and "no_profile" not in exchange
-    profile = profile_steps(loop) if is_profiled else {}
+    failed, profile = exchange.pop("no_profile", None), dict[str, Any]()
+    if task.is_profiled and info.can_restart:
+        profile = {"no_profile": failed} if failed else profile_steps(loop)
     return replace(measured, steps=loop.columns(), **exchange, **profile)
 
 
