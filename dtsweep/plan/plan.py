@@ -60,8 +60,8 @@ def make_plan(
         SweepError: the results are of another workload, version or resources.
     """
     rows = measured_by(harness, rows)
-    stale = outdated(sweep, rows) if rerun != "all" else {}
-    stands = {rows[index]["trial_id"]: rows[index] for index in standing(rows).values()}
+    stands = {rows[index]["trial_id"]: rows[index] for index in sorted(standing(rows).values())}
+    stale = outdated(sweep, list(stands.values())) if rerun != "all" else {}
     to_run: list[Trial] = []
     done: list[Trial] = []
     points = [candidate.point for candidate in found if candidate.reason is None]
@@ -93,8 +93,12 @@ def measured_by(harness: str, rows: Rows) -> Rows:
     return [row for row in rows if (row.get("harness") or "ray") == harness]
 
 
-def outdated(sweep: Sweep, rows: Rows) -> dict[str, str]:
+def outdated(sweep: Sweep, stands: Rows) -> dict[str, str]:
     """Refuse results that can't be compared with what this sweep would add.
+
+    Args:
+        sweep: the question.
+        stands: the attempt that stands for each trial, the oldest first.
 
     Returns:
         Why trials are to be measured again, by their ids: `ok` ones with another workload source, data, versions or
@@ -112,12 +116,12 @@ def outdated(sweep: Sweep, rows: Rows) -> dict[str, str]:
         **{name: value for name, value in versions().items() if name != "python_version"},
     }
     differ: dict[str, str] = {}
-    stands = [rows[index] for index in sorted(standing(rows).values())]
-    for row in (row for row in stands if row["status"] == "ok"):
+    measured = [row for row in stands if row["status"] == "ok"]
+    for row in measured:
         now = {**settings, **_environment(sweep, row)}
         if what := _other_setting(row, now) or sources.differ_from(row):
             differ[row["trial_id"]] = what
-    newest = next((row["trial_id"] for row in reversed(stands) if row["status"] == "ok"), None)
+    newest = measured[-1]["trial_id"] if measured else None
     if newest in differ:
         # Under another name the old rows stay beside the new ones.
         keep, anew = "keep both with another --results", "measure all anew with --rerun all, or "

@@ -69,14 +69,7 @@ class Sources:
 
     def differ_from(self, row: Mapping[str, Any]) -> str | None:
         """Say in a line what a row's sources have that these have not; None where the two are the same."""
-        now = self.columns(row)
-        if row["workload_digest"] in (None, now["workload_digest"]):
-            return None
-        if row["sources"] is None:
-            # Earlier versions stored the digest alone.
-            return f"source of the workload {row['workload_digest']}, this sweep has {now['workload_digest']}"
-        said = changes(json.loads(row["sources"]), json.loads(now["sources"]))
-        return in_a_line(said, place=self.place) if said else None
+        return in_a_line(changes_of_row(row, self.columns(row)), place=self.place) or None
 
     def columns(self, row: Mapping[str, Any]) -> dict[str, str]:
         """The columns `sources` and `workload_digest` of a row with its fields in columns `workload_<field>`."""
@@ -243,6 +236,17 @@ def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
             other = f"no {name}" if before is None else f"{name} in use" if after is None else f"another {name}"
             said.append(texts.get(kind, other))
     return said
+
+
+def changes_of_row(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Say by the columns `workload_digest` and `sources` what `changes` says; nothing where a digest is unknown."""
+    digests = then["workload_digest"], now["workload_digest"]
+    if None in digests or digests[0] == digests[1]:
+        return []
+    if then["sources"] is None or now["sources"] is None:
+        # Earlier versions stored the digest alone.
+        return [f"source of the workload {digests[0]}, this sweep has {digests[1]}"]
+    return changes(json.loads(then["sources"]), json.loads(now["sources"]))
 
 
 def in_a_line(said: list[str], *, place: str) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dtsweep.provenance.sources import changes
+from dtsweep.provenance.sources import changes_of_row
 from dtsweep.results.statuses import FINAL
 
 
@@ -30,17 +29,6 @@ def standing(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], int]:
         trial = (row["trial_id"], row["harness"] or "ray")
         before = chosen[trial][1] if trial in chosen else None
         gives_way = before is None or before["status"] != "ok" or row["status"] == "ok"
-        if gives_way or (before is not None and row["status"] in FINAL and is_of_other_source(before, row)):
+        if gives_way or (before is not None and row["status"] in FINAL and changes_of_row(before, row)):
             chosen[trial] = index, row
     return {trial: index for trial, (index, _) in chosen.items()}
-
-
-def is_of_other_source(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Whether two rows are known to be of different sources of the workload, or of different data."""
-    digests = then["workload_digest"], now["workload_digest"]
-    if None in digests or digests[0] == digests[1]:
-        return False
-    if then["sources"] is None or now["sources"] is None:
-        # Earlier versions stored the digest alone.
-        return True
-    return bool(changes(json.loads(then["sources"]), json.loads(now["sources"])))
