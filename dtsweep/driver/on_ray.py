@@ -73,6 +73,7 @@ def _lane_settings(planned: PlannedRun, prepared: Prepared, cluster: Cluster, *,
         storage=storage,
         is_private=cluster.is_private,
         known_devices=planned.known_devices,
+        nests=prepared.nests,
     )
     return [replace(settings, nodes=tuple(n.node_id for n in nodes) if nodes else None) for nodes in prepared.lanes]
 

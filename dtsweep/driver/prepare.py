@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dtsweep.errors import SweepError
 from dtsweep.plan.canaries import canaries
 from dtsweep.plan.plan import Plan
-from dtsweep.plan.trial import Trial, groups_of
+from dtsweep.plan.trial import Trial, groups_of, launch_of
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.point import World
 from dtsweep.sweep.settings import Sweep
@@ -37,6 +37,9 @@ class Prepared:
     """The nodes of each lane; None is all."""
 
     canaries: Mapping[World, Trial]
+    nests: bool = False
+    """Whether sessions also run smaller worlds."""
+
     flags: tuple[str, ...] = ()
     """Of every row of the run."""
 
@@ -54,14 +57,23 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     groups = groups_of(to_run, fresh=sweep.measure.fresh)
     # On an autoscaler the repeats of a world follow each other, so that its nodes are asked for once.
     is_adjacent = bool(cluster.node_types) and sweep.measure.repeats > 1
+    # There a smaller world gives nodes back.
+    nests = sweep.measure.nested and not sweep.measure.fresh and not cluster.node_types
     return Prepared(
         sweep=sweep,
-        groups=sorted(groups, key=lambda group: -group[0].point.workers) if is_adjacent else groups,
+        groups=sorted(groups, key=lambda group: -group[0].point.workers) if is_adjacent else _by_launch(groups, nests),
+        nests=nests,
         refused=[(trial, reason) for trial, reason in reasons if reason is not None],
         lanes=lanes,
         canaries=canaries([*to_run, *plan.done]),
         flags=("adjacent_launches",) * is_adjacent,
     )
+
+
+def _by_launch(groups: list[list[Trial]], nests: bool) -> list[list[Trial]]:
+    """Have the worlds that one session can run follow each other, the largest first; repeats stay in their order."""
+    launches = list(dict.fromkeys(launch_of(group) for group in groups))
+    return sorted(groups, key=lambda group: launches.index(launch_of(group))) if nests else groups
 
 
 def _with_gpus(sweep: Sweep, cluster: Cluster) -> Sweep:

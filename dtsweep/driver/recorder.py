@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,7 @@ class Recorder:
         for rank in ranks:
             rank["shards_hosted"] = list(result.shard_nodes).count(rank["rank"])
             if rank["log"] is not None:
-                rank["log"] = f"logs/{result.session}/{rank['rank']}.log"
+                rank["log"] = f"logs/{result.session}/{Path(rank['log']).name}"
         row["log"] = next((rank["log"] for rank in ranks if rank["rank"] == result.failed_rank), None)
         flags = [*row.get("flags", ()), *result.flags, *self._flags, *self._canary_flags(task, row)]
         # First what was measured: where storage fails, it is kept elsewhere.

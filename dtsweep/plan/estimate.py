@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dtsweep.plan.canaries import CANARY_TRIALS
-from dtsweep.plan.trial import Trial, groups_of
+from dtsweep.plan.trial import Trial, groups_of, launch_of
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure, Sweep
 
 SESSION_START_S = 15.0
@@ -27,9 +27,16 @@ def expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str
         else _window_s(sweep.measure) + TRIAL_REST_S
     )
     start = sum(known) / len(known) if known else SESSION_START_S
-    groups = groups_of(trials, fresh=sweep.measure.fresh)
+    groups, launches = groups_of(trials, fresh=sweep.measure.fresh), starts(sweep, trials)
     windows = len(trials) + 2 * sum(len(group) >= CANARY_TRIALS for group in groups) * sweep.measure.canary
-    return (windows * each + len(groups) * start) / sweep.resources.concurrent
+    return (windows * each + launches * start) / sweep.resources.concurrent
+
+
+def starts(sweep: Sweep, trials: Sequence[Trial]) -> int:
+    """How many sessions will start, if none fails and nodes stay."""
+    groups = groups_of(trials, fresh=sweep.measure.fresh)
+    nests = sweep.measure.nested and not sweep.measure.fresh
+    return len({launch_of(group) for group in groups}) if nests else len(groups)
 
 
 def _window_s(measure: Measure) -> float:

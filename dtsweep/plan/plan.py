@@ -10,8 +10,8 @@ from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 from dtsweep.errors import SweepError, quoted
-from dtsweep.plan.estimate import expected_s
-from dtsweep.plan.trial import Trial, groups_of
+from dtsweep.plan.estimate import expected_s, starts
+from dtsweep.plan.trial import Trial
 from dtsweep.provenance.sources import sources_of
 from dtsweep.provenance.versions import versions
 from dtsweep.results.standing import standing
@@ -84,7 +84,7 @@ def make_plan(
         done=done,
         skipped=skipped,
         seconds=expected_s(sweep, to_run, rows),
-        session_starts=len(groups_of(to_run, fresh=sweep.measure.fresh)),
+        session_starts=starts(sweep, to_run),
     )
 
 

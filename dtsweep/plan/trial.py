@@ -34,3 +34,9 @@ def groups_of(trials: Sequence[Trial], *, fresh: bool) -> list[list[Trial]]:
     for trial in trials:
         groups.setdefault(trial.trial_id if fresh else (trial.repeat, trial.point.world), []).append(trial)
     return list(groups.values())
+
+
+def launch_of(group: Sequence[Trial]) -> tuple[int, str, tuple[tuple[str, str], ...]]:
+    """Name what the worlds have in common that one session can run, where it nests: they differ in size alone."""
+    first, world = group[0], group[0].point.world
+    return first.repeat, world.placement, world.environment

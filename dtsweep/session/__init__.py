@@ -4,6 +4,7 @@ An actor beside the driver (`lane`), and the ranks (`worker_loop`), which ask it
 torch in functions alone. In reading order:
 
     nodes           small Ray tasks on a given node: its logs, stacks, signs of life
+    seats           which ranks of a session make a smaller world
     settings        what every session of a run shares, and the code that travels
     worker_loop     the loop in which a session's ranks take tasks
     trainer         the TorchTrainer of a session

@@ -1,8 +1,8 @@
 """A lane: the place where one session lives at a time, which runs task after task.
 
 `Lane` is an actor without CPUs on the driver's node. It runs `TorchTrainer.fit()` on a thread, and the ranks ask it:
-`next_task` gives a rank its task, `finished` takes its result. A world that changes, a repeat, or a failure that leaves
-the ranks out of step ends a session and starts the next.
+`next_task` gives a rank its task, `finished` takes its result. A world that is no smaller part of the session's, a
+repeat, or a failure that leaves the ranks out of step ends a session and starts the next.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ class Lane:
         startup_s = None
         try:
             session, has_started = await self._session_for(task)
+            if session.enter(task.point.world):
+                # Theirs are the nodes of the last world's ranks.
+                self._drop_shards()
             shards, shards_started = await self._shards_for(session, task)
             if has_started or shards_started:
                 startup_s = time.monotonic() - began
@@ -133,15 +136,16 @@ class Lane:
         results = dict(session.results)
         status, reason = verdict or explaining_failure(results)
         at_fault = (rank for rank, result in sorted(results.items()) if result.status == status)
+        workers = len(session.members)
         result = AttemptResult(
             status=status,
             reason=reason,
-            facts=dict(session.facts),
+            facts=session.member_facts(),
             results=results,
             session=session.name,
-            failed_rank=next(at_fault, session.dead_rank or 0),
+            failed_rank=next(at_fault, session.dead_member),
             trial_s=time.monotonic() - began,
-            shard_nodes=[rank % session.workers for rank in range(len(shards))],
+            shard_nodes=[rank % workers for rank in range(len(shards))],
         )
         if status not in UNBROKEN:
             result = await self._after_failure(session, result)
@@ -156,9 +160,9 @@ class Lane:
         """Hand out a task and wait for all ranks; a status and reason where not all of them answered."""
         session.hand_out(task, shards)
         progress = AttemptProgress(began=time.monotonic())
-        while len(session.results) < session.workers:
+        while len(session.results) < task.point.workers:
             now = time.monotonic()
-            is_warm = len(session.warm) == session.workers
+            is_warm = len(session.warm) == task.point.workers
             progress = progress.at(
                 now,
                 slowest_step_s=max(session.warm.values()) if is_warm else None,
@@ -182,7 +186,7 @@ class Lane:
             await self._keep_logs()
         else:
             await self._drop()
-        last = self._logs.get(f"{session.name}/{result.failed_rank}", "").strip().splitlines()
+        last = self._logs.get(f"{session.name}/{session.members[result.failed_rank]}", "").strip().splitlines()
         is_silent = result.status in ("rank_died", "node_lost", "preempted", "oom_host")
         if is_silent and last and not last[-1].startswith((NO_LOG, HEADING)):
             return replace(result, reason=f"{result.reason}; its last words: {last[-1].strip()}")
@@ -208,7 +212,7 @@ class Lane:
             from dtsweep.sync.parameter_server import Shard
 
             for index in range(len(self._shards), count):
-                node_id = session.facts[index % session.workers].node_id
+                node_id = session.facts[session.members[index % task.point.workers]].node_id
                 options = {"num_cpus": 0, "scheduling_strategy": pinned_to(str(node_id))}
                 self._shards.append(ray.remote(Shard).options(**options).remote())
             await asyncio.gather(*(shard.load.remote(self._settings.code) for shard in self._shards))

@@ -1,4 +1,4 @@
-"""One session: the TorchTrainer run of a world on a thread, its ranks, and how it came to its end."""
+"""One session: the TorchTrainer run of a world on a thread, its ranks, smaller worlds of them, and how it ended."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import other_devices
 from dtsweep.provenance.versions import differences, versions
 from dtsweep.session.nodes import answers, on_node, read_tail, write_stacks
+from dtsweep.session.seats import members_of, seats
 from dtsweep.session.settings import Settings
 from dtsweep.session.trainer import trainer_of
 from dtsweep.sweep.point import World
@@ -44,18 +46,20 @@ class RefusedError(Exception):
 
 
 class Session:
-    """The ranks of one world while they live."""
+    """The ranks of one world while they live; smaller worlds are made of some of them."""
 
     def __init__(self, group: str, world: World, settings: Settings, lane: Any) -> None:
         """Prepare; `start` starts.
 
         Args:
             group: tasks of this group may share it.
-            world: of its ranks.
+            world: of all its ranks.
             settings: of the run.
             lane: the actor that the ranks ask for tasks.
         """
         self.group, self.world, self.workers = group, world, world.workers
+        self.members: Sequence[int] = range(world.workers)
+        """The ranks of the session that the last task was for, in the order of their ranks in its world."""
         self.name = f"{time.strftime('%Y%m%dT%H%M%S')}-w{world.workers}-{os.urandom(3).hex()}"
         self.inbox: list[asyncio.Queue[Any]] = [asyncio.Queue() for _ in range(world.workers)]
         self.facts: dict[int, RankFacts] = {}
@@ -68,12 +72,16 @@ class Session:
         self._settings, self._lane = settings, lane
         self._actors: dict[int, Any] = {}
         self._error: BaseException | None = None
-        self._memory_left: int | None = None
+        self._memory_left: dict[int, int] = {}
+        self._worlds = 0
         self._storage = Path(settings.storage) / self.name
 
     def fits(self, task: Task) -> bool:
-        """Whether this session may run a task."""
-        return (self.group, self.world) == (task.session_group, task.point.world) and not self.is_stale
+        """Whether this session may run a task: its world is the session's, or differs in being smaller alone."""
+        wanted = task.point.world
+        is_smaller = self._settings.nests and wanted.workers < self.workers
+        alike = replace(wanted, workers=self.workers) if is_smaller else wanted
+        return (self.group, self.world) == (task.session_group, alike) and not self.is_stale
 
     async def start(self) -> None:
         """Start the ranks and wait for all of them.
@@ -109,12 +117,28 @@ class Session:
         self.facts[rank], self._actors[rank] = facts, actor
         self.changed.set()
 
+    def enter(self, world: World) -> bool:
+        """Choose the ranks of a task's world; whether they are others than before."""
+        nodes = self._nodes()
+        members = members_of(nodes, workers=world.workers, placement=world.placement)
+        is_other = members != list(self.members)
+        self.members = members
+        self._worlds += is_other
+        return is_other
+
     def hand_out(self, task: Task, shards: Sequence[Any]) -> None:
-        """Give all ranks the same task."""
+        """Give the ranks of its world a task; the others learn that they have none."""
         self.warm.clear()
         self.results.clear()
-        for queue in self.inbox:
-            queue.put_nowait((task, shards))
+        for queue, seat in zip(self.inbox, seats(self._nodes(), self.members, world=self._worlds), strict=True):
+            queue.put_nowait((task, shards, seat))
+
+    def member_facts(self) -> dict[int, RankFacts]:
+        """What the ranks of the world run on, by their ranks in it."""
+        return {rank: self.facts[member] for rank, member in enumerate(self.members)}
+
+    def _nodes(self) -> list[str]:
+        return [str(self.facts[rank].node_id) for rank in range(self.workers)]
 
     async def wait(self, seconds: float | None) -> None:
         """Wait until something happens, at most so long."""
@@ -139,27 +163,30 @@ class Session:
         shutil.rmtree(self._storage, ignore_errors=True)
 
     def leaves_memory(self, share: float) -> bool:
-        """Whether a rank holds more than after the session's first trial; the next trial then gets a new session."""
+        """Whether a rank holds more than after its world's first trial; the next trial then gets a new session."""
         left = max(result.memory_left_bytes or 0 for result in self.results.values())
         device = min(result.device_bytes or 0 for result in self.results.values())
-        if self._memory_left is None:
-            self._memory_left = left
-        self.is_stale = left - self._memory_left > share * device
+        self.is_stale = left - self._memory_left.setdefault(len(self.members), left) > share * device
         return self.is_stale
+
+    @property
+    def dead_member(self) -> int:
+        """The rank that died by its rank in the trial's world; 0 where none of these did."""
+        return list(self.members).index(self.dead_rank) if self.dead_rank in self.members else 0
 
     def is_in_step(self) -> bool:
         """Whether all ranks answered and have begun as many collectives: the next trial can follow."""
-        if self.has_ended or len(self.results) < self.workers:
+        if self.has_ended or len(self.results) < len(self.members):
             return False
         positions = {result.position for result in self.results.values()}
-        return self.workers == 1 or (len(positions) == 1 and None not in positions)
+        return len(self.members) == 1 or (len(positions) == 1 and None not in positions)
 
     async def verdict(self) -> tuple[str, str]:
         """Say how the session ended, which it should not have: status and reason."""
         failures: Mapping[int, BaseException] = getattr(self._error, "worker_failures", {})
         self.dead_rank = min(failures, default=None)
         node = self.facts[self.dead_rank].node if self.dead_rank in self.facts else "an unknown node"
-        where = f"rank {self.dead_rank} on {node}"
+        where = f"{self._named(self.dead_rank)} on {node}"
         text = " ".join([str(self._error), *map(str, failures.values())])
         causes = [getattr(failure, "health_check_failure", failure) for failure in failures.values()]
         if any(isinstance(cause, RayActorError) and cause.preempted for cause in causes):
@@ -176,6 +203,12 @@ class Session:
             else f"the trainer ended: {text.splitlines()[0] if text else 'no reason given'}",
         )
 
+    def _named(self, rank: int | None) -> str:
+        """A rank of the session by its rank in the world of the trial."""
+        if rank is None or rank in self.members:
+            return f"rank {None if rank is None else list(self.members).index(rank)}"
+        return f"process {rank} of the session, idle in this trial,"
+
     async def _lost_nodes(self) -> list[str]:
         """Names of nodes that are gone: Ray notices a node's end seconds later than that of its processes."""
         here = ray.get_runtime_context().get_node_id()
@@ -186,9 +219,9 @@ class Session:
 
     async def stacks(self, measure: Measure) -> str:
         """Have all ranks write their stacks to their logs; say which ranks did not answer."""
-        silent = sorted(set(range(self.workers)) - set(self.results))
+        silent = sorted(set(range(len(self.members))) - set(self.results))
         await asyncio.gather(*(on_node(str(facts.node_id), write_stacks, facts.pid) for facts in self.facts.values()))
-        names = ", ".join(f"{rank} on {self.facts[rank].node}" for rank in silent)
+        names = ", ".join(f"{rank} on {self.facts[self.members[rank]].node}" for rank in silent)
         phase = (
             f"a window of max_seconds={measure.max_seconds:g}, what follows it, and a minute"
             if self.warm

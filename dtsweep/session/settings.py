@@ -49,6 +49,9 @@ class Settings:
     known_devices: frozenset[str] = frozenset()
     """Device models of the results so far; ranks on another one are refused. Empty is any."""
 
+    nests: bool = False
+    """Whether a session also runs smaller worlds, made of some of its ranks."""
+
     nodes: tuple[str, ...] | None = None
     """The nodes of this lane; None is all."""
 

@@ -34,6 +34,7 @@ def trainer_of(world: World, settings: Settings, *, session: str, lane: Any) -> 
             "session": session,
             "settings": settings,
             "variables": frozenset(variables),
+            "timeout_s": COLLECTIVE_TIMEOUT_S,
         },
         scaling_config=ScalingConfig(
             num_workers=world.workers,

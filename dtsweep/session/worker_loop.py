@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import gc
 import os
 import signal
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def serve(config: Mapping[str, Any]) -> None:
 
     Args:
         config: `lane`, the actor that hands out tasks; `session`, its name; `settings`; `variables`, the names of
-            the environment variables that the sweep sets.
+            the environment variables that the sweep sets; `timeout_s` of a collective.
     """
     import ray.train
     import ray.train.torch
@@ -34,6 +35,7 @@ def serve(config: Mapping[str, Any]) -> None:
 
     from dtsweep.worker.attempt import run_attempt
     from dtsweep.worker.rank import become_rank
+    from dtsweep.worker.world import ProcessGroups
 
     lane, session, settings = config["lane"], config["session"], config["settings"]
     rank = ray.train.get_context().get_world_rank()
@@ -48,14 +50,16 @@ def serve(config: Mapping[str, Any]) -> None:
         node_id=ray.get_runtime_context().get_node_id(),
         log=str(log),
     )
-    is_first = True
+    is_first, groups = True, ProcessGroups(timeout_s=config["timeout_s"])
     ray.get(lane.register.remote(session, rank, context.facts, ray.get_runtime_context().current_actor))
     while (given := ray.get(lane.next_task.remote(session, rank))) is not None:
-        task, shards = given
+        task, shards, seat = given
+        groups.enter(**asdict(seat))
+        if seat.rank is None:
+            continue
         begin_trial(log, task)
-        result = run_attempt(
-            context, task, servers=shards, on_warm=lambda slowest_s: lane.warmed_up.remote(session, rank, slowest_s)
-        )
+        warmed_up = functools.partial(lane.warmed_up.remote, session, seat.rank)
+        result = run_attempt(replace(context, rank=seat.rank), task, servers=shards, on_warm=warmed_up)
         if is_first:
             # The first trial imports half of torch: going through that again would cost each trial 0.1 s. Not after
             # every trial: what is frozen stays, should something still hold its model.
@@ -63,7 +67,7 @@ def serve(config: Mapping[str, Any]) -> None:
             is_first = False
         group = distributed.distributed_c10d._get_default_group()
         position = group._get_sequence_number_for_group()  # type: ignore[attr-defined]  # missing in torch's stub
-        ray.get(lane.finished.remote(session, rank, replace(result, position=position)))
+        ray.get(lane.finished.remote(session, seat.rank, replace(result, position=position)))
 
 
 def _redirect_output(session: str, rank: int) -> Path:

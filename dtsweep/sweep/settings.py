@@ -68,6 +68,9 @@ class Measure:
     gc: bool = False
     """Whether Python's garbage collector stays on inside the window."""
 
+    nested: bool = True
+    """Whether smaller worlds are made of the processes of a larger one that stay, instead of a session each."""
+
     fresh: bool = False
     """Whether every trial gets a session of its own: slow, the reference for sessions."""
 
@@ -75,7 +78,7 @@ class Measure:
         """Refuse numbers that can't be meant."""
         _fit(self, {"repeats": 1, "warmup_steps": 0, "min_steps": 1, "min_seconds": 0, "max_steps": 1})
         _fit(self, {"max_seconds": 0, "max_warmup_seconds": 0})
-        _fit(self, {"half_width": 0, "race": 0, "canary": 0, "energy": 0, "check": 0, "gc": 0, "fresh": 0})
+        _fit(self, {"half_width": 0, "race": 0, "canary": 0, "energy": 0, "check": 0, "gc": 0, "nested": 0, "fresh": 0})
         if self.half_width is not None and not LEAST_HALF_WIDTH <= self.half_width < 1:
             raise SweepError(
                 f"half_width={self.half_width:g} must be at least {LEAST_HALF_WIDTH:g} and below 1: "

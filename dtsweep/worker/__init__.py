@@ -3,6 +3,7 @@
 Each worker process; imports torch and never Ray. In reading order:
 
     rank            becoming a rank: device, facts, clean memory
+    world           its process group, made anew for each world of a session
     debugger        whether a debugger is attached, and what it must not cost
     loop            runs steps and keeps their times
     checks          what is looked at outside the window: batches, gradients

@@ -110,7 +110,7 @@ def test_what_a_race_stopped_early_is_measured_again_where_there_is_no_race() ->
 def test_repeats_run_one_after_the_other_in_sessions_of_their_own() -> None:
     made = make_plan(replace(SWEEP, measure=Measure(repeats=2)), candidates(SWEEP), [])
     assert [trial.repeat for trial in made.to_run] == [1, 1, 1, 1, 2, 2, 2, 2]
-    assert made.session_starts == 4
+    assert made.session_starts == 2
     assert make_plan(replace(SWEEP, measure=Measure(fresh=True)), candidates(SWEEP), []).session_starts == 4
 
 
@@ -221,9 +221,12 @@ def test_a_plan_counts_two_canaries_for_each_launch_of_several_trials() -> None:
 
     several, single = {"workers": [1, 2], "micro_batch": [1, 2, 3]}, {"workers": [1, 2]}
     each = 10 + TRIAL_REST_S
-    assert expected_s(replace(seconds, canary=False), several) == pytest.approx(6 * each + 2 * SESSION_START_S)
-    assert expected_s(seconds, several) == pytest.approx(10 * each + 2 * SESSION_START_S)
-    assert expected_s(seconds, single) == pytest.approx(2 * each + 2 * SESSION_START_S)
+    assert expected_s(replace(seconds, canary=False), several) == pytest.approx(6 * each + SESSION_START_S)
+    assert expected_s(seconds, several) == pytest.approx(10 * each + SESSION_START_S)
+    assert expected_s(seconds, single) == pytest.approx(2 * each + SESSION_START_S)
+    # Each world with a session of its own.
+    apart = replace(seconds, nested=False)
+    assert expected_s(apart, several) == pytest.approx(10 * each + 2 * SESSION_START_S)
 
 
 def test_a_plan_expects_windows_that_are_long_enough_for_energy() -> None:

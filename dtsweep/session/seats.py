@@ -1,0 +1,74 @@
+"""Which ranks of a session make a smaller world: pure functions of where they run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seat:
+    """A rank's place in the world that the next task needs."""
+
+    world: int
+    """Number of this world in the session, from 0."""
+
+    rank: int | None
+    """None leaves the rank out."""
+
+    workers: int
+    local_rank: int = 0
+    local_workers: int = 1
+    """Workers of this world on the rank's node."""
+
+
+def members_of(nodes: Sequence[str], *, workers: int, placement: str) -> list[int]:
+    """Choose the ranks of a smaller world as Ray would place it.
+
+    Args:
+        nodes: where each rank of the session runs. workers: as many of them. placement: packed worlds fill the nodes
+        with most ranks first; spread ones take the first rank of each node, then
+            the second.
+
+    Returns:
+        Ranks of the session, ascending: their order is that of the ranks in the world.
+
+    >>> members_of(["a", "b", "b", "b"], workers=2, placement="pack")
+    [1, 2]
+    >>> members_of(["a", "a", "b", "b"], workers=2, placement="spread")
+    [0, 2]
+    """
+    if workers == len(nodes):
+        return list(range(workers))
+    counts, order = Counter(nodes), list(dict.fromkeys(nodes))
+    local = [nodes[:rank].count(node) for rank, node in enumerate(nodes)]
+    if placement.endswith("spread"):
+        wanted = sorted(range(len(nodes)), key=lambda rank: (local[rank], order.index(nodes[rank])))
+    else:
+        wanted = sorted(
+            range(len(nodes)), key=lambda rank: (-counts[nodes[rank]], order.index(nodes[rank]), local[rank])
+        )
+    return sorted(wanted[:workers])
+
+
+def seats(nodes: Sequence[str], members: Sequence[int], *, world: int) -> list[Seat]:
+    """Give each rank of a session its place in a world; those that are no members get none.
+
+    Args:
+        nodes: where each rank of the session runs.
+        members: by `members_of`.
+        world: its number.
+    """
+    there = [nodes[rank] for rank in members]
+    found = [Seat(world=world, rank=None, workers=len(members)) for _ in nodes]
+    for index, rank in enumerate(members):
+        node = nodes[rank]
+        found[rank] = Seat(
+            world=world,
+            rank=index,
+            workers=len(members),
+            local_rank=there[:index].count(node),
+            local_workers=there.count(node),
+        )
+    return found

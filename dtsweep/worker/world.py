@@ -1,0 +1,54 @@
+"""The process group of a session's process, made anew for each world without a restart."""
+
+from __future__ import annotations
+
+import gc
+import os
+from datetime import timedelta
+
+from torch import distributed
+from torch.distributed import distributed_c10d
+
+FIRST = 0
+"""Number of the world that Ray Train sets up: all ranks of the session."""
+
+
+class ProcessGroups:
+    """One process group at a time, for worlds made of some of a session's processes."""
+
+    def __init__(self, *, timeout_s: float) -> None:
+        """Keep what the group that there is was made with.
+
+        Args:
+            timeout_s: of a collective, in seconds.
+        """
+        # Kept: a later world's default store is a part of this one, and a process without a world has none.
+        self._root = distributed_c10d._get_default_store()
+        self._backend, self._timeout = distributed.get_backend(), timedelta(seconds=timeout_s)
+        self._world = FIRST
+
+    def enter(self, world: int, *, rank: int | None, workers: int, local_rank: int, local_workers: int) -> None:
+        """Change to another world, where this is another; called by all processes of the session.
+
+        Nothing of the last world's model may be held any more.
+
+        Args:
+            world: its number in the session.
+            rank: of this process in it; None leaves this process out.
+            workers: how many it has.
+            local_rank: of this process among those of its node.
+            local_workers: how many of them are on this node.
+        """
+        if world == self._world:
+            return
+        self._world = world
+        # Before the group goes: what still refers to it would keep its threads and sockets.
+        gc.collect()
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+        if rank is None:
+            return
+        numbers = {"RANK": rank, "WORLD_SIZE": workers, "LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": local_workers}
+        os.environ.update({name: str(value) for name, value in numbers.items()})
+        store = distributed.PrefixStore(f"world {world}", self._root)
+        distributed.init_process_group(self._backend, store=store, rank=rank, world_size=workers, timeout=self._timeout)
