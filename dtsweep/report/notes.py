@@ -209,9 +209,7 @@ def _canary_note(canaries: pd.DataFrame) -> str:
     if canaries.empty:
         return ""
     counts = canaries.groupby(list(WORLD), dropna=False)["canaries"].transform("sum")
-    note = (
-        f"Canary: {count_of(len(canaries), 'session')} of {count_of(len(canaries.drop_duplicates(WORLD)), 'world')}, "
-    )
+    note = f"Canary: {count_of(canaries['session'].nunique(), 'session')} of {count_of(len(canaries.drop_duplicates(WORLD)), 'world')}, "
     drifts = canaries.dropna(subset=["drift"]).sort_values("drift", key=abs)
     note += f"largest drift inside a session {_drift(drifts.iloc[-1])}." if len(drifts) else "no second canary."
     limit = f"{CANARY_DRIFT * 100:.0f} %"
@@ -241,8 +239,8 @@ def _sessions(what: str, sessions: pd.DataFrame) -> str:
     """Name the sessions of which this is to be said, if there are any."""
     if sessions.empty:
         return ""
-    trials, names = count_of(int(sessions["trials"].sum()), "trial"), ", ".join(sessions["session"].astype(str))
-    return f" {what}: {count_of(len(sessions), 'session')} with {trials}: {names}."
+    trials, names = count_of(int(sessions["trials"].sum()), "trial"), sessions["session"].astype(str).unique()
+    return f" {what}: {count_of(len(names), 'session')} with {trials}: {', '.join(names)}."
 
 
 def _flag_note(flags: Mapping[str, int]) -> str:

@@ -31,7 +31,6 @@ def serve(config: Mapping[str, Any]) -> None:
     import ray.train
     import ray.train.torch
     import torch
-    from torch import distributed
 
     from dtsweep.worker.attempt import run_attempt
     from dtsweep.worker.rank import become_rank
@@ -65,9 +64,7 @@ def serve(config: Mapping[str, Any]) -> None:
             # every trial: what is frozen stays, should something still hold its model.
             gc.freeze()
             is_first = False
-        group = distributed.distributed_c10d._get_default_group()
-        position = group._get_sequence_number_for_group()  # type: ignore[attr-defined]  # missing in torch's stub
-        ray.get(lane.finished.remote(session, seat.rank, replace(result, position=position)))
+        ray.get(lane.finished.remote(session, seat.rank, replace(result, position=groups.position)))
 
 
 def _redirect_output(session: str, rank: int) -> Path:

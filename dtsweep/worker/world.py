@@ -27,6 +27,13 @@ class ProcessGroups:
         self._backend, self._timeout = distributed.get_backend(), timedelta(seconds=timeout_s)
         self._world = FIRST
 
+    @property
+    def position(self) -> int:
+        """How many collectives this process has begun in its world."""
+        group = distributed_c10d._get_default_group()
+        count: int = group._get_sequence_number_for_group()  # type: ignore[attr-defined]  # missing in torch's stub
+        return count
+
     def enter(self, world: int, *, rank: int | None, workers: int, local_rank: int, local_workers: int) -> None:
         """Change to another world, where this is another; called by all processes of the session.
 

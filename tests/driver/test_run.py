@@ -154,13 +154,17 @@ def test_staleness_is_measured_and_bounded(frame: pd.DataFrame) -> None:
     assert set(server["semantics"]) == {"exact", "stale"}
 
 
-def test_a_world_is_one_session_for_all_its_trials(frame: pd.DataFrame) -> None:
-    assert frame[frame["status"] == "ok"].groupby("workers")["session"].nunique().to_dict() == {1: 1, 2: 1}
+def test_all_worlds_are_one_session(frame: pd.DataFrame) -> None:
+    measured = frame[frame["status"] == "ok"]
+    assert set(measured["workers"]) == {1, 2}
+    assert measured["session"].nunique() == 1
+    # Its first canary waited for it, and nothing for the smaller world.
+    assert measured[measured["sync"] == "ddp"]["startup_s"].isna().all()
 
 
 def test_a_session_measures_its_worlds_canary_at_both_ends(frame: pd.DataFrame, run: tuple[object, Path]) -> None:
     rows = dtsweep.load(run[1] / "r", canaries=True)
-    for _, session in rows[rows["status"] == "ok"].sort_values("started_at").groupby("session"):
+    for _, session in rows[rows["status"] == "ok"].sort_values("started_at").groupby(["session", "workers"]):
         roles = session["role"].tolist()
         assert roles == ["canary", *["trial"] * (len(roles) - 2), "canary"]
         watches = session[session["role"] == "canary"]

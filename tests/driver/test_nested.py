@@ -1,0 +1,54 @@
+"""Smaller worlds in the processes of a larger one: what a fault there costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import dtsweep
+from tests.conftest import Command
+
+pytestmark = pytest.mark.ray
+
+SMALLER = Path(__file__).parents[1] / "smaller.py"
+
+
+@pytest.fixture(scope="module")
+def attempts(tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command) -> tuple[pd.DataFrame, Path]:
+    """All attempts of the sweep."""
+    folder = tmp_path_factory.mktemp("smaller")
+    done = dtsweep_command(
+        "run", SMALLER, "--results", folder / "r", folder=folder, timeout_s=300, DTSWEEP_TEST_MARK=str(folder)
+    )
+    assert done.returncode == 0, done.stderr
+    frame = pd.read_parquet(folder / "r" / "trials").sort_values("started_at")
+    return frame[frame["status"] != "skipped"], folder / "r"
+
+
+def test_every_trial_is_measured_in_the_end(attempts: tuple[pd.DataFrame, Path]) -> None:
+    trials = dtsweep.load(attempts[1])
+    assert trials["status"].value_counts().to_dict() == {"ok": 8, "skipped": 4}
+
+
+def test_the_larger_world_is_one_session_with_the_smaller_one_until_a_process_ends(
+    attempts: tuple[pd.DataFrame, Path],
+) -> None:
+    frame = attempts[0]
+    large, small = (frame[frame["workers"] == workers] for workers in (2, 1))
+    assert large["status"].tolist() == ["ok"] * 4
+    assert large["session"].nunique() == 1
+    # The first small trial begins where the large ones have ended; each death costs one launch, of the small world.
+    assert small["session"].iloc[0] == large["session"].iloc[0]
+    died = small[small["status"] == "rank_died"]
+    assert died["workload_dies"].tolist() == ["idle", "this"]
+    assert frame["session"].nunique() == 3
+
+
+def test_a_process_that_ends_is_named_by_its_place_in_the_trial(attempts: tuple[pd.DataFrame, Path]) -> None:
+    frame, results = attempts
+    died = frame[frame["status"] == "rank_died"].set_index("workload_dies")
+    assert died.loc["this"]["reason"].startswith("rank 0 on ")
+    assert "trial " + died.loc["this"]["trial_id"] in (results / died.loc["this"]["log"]).read_text()
+    assert died.loc["idle"]["reason"].startswith("process 1 of the session, idle in this trial, on ")

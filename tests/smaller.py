@@ -1,0 +1,42 @@
+"""A sweep of two worlds in one session, where a process of the session ends while the smaller one is measured."""
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import distributed, nn
+
+from dtsweep import Measure, Sweep
+
+
+@dataclass(frozen=True)
+class Mortal:
+    dies: str = "nobody"
+
+    def build(self) -> nn.Module:
+        # Named by the world and the rank in it that this process has had last.
+        place = f"{os.environ['WORLD_SIZE']}-{os.environ['RANK']}"
+        Path(os.environ["DTSWEEP_TEST_MARK"], f"pid-{place}").write_text(str(os.getpid()))
+        return nn.Linear(4, 1)
+
+    def batch(self, samples: range, device: torch.device) -> torch.Tensor:
+        victim = {"this": "1-0", "idle": "2-1"}.get(self.dies)
+        mark = Path(os.environ["DTSWEEP_TEST_MARK"], self.dies)
+        if distributed.get_world_size() == 1 and victim and not mark.exists():
+            mark.touch()  # once: the next attempt goes well
+            os.kill(int((mark.parent / f"pid-{victim}").read_text()), signal.SIGKILL)
+        return torch.ones(len(samples), 4, device=device)
+
+    def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = model(batch)
+        return answer.square().mean()
+
+
+sweep = Sweep(
+    workload=Mortal(),
+    axes={"workers": [2, 1], "workload.dies": ["nobody", "this", "idle"], "micro_batch": [1, 2]},
+    skip=lambda p: "dies once" if p.micro_batch == 2 and p.workload.dies != "nobody" else None,
+    measure=Measure(half_width=None, min_seconds=0.5, min_steps=5, canary=False),
+)
