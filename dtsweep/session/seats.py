@@ -27,9 +27,10 @@ def members_of(nodes: Sequence[str], *, workers: int, placement: str) -> list[in
     """Choose the ranks of a smaller world as Ray would place it.
 
     Args:
-        nodes: where each rank of the session runs. workers: as many of them. placement: packed worlds fill the nodes
-        with most ranks first; spread ones take the first rank of each node, then
-            the second.
+        nodes: where each rank of the session runs.
+        workers: as many of them.
+        placement: packed worlds fill the nodes with most ranks first; spread ones take the first rank of each node,
+            then the second.
 
     Returns:
         Ranks of the session, ascending: their order is that of the ranks in the world.

@@ -57,5 +57,5 @@ class ProcessGroups:
             return
         numbers = {"RANK": rank, "WORLD_SIZE": workers, "LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": local_workers}
         os.environ.update({name: str(value) for name, value in numbers.items()})
-        store = distributed.PrefixStore(f"world {world}", self._root)
+        store = distributed_c10d.PrefixStore(f"world {world}", self._root)
         distributed.init_process_group(self._backend, store=store, rank=rank, world_size=workers, timeout=self._timeout)
