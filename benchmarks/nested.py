@@ -29,7 +29,7 @@ def measured(workers: list[int], folder: Path) -> pd.DataFrame:
     workload = workloads.Gpt(layers=2, width=128, sequence=64)
     axes = {"workers": workers, "micro_batch": MICRO_BATCHES}
     frame = run(Sweep(workload=workload, axes=axes, measure=MEASURE), str(folder))
-    return frame[frame["workers"] == 1].set_index("micro_batch")
+    return frame[frame["workers"] == 1].set_index("micro_batch").sort_index()
 
 
 def main() -> None:

@@ -209,7 +209,8 @@ def _canary_note(canaries: pd.DataFrame) -> str:
     if canaries.empty:
         return ""
     counts = canaries.groupby(list(WORLD), dropna=False)["canaries"].transform("sum")
-    note = f"Canary: {count_of(canaries['session'].nunique(), 'session')} of {count_of(len(canaries.drop_duplicates(WORLD)), 'world')}, "
+    sessions, worlds = canaries["session"].nunique(), len(canaries.drop_duplicates(WORLD))
+    note = f"Canary: {count_of(sessions, 'session')} of {count_of(worlds, 'world')}, "
     drifts = canaries.dropna(subset=["drift"]).sort_values("drift", key=abs)
     note += f"largest drift inside a session {_drift(drifts.iloc[-1])}." if len(drifts) else "no second canary."
     limit = f"{CANARY_DRIFT * 100:.0f} %"
