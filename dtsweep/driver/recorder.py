@@ -102,6 +102,7 @@ class Recorder:
             **{"status": result.status, "reason": result.reason, "started_at": started_at},
             **(_times(result, wall_s) if wall_s is not None else {}),
             "session": result.session,
+            "session_workers": result.session_workers,
         }
         ranks = rank_rows(result.facts, results)
         for rank in ranks:

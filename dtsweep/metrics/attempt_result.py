@@ -24,6 +24,9 @@ class AttemptResult:
     session: str | None = None
     """Name of the session that ran it."""
 
+    session_workers: int | None = None
+    """How many workers it has; a smaller world is made of some of them."""
+
     failed_rank: int = 0
     startup_s: float | None = None
     """Start of the session and of its parameter servers, where this attempt waited for them."""

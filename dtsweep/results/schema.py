@@ -203,6 +203,7 @@ TRIALS: tuple[Column, ...] = (
     Column("harness", TEXT, "", "what started the workers: ray, torchrun or in_process; null is ray"),
     Column("backend", TEXT, "", "of the collectives: nccl or gloo"),
     Column("session", TEXT, "", "name of the live worker group that measured it"),
+    Column("session_workers", INT, "workers", "how many that group has; a smaller world is made of some of them"),
     Column("log", TEXT, "", "path of the log of the worker that failed, else of rank 0"),
     Column("dtsweep_version", TEXT, "", "version of dtsweep"),
     Column("torch_version", TEXT, "", "version of PyTorch"),

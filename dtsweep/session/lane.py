@@ -143,6 +143,7 @@ class Lane:
             facts=session.member_facts(),
             results=results,
             session=session.name,
+            session_workers=session.workers,
             failed_rank=next(at_fault, session.dead_member),
             trial_s=time.monotonic() - began,
             shard_nodes=[rank % workers for rank in range(len(shards))],
