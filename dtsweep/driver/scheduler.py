@@ -64,7 +64,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         """
         super().__init__()
         self._queue, self._recorder = queue, recorder
-        self._lanes = [_start_lane(index, lane_settings) for index, lane_settings in enumerate(settings)]
+        self._lanes = [start_lane(index, lane_settings) for index, lane_settings in enumerate(settings)]
         self._handed_out = 0
         self.running: dict[str, Running] = {}
         self.failure: BaseException | None = None
@@ -118,7 +118,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         result = self._collect(ended, reply)
         if result.lane_is_spent:
             ray.kill(lane.actor)
-            lane = self._lanes[ended.lane] = _start_lane(ended.lane, lane.settings)
+            lane = self._lanes[ended.lane] = start_lane(ended.lane, lane.settings)
         lane.is_busy = False
         if result.refusal is not None:
             raise SweepError(result.refusal)
@@ -161,7 +161,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             ray.kill(lane.actor)
 
 
-def _start_lane(index: int, settings: Settings) -> LaneActor:
+def start_lane(index: int, settings: Settings) -> LaneActor:
     name = f"dtsweep-lane-{index}-{os.urandom(4).hex()}"
     options = {
         "name": name,
