@@ -75,6 +75,12 @@ class Launch:
         row = trial_row(SWEEP, point, task_of(SWEEP, point), result.facts, results, harness="ray")
         return float(row["samples_per_s"])
 
+    def start_again_s(self, repeat: int) -> float:
+        """Seconds until the ranks of another session are up."""
+        result = self._attempt(_point(len(self.processes), max(MICRO_BATCHES)), repeat=repeat)
+        assert result.startup_s is not None, "another repeat has a session of its own"
+        return result.startup_s
+
     def cpu_s(self) -> list[float]:
         """Processor time of its processes so far, in seconds; the first of them is the one of smaller worlds."""
         return [sum(process.cpu_times()[:2]) for process in self.processes]
@@ -84,8 +90,8 @@ class Launch:
         ray.get(self.lane.actor.close.remote())
         ray.kill(self.lane.actor)
 
-    def _attempt(self, point: Point) -> AttemptResult:
-        task = task_of(SWEEP, point)
+    def _attempt(self, point: Point, *, repeat: int = 1) -> AttemptResult:
+        task = task_of(SWEEP, point, repeat=repeat)
         ray.get(self.lane.actor.run.remote(task))
         result: AttemptResult = ray.get(self.lane.actor.collect.remote(task.attempt_id))
         if result.status != "ok":
@@ -123,7 +129,7 @@ def pair(storage: str, *, own_first: bool) -> dict[str, Any]:
 
 
 @contextmanager
-def _private_ray() -> Iterator[str]:
+def private_ray() -> Iterator[str]:
     """A Ray with room for both launches; gives a folder for what Train leaves."""
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray's own spelling
     with tempfile.TemporaryDirectory(prefix="dtsweep-", dir="/tmp", ignore_cleanup_errors=True) as temporary:
@@ -147,7 +153,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=14)
     pairs = parser.parse_args().pairs
     found = []
-    with _private_ray() as storage:
+    with private_ray() as storage:
         for index in range(pairs):
             found.append(pair(storage, own_first=bool(index % 2)))
             print(f"pair {index + 1}: {np.exp(found[-1]['logarithms']).round(3)}", flush=True)
@@ -164,7 +170,10 @@ def main() -> None:
             [f"micro_batch={size}", f"{np.exp(mean):.4f}"]
             for size, mean in zip(MICRO_BATCHES, by_point.mean(axis=0), strict=True)
         ),
-        ["an idle process's processor time, ms each second", quartiles([1e3 * one["idle"] for one in found], form=".1f")],
+        [
+            "an idle process's processor time, ms each second",
+            quartiles([1e3 * one["idle"] for one in found], form=".1f"),
+        ],
         ["start of a launch of one worker, s", quartiles(starts[:, 0], form=".1f")],
         ["start of a launch of two workers, s", quartiles(starts[:, 1], form=".1f")],
     ]
