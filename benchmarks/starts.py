@@ -15,16 +15,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
-
-import ray
 
 from benchmarks.log_entry import ROOT, heading, quartiles, table
 from benchmarks.nested import Launch, private_ray
@@ -52,16 +49,16 @@ class Watched:
         return next(at for at, line in self.lines if text in line)
 
 
-def watch(command: Sequence[str]) -> Watched:
-    """Run a command to its end and look at its processes meanwhile.
+def watch(command: Sequence[str], *, code: Path) -> Watched:
+    """Run a command with the code of a checkout to its end, and look at its processes meanwhile.
 
     Raises:
         SystemExit: it failed.
     """
     watched = Watched(began=time.time())
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(code), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command, cwd=code, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
         looker = threading.Thread(target=_look, args=(process, watched))
         looker.start()
@@ -163,11 +160,13 @@ def import_s(module: str) -> float:
     )
 
 
-def the_run(sweep: str) -> str:
+def the_run(sweep: str, code: Path) -> str:
     """Run a sweep file by the command line; give the tables."""
     with tempfile.TemporaryDirectory(prefix="dtsweep-starts-") as folder:
         results = f"{folder}/results"
-        watched = watch([sys.executable, "-m", "dtsweep", "run", sweep, "--results", results, "--address", "local"])
+        watched = watch(
+            [sys.executable, "-m", "dtsweep", "run", sweep, "--results", results, "--address", "local"], code=code
+        )
         # With canaries: they are part of the run's time.
         rows = pd.concat([pd.read_parquet(path) for path in sorted(Path(results, "trials").rglob("*.parquet"))])
         rows = rows[rows["started_at"].notna() & rows["trial_s"].notna()].sort_values("started_at")
@@ -236,9 +235,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sweep", default="sweeps/batchsize.py", help="a sweep file, from the repository")
     parser.add_argument("--launches", type=int, default=5, help="launches of each kind (default 5)")
+    parser.add_argument("--before", type=Path, metavar="FOLDER", help="another checkout, which runs the sweep first")
     options = parser.parse_args()
-    print(heading("Where do the seconds of a run go that are no measurement?"), the_run(options.sweep), sep="\n\n")
-    print()
+    print(heading("Where do the seconds of a run go that are no measurement?"))
+    for name, code in {"before": options.before, "now": ROOT}.items():
+        if code is not None:
+            print("", f"**{name}**", the_run(options.sweep, code.resolve()), "", sep="\n\n")
     if options.launches:
         print(
             table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -63,6 +64,11 @@ class Queue:
         self._waiting = deque(deque((trial, 1) for trial in group) for group in groups)
         self._lanes = [LaneQueue() for _ in range(lanes)]
         self._profiles = Counter[World]()
+
+    def first_sessions(self) -> list[tuple[str, World]]:
+        """Group and world of the session that each lane will need first."""
+        firsts = [group[0][0] for group in itertools.islice(self._waiting, len(self._lanes))]
+        return [(task_of(self._sweep, t.point, repeat=t.repeat).session_group, t.point.world) for t in firsts]
 
     @property
     def is_empty(self) -> bool:

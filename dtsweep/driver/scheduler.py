@@ -65,6 +65,9 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         super().__init__()
         self._queue, self._recorder = queue, recorder
         self._lanes = [start_lane(index, lane_settings) for index, lane_settings in enumerate(settings)]
+        for lane, (group, world) in zip(self._lanes, queue.first_sessions(), strict=False):
+            # While Tune starts.
+            lane.actor.prepare.remote(group, world)
         self._handed_out = 0
         self.running: dict[str, Running] = {}
         self.failure: BaseException | None = None

@@ -22,6 +22,7 @@ from dtsweep.session.deadlines import AttemptProgress, hang_at
 from dtsweep.session.nodes import NO_LOG, pinned_to
 from dtsweep.session.session import RefusedError, Session, SessionError
 from dtsweep.session.settings import Settings
+from dtsweep.sweep.point import World
 from dtsweep.sweep.task import HEADING, Task
 
 UNBROKEN = ("ok", "nan", "wrong_gradient", "timeout")
@@ -38,10 +39,15 @@ class Lane:
         """Start nothing yet."""
         self._settings = settings
         self._session: Session | None = None
+        self._starting: asyncio.Task[None] | None = None
         self._results: dict[str, AttemptResult] = {}
         self._logs: dict[str, str] = {}
         self._shards: list[Any] = []
         self._is_spent = False
+
+    async def prepare(self, group: str, world: World) -> None:
+        """Begin to start the session of the first task, which `run` will bring; that tells what became of it."""
+        self._starting = asyncio.create_task(self._start(group, world))
 
     async def run(self, task: Task) -> None:
         """Run one attempt in the session that fits it; its result waits for `collect`."""
@@ -117,7 +123,12 @@ class Lane:
         return self._session if self._session is not None and self._session.name == session else None
 
     async def _session_for(self, task: Task) -> tuple[Session, bool]:
-        """The live session where it fits the task, else a new one; whether one was started."""
+        """The live session where it fits the task, else a new one; whether it had to be waited for."""
+        if self._starting is not None:
+            starting, self._starting = self._starting, None
+            await starting
+            if self._session is not None and self._session.fits(task):
+                return self._session, True
         if self._session is not None and self._session.has_ended:
             # It died between two trials: no fault of this one.
             await self._drop()
@@ -125,10 +136,13 @@ class Lane:
             await self.close()
         if self._session is not None:
             return self._session, False
-        actor = ray.get_runtime_context().current_actor
-        self._session = Session(task.session_group, task.point.world, self._settings, actor)
-        await self._session.start()
+        await self._start(task.session_group, task.point.world)
         return self._session, True
+
+    async def _start(self, group: str, world: World) -> None:
+        actor = ray.get_runtime_context().current_actor
+        self._session = Session(group, world, self._settings, actor)
+        await self._session.start()
 
     async def _attempt(self, session: Session, task: Task, shards: Sequence[Any]) -> AttemptResult:
         began = time.monotonic()
