@@ -33,6 +33,7 @@ from dtsweep.measure.statistics import students_t
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rows import trial_row, with_warmup_marked
 from dtsweep.session.settings import Settings
+from dtsweep.session.trainer import train_settings
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import task_of
@@ -131,7 +132,7 @@ def pair(storage: str, *, own_first: bool) -> dict[str, Any]:
 @contextmanager
 def private_ray() -> Iterator[str]:
     """A Ray with room for both launches; gives a folder for what Train leaves."""
-    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray's own spelling
+    os.environ.update({"RAY_worker_niceness": "0", **train_settings(300.0, is_private=True)})
     with tempfile.TemporaryDirectory(prefix="dtsweep-", dir="/tmp", ignore_cleanup_errors=True) as temporary:
         ray.init(
             address="local",

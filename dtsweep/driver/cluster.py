@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import ray
@@ -82,12 +83,15 @@ class Cluster:
 
 
 @contextmanager
-def connected(address: str | None, *, folder: Path | None) -> Iterator[Cluster]:
+def connected(
+    address: str | None, *, folder: Path | None, environment: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Cluster]:
     """Use a Ray: the one named, else that of `RAY_ADDRESS`, else this machine's cluster, else a private one.
 
     Args:
         address: `local`, `auto`, HOST:PORT or None.
         folder: the sweep file's; what can be imported from it goes to the nodes of a cluster.
+        environment: of all processes of a private Ray.
 
     Raises:
         SweepError: the address names no running Ray.
@@ -106,7 +110,7 @@ def connected(address: str | None, *, folder: Path | None) -> Iterator[Cluster]:
         ray._private.worker.print_to_stdstream = lambda *_, **__: None
         if wanted == "local":
             temporary = tempfile.mkdtemp(prefix="dtsweep-", dir="/tmp")  # sockets need a short path
-            _start_private(temporary)
+            _start_private(temporary, environment)
         else:
             _join(wanted, folder)
         yield _look_at(
@@ -119,22 +123,36 @@ def connected(address: str | None, *, folder: Path | None) -> Iterator[Cluster]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _start_private(temporary: str) -> None:
+def _start_private(temporary: str, environment: Mapping[str, str]) -> None:
     # Ray gives workers niceness 15 by default: other processes would slow down what is measured.
-    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray's own spelling
-    # RAY_ADDRESS would win over address="local".
-    os.environ.pop("RAY_ADDRESS", None)
+    with _environment({"RAY_worker_niceness": "0", **environment}):
+        # It would win over address="local".
+        os.environ.pop("RAY_ADDRESS", None)
+        try:
+            ray.init(
+                address="local",
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                _temp_dir=temporary,
+            )
+        except Exception as error:  # Ray raises a bare one
+            first = str(error).strip().splitlines()[0]
+            raise SweepError(
+                f"a private Ray did not start ({first}); is this machine very busy? try again"
+            ) from error
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """This process's environment with some variables more, for a while: what it starts keeps them."""
+    before = dict(os.environ)
+    os.environ.update(variables)
     try:
-        ray.init(
-            address="local",
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            _temp_dir=temporary,
-        )
-    except Exception as error:  # Ray raises a bare one
-        first = str(error).strip().splitlines()[0]
-        raise SweepError(f"a private Ray did not start ({first}); is this machine very busy? try again") from error
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _join(address: str, folder: Path | None) -> None:

@@ -18,17 +18,19 @@ from dtsweep.errors import StorageError
 from dtsweep.plan.plan import Plan
 from dtsweep.provenance.versions import slow_import
 from dtsweep.session.settings import Settings
+from dtsweep.session.trainer import train_settings
 from dtsweep.sweep.settings import Sweep
 
 
 def run_on_ray(planned: PlannedRun) -> RunTally:
     """Run a plan on the Ray that its options name."""
     folder = planned.sweep.file.parent if planned.sweep.file else None
+    for_train = train_settings(planned.options.node_timeout_s, is_private=True)
     if warning := slow_import():
         planned.progress.say(warning)
     with (
         tempfile.TemporaryDirectory(prefix="dtsweep-train-", ignore_cleanup_errors=True) as storage,
-        connected(planned.options.address, folder=folder) as cluster,
+        connected(planned.options.address, folder=folder, environment=for_train) as cluster,
         # After Ray has started: it takes SIGTERM for itself.
         signals_noted() as signals,
     ):

@@ -24,6 +24,7 @@ from dtsweep.plan.trial import Trial
 from dtsweep.session.lane import Lane
 from dtsweep.session.nodes import pinned_to
 from dtsweep.session.settings import Settings
+from dtsweep.session.trainer import train_settings
 from dtsweep.sweep.task import Task
 
 TRIALS_PER_TUNER = 500
@@ -170,20 +171,8 @@ def start_lane(index: int, settings: Settings) -> LaneActor:
         "name": name,
         "num_cpus": 0,
         "scheduling_strategy": pinned_to(ray.get_runtime_context().get_node_id()),
-        "runtime_env": {"env_vars": _train_settings(settings)},
     }
+    if not settings.is_private:
+        # A private Ray was started with them, so that the processes that it keeps ready fit.
+        options["runtime_env"] = {"env_vars": train_settings(settings.node_timeout_s, is_private=False)}
     return LaneActor(actor=ray.remote(Lane).options(**options).remote(settings), name=name, settings=settings)
-
-
-def _train_settings(settings: Settings) -> dict[str, str]:
-    """The environment of a session, which Ray Train reads."""
-    return {
-        "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
-        "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": f"{settings.node_timeout_s:g}",
-        "RAY_TRAIN_METRICS_ENABLED": "0",
-        # On this machine alone no node is taken back: a process less to start.
-        "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0" if settings.is_private else "1",
-        "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
-        "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "3",
-        "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    }

@@ -11,6 +11,25 @@ from dtsweep.sweep.point import World
 COLLECTIVE_TIMEOUT_S = 300
 
 
+def train_settings(node_timeout_s: float, *, is_private: bool) -> dict[str, str]:
+    """The environment of a session, which Ray Train reads.
+
+    Args:
+        node_timeout_s: how long nodes may take to come.
+        is_private: whether Ray was started for this run, on this machine.
+    """
+    return {
+        "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
+        "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": f"{node_timeout_s:g}",
+        "RAY_TRAIN_METRICS_ENABLED": "0",
+        # On this machine alone no node is taken back: a process less to start.
+        "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0" if is_private else "1",
+        "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+        "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "3",
+        "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    }
+
+
 def trainer_of(world: World, settings: Settings, *, session: str, lane: Any) -> Any:
     """Make the trainer whose workers are a session's ranks.
 
