@@ -42,7 +42,8 @@ class Lane:
         self._starting: asyncio.Task[None] | None = None
         self._results: dict[str, AttemptResult] = {}
         self._logs: dict[str, str] = {}
-        self._shards: list[Any] = []
+        # Each with its node: a world's shards live on the nodes of its ranks.
+        self._shards: list[tuple[str, Any]] = []
         self._is_spent = False
 
     async def prepare(self, group: str, world: World) -> None:
@@ -55,9 +56,7 @@ class Lane:
         startup_s = None
         try:
             session, has_started = await self._session_for(task)
-            if session.enter(task.point.world):
-                # Theirs are the nodes of the last world's ranks.
-                self._drop_shards()
+            session.enter(task.point.world)
             shards, shards_started = await self._shards_for(session, task)
             if has_started or shards_started:
                 startup_s = time.monotonic() - began
@@ -221,19 +220,25 @@ class Lane:
             self._logs |= await self._session.tails()
 
     async def _shards_for(self, session: Session, task: Task) -> tuple[Sequence[Any], bool]:
-        """The first shards of the pool, shard i on the node of rank i mod workers; whether some were started."""
-        count = task.point.servers
-        if too_few := count > len(self._shards):
-            from dtsweep.sync.parameter_server import Shard
+        """Shards of the pool, shard i on the node of rank i mod workers; whether some were started."""
+        ready, chosen, new = list(self._shards), list[tuple[str, Any]](), list[Any]()
+        for index in range(task.point.servers):
+            node_id = str(session.facts[session.members[index % task.point.workers]].node_id)
+            shard = next((shard for shard in ready if shard[0] == node_id), None)
+            if shard is None:
+                from dtsweep.sync.parameter_server import Shard
 
-            for index in range(len(self._shards), count):
-                node_id = session.facts[session.members[index % task.point.workers]].node_id
-                options = {"num_cpus": 0, "scheduling_strategy": pinned_to(str(node_id))}
-                self._shards.append(ray.remote(Shard).options(**options).remote())
-            await asyncio.gather(*(shard.load.remote(self._settings.code) for shard in self._shards))
-        return self._shards[:count], too_few
+                options = {"num_cpus": 0, "scheduling_strategy": pinned_to(node_id)}
+                shard = node_id, ray.remote(Shard).options(**options).remote()
+                self._shards.append(shard)
+                new.append(shard[1])
+            else:
+                ready.remove(shard)
+            chosen.append(shard)
+        await asyncio.gather(*(actor.load.remote(self._settings.code) for actor in new))
+        return [actor for _, actor in chosen], bool(new)
 
     def _drop_shards(self) -> None:
-        for shard in self._shards:
-            ray.kill(shard)
+        for _, actor in self._shards:
+            ray.kill(actor)
         self._shards = []

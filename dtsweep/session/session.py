@@ -117,14 +117,12 @@ class Session:
         self.facts[rank], self._actors[rank] = facts, actor
         self.changed.set()
 
-    def enter(self, world: World) -> bool:
-        """Choose the ranks of a task's world; whether they are others than before."""
+    def enter(self, world: World) -> None:
+        """Choose the ranks of a task's world."""
         nodes = self._nodes()
         members = members_of(nodes, workers=world.workers, placement=world.placement)
-        is_other = members != list(self.members)
+        self._worlds += members != list(self.members)
         self.members = members
-        self._worlds += is_other
-        return is_other
 
     def hand_out(self, task: Task, shards: Sequence[Any]) -> None:
         """Give the ranks of its world a task; the others learn that they have none."""

@@ -36,7 +36,7 @@ class Measure:
     """
 
     warmup_steps: int = 3
-    """Steps before the window, rounded up to whole sync periods; what is still warm-up after them is found."""
+    """Steps before the window, the last of which ends a sync period; what is still warm-up after them is found."""
 
     min_steps: int = 20
     """Steps per window, at least."""

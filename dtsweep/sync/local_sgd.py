@@ -29,6 +29,10 @@ class LocalSgd(SyncMode):
         self._optimizer = make_optimizer(model.parameters())
         self.optimizer_class = type(self._optimizer).__name__
 
+    def begin_period(self, done: int) -> None:
+        """Count on from there: with 0 the next period is a whole one."""
+        self._steps = done
+
     def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> Loss:
         """Pass, update; at the end of a period average."""
         if not exchange:

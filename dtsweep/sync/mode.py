@@ -74,6 +74,9 @@ class SyncMode:
         """
         raise NotImplementedError
 
+    def begin_period(self, done: int) -> None:
+        """Count the next step as the one after so many of a sync period; by default there are no periods."""
+
     def drain(self) -> None:
         """End what is still under way; called inside the window, after its last step. By default nothing is."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -142,8 +141,9 @@ def _windows(
 
 def _warm_up(loop: Loop, task: Task) -> tuple[float, float]:
     """Run the steps before a window; the slowest of them, and what a sync period takes: the same on all ranks."""
-    period = loop.job.point.period
-    loop.run("warmup", range(math.ceil(task.measure.warmup_steps / period) * period))
+    # The last of them ends a period, and the window begins with one.
+    loop.mode.begin_period(-task.measure.warmup_steps % loop.job.point.period)
+    loop.run("warmup", range(task.measure.warmup_steps))
     return _agree(loop.job, loop.segments[-1].times)
 
 
@@ -216,11 +216,12 @@ def _flags(loop: Loop, window_s: float) -> list[str]:
 
 def _agree(job: Job, warm: Times) -> tuple[float, float]:
     """The slowest warm-up step, and what a sync period takes: the same on all ranks."""
-    periods = warm["step_s"].reshape(-1, job.point.period).sum(axis=1)
+    steps_s = warm["step_s"]
     # The median: one hiccup must not make the ranks look after every step.
-    most, period_s = max_over_ranks(
-        job.device, warm["step_s"].max(initial=0.0), float(np.median(periods)) if len(periods) else 0.0
-    )
+    median_s, last_s = (float(np.median(steps_s)), float(steps_s[-1])) if len(steps_s) else (0.0, 0.0)
+    # The exchange falls on the last one.
+    period_s = median_s if job.point.period == 1 else median_s * (job.point.period - 1) + max(median_s, last_s)
+    most, period_s = max_over_ranks(job.device, steps_s.max(initial=0.0), period_s)
     return most, period_s
 
 

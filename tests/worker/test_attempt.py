@@ -269,12 +269,14 @@ def test_a_window_that_is_to_tell_energy_is_long_enough_where_the_device_counts_
 
 
 @pytest.mark.parametrize(("max_steps", "timed"), [(100, 8), (5, 4)])
-def test_warm_up_and_window_are_whole_sync_periods(max_steps: int, timed: int) -> None:
-    measure = Measure(half_width=None, warmup_steps=3, min_steps=6, min_seconds=0, max_steps=max_steps)
+@pytest.mark.parametrize("warmup", [0, 3, 4, 6])
+def test_the_warm_up_ends_a_sync_period_and_the_window_has_whole_ones(warmup: int, max_steps: int, timed: int) -> None:
+    measure = Measure(half_width=None, warmup_steps=warmup, min_steps=6, min_seconds=0, max_steps=max_steps)
     measured = measured_in(tried(Line(), measure, sync="local_sgd", sync_period=4))
-    assert (measured.skipped_steps, measured.window_steps) == (4, timed)
-    assert list(measured.steps["part"]) == ["warmup"] * 4 + ["window"] * timed
-    assert (measured.steps["sync_s"] > 0).tolist() == [False, False, False, True] * (1 + timed // 4)
+    assert (measured.skipped_steps, measured.window_steps) == (warmup, timed)
+    assert list(measured.steps["part"]) == ["warmup"] * warmup + ["window"] * timed
+    in_order = [False, False, False, True] * (2 + timed // 4)
+    assert (measured.steps["sync_s"] > 0).tolist() == in_order[8 - warmup :]
 
 
 def test_no_warm_up_is_possible() -> None:
@@ -303,7 +305,7 @@ def test_a_profile_is_a_trace_of_whole_sync_periods_after_the_window() -> None:
     events = json.loads(gzip.decompress(measured.profile.trace))["traceEvents"]
     steps = {event["name"] for event in events if event["name"].startswith("dtsweep: step ")}
     assert steps == {f"dtsweep: step {number}" for number in range(8)}
-    assert list(measured.steps["part"]) == ["warmup"] * 4 + ["window"] * 4
+    assert list(measured.steps["part"]) == ["warmup"] * 2 + ["window"] * 4
     assert measured_in(tried(Line())).profile is None
 
 
