@@ -88,7 +88,7 @@ class Launch:
 
     def close(self) -> None:
         """End it in order."""
-        ray.get(self.lane.actor.close.remote())
+        ray.get(self.lane.actor.end_session.remote())
         ray.kill(self.lane.actor)
 
     def _attempt(self, point: Point, *, repeat: int = 1) -> AttemptResult:

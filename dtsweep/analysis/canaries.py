@@ -1,4 +1,4 @@
-"""Did the machine drift? One fixed point of each world is measured at both ends of a session."""
+"""Did the machine drift? One fixed point of a session's largest world is measured at both ends of it."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def canaries(frame: pd.DataFrame) -> pd.DataFrame:
         the median of all canaries of the world (the better one is known, the more it counts); `drift` = last ÷ first -
         1, with `drift_low` and `drift_high`, its 95 % interval; `known_to`, half of the widest 95 % interval of what is
         compared; `flagged`: the drift, or what a canary is from the world's median, is more than 2 % and more than its
-        own interval; null where it is not, but such an interval is wider than 2 %; `trials` of the world that the
-        session measured `ok`. With one canary `last_s`, `last_ratio` and the drift are null; with one in the whole
+        own interval; null where it is not, but such an interval is wider than 2 %; `trials` that the session measured
+        `ok`. With one canary `last_s`, `last_ratio` and the drift are null; with one in the whole
         world `flagged` and `known_to` are null too, because nothing can be compared.
     """
     frame = frame.assign(older_source=older_source(frame))
@@ -100,7 +100,7 @@ def canaries(frame: pd.DataFrame) -> pd.DataFrame:
     drift = change(_levels(last), _levels(first))
     drifted = off["is_drift"].any() | drift.is_drift
     is_unknown = off["hides_drift"].any() | drift.hides_drift & several
-    trials = without_canaries(frame[frame["status"] == "ok"]).groupby(["session", "workers"]).size().rename("trials")
+    trials = without_canaries(frame[frame["status"] == "ok"]).groupby("session").size().rename("trials")
     return first[[*WORLD, "session"]].assign(
         canaries=first["count"],
         first_s=first["step_mean_s"],
@@ -112,7 +112,7 @@ def canaries(frame: pd.DataFrame) -> pd.DataFrame:
         drift_high=(drift.share + drift.half_width).where(several),
         known_to=np.fmax(off["known_to"].max(), drift.half_width.where(several)).where(compares),
         flagged=drifted.astype("boolean").where(compares & (drifted | ~is_unknown)),
-        trials=first.join(trials, on=["session", "workers"])["trials"].fillna(0).astype("int64"),
+        trials=first.join(trials, on="session")["trials"].fillna(0).astype("int64"),
     )
 
 

@@ -138,9 +138,7 @@ def _start_private(temporary: str, environment: Mapping[str, str]) -> None:
             )
         except Exception as error:  # Ray raises a bare one
             first = str(error).strip().splitlines()[0]
-            raise SweepError(
-                f"a private Ray did not start ({first}); is this machine very busy? try again"
-            ) from error
+            raise SweepError(f"a private Ray did not start ({first}); is this machine very busy? try again") from error
 
 
 @contextmanager

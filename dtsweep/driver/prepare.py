@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dtsweep.errors import SweepError
 from dtsweep.plan.canaries import canaries
@@ -59,9 +60,13 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     is_adjacent = bool(cluster.node_types) and sweep.measure.repeats > 1
     # There a smaller world gives nodes back.
     nests = sweep.measure.nested and not sweep.measure.fresh and not cluster.node_types
+    if is_adjacent:
+        groups.sort(key=lambda group: -group[0].point.workers)
+    elif nests:
+        groups = _by_launch(groups, lanes=len(lanes))
     return Prepared(
         sweep=sweep,
-        groups=sorted(groups, key=lambda group: -group[0].point.workers) if is_adjacent else _by_launch(groups, nests),
+        groups=groups,
         nests=nests,
         refused=[(trial, reason) for trial, reason in reasons if reason is not None],
         lanes=lanes,
@@ -70,10 +75,14 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     )
 
 
-def _by_launch(groups: list[list[Trial]], nests: bool) -> list[list[Trial]]:
-    """Have the worlds that one session can run follow each other, the largest first; repeats stay in their order."""
-    launches = list(dict.fromkeys(launch_of(group) for group in groups))
-    return sorted(groups, key=lambda group: launches.index(launch_of(group))) if nests else groups
+def _by_launch(groups: list[list[Trial]], *, lanes: int) -> list[list[Trial]]:
+    """Join the worlds that one session can run, the largest first; several lanes share them, one after the other."""
+    launches = defaultdict[Any, list[list[Trial]]](list)
+    for group in groups:
+        launches[launch_of(group)].append(group)
+    if lanes > 1:
+        return [group for worlds in launches.values() for group in worlds]
+    return [[trial for group in worlds for trial in group] for worlds in launches.values()]
 
 
 def _with_gpus(sweep: Sweep, cluster: Cluster) -> Sweep:

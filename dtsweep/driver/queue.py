@@ -27,7 +27,7 @@ HOPELESS = ("no_nodes", "version_mismatch")
 
 @dataclass(kw_only=True)
 class LaneQueue:
-    """The trials of the session that a lane works off."""
+    """The trials of the session that a lane works off, the largest world first."""
 
     group: deque[tuple[Trial, int]] = field(default_factory=deque)
     """Each with the number of its attempt."""
@@ -40,7 +40,7 @@ class LaneQueue:
 
 
 class Queue:
-    """Hands out attempts lane by lane: each session's trials between two canaries, retries at its end."""
+    """Hands out attempts lane by lane: each session's trials between two canaries, retries behind their world."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Queue:
             sweep: whose tasks are handed out.
             groups: trials that may share a session, in the order of the plan.
             lanes: how many work side by side.
-            canaries: what the sessions of each world measure at both ends.
+            canaries: what a session measures at both ends, by its largest world.
             is_profiled: whether the first trial of each world is to be profiled.
         """
         self._sweep, self._canaries, self._is_profiled = sweep, canaries, is_profiled
@@ -115,32 +115,47 @@ class Queue:
         if task.is_profiled:
             self._profiles[trial.point.world] += PROFILE_TRIES if status == "ok" else 1
         if not trial.is_canary and is_retried(status, attempt=task.attempt):
-            has_closing = bool(queue.group) and queue.group[-1][0].is_canary
-            queue.group.insert(len(queue.group) - has_closing, (trial, task.attempt + 1))
-        if session_has_ended and all(waiting.is_canary for waiting, _ in queue.group):
-            # Another session would say nothing about the one that it was to watch.
-            queue.group.clear()
-        return self._give_up(queue) if status in HOPELESS else []
+            # Behind the others of worlds as large: smaller ones can follow in its session, larger ones can't.
+            as_large = [not t.is_canary and t.point.workers >= trial.point.workers for t, _ in queue.group]
+            queue.group.insert(sum(as_large), (trial, task.attempt + 1))
+        given_up = self._give_up(queue, trial.point.world) if status in HOPELESS else []
+        if session_has_ended:
+            self._watch_the_next(queue)
+        return given_up
 
     def _begin_group(self, queue: LaneQueue) -> None:
         queue.group = self._waiting.popleft()
         first = queue.group[0][0]
         is_watched = self._sweep.measure.canary and len(queue.group) >= CANARY_TRIALS
-        queue.canary = self._canaries.get(first.point.world) if is_watched else None
+        queue.canary = self._canary_of(first) if is_watched else None
         if queue.canary is not None:
-            queue.canary = replace(queue.canary, repeat=first.repeat)
             queue.group.appendleft((queue.canary, 1))
             queue.group.append((queue.canary, 1))
+
+    def _canary_of(self, first: Trial) -> Trial | None:
+        """The canary of a session by its first trial, whose world is the largest."""
+        found = self._canaries.get(first.point.world)
+        return found and replace(found, repeat=first.repeat)
+
+    def _watch_the_next(self, queue: LaneQueue) -> None:
+        """Have the session that follows one that ended too early watched by what fits into it."""
+        waiting = [(trial, attempt) for trial, attempt in queue.group if not trial.is_canary]
+        if not waiting:
+            # Another session would say nothing about the one that the canary was to watch.
+            queue.group.clear()
+        elif queue.canary is not None and waiting[0][0].point.world != queue.canary.point.world:
+            queue.canary = self._canary_of(waiting[0][0])
+            queue.group = deque([*waiting, *([(queue.canary, 1)] if queue.canary else [])])
 
     def _wants_profile(self, point: Point) -> bool:
         can_follow = MODES[point.sync].can_restart
         return self._is_profiled and can_follow and self._profiles[point.world] < PROFILE_TRIES
 
-    def _give_up(self, queue: LaneQueue) -> list[tuple[Trial, Task]]:
+    def _give_up(self, queue: LaneQueue, world: World) -> list[tuple[Trial, Task]]:
         given_up = [
             (trial, task_of(self._sweep, trial.point, repeat=trial.repeat, attempt=attempt))
             for trial, attempt in queue.group
-            if not trial.is_canary
+            if not trial.is_canary and trial.point.world == world
         ]
-        queue.group.clear()
+        queue.group = deque(one for one in queue.group if one[0].point.world != world)
         return given_up

@@ -166,6 +166,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
 
 def start_lane(index: int, settings: Settings) -> LaneActor:
+    """Start the actor of a lane beside this process."""
     name = f"dtsweep-lane-{index}-{os.urandom(4).hex()}"
     options = {
         "name": name,

@@ -1,4 +1,4 @@
-"""Canaries: the fixed point of each world that its sessions measure at both ends, to see the machine change."""
+"""Canaries: the fixed point of a session's largest world that it measures at both ends, to see the machine change."""
 
 from __future__ import annotations
 

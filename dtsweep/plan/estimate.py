@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,16 +28,25 @@ def expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str
         else _window_s(sweep.measure) + TRIAL_REST_S
     )
     start = sum(known) / len(known) if known else SESSION_START_S
-    groups, launches = groups_of(trials, fresh=sweep.measure.fresh), starts(sweep, trials)
-    windows = len(trials) + 2 * sum(len(group) >= CANARY_TRIALS for group in groups) * sweep.measure.canary
-    return (windows * each + launches * start) / sweep.resources.concurrent
+    sessions = _trials_of_sessions(sweep, trials)
+    windows = len(trials) + 2 * sum(count >= CANARY_TRIALS for count in sessions) * sweep.measure.canary
+    return (windows * each + len(sessions) * start) / sweep.resources.concurrent
 
 
 def starts(sweep: Sweep, trials: Sequence[Trial]) -> int:
     """How many sessions will start, if none fails and nodes stay."""
+    return len(_trials_of_sessions(sweep, trials))
+
+
+def _trials_of_sessions(sweep: Sweep, trials: Sequence[Trial]) -> list[int]:
+    """How many trials each session will have, if none fails and nodes stay."""
     groups = groups_of(trials, fresh=sweep.measure.fresh)
-    nests = sweep.measure.nested and not sweep.measure.fresh
-    return len({launch_of(group) for group in groups}) if nests else len(groups)
+    if sweep.measure.fresh or not sweep.measure.nested:
+        return [len(group) for group in groups]
+    counts = Counter[Any]()
+    for group in groups:
+        counts[launch_of(group)] += len(group)
+    return list(counts.values())
 
 
 def _window_s(measure: Measure) -> float:

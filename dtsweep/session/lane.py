@@ -39,7 +39,7 @@ class Lane:
         """Start nothing yet."""
         self._settings = settings
         self._session: Session | None = None
-        self._starting: asyncio.Task[None] | None = None
+        self._starting: asyncio.Task[Session] | None = None
         self._results: dict[str, AttemptResult] = {}
         self._logs: dict[str, str] = {}
         # Each with its node: a world's shards live on the nodes of its ranks.
@@ -84,13 +84,20 @@ class Lane:
         return self._results.pop(attempt_id)
 
     async def close(self) -> dict[str, str]:
-        """End the session in order; return the logs that became known."""
+        """End with the run, as a private Ray does, which takes the ranks along; return the logs that became known."""
+        if self._session is not None and self._settings.is_private:
+            self._logs |= await self._session.leave()
+        else:
+            await self.end_session()
+        return self._logs
+
+    async def end_session(self) -> None:
+        """End the session in order, so that its nodes are free."""
         if self._session is not None:
             self._drop_shards()
             await self._session.close()
             await self._keep_logs()
             self._session = None
-        return self._logs
 
     async def register(self, session: str, rank: int, facts: RankFacts, actor: Any) -> None:
         """Note that a rank has come up."""
@@ -123,25 +130,23 @@ class Lane:
 
     async def _session_for(self, task: Task) -> tuple[Session, bool]:
         """The live session where it fits the task, else a new one; whether it had to be waited for."""
-        if self._starting is not None:
-            starting, self._starting = self._starting, None
+        starting, self._starting = self._starting, None
+        if starting is not None:
             await starting
-            if self._session is not None and self._session.fits(task):
-                return self._session, True
         if self._session is not None and self._session.has_ended:
             # It died between two trials: no fault of this one.
             await self._drop()
         if self._session is not None and not self._session.fits(task):
-            await self.close()
+            await self.end_session()
         if self._session is not None:
-            return self._session, False
-        await self._start(task.session_group, task.point.world)
-        return self._session, True
+            return self._session, starting is not None
+        return await self._start(task.session_group, task.point.world), True
 
-    async def _start(self, group: str, world: World) -> None:
+    async def _start(self, group: str, world: World) -> Session:
         actor = ray.get_runtime_context().current_actor
-        self._session = Session(group, world, self._settings, actor)
-        await self._session.start()
+        self._session = session = Session(group, world, self._settings, actor)
+        await session.start()
+        return session
 
     async def _attempt(self, session: Session, task: Task, shards: Sequence[Any]) -> AttemptResult:
         began = time.monotonic()

@@ -228,10 +228,16 @@ class Session:
         )
         return f"no answer from rank {names} after {phase}; all stacks are in the logs"
 
-    async def tails(self) -> dict[str, str]:
-        """The ends of the ranks' logs, by `<session>/<rank>`; after the end the nodes forget them."""
+    async def leave(self) -> dict[str, str]:
+        """Leave the ranks to the end of their Ray, which is near; return the ends of their logs."""
+        shutil.rmtree(self._storage, ignore_errors=True)
+        return await self.tails(is_last=True)
+
+    async def tails(self, *, is_last: bool | None = None) -> dict[str, str]:
+        """The ends of the ranks' logs, by `<session>/<rank>`; where these are the last, the nodes forget them."""
+        last = self.has_ended if is_last is None else is_last
         texts = await asyncio.gather(
-            *(on_node(str(facts.node_id), read_tail, facts.log, self.has_ended) for facts in self.facts.values())
+            *(on_node(str(facts.node_id), read_tail, facts.log, last) for facts in self.facts.values())
         )
         return {f"{self.name}/{rank}": text for rank, text in zip(self.facts, texts, strict=True)}
 

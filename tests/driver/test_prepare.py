@@ -61,11 +61,11 @@ def test_what_does_not_fit_is_refused_with_its_reason_and_in_no_session() -> Non
             for placement, rule in zip(placements, ["", " on one node", " on a node each"], strict=True)
         },
     }
-    assert {(group[0].point.workers, group[0].point.placement) for group in made.groups} == {
-        (1, "pack"),
-        (1, "strict_pack"),
-        (1, "strict_spread"),
-        (3, "pack"),
+    # Of one placement the smaller world runs in the larger one's session.
+    assert {tuple((t.point.workers, t.point.placement) for t in group) for group in made.groups} == {
+        ((3, "pack"), (1, "pack")),
+        ((1, "strict_pack"),),
+        ((1, "strict_spread"),),
     }
 
 
@@ -83,11 +83,19 @@ def test_where_nodes_can_be_added_only_waiting_tells_what_fits() -> None:
 def test_on_an_autoscaler_the_repeats_of_a_world_follow_each_other_and_rows_say_so() -> None:
     axes: dict[str, list[Any]] = {"workers": [1, 2]}
     fixed = prepared(cluster_of(TWO_OF_TWO), axes, measure=Measure(repeats=2))
-    assert [(g[0].point.workers, g[0].repeat) for g in fixed.groups] == [(2, 1), (1, 1), (2, 2), (1, 2)]
+    assert [[(t.point.workers, t.repeat) for t in g] for g in fixed.groups] == [[(2, 1), (1, 1)], [(2, 2), (1, 2)]]
     assert fixed.flags == ()
+    apart = prepared(cluster_of(TWO_OF_TWO), axes, measure=Measure(repeats=2, nested=False))
+    assert [(g[0].point.workers, g[0].repeat) for g in apart.groups] == [(2, 1), (1, 1), (2, 2), (1, 2)]
     grows = prepared(cluster_of(TWO_OF_TWO, node_types=[{"CPU": 2.0}]), axes, measure=Measure(repeats=2))
     assert [(g[0].point.workers, g[0].repeat) for g in grows.groups] == [(2, 1), (2, 2), (1, 1), (1, 2)]
     assert grows.flags == ("adjacent_launches",)
+
+
+def test_lanes_share_the_worlds_of_a_launch() -> None:
+    axes: dict[str, list[Any]] = {"workers": [1, 2], "micro_batch": [1, 2]}
+    made = prepared(cluster_of(TWO_OF_TWO), axes, measure=Measure(repeats=2), concurrent=2)
+    assert [(g[0].point.workers, g[0].repeat) for g in made.groups] == [(2, 1), (1, 1), (2, 2), (1, 2)]
 
 
 def test_lanes_share_the_nodes_that_have_cpus() -> None:

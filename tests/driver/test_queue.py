@@ -23,11 +23,18 @@ HOPELESS = ["no_nodes", "version_mismatch"]
 
 
 def queue_of(
-    *, lanes: int = 1, is_profiled: bool = False, axes: dict[str, list[object]] | None = None, **measure: object
+    *,
+    lanes: int = 1,
+    is_profiled: bool = False,
+    is_nested: bool = False,
+    axes: dict[str, list[object]] | None = None,
+    **measure: object,
 ) -> Queue:
     sweep = Sweep(workload=Tokens(), axes=axes or AXES, measure=Measure(**measure))  # type: ignore[arg-type]  # fields
     trials = make_plan(sweep, candidates(sweep), []).to_run
     groups = groups_of(trials, fresh=sweep.measure.fresh)
+    if is_nested:
+        groups = [[trial for group in groups for trial in group]]
     return Queue(sweep, groups, lanes=lanes, canaries=canaries(trials), is_profiled=is_profiled)
 
 
@@ -55,6 +62,31 @@ def test_a_session_is_a_world_between_two_canaries_the_largest_world_first() -> 
     one = [(2, "canary"), *[(2, "trial")] * 3, (2, "canary")]
     other = [(1, "canary"), *[(1, "trial")] * 3, (1, "canary")]
     assert worlds(work_off(queue_of())) == [*one, *other]
+
+
+def test_a_session_of_several_worlds_has_the_canary_of_the_largest() -> None:
+    trials = [*[(2, "trial")] * 3, *[(1, "trial")] * 3]
+    assert worlds(work_off(queue_of(is_nested=True))) == [(2, "canary"), *trials, (2, "canary")]
+
+
+def test_what_is_tried_again_comes_before_smaller_worlds() -> None:
+    handed_out = work_off(queue_of(is_nested=True, canary=False), "rank_died", session_has_ended=True)
+    assert [task.attempt for _, task in handed_out] == [1, 1, 1, 2, 1, 1, 1]
+    assert [trial.point.workers for trial, _ in handed_out] == [2, 2, 2, 2, 1, 1, 1]
+
+
+def test_a_session_that_ends_before_smaller_worlds_is_followed_by_one_of_theirs() -> None:
+    handed_out = work_off(queue_of(is_nested=True), "ok", "ok", "user_error", session_has_ended=True)
+    assert worlds(handed_out) == [(2, "canary"), *[(2, "trial")] * 3, *[(1, "trial")] * 3, (1, "canary")]
+
+
+@pytest.mark.parametrize("status", HOPELESS)
+def test_a_smaller_world_is_tried_where_the_largest_does_not_come_up(status: str) -> None:
+    queue = queue_of(is_nested=True)
+    canary, task = take(queue)
+    given_up = queue.ended(0, canary, task, status, session_has_ended=True)
+    assert [other.point.workers for other, _ in given_up] == [2, 2, 2]
+    assert worlds(work_off(queue)) == [*[(1, "trial")] * 3, (1, "canary")]
 
 
 def test_a_canary_has_the_repeat_of_its_session() -> None:

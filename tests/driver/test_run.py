@@ -162,14 +162,17 @@ def test_all_worlds_are_one_session(frame: pd.DataFrame) -> None:
     assert measured[measured["sync"] == "ddp"]["startup_s"].isna().all()
 
 
-def test_a_session_measures_its_worlds_canary_at_both_ends(frame: pd.DataFrame, run: tuple[object, Path]) -> None:
+def test_a_session_measures_the_canary_of_its_largest_world_at_both_ends(
+    frame: pd.DataFrame, run: tuple[object, Path]
+) -> None:
     rows = dtsweep.load(run[1] / "r", canaries=True)
-    for _, session in rows[rows["status"] == "ok"].sort_values("started_at").groupby(["session", "workers"]):
+    for _, session in rows[rows["status"] == "ok"].sort_values("started_at").groupby("session"):
         roles = session["role"].tolist()
         assert roles == ["canary", *["trial"] * (len(roles) - 2), "canary"]
         watches = session[session["role"] == "canary"]
         assert watches["point_id"].nunique() == 1
         assert set(watches["sync"]) == {"ddp"}
+        assert set(watches["workers"]) == {session["workers"].max()}
     assert "canary" not in set(frame["role"])
 
 

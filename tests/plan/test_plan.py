@@ -219,14 +219,15 @@ def test_a_plan_counts_two_canaries_for_each_launch_of_several_trials() -> None:
         sweep = Sweep(workload=workloads.Gpt(), axes=axes, measure=measure)
         return make_plan(sweep, candidates(sweep), []).seconds
 
-    several, single = {"workers": [1, 2], "micro_batch": [1, 2, 3]}, {"workers": [1, 2]}
+    several = {"workers": [1, 2], "micro_batch": [1, 2, 3]}
     each = 10 + TRIAL_REST_S
     assert expected_s(replace(seconds, canary=False), several) == pytest.approx(6 * each + SESSION_START_S)
-    assert expected_s(seconds, several) == pytest.approx(10 * each + SESSION_START_S)
-    assert expected_s(seconds, single) == pytest.approx(2 * each + SESSION_START_S)
+    assert expected_s(seconds, several) == pytest.approx(8 * each + SESSION_START_S)
+    assert expected_s(seconds, {"workers": [2]}) == pytest.approx(each + SESSION_START_S)
     # Each world with a session of its own.
     apart = replace(seconds, nested=False)
     assert expected_s(apart, several) == pytest.approx(10 * each + 2 * SESSION_START_S)
+    assert expected_s(apart, {"workers": [1, 2]}) == pytest.approx(2 * each + 2 * SESSION_START_S)
 
 
 def test_a_plan_expects_windows_that_are_long_enough_for_energy() -> None:
@@ -234,8 +235,8 @@ def test_a_plan_expects_windows_that_are_long_enough_for_energy() -> None:
         sweep = replace(SWEEP, measure=Measure(half_width=None, min_seconds=1, **measure))
         return make_plan(sweep, candidates(sweep), []).seconds
 
-    # Four trials of two worlds, and two canaries of each.
-    assert expected_s(energy=True) - expected_s() == pytest.approx(8 * 4)
+    # Four trials of two worlds in one session, and two canaries.
+    assert expected_s(energy=True) - expected_s() == pytest.approx(6 * 4)
 
 
 def test_a_done_trial_says_how_else_it_was_measured_but_not_what_watched_it() -> None:
