@@ -1,8 +1,8 @@
 """What does a trial cost beside its window, part by part?
 
-Two ranks of torchrun run the points of the README's sweep one after the other, each twice, but for the parameter server's,
-which needs Ray: what is done once per process falls on the first. A part's time is its own: what another part does
-inside it counts there. Times are rank 0's.
+Two ranks of torchrun run the points of the README's sweep one after the other, each twice, but for the parameter
+server's, which need Ray: what is done once per process falls on the first. A part's time is its own: what another
+part does inside it counts there. Times are rank 0's.
 """
 
 from __future__ import annotations

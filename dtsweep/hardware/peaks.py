@@ -115,8 +115,8 @@ def matmul_flops(device: torch.device, precision: str) -> float:
 
 
 @functools.cache
-def matmul_rates(device: torch.device, precision: str) -> MatmulRates:
-    """Measure what large square matrix products reach in about 0.3 s, once per process.
+def matmul_rates(device: torch.device, precision: str, *, beside: int = 0) -> MatmulRates:
+    """Measure what large square matrix products reach in about 0.3 s, once per process and world.
 
     On a CPU with the threads that torch has. The memory that it took, up to 0.8 GB on a GPU, is given back and is in
     no peak; torch's flags and random state stay as they are.
@@ -124,6 +124,7 @@ def matmul_rates(device: torch.device, precision: str) -> MatmulRates:
     Args:
         device: where to.
         precision: of a point; bf16 with factors in it, as autocast has them.
+        beside: how many other ranks do it now: on a CPU they take from each other.
 
     Returns:
         FLOP/s, two per multiplication and addition: of the best product, and by the CPU time of all.

@@ -140,8 +140,8 @@ def _product(point: Point, model: nn.Module, parameters: Sequence[Any], context:
 
 def _device_rates(context: RankContext, task: Task, point: Point) -> dict[str, Any]:
     """What the device can do: given, known from a table, or on a CPU measured by a matrix product on all ranks."""
-    matmul = matmul_rates(context.device, point.precision)
     on_cpu = context.device.type == "cpu"
+    matmul = matmul_rates(context.device, point.precision, beside=point.workers - 1 if on_cpu else 0)
     table = None if on_cpu else peak_flops(context.facts.device, point.precision)
     known = {"given": task.peak_flops_per_s, "table": table}
     source = next((source for source, peak in known.items() if peak), "measured" if on_cpu else None)
