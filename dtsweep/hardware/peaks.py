@@ -115,7 +115,7 @@ def matmul_flops(device: torch.device, precision: str) -> float:
 
 
 @functools.cache
-def matmul_rates(device: torch.device, precision: str, *, beside: int = 0) -> MatmulRates:
+def matmul_rates(device: torch.device, precision: str, *, beside: int = 0) -> MatmulRates:  # noqa: ARG001  # a key
     """Measure what large square matrix products reach in about 0.3 s, once per process and world.
 
     On a CPU with the threads that torch has. The memory that it took, up to 0.8 GB on a GPU, is given back and is in
