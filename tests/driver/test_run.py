@@ -162,6 +162,13 @@ def test_all_worlds_are_one_session(frame: pd.DataFrame) -> None:
     assert measured[measured["sync"] == "ddp"]["startup_s"].isna().all()
 
 
+def test_each_world_times_what_its_ranks_reach_together(frame: pd.DataFrame, run: tuple[object, Path]) -> None:
+    ranks = frame[["attempt_id", "workers"]].merge(pd.read_parquet(run[1] / "r" / "ranks"))
+    first = ranks[(ranks["rank"] == 0) & ranks["matmul_flops_per_s"].notna()]
+    assert first.groupby("workers")["matmul_flops_per_s"].nunique().to_dict() == {1: 1, 2: 1}
+    assert first["matmul_flops_per_s"].nunique() == 2
+
+
 def test_a_session_measures_the_canary_of_its_largest_world_at_both_ends(
     frame: pd.DataFrame, run: tuple[object, Path]
 ) -> None:
