@@ -35,7 +35,7 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
         signals_noted() as signals,
     ):
         planned.progress.say(f"using {cluster.described()}")
-        prepared = prepare(planned.sweep, planned.plan, cluster)
+        prepared = prepare(planned.sweep, planned.plan, cluster, rows=planned.rows)
         return _drive(planned, prepared, _lane_settings(planned, prepared, cluster, storage=storage), signals)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.errors import SweepError
 from dtsweep.plan.canaries import canaries
+from dtsweep.plan.estimate import are_brief
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.trial import Trial, groups_of, launch_of
 from dtsweep.sweep.constraints import Harness, impossible
@@ -45,8 +46,14 @@ class Prepared:
     """Of every row of the run."""
 
 
-def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
+def prepare(sweep: Sweep, plan: Plan, cluster: Cluster, *, rows: Sequence[Mapping[str, Any]] = ()) -> Prepared:
     """Lay a plan out on a cluster.
+
+    Args:
+        sweep: the question.
+        plan: of it.
+        cluster: as it is now.
+        rows: what was measured so far, to tell how long trials and starts take.
 
     Raises:
         SweepError: the cluster has no room for that many lanes.
@@ -58,9 +65,10 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     groups = groups_of(to_run, fresh=sweep.measure.fresh)
     # On an autoscaler the repeats of a world follow each other, so that its nodes are asked for once.
     is_adjacent = bool(cluster.node_types) and sweep.measure.repeats > 1
-    # There a smaller world gives nodes back.
-    nests = sweep.measure.nested and not sweep.measure.fresh and not cluster.node_types
-    if is_adjacent:
+    # There a smaller world of its own gives nodes back.
+    stays = not cluster.node_types or are_brief(sweep, groups, rows)
+    nests = sweep.measure.nested and not sweep.measure.fresh and stays
+    if is_adjacent and not nests:
         groups.sort(key=lambda group: -group[0].point.workers)
     elif nests:
         groups = _by_launch(groups, lanes=len(lanes))
@@ -71,7 +79,7 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
         refused=[(trial, reason) for trial, reason in reasons if reason is not None],
         lanes=lanes,
         canaries=canaries([*to_run, *plan.done]),
-        flags=("adjacent_launches",) * is_adjacent,
+        flags=("adjacent_launches",) * (is_adjacent and not nests),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,17 +20,25 @@ TRIAL_REST_S = 0.5
 
 def expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str, Any]]) -> float:
     """Expect what finished trials took; without them a window between the shortest and the longest."""
-    measured = [row for row in rows if row["status"] == "ok" and row["window_s"]]
-    known = [row["startup_s"] for row in measured if row["startup_s"]]
-    each = (
-        sum((row["trial_s"] or row["window_s"]) + (row["overhead_s"] or 0) for row in measured) / len(measured)
-        if measured
-        else _window_s(sweep.measure) + TRIAL_REST_S
-    )
-    start = sum(known) / len(known) if known else SESSION_START_S
     sessions = _trials_of_sessions(sweep, trials)
     windows = len(trials) + 2 * sum(count >= CANARY_TRIALS for count in sessions) * sweep.measure.canary
-    return (windows * each + len(sessions) * start) / sweep.resources.concurrent
+    seconds = windows * _trial_s(sweep, rows) + len(sessions) * _start_s(rows)
+    return seconds / sweep.resources.concurrent
+
+
+def are_brief(sweep: Sweep, groups: Sequence[Sequence[Trial]], rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the smaller worlds of each launch are expected to take less than a start of their own.
+
+    Args:
+        sweep: whose trials they are.
+        groups: trials of one world and repeat each.
+        rows: what was measured so far.
+    """
+    launches = defaultdict[Any, list[Sequence[Trial]]](list)
+    for group in groups:
+        launches[launch_of(group)].append(group)
+    smaller = [sum(map(len, worlds)) - len(max(worlds, key=_workers)) for worlds in launches.values()]
+    return max(smaller, default=0) * _trial_s(sweep, rows) < _start_s(rows)
 
 
 def starts(sweep: Sweep, trials: Sequence[Trial]) -> int:
@@ -47,6 +55,24 @@ def _trials_of_sessions(sweep: Sweep, trials: Sequence[Trial]) -> list[int]:
     for group in groups:
         counts[launch_of(group)] += len(group)
     return list(counts.values())
+
+
+def _workers(group: Sequence[Trial]) -> int:
+    return group[0].point.workers
+
+
+def _trial_s(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> float:
+    took = [float((row["trial_s"] or row["window_s"]) + (row["overhead_s"] or 0)) for row in _measured(rows)]
+    return sum(took) / len(took) if took else _window_s(sweep.measure) + TRIAL_REST_S
+
+
+def _start_s(rows: Sequence[Mapping[str, Any]]) -> float:
+    known = [float(row["startup_s"]) for row in _measured(rows) if row["startup_s"]]
+    return sum(known) / len(known) if known else SESSION_START_S
+
+
+def _measured(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [row for row in rows if row["status"] == "ok" and row["window_s"]]
 
 
 def _window_s(measure: Measure) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -87,9 +88,22 @@ def test_on_an_autoscaler_the_repeats_of_a_world_follow_each_other_and_rows_say_
     assert fixed.flags == ()
     apart = prepared(cluster_of(TWO_OF_TWO), axes, measure=Measure(repeats=2, nested=False))
     assert [(g[0].point.workers, g[0].repeat) for g in apart.groups] == [(2, 1), (1, 1), (2, 2), (1, 2)]
-    grows = prepared(cluster_of(TWO_OF_TWO, node_types=[{"CPU": 2.0}]), axes, measure=Measure(repeats=2))
+    long = Measure(repeats=2, half_width=None, min_seconds=30)
+    grows = prepared(cluster_of(TWO_OF_TWO, node_types=[{"CPU": 2.0}]), axes, measure=long)
     assert [(g[0].point.workers, g[0].repeat) for g in grows.groups] == [(2, 1), (2, 2), (1, 1), (1, 2)]
     assert grows.flags == ("adjacent_launches",)
+
+
+def test_on_an_autoscaler_a_smaller_world_shares_a_session_only_where_that_is_shorter_than_a_start() -> None:
+    grows = cluster_of(TWO_OF_TWO, node_types=[{"CPU": 2.0}])
+    brief = Measure(half_width=None, min_seconds=1)
+    few: dict[str, list[Any]] = {"workers": [1, 2], "micro_batch": [1, 2]}
+    many: dict[str, list[Any]] = {"workers": [1, 2], "micro_batch": list(range(1, 20))}
+    assert prepared(grows, few, measure=brief).nests
+    assert not prepared(grows, few, measure=Measure(half_width=None, min_seconds=10)).nests
+    assert not prepared(grows, many, measure=brief).nests
+    assert not prepared(grows, few, measure=replace(brief, nested=False)).nests
+    assert prepared(cluster_of(TWO_OF_TWO), many, measure=brief).nests
 
 
 def test_lanes_share_the_worlds_of_a_launch() -> None:
