@@ -1,8 +1,8 @@
 """What does a trial cost beside its window, part by part?
 
-Two ranks of torchrun run the points of the README's sweep one after the other, each twice, but for the parameter
-server's, which need Ray: what is done once per process falls on the first. A part's time is its own: what another
-part does inside it counts there. Times are rank 0's.
+Two ranks of torchrun run the points of a sweep one after the other, three times each, but for those of the parameter
+server, which need Ray: what is done once per process falls on the first. A part's time is its own: what another part
+does inside it counts there. Times are rank 0's. `--sweep benchmarks/tiny.py` is a workload that hardly trains.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dtsweep.worker import after_window, attempt, timing
 from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import become_rank
 
-WORKERS = 2
+WORKERS, TIMES = 2, 3
 
 PARTS: dict[str, tuple[Any, str]] = {
     "matrix products (once per precision)": (attempt, "matmul_rates"),
@@ -75,10 +75,10 @@ class Clocks:
         return run
 
 
-def ranks() -> list[dict[str, Any]]:
-    """In a rank: run the points twice each; give the seconds of each part, attempt by attempt."""
+def ranks(file: str) -> list[dict[str, Any]]:
+    """In a rank: run the points of a sweep file; give the seconds of each part, attempt by attempt."""
     distributed.init_process_group("gloo")
-    sweep, _ = read_sweep(ROOT / "sweeps" / "batchsize.py")
+    sweep, _ = read_sweep(ROOT / file)
     context = become_rank(distributed.get_rank(), torch.device("cpu"), workload=sweep.workload, own_variables=())
     clocks = Clocks()
     for name, (module, function) in PARTS.items():
@@ -87,7 +87,7 @@ def ranks() -> list[dict[str, Any]]:
     possible = [c.point for c in candidates(sweep) if c.reason is None and c.point.workers == WORKERS]
     found = list[dict[str, Any]]()
     for point in [point for point in possible if point.sync != "parameter_server"]:
-        for _ in range(2):
+        for _ in range(TIMES):
             tasks = [task_of(sweep, point)]
             distributed.broadcast_object_list(tasks, src=0)
             clocks.spent.clear()
@@ -104,12 +104,16 @@ def ranks() -> list[dict[str, Any]]:
 def main() -> None:
     """Print an entry for docs/log.md."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sweep", default="sweeps/batchsize.py", help="a sweep file, from the repository")
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
-    if parser.parse_args().rank:
-        found = ranks()
+    options = parser.parse_args()
+    if options.rank:
+        found = ranks(options.sweep)
         print(json.dumps(found) if int(os.environ["RANK"]) == 0 else "", end="")
         return
-    frame = pd.DataFrame(json.loads(torchrun("benchmarks.parts", "--rank", workers=WORKERS))).fillna(0.0)
+    frame = pd.DataFrame(
+        json.loads(torchrun("benchmarks.parts", "--rank", "--sweep", options.sweep, workers=WORKERS))
+    ).fillna(0.0)
     numbers = frame.drop(columns="point")
     later = numbers.iloc[1:]
     rows = [

@@ -34,7 +34,7 @@ LIMITS = ("max_steps", "max_seconds")
 
 AFTER, AFTER_S = 0.5, 5.0
 """What the steps after a window, which tell what the exchange costs, may take: a share of `max_seconds`, but no longer
-than the window took, or than a few seconds."""
+than the window took, or, where its mean is to be known, than a few seconds."""
 
 Rivals = Sequence[tuple[float, float]]
 """Measured points: latency in seconds, samples per second."""

@@ -157,7 +157,12 @@ TRIALS: tuple[Column, ...] = (
     Column("wait_share", FLOAT, "", "of a step: that longest own work less the mean of the workers; null where stale"),
     *_interval("wait_share", ""),
     Column("pass_s", FLOAT, "s", "a forward/backward pass without exchange, slowest worker"),
-    Column("exchange_isolated_s", FLOAT, "s", "a step's exchange alone, with nothing to hide behind"),
+    Column(
+        "exchange_isolated_s",
+        FLOAT,
+        "s",
+        "a step's exchange alone, nothing to hide behind; once per session for points that share it",
+    ),
     Column("overlap_share", FLOAT, "", "share of exchange_isolated_s that hides behind other work; not kept in 0 to 1"),
     *_interval("overlap_share", ""),
     Column("memory_peak_bytes", INT, "bytes", "largest peak of a worker"),

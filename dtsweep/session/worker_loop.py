@@ -53,7 +53,8 @@ def serve(config: Mapping[str, Any]) -> None:
     ray.get(lane.register.remote(session, rank, context.facts, ray.get_runtime_context().current_actor))
     while (given := ray.get(lane.next_task.remote(session, rank))) is not None:
         task, shards, seat = given
-        groups.enter(**asdict(seat))
+        if groups.enter(**asdict(seat)):
+            context = replace(context, exchanges={})
         if seat.rank is None:
             continue
         begin_trial(log, task)

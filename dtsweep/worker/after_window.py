@@ -39,7 +39,7 @@ class TurnError(Exception):
     """Steps of a turn failed on some rank, and all know it: they are in step."""
 
 
-def time_exchange(loop: Loop, *, step_s: float, limit_s: float, store: Store) -> dict[str, Any]:
+def time_exchange(loop: Loop, *, step_s: float, limit_s: float, store: Store, known: dict[str, Any]) -> dict[str, Any]:
     """Measure what the exchange costs that hides behind other work, and the exchange alone; the model is lost by that.
 
     Args:
@@ -47,6 +47,7 @@ def time_exchange(loop: Loop, *, step_s: float, limit_s: float, store: Store) ->
         step_s: a step of the window, and
         limit_s: what the steps after it may take, but for their first round: both the same on all ranks.
         store: with keys of these steps alone.
+        known: of the same exchange by itself in this world, empty where none was timed yet: it is kept there.
 
     Returns:
         `exchange_isolated_s`, `exchange_isolated_error_s` or `exchange_reason` of `Measured`. Where memory does not
@@ -62,15 +63,15 @@ def time_exchange(loop: Loop, *, step_s: float, limit_s: float, store: Store) ->
             return {"no_profile": str(error), **({} if has_rounds else {"exchange_reason": str(error)})}
         if reason:
             return {"exchange_reason": reason}
-    if not info.can_exchange_alone:
-        return {}
-    barrier(job.device)
-    try:
-        seconds, error_s = time_alone(loop.mode.exchange_alone, job.device)
-    except MemoryError:
-        traceback.print_exc()
-        return {}
-    return {"exchange_isolated_s": seconds, "exchange_isolated_error_s": error_s}
+    if info.can_exchange_alone and not known:
+        barrier(job.device)
+        try:
+            seconds, error_s = time_alone(loop.mode.exchange_alone, job.device)
+        except MemoryError:
+            traceback.print_exc()
+            return {}
+        known.update(exchange_isolated_s=seconds, exchange_isolated_error_s=error_s)
+    return dict(known)
 
 
 def _take_turns(loop: Loop, step_s: float, limit_s: float, store: Store) -> str | None:

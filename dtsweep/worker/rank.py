@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -34,6 +34,9 @@ class RankContext:
     """Of this rank's device and host."""
 
     facts: RankFacts
+
+    exchanges: dict[Hashable, dict[str, Any]] = field(default_factory=dict)
+    """Times of exchanges by themselves, which this world has measured: they don't depend on the rest of the point."""
 
     is_own_process: bool = False
     """Whether this is the user's own process: a debugger may be attached, which no limit of time hurries."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from dtsweep.measure.exchange import max_over_ranks
 from dtsweep.measure.stopping import AFTER, AFTER_S, Race, Rule
 from dtsweep.measure.window import Peers, Window
 from dtsweep.metrics.rank_result import Measured
-from dtsweep.sweep.modes import MODES, latency_column
+from dtsweep.sweep.modes import MODE_FIELDS, MODES, latency_column
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job
@@ -71,16 +71,35 @@ def time_trial(
         # A canary is a point of the sweep too, and is checked as that.
         if info.same_gradients and not task.is_canary:
             exchange |= _checked(loop, model, task)
-        # One round suffices for a point that was not worth its window, and for a canary, which watches the machine.
-        is_brief = measured.stop_reason == "dominated" or task.is_canary
-        limit_s = 0.0 if is_brief else min(AFTER * task.measure.max_seconds, max(spent_s, AFTER_S))
         if exchange.get("gradients_agree") is not False and "no_profile" not in exchange:
-            step_s, store = spent_s / measured.window_steps, _store_of(task, "turns")
-            exchange |= time_exchange(loop, step_s=step_s, limit_s=limit_s, store=store)
+            exchange |= time_exchange(
+                loop,
+                step_s=spent_s / measured.window_steps,
+                limit_s=_after_s(task, measured, spent_s),
+                store=_store_of(task, "turns"),
+                known=context.exchanges.setdefault(_exchange_of(job, model), {}),
+            )
     failed, profile = exchange.pop("no_profile", None), dict[str, Any]()
     if task.is_profiled and info.can_restart:
         profile = {"no_profile": failed} if failed else profile_steps(loop)
     return replace(measured, steps=loop.columns(), **exchange, **profile)
+
+
+def _after_s(task: Task, measured: Measured, spent_s: float) -> float:
+    """What the rounds that tell the cost of the exchange may take after the first; the same on all ranks."""
+    # One round suffices for a point that was not worth its window, and for a canary, which watches the machine.
+    if measured.stop_reason == "dominated" or task.is_canary:
+        return 0.0
+    # Who doesn't ask how well the window is known doesn't wait for its exchange either.
+    least_s = 0.0 if task.measure.half_width is None else AFTER_S
+    return min(AFTER * task.measure.max_seconds, max(spent_s, least_s))
+
+
+def _exchange_of(job: Job, model: nn.Module) -> Hashable:
+    """What the exchange by itself depends on, in one world."""
+    point, parameters = job.point, [(p.shape, p.dtype, p.requires_grad) for p in model.parameters()]
+    fields = [getattr(point, name) for name in MODE_FIELDS]
+    return (point.sync, point.precision, *fields, *parameters, repr(sorted(job.ddp_options.items())))
 
 
 def _checked(loop: Loop, model: nn.Module, task: Task) -> dict[str, Any]:

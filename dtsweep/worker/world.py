@@ -34,7 +34,7 @@ class ProcessGroups:
         count: int = group._get_sequence_number_for_group()  # type: ignore[attr-defined]  # missing in torch's stub
         return count
 
-    def enter(self, world: int, *, rank: int | None, workers: int, local_rank: int, local_workers: int) -> None:
+    def enter(self, world: int, *, rank: int | None, workers: int, local_rank: int, local_workers: int) -> bool:
         """Change to another world, where this is another; called by all processes of the session.
 
         Nothing of the last world's model may be held any more.
@@ -45,17 +45,21 @@ class ProcessGroups:
             workers: how many it has.
             local_rank: of this process among those of its node.
             local_workers: how many of them are on this node.
+
+        Returns:
+            Whether it was another.
         """
         if world == self._world:
-            return
+            return False
         self._world = world
         # Before the group goes: what still refers to it would keep its threads and sockets.
         gc.collect()
         if distributed.is_initialized():
             distributed.destroy_process_group()
         if rank is None:
-            return
+            return True
         numbers = {"RANK": rank, "WORLD_SIZE": workers, "LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": local_workers}
         os.environ.update({name: str(value) for name, value in numbers.items()})
         store = distributed_c10d.PrefixStore(f"world {world}", self._root)
         distributed.init_process_group(self._backend, store=store, rank=rank, world_size=workers, timeout=self._timeout)
+        return True

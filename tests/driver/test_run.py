@@ -169,6 +169,13 @@ def test_each_world_times_what_its_ranks_reach_together(frame: pd.DataFrame, run
     assert first["matmul_flops_per_s"].nunique() == 2
 
 
+def test_an_exchange_by_itself_is_timed_once_for_the_points_that_share_it(frame: pd.DataFrame) -> None:
+    together = frame[(frame["workers"] == 2) & frame["sync"].isin(["ddp", "local_sgd"]) & (frame["status"] == "ok")]
+    assert len(together) > together["sync"].nunique()
+    assert together.groupby("sync")["exchange_isolated_s"].nunique().to_dict() == {"ddp": 1, "local_sgd": 1}
+    assert together["exchange_isolated_s"].nunique() == 2
+
+
 def test_a_session_measures_the_canary_of_its_largest_world_at_both_ends(
     frame: pd.DataFrame, run: tuple[object, Path]
 ) -> None:
