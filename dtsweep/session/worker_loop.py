@@ -59,15 +59,14 @@ def serve(config: Mapping[str, Any]) -> None:
         if seat.rank is None:
             continue
         begin_trial(log, task)
-        mine = (session, task.attempt_id, seat.rank)
-        warmed_up = functools.partial(lane.warmed_up.remote, *mine)
+        warmed_up = functools.partial(lane.warmed_up.remote, session, task.attempt_id, seat.rank)
         result = run_attempt(replace(context, rank=seat.rank), task, servers=shards, on_warm=warmed_up)
         if is_first:
             # The first trial imports half of torch: going through that again would cost each trial 0.1 s. Not after
             # every trial: what is frozen stays, should something still hold its model.
             gc.freeze()
             is_first = False
-        ray.get(lane.finished.remote(*mine, replace(result, position=groups.position)))
+        ray.get(lane.finished.remote(session, task.attempt_id, seat.rank, replace(result, position=groups.position)))
 
 
 def _redirect_output(session: str, rank: int) -> Path:
