@@ -80,8 +80,8 @@ def time_trial(
             exchange |= time_exchange(loop, step_s=step_s, limit_s=limit_s, store=store)
     failed, profile = exchange.pop("no_profile", None), dict[str, Any]()
     if task.is_profiled and info.can_restart:
-        store = _store_of(task, "profile") if job.point.workers > 1 else None
-        profile = {"no_profile": failed} if failed else profile_steps(loop, store=store)
+        peers = _store_of(task, "profile") if job.point.workers > 1 else None
+        profile = {"no_profile": failed} if failed else profile_steps(loop, store=peers)
     return replace(measured, steps=loop.columns(), **exchange, **profile)
 
 
