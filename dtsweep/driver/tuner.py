@@ -24,6 +24,8 @@ TUNE_SETTINGS = {
     # The Parquet rows say what is done: Tune need not write its state.
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    # A process that ends is replaced; a trial that is lost with it says so in its row.
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
 }

@@ -50,6 +50,7 @@ def attempts(address: str, tmp_path_factory: pytest.TempPathFactory, dtsweep_com
     folder = tmp_path_factory.mktemp("struck")
     done = dtsweep_command("run", STRUCK, "--address", address, "--results", folder / "r", folder=folder)
     assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
     assert dtsweep.load(folder / "r")["status"].tolist() == ["ok"] * 3
     return pd.read_parquet(folder / "r" / "trials").sort_values("started_at")
 
