@@ -60,8 +60,11 @@ class AttemptProgress:
 def hang_at(task: Task, progress: AttemptProgress) -> float:
     """When ranks that have not answered hang, by the monotonic clock.
 
-    Until all are warm they have `max_warmup_seconds`; then the window, what follows it, and slack.
+    Until all are warm they have `max_warmup_seconds`; then the window, what follows it, and slack. Once a rank has
+    failed, those that wait for it don't hang: infinite.
     """
+    if progress.failures:
+        return math.inf
     if progress.warm_at is None:
         return progress.began + task.measure.max_warmup_seconds
     # A window has a whole period, and another until all have seen that it ends; a profile has one too.

@@ -50,6 +50,11 @@ def test_nobody_gives_up_before_a_rank_has_failed() -> None:
     assert AttemptProgress(began=0.0, warm_at=1.0).give_up_at == math.inf
 
 
+def test_who_waits_for_a_rank_that_has_failed_hangs_no_more() -> None:
+    lost = AttemptProgress(began=0.0).at(99.0, warm_ups=[], failures=["collateral"])
+    assert (hang_at(task(), lost), lost.give_up_at) == (math.inf, 99.0 + 15.0)
+
+
 @pytest.mark.parametrize(
     ("failures", "seconds"),
     [
