@@ -18,7 +18,10 @@ class Mortal:
     def build(self) -> nn.Module:
         # Named by the world and the rank in it that this process has had last.
         place = f"{os.environ['WORLD_SIZE']}-{os.environ['RANK']}"
-        Path(os.environ["DTSWEEP_TEST_MARK"], f"pid-{place}").write_text(str(os.getpid()))
+        folder = Path(os.environ["DTSWEEP_TEST_MARK"])
+        (folder / f"pid-{place}").write_text(str(os.getpid()))
+        backend = distributed.group.WORLD._get_backend(torch.device("cpu"))
+        (folder / f"timeout-{place}").write_text(str(backend.options._timeout.total_seconds()))
         return nn.Linear(4, 1)
 
     def batch(self, samples: range, device: torch.device) -> torch.Tensor:

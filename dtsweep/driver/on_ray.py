@@ -54,7 +54,7 @@ def _drive(planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings]
     try:
         with planned.progress:
             run_tuners(scheduler, signals)
-        recorder.store_logs(scheduler.close())
+        recorder.store_logs(scheduler.close(planned.progress.say))
     except Interrupted as interrupted:
         recorder.tally.signal_number = interrupted.signal_number
         for running in scheduler.running.values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
+import traceback
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dtsweep.analysis.canaries import Level, change, level_of, median_of
-from dtsweep.errors import StorageError
+from dtsweep.errors import StorageError, error_line
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rows import point_row, rank_rows, step_columns, task_row, trial_row, with_warmup_marked
 from dtsweep.plan.trial import Trial
@@ -96,11 +97,26 @@ class Recorder:
             started_at: when it was handed out.
             wall_s: how long it took the driver in all; None where it was not run itself.
         """
+        try:
+            row, tables = self._made(trial, task, result)
+            row |= {"started_at": started_at, **(_times(result, wall_s) if wall_s is not None else {})}
+            # First what was measured: where storage fails, it is kept elsewhere.
+            self._commit(row, **tables)
+        except StorageError:
+            raise
+        except Exception as error:  # noqa: BLE001  # no number, whatever it is, may cost the trials that follow
+            row = self._store_raw(trial, task, result, started_at=started_at, error=error)
+        self._note(trial, row)
+        self.store_logs(result.logs)
+        self._store_profiles(task, result)
+        return str(row["status"])
+
+    def _made(self, trial: Trial, task: Task, result: AttemptResult) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The row of an attempt, and its ranks and steps."""
         results = with_warmup_marked(trial.point, result.results)
         row = {
             **trial_row(self._sweep, trial.point, task, result.facts, results, harness=self._harness),
-            **{"status": result.status, "reason": result.reason, "started_at": started_at},
-            **(_times(result, wall_s) if wall_s is not None else {}),
+            **{"status": result.status, "reason": result.reason},
             "session": result.session,
             "session_workers": result.session_workers,
         }
@@ -111,12 +127,25 @@ class Recorder:
                 rank["log"] = f"logs/{result.session}/{Path(rank['log']).name}"
         row["log"] = next((rank["log"] for rank in ranks if rank["rank"] == result.failed_rank), None)
         flags = [*row.get("flags", ()), *result.flags, *self._flags, *self._canary_flags(task, row)]
-        # First what was measured: where storage fails, it is kept elsewhere.
-        self._commit({**row, "flags": flags}, ranks=ranks, steps=step_columns(results))
-        self._note(trial, row)
-        self.store_logs(result.logs)
-        self._store_profiles(task, result)
-        return result.status
+        return {**row, "flags": flags}, {"ranks": ranks, "steps": step_columns(results)}
+
+    def _store_raw(
+        self, trial: Trial, task: Task, result: AttemptResult, *, started_at: datetime, error: Exception
+    ) -> dict[str, Any]:
+        """Store an attempt whose row can't be: why, and the steps as the ranks sent them, where that can be."""
+        traceback.print_exception(error)
+        what = f"its numbers can't be stored ({error_line(error)}); measured as {result.status}"
+        row = {
+            **task_row(self._sweep, trial.point, task),
+            **{"role": trial.role, "status": "storage", "reason": what, "started_at": started_at},
+            "session": result.session,
+        }
+        try:
+            self._commit(row, steps=step_columns(result.results))
+        except (ArithmeticError, LookupError, TypeError, ValueError) as other:
+            row["reason"] = f"{what}; nor can its steps ({error_line(other)})"
+            self._commit(row)
+        return row
 
     def rivals(self, point: Point) -> tuple[tuple[float, float], ...]:
         """Latency and throughput of what this run has measured of a point's semantics and model, not of itself.

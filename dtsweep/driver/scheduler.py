@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -29,6 +29,10 @@ from dtsweep.sweep.task import Task
 
 TRIALS_PER_TUNER = 500
 """A Tuner slows down and grows with its trials; a fresh one over the same sessions does not."""
+
+
+CLOSE_S = 120.0
+"""How long a lane may take to end its session and fetch its logs."""
 
 
 @dataclass(kw_only=True)
@@ -151,11 +155,20 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
     def restore(self, checkpoint_path: str) -> None:
         """Restore nothing, since nothing was kept."""
 
-    def close(self) -> dict[str, str]:
-        """End all sessions in order; return the logs that became known."""
+    def close(self, say: Callable[[str], None]) -> dict[str, str]:
+        """End all sessions in order; return the logs that became known.
+
+        Args:
+            say: told of a session that could not be ended so: all that it measured is stored.
+        """
         logs: dict[str, str] = {}
-        for known in ray.get([lane.actor.close.remote() for lane in self._lanes]):
-            logs |= known
+        for closed in [lane.actor.close.remote() for lane in self._lanes]:
+            try:
+                logs |= ray.get(closed, timeout=CLOSE_S)
+            except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+                say(
+                    f"a session was not ended in order ({type(error).__name__}); logs of its last trials may be missing"
+                )
         self.kill()
         return logs
 

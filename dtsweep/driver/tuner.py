@@ -24,14 +24,23 @@ TUNE_SETTINGS = {
     # The Parquet rows say what is done: Tune need not write its state.
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    # A process that ends is replaced; a trial that is lost with it says so in its row.
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
 }
 """Environment of the driver, which Tune reads."""
 
 
-class Interrupted(BaseException):
-    """The run was told to stop; not an Exception, so that Tune passes it on."""
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+"""Signals that end a run: Ctrl-C, a job's end, a terminal's end, and the notice of a batch system."""
+
+RUNNER_RESTARTS = 2
+"""How often Tune may replace the process that waits for a trial: the trial goes on in its lane."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """The run was told to stop; no `Exception`, so that Tune passes it on."""
 
     def __init__(self, signal_number: int) -> None:
         """Keep which signal said so."""
@@ -74,6 +83,11 @@ class _StopOnSignal(tune.Callback):  # type: ignore[misc]  # as above
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
+    def setup(self, *args: Any, **info: Any) -> None:
+        # Tune has just put a handler of its own there, which ends a Tuner as if all were done.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGUSR1, signal.getsignal(signal.SIGTERM))
+
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
         if self._signals:
             # First the lanes: Tune waits for its trials to end, and they wait for the lanes.
@@ -107,32 +121,44 @@ def run_tuners(scheduler: Scheduler, signals: list[int]) -> None:
                     storage_path=storage,
                     verbose=0,
                     callbacks=[_StopOnSignal(signals, scheduler)],
+                    failure_config=tune.FailureConfig(max_failures=RUNNER_RESTARTS),
                     checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 ),
             )
             tuner.fit()
             if scheduler.failure is not None:
                 raise scheduler.failure
+            if scheduler.running and not signals:
+                # A lane that is busy for ever would be waited for without end.
+                raise RuntimeError(f"Ray Tune ended with {len(scheduler.running)} trials under way; run it again")
         if signals:
             raise Interrupted(signals[0])
 
 
 @contextmanager
 def signals_noted() -> Iterator[list[int]]:
-    """Note SIGINT and SIGTERM instead of stopping wherever the driver happens to be; a second one ends it."""
+    """Note the first signal that ends a run instead of stopping wherever the driver happens to be.
+
+    Raises:
+        Interrupted: another one came, so at once.
+    """
     signals: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
         signals.append(number)
         if len(signals) > 1:
-            os._exit(128 + number)
+            raise Interrupted(number)
 
     if threading.current_thread() is not threading.main_thread():
         yield signals  # Python gives signals to the main thread alone
         return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in STOPPING}
+    # Whoever has it ignored, as nohup does, wants the run to go on.
+    noted = [n for n, handler in before.items() if n != signal.SIGHUP or handler is not signal.SIG_IGN]
+    for number in noted:
+        signal.signal(number, note)
     try:
         yield signals
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in noted:
+            signal.signal(number, before[number] or signal.SIG_DFL)

@@ -50,7 +50,7 @@ def arrow_table(
     for field in schema:
         try:
             arrays.append(_array(columns.get(field.name), field.type, length))
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise ValueError(f"{table}.{field.name}: {error}") from error
     return pa.Table.from_arrays(arrays, schema=schema)
 

@@ -24,7 +24,7 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
         "timeout": "too few steps within the allowed time",
         "budget": "the budget of time or money was reached",
         "cancelled": "interrupted by the user",
-        "storage": "the results could not be stored",
+        "storage": "measured, but its numbers could not be stored",
         "version_mismatch": "the workers' versions differ from the driver's",
     }
 )

@@ -6,9 +6,10 @@ torch in functions alone. In reading order:
     nodes           small Ray tasks on a given node: its logs, stacks, signs of life
     seats           which ranks of a session make a smaller world
     settings        what every session of a run shares, and the code that travels
+    deadlines       until when the ranks of an attempt are waited for
     worker_loop     the loop in which a session's ranks take tasks
     trainer         the TorchTrainer of a session
-    deadlines       until when the ranks of an attempt are waited for
+    endings         what Ray says of how a trainer ended
     session         one TorchTrainer run: its ranks, and how it ended
     lane            the actor in which one session lives at a time
 """

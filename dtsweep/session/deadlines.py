@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from dtsweep.measure.stopping import AFTER
@@ -26,11 +26,14 @@ class AttemptProgress:
     began: float
     """When the task was handed out."""
 
+    windows: int = 0
+    """Windows that all ranks have begun: one in which something was compiled is followed by another."""
+
     warm_at: float | None = None
-    """When the last rank began its window."""
+    """When the last rank began the last of them."""
 
     slowest_step_s: float = 0.0
-    """The slowest warm-up step of any rank."""
+    """The slowest warm-up step of any rank, before any of them."""
 
     failures: Collection[str] = ()
     """Statuses of the ranks that failed."""
@@ -38,17 +41,17 @@ class AttemptProgress:
     give_up_at: float = math.inf
     """When the others need not answer any more after a rank has failed; infinite while none has."""
 
-    def at(self, now: float, *, slowest_step_s: float | None, failures: Collection[str]) -> AttemptProgress:
+    def at(self, now: float, *, warm_ups: Sequence[float], failures: Collection[str]) -> AttemptProgress:
         """The progress with what ranks have said by now; the first to fail sets the grace of the others, once.
 
         Args:
             now: by the monotonic clock.
-            slowest_step_s: the slowest warm-up step, once all ranks are warm.
+            warm_ups: the slowest step of any rank, in seconds, of each warm-up that all ranks have ended.
             failures: statuses of the ranks that have failed so far.
         """
         seen = replace(self, failures=failures)
-        if seen.warm_at is None and slowest_step_s is not None:
-            seen = replace(seen, warm_at=now, slowest_step_s=slowest_step_s)
+        if len(warm_ups) > seen.windows:
+            seen = replace(seen, windows=len(warm_ups), warm_at=now, slowest_step_s=max(warm_ups))
         if failures and not self.failures:
             seen = replace(seen, give_up_at=now + grace_s(failures))
         return seen
@@ -57,14 +60,27 @@ class AttemptProgress:
 def hang_at(task: Task, progress: AttemptProgress) -> float:
     """When ranks that have not answered hang, by the monotonic clock.
 
-    Until all are warm they have `max_warmup_seconds`; then the window, what follows it, and slack.
+    Until all are warm they have `max_warmup_seconds`; then the window, what follows it, and slack. Once a rank has
+    failed, those that wait for it don't hang: infinite.
     """
+    if progress.failures:
+        return math.inf
     if progress.warm_at is None:
         return progress.began + task.measure.max_warmup_seconds
     # A window has a whole period, and another until all have seen that it ends; a profile has one too.
     periods_s = (2 + task.is_profiled) * task.point.period * progress.slowest_step_s
     window_s = (1 + AFTER) * task.measure.max_seconds
     return progress.warm_at + window_s + max(LEAST_SLACK_S, 10 * progress.slowest_step_s) + periods_s
+
+
+def collective_timeout_s(task: Task) -> float:
+    """How long a rank may wait in one collective of a task, in seconds: longer than the lane waits for any rank.
+
+    Only the lane can say who hangs: a collective that gives up ends the ranks that waited.
+    """
+    longest = task.measure.max_warmup_seconds
+    last = AttemptProgress(began=0.0, warm_at=longest, slowest_step_s=longest)
+    return hang_at(task, last) + LEAST_SLACK_S
 
 
 def grace_s(failures: Collection[str]) -> float:

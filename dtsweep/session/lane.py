@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +40,7 @@ class Lane:
         self._settings = settings
         self._session: Session | None = None
         self._starting: asyncio.Task[Session] | None = None
-        self._results: dict[str, AttemptResult] = {}
+        self._attempts: dict[str, asyncio.Task[AttemptResult]] = {}
         self._logs: dict[str, str] = {}
         # Each with its node: a world's shards live on the nodes of its ranks.
         self._shards: list[tuple[str, Any]] = []
@@ -51,7 +51,19 @@ class Lane:
         self._starting = asyncio.create_task(self._start(group, world))
 
     async def run(self, task: Task) -> None:
-        """Run one attempt in the session that fits it; its result waits for `collect`."""
+        """Run one attempt in the session that fits it, or wait for one under way; its result waits for `collect`.
+
+        Who asked first may have ended; another process then asks again.
+        """
+        if task.attempt_id not in self._attempts:
+            self._attempts[task.attempt_id] = asyncio.create_task(self._run(task))
+        await asyncio.shield(self._attempts[task.attempt_id])
+
+    async def collect(self, attempt_id: str) -> AttemptResult:
+        """Hand over a result, once."""
+        return await self._attempts.pop(attempt_id)
+
+    async def _run(self, task: Task) -> AttemptResult:
         began = time.monotonic()
         startup_s = None
         try:
@@ -70,18 +82,14 @@ class Lane:
             reason = f"the session failed: {type(error).__name__}: {error}"
             result, startup_s = AttemptResult(status="collateral", reason=reason), None
             await self._drop()
-        self._results[task.attempt_id] = replace(
+        logs, self._logs = self._logs, {}
+        return replace(
             result,
             startup_s=startup_s,
             lane_is_spent=self._is_spent,
             session_has_ended=self._session is None or self._session.is_stale,
-            logs=self._logs,
+            logs=logs,
         )
-        self._logs = {}
-
-    async def collect(self, attempt_id: str) -> AttemptResult:
-        """Hand over a result, once."""
-        return self._results.pop(attempt_id)
 
     async def close(self) -> dict[str, str]:
         """End with the run, as a private Ray does, which takes the ranks along; return the logs that became known."""
@@ -97,6 +105,7 @@ class Lane:
             self._drop_shards()
             await self._session.close()
             await self._keep_logs()
+            self._is_spent = not self._session.has_ended
             self._session = None
 
     async def register(self, session: str, rank: int, facts: RankFacts, actor: Any) -> None:
@@ -112,15 +121,15 @@ class Lane:
         given: tuple[Task, Sequence[Any]] | None = await known.inbox[rank].get()
         return given
 
-    async def warmed_up(self, session: str, rank: int, slowest_s: float) -> None:
-        """Note that a rank begins its window."""
-        if known := self._live(session):
-            known.warm[rank] = slowest_s
+    async def warmed_up(self, session: str, attempt_id: str, rank: int, slowest_s: float) -> None:
+        """Note that a rank begins a window."""
+        if (known := self._live(session)) and known.attempt_id == attempt_id:
+            known.warm[rank].append(slowest_s)
             known.changed.set()
 
-    async def finished(self, session: str, rank: int, result: RankResult) -> None:
+    async def finished(self, session: str, attempt_id: str, rank: int, result: RankResult) -> None:
         """Take what became of the attempt on a rank."""
-        if known := self._live(session):
+        if (known := self._live(session)) and known.attempt_id == attempt_id:
             known.results[rank] = result
             known.changed.set()
 
@@ -140,6 +149,9 @@ class Lane:
             await self.end_session()
         if self._session is not None:
             return self._session, starting is not None
+        if self._is_spent:
+            # What another one would wait for is still held.
+            raise SessionError("collateral", "the session before did not end; another process takes over")
         return await self._start(task.session_group, task.point.world), True
 
     async def _start(self, group: str, world: World) -> Session:
@@ -152,9 +164,9 @@ class Lane:
         began = time.monotonic()
         verdict = await self._verdict(session, task, shards)
         results = dict(session.results)
-        status, reason = verdict or explaining_failure(results)
-        at_fault = (rank for rank, result in sorted(results.items()) if result.status == status)
         workers = len(session.members)
+        status, reason = ended_as(verdict, results, workers=workers)
+        at_fault = (rank for rank, result in sorted(results.items()) if result.status == status)
         result = AttemptResult(
             status=status,
             reason=reason,
@@ -181,10 +193,9 @@ class Lane:
         progress = AttemptProgress(began=time.monotonic())
         while len(session.results) < task.point.workers:
             now = time.monotonic()
-            is_warm = len(session.warm) == task.point.workers
             progress = progress.at(
                 now,
-                slowest_step_s=max(session.warm.values()) if is_warm else None,
+                warm_ups=session.warm_ups(),
                 failures=[r.status for r in session.results.values() if r.status not in UNBROKEN],
             )
             if session.has_ended:
@@ -247,3 +258,18 @@ class Lane:
         for _, actor in self._shards:
             ray.kill(actor)
         self._shards = []
+
+
+def ended_as(
+    verdict: tuple[str, str] | None, results: Mapping[int, RankResult], *, workers: int
+) -> tuple[str, str | None]:
+    """The status and reason of an attempt.
+
+    Args:
+        verdict: on ranks that did not answer; None where all did, or some said why.
+        results: of those that have answered by now.
+        workers: how many ranks there are.
+    """
+    is_whole = len(results) == workers and all(result.status in UNBROKEN for result in results.values())
+    # Ranks that came to their end while others were asked about them have measured all the same.
+    return explaining_failure(results) if verdict is None or is_whole else verdict

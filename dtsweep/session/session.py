@@ -7,17 +7,17 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
 
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import other_devices
 from dtsweep.provenance.versions import differences, versions
+from dtsweep.session.endings import causes_of, has_lost_process, is_preempted
 from dtsweep.session.nodes import answers, on_node, read_tail, write_stacks
 from dtsweep.session.seats import members_of, seats
 from dtsweep.session.settings import Settings
@@ -63,12 +63,15 @@ class Session:
         self.name = f"{time.strftime('%Y%m%dT%H%M%S')}-w{world.workers}-{os.urandom(3).hex()}"
         self.inbox: list[asyncio.Queue[Any]] = [asyncio.Queue() for _ in range(world.workers)]
         self.facts: dict[int, RankFacts] = {}
-        self.warm: dict[int, float] = {}
+        self.warm: dict[int, list[float]] = {}
+        """By rank in the trial's world, the slowest step of each warm-up that it has ended, in seconds."""
         self.results: dict[int, RankResult] = {}
         self.changed = asyncio.Event()
         self.has_ended = False
         self.is_stale = False
         self.dead_rank: int | None = None
+        self.attempt_id: str | None = None
+        """The attempt that its ranks were handed last."""
         self._settings, self._lane = settings, lane
         self._actors: dict[int, Any] = {}
         self._error: BaseException | None = None
@@ -96,7 +99,7 @@ class Session:
         until = time.monotonic() + self._settings.node_timeout_s + IMPORT_S
         while len(self.facts) < self.workers:
             if self.has_ended:
-                raise SessionError(*self._why_not_up())
+                raise SessionError(*await self._why_not_up())
             if time.monotonic() > until:
                 raise SessionError(
                     "hang", f"only ranks {sorted(self.facts)} came up: does an import wait for something?"
@@ -124,12 +127,21 @@ class Session:
         self._worlds += members != list(self.members)
         self.members = members
 
+    def begin(self, attempt_id: str) -> None:
+        """Forget what the ranks have said of the last attempt, and hear them of this one alone."""
+        self.attempt_id = attempt_id
+        self.warm = {rank: [] for rank in range(len(self.members))}
+        self.results.clear()
+
     def hand_out(self, task: Task, shards: Sequence[Any]) -> None:
         """Give the ranks of its world a task; the others learn that they have none."""
-        self.warm.clear()
-        self.results.clear()
+        self.begin(task.attempt_id)
         for queue, seat in zip(self.inbox, seats(self._nodes(), self.members, world=self._worlds), strict=True):
             queue.put_nowait((task, shards, seat))
+
+    def warm_ups(self) -> list[float]:
+        """The slowest step of any rank, in seconds, of each warm-up that all ranks of the world have ended."""
+        return [max(steps) for steps in zip(*self.warm.values(), strict=False)]
 
     def member_facts(self) -> dict[int, RankFacts]:
         """What the ranks of the world run on, by their ranks in it."""
@@ -182,13 +194,12 @@ class Session:
 
     async def verdict(self) -> tuple[str, str]:
         """Say how the session ended, which it should not have: status and reason."""
-        failures: Mapping[int, BaseException] = getattr(self._error, "worker_failures", {})
-        self.dead_rank = min(failures, default=None)
+        causes = causes_of(self._error)
+        self.dead_rank = min(causes, default=None)
         node = self.facts[self.dead_rank].node if self.dead_rank in self.facts else "an unknown node"
         where = f"{self._named(self.dead_rank)} on {node}"
-        text = " ".join([str(self._error), *map(str, failures.values())])
-        causes = [getattr(failure, "health_check_failure", failure) for failure in failures.values()]
-        if any(isinstance(cause, RayActorError) and cause.preempted for cause in causes):
+        text = " ".join([str(self._error), *map(str, causes.values())])
+        if is_preempted(self._error):
             return "preempted", f"the node of {where} was taken back"
         if "low on memory" in text or "OutOfMemory" in text:
             return "oom_host", f"{where} was killed: its node was low on memory"
@@ -197,9 +208,7 @@ class Session:
             return "node_lost", f"node {', '.join(lost)} is gone"
         return (
             "rank_died",
-            f"{where} ended"
-            if failures
-            else f"the trainer ended: {text.splitlines()[0] if text else 'no reason given'}",
+            f"{where} ended" if causes else f"the trainer ended: {text.splitlines()[0] if text else 'no reason given'}",
         )
 
     def _named(self, rank: int | None) -> str:
@@ -223,7 +232,7 @@ class Session:
         names = ", ".join(f"{rank} on {self.facts[self.members[rank]].node}" for rank in silent)
         phase = (
             f"a window of max_seconds={measure.max_seconds:g}, what follows it, and a minute"
-            if self.warm
+            if self.warm_ups()
             else f"{measure.max_warmup_seconds:g} s of warm-up"
         )
         return f"no answer from rank {names} after {phase}; all stacks are in the logs"
@@ -258,12 +267,15 @@ class Session:
             await self.wait(until - time.monotonic())
         return self.has_ended
 
-    def _why_not_up(self) -> tuple[str, str]:
+    async def _why_not_up(self) -> tuple[str, str]:
         cause = getattr(self._error, "controller_failure", None) or self._error
         if type(cause).__name__ in ("WorkerGroupStartupTimeoutError", "InsufficientClusterResourcesError"):
             seconds = f"{self._settings.node_timeout_s:g}"
             return "no_nodes", f"nodes for {self.workers} workers did not come in {seconds} s; see --node-timeout"
-        failures: Mapping[int, BaseException] = getattr(self._error, "worker_failures", {})
-        lines = str(next(iter(failures.values()), cause)).strip().splitlines()
-        status = "user_error" if failures and not any("ActorDied" in str(f) for f in failures.values()) else "rank_died"
-        return status, f"the workers did not start: {lines[-1] if lines else 'no reason given'}"
+        if has_lost_process(self._error):
+            status, reason = await self.verdict()
+            return status, f"the workers did not start: {reason}"
+        raised = causes_of(self._error)
+        lines = str(next(iter(raised.values()), cause)).strip().splitlines()
+        reason = lines[-1] if lines else "no reason given"
+        return "user_error" if raised else "rank_died", f"the workers did not start: {reason}"

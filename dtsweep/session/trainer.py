@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from dtsweep.session.settings import Settings
 from dtsweep.session.worker_loop import serve
 from dtsweep.sweep.point import World
 
-COLLECTIVE_TIMEOUT_S = 300
+RENDEZVOUS_S = 300
+"""How long the ranks of a session have to find each other; a task sets how long its collectives may take."""
 
 
 def train_settings(node_timeout_s: float, *, is_private: bool) -> dict[str, str]:
@@ -53,7 +55,6 @@ def trainer_of(world: World, settings: Settings, *, session: str, lane: Any) -> 
             "session": session,
             "settings": settings,
             "variables": frozenset(variables),
-            "timeout_s": COLLECTIVE_TIMEOUT_S,
         },
         scaling_config=ScalingConfig(
             num_workers=world.workers,
@@ -62,13 +63,23 @@ def trainer_of(world: World, settings: Settings, *, session: str, lane: Any) -> 
             placement_strategy=world.placement.upper(),
             label_selector={"ray.io/node-id": f"in({','.join(settings.nodes)})"} if settings.nodes else None,
         ),
-        torch_config=TorchConfig(
-            backend="nccl" if settings.gpus_per_worker else "gloo", timeout_s=COLLECTIVE_TIMEOUT_S
-        ),
+        torch_config=TorchConfig(backend="nccl" if settings.gpus_per_worker else "gloo", timeout_s=RENDEZVOUS_S),
         run_config=RunConfig(
             name=session,
             storage_path=settings.storage,
-            failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
+            failure_config=FailureConfig(**no_restarts()),
             worker_runtime_env={"env_vars": variables},
         ),
     )
+
+
+def no_restarts() -> dict[str, int]:
+    """All limits on restarts that this Ray's `FailureConfig` has, at 0: the lane starts anew itself, and says why.
+
+    A worker group that Train restarted would be other ranks under the name of the session.
+    """
+    from ray.train import FailureConfig
+
+    limits = ("max_failures", "controller_failure_limit", "max_preemption_failures")
+    known = {field.name for field in fields(FailureConfig)}
+    return {name: 0 for name in limits if name in known}

@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from dtsweep.session.deadlines import collective_timeout_s
 from dtsweep.sweep.task import Task
 
 LOG_BYTES = 4 * 2**20
@@ -26,7 +27,7 @@ def serve(config: Mapping[str, Any]) -> None:
 
     Args:
         config: `lane`, the actor that hands out tasks; `session`, its name; `settings`; `variables`, the names of
-            the environment variables that the sweep sets; `timeout_s` of a collective.
+            the environment variables that the sweep sets.
     """
     import ray.train
     import ray.train.torch
@@ -49,23 +50,24 @@ def serve(config: Mapping[str, Any]) -> None:
         node_id=ray.get_runtime_context().get_node_id(),
         log=str(log),
     )
-    is_first, groups = True, ProcessGroups(timeout_s=config["timeout_s"])
+    is_first, groups = True, ProcessGroups()
     ray.get(lane.register.remote(session, rank, context.facts, ray.get_runtime_context().current_actor))
     while (given := ray.get(lane.next_task.remote(session, rank))) is not None:
         task, shards, seat = given
+        groups.wait_up_to(collective_timeout_s(task))
         if groups.enter(**asdict(seat)):
             context = replace(context, exchanges={})
         if seat.rank is None:
             continue
         begin_trial(log, task)
-        warmed_up = functools.partial(lane.warmed_up.remote, session, seat.rank)
+        warmed_up = functools.partial(lane.warmed_up.remote, session, task.attempt_id, seat.rank)
         result = run_attempt(replace(context, rank=seat.rank), task, servers=shards, on_warm=warmed_up)
         if is_first:
             # The first trial imports half of torch: going through that again would cost each trial 0.1 s. Not after
             # every trial: what is frozen stays, should something still hold its model.
             gc.freeze()
             is_first = False
-        ray.get(lane.finished.remote(session, seat.rank, replace(result, position=groups.position)))
+        ray.get(lane.finished.remote(session, task.attempt_id, seat.rank, replace(result, position=groups.position)))
 
 
 def _redirect_output(session: str, rank: int) -> Path:

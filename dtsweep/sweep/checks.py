@@ -35,6 +35,9 @@ def check_workload(workload: Any) -> None:
                 f"field {field_name!r} of workload {name} is {quoted(value)}, no JSON value; make it in a method",
                 word=field_name,
             )
+        if isinstance(value, int) and not abs(value) < 2**63:
+            what = f"{quoted(value)}, which 64 bits can't hold"
+            raise SweepError(f"field {field_name!r} of workload {name} is {what}; use a smaller one", word=field_name)
 
 
 def _is_json(value: Any) -> bool:

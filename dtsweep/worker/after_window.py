@@ -118,8 +118,13 @@ def _run_round(loop: Loop, number: int, steps: int, *, store: Store, step_s: flo
     return means
 
 
-def together(work: Callable[[], object], *, store: Store, patience_s: float) -> None:
+def together(work: Callable[[], object], *, store: Store | None, patience_s: float) -> None:
     """Do work that all ranks do, with or without an exchange in it.
+
+    Args:
+        work: is done.
+        store: with keys of it alone; None where there are no other ranks.
+        patience_s: how long a rank whose work failed waits for the others to end theirs.
 
     Raises:
         TurnError: it failed on a rank, and all know it and are in step.
@@ -129,27 +134,43 @@ def together(work: Callable[[], object], *, store: Store, patience_s: float) -> 
         work()
     except Exception as raised:  # noqa: BLE001  # the user's own code may raise anything
         error = raised
-        named = f"a step after the window failed on rank {get_rank()}: {error_line(error)}"
+        rank = get_rank() if store else 0
+        named = f"a step after the window failed on rank {rank}: {error_line(error)}"
         said = NO_MEMORY if oom_status(error) else named
-    if words := failure_anywhere(error, said, store=store, patience_s=patience_s):
+    if store is None and error is not None:
+        traceback.print_exception(error)
+        raise TurnError(said)
+    if store is not None and (words := failure_anywhere(error, said, store=store, patience_s=patience_s)):
         raise TurnError(words)
 
 
-def profile_steps(loop: Loop) -> dict[str, Any]:
+def profile_steps(loop: Loop, *, store: Store | None) -> dict[str, Any]:
     """Record some more steps.
+
+    Args:
+        loop: after all that is timed.
+        store: with keys of these steps alone; None where there are no other ranks.
 
     Returns:
         `profile` or `no_profile` of `Measured`.
     """
     device, period = loop.job.device, loop.job.point.period
     steps = math.ceil(PROFILED_STEPS / period) * period
+    found: dict[str, Any] = {}
 
     def step() -> None:
         loop.step()
         loop.clock.end_step()
 
+    def record() -> None:
+        try:
+            found["profile"] = profiled(step, steps=steps, device=device)
+        except ProfileError as error:
+            found["no_profile"] = str(error)
+
     try:
-        return {"profile": profiled(step, steps=steps, device=device)}
-    except ProfileError as error:
+        together(record, store=store, patience_s=FIRST_PATIENCE_S)
+    except TurnError as error:
         # The trial is measured: what can't be told of these steps must not cost it.
         return {"no_profile": str(error)}
+    return found

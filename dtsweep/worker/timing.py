@@ -81,7 +81,8 @@ def time_trial(
             )
     failed, profile = exchange.pop("no_profile", None), dict[str, Any]()
     if task.is_profiled and info.can_restart:
-        profile = {"no_profile": failed} if failed else profile_steps(loop)
+        peers = _store_of(task, "profile") if job.point.workers > 1 else None
+        profile = {"no_profile": failed} if failed else profile_steps(loop, store=peers)
     return replace(measured, steps=loop.columns(), **exchange, **profile)
 
 

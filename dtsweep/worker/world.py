@@ -16,15 +16,12 @@ FIRST = 0
 class ProcessGroups:
     """One process group at a time, for worlds made of some of a session's processes."""
 
-    def __init__(self, *, timeout_s: float) -> None:
-        """Keep what the group that there is was made with.
-
-        Args:
-            timeout_s: of a collective, in seconds.
-        """
+    def __init__(self) -> None:
+        """Keep what the group that there is was made with."""
         # Kept: a later world's default store is a part of this one, and a process without a world has none.
         self._root = distributed_c10d._get_default_store()
-        self._backend, self._timeout = distributed.get_backend(), timedelta(seconds=timeout_s)
+        self._backend = distributed.get_backend()
+        self._timeout: timedelta = self._root.timeout  # type: ignore[attr-defined]  # missing in torch's stub
         self._world = FIRST
 
     @property
@@ -33,6 +30,13 @@ class ProcessGroups:
         group = distributed_c10d._get_default_group()
         count: int = group._get_sequence_number_for_group()  # type: ignore[attr-defined]  # missing in torch's stub
         return count
+
+    def wait_up_to(self, seconds: float) -> None:
+        """Give each collective and each look into the store so long, in this process's world and in later ones."""
+        self._timeout = timedelta(seconds=seconds)
+        self._root.set_timeout(self._timeout)
+        if distributed.is_initialized():
+            distributed_c10d._set_pg_timeout(self._timeout)
 
     def enter(self, world: int, *, rank: int | None, workers: int, local_rank: int, local_workers: int) -> bool:
         """Change to another world, where this is another; called by all processes of the session.

@@ -90,7 +90,8 @@ def test_a_loss_that_is_nan_has_no_figures_but_its_steps_are_kept(faults: tuple[
     assert (dtsweep.steps(faults[1])["attempt_id"] == row["attempt_id"]).any()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+# Tune has a handler of its own for the last of them.
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
 def test_a_signal_stores_what_is_done_and_leaves_no_process(
     tmp_path: Path, dtsweep_command: Command, number: int, code: int
 ) -> None:

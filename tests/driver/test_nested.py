@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import dtsweep
+from dtsweep import Measure
 from tests.conftest import Command
 
 pytestmark = pytest.mark.ray
@@ -20,7 +21,15 @@ def attempts(tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command)
     """All attempts of the sweep."""
     folder = tmp_path_factory.mktemp("smaller")
     done = dtsweep_command(
-        "run", SMALLER, "--results", folder / "r", folder=folder, timeout_s=300, DTSWEEP_TEST_MARK=str(folder)
+        "run",
+        SMALLER,
+        "--address",
+        "local",
+        "--results",
+        folder / "r",
+        folder=folder,
+        timeout_s=300,
+        DTSWEEP_TEST_MARK=str(folder),
     )
     assert done.returncode == 0, done.stderr
     frame = pd.read_parquet(folder / "r" / "trials").sort_values("started_at")
@@ -52,3 +61,9 @@ def test_a_process_that_ends_is_named_by_its_place_in_the_trial(attempts: tuple[
     assert died.loc["this"]["reason"].startswith("rank 0 on ")
     assert "trial " + died.loc["this"]["trial_id"] in (results / died.loc["this"]["log"]).read_text()
     assert died.loc["idle"]["reason"].startswith("process 1 of the session, idle in this trial, on ")
+
+
+def test_a_collective_of_each_world_waits_longer_than_the_lane(attempts: tuple[pd.DataFrame, Path]) -> None:
+    told = {file.name: float(file.read_text()) for file in attempts[1].parent.glob("timeout-*")}
+    assert sorted(told) == ["timeout-1-0", "timeout-2-0", "timeout-2-1"]
+    assert min(told.values()) > Measure().max_warmup_seconds

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 
 from dtsweep import Measure, StorageError, Sweep, load, workloads
@@ -22,6 +23,7 @@ from dtsweep.plan.canaries import canaries
 from dtsweep.plan.plan import make_plan
 from dtsweep.plan.trial import Trial
 from dtsweep.report.progress import Progress
+from dtsweep.results.statuses import is_retried
 from dtsweep.results.store import Results
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.task import task_of
@@ -379,3 +381,28 @@ def test_a_trial_whose_log_cannot_be_stored_is(tmp_path: Path) -> None:
 )
 def test_of_several_faults_the_gravest_names_the_exit_code(tally: RunTally, code: int) -> None:
     assert tally.exit_code == code
+
+
+def test_an_attempt_whose_numbers_cannot_be_stored_keeps_its_steps_and_costs_no_other(kept: Kept) -> None:
+    first, second = trials_of(workers=1, sync="ddp")
+    task = task_of(TWO_WORLDS, first.point)
+    known, results = by_rank([outcome([0.5] * 20, memory_peak_bytes=2**70)])
+    ended = AttemptResult(status="ok", reason=None, facts=known, results=results, session="launch")
+    assert kept.recorder.store(first, task, ended, started_at=START) == "storage"
+    (row,) = kept.results.attempts()
+    assert row["reason"].startswith("its numbers can't be stored (ValueError: ranks.memory_peak_bytes: ")
+    assert row["reason"].endswith("; measured as ok")
+    assert kept.results.table("steps").num_rows == 22
+    assert kept.end(second)["status"] == "ok"
+    assert statuses(kept) == {"storage": 1, "ok": 1}
+    assert kept.recorder.tally.exit_code == 1
+    assert is_retried("storage", attempt=1) is False
+
+
+def test_an_attempt_whose_steps_cannot_be_stored_either_is_a_row_that_says_so(kept: Kept) -> None:
+    (trial, *_) = trials_of(workers=1, sync="ddp")
+    known, results = by_rank([outcome([0.5] * 20, columns={"part": np.array([2**70] * 22)})])
+    ended = AttemptResult(status="ok", reason=None, facts=known, results=results, session="launch")
+    assert kept.recorder.store(trial, task_of(TWO_WORLDS, trial.point), ended, started_at=START) == "storage"
+    (row,) = kept.results.attempts()
+    assert "; nor can its steps (" in row["reason"]

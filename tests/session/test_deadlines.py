@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dtsweep import Measure, Sweep
-from dtsweep.session.deadlines import AttemptProgress, grace_s, hang_at
+from dtsweep.session.deadlines import AttemptProgress, collective_timeout_s, grace_s, hang_at
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
 from tests.outcomes import Tokens
@@ -50,6 +50,11 @@ def test_nobody_gives_up_before_a_rank_has_failed() -> None:
     assert AttemptProgress(began=0.0, warm_at=1.0).give_up_at == math.inf
 
 
+def test_who_waits_for_a_rank_that_has_failed_hangs_no_more() -> None:
+    lost = AttemptProgress(began=0.0).at(99.0, warm_ups=[], failures=["collateral"])
+    assert (hang_at(task(), lost), lost.give_up_at) == (math.inf, 99.0 + 15.0)
+
+
 @pytest.mark.parametrize(
     ("failures", "seconds"),
     [
@@ -63,17 +68,35 @@ def test_a_rank_that_only_lost_its_peer_waits_for_ray_to_say_who_died(failures: 
     assert grace_s(failures) == seconds
 
 
-def test_all_ranks_are_warm_once() -> None:
-    progress = AttemptProgress(began=0.0).at(5.0, slowest_step_s=None, failures=[])
+def test_all_ranks_are_warm_once_before_each_window() -> None:
+    progress = AttemptProgress(began=0.0).at(5.0, warm_ups=[], failures=[])
     assert progress.warm_at is None
-    warm = progress.at(7.0, slowest_step_s=1.5, failures=[])
+    warm = progress.at(7.0, warm_ups=[1.5], failures=[])
     assert (warm.warm_at, warm.slowest_step_s) == (7.0, 1.5)
-    assert warm.at(9.0, slowest_step_s=1.5, failures=[]) == warm
+    assert warm.at(9.0, warm_ups=[1.5], failures=[]) == warm
+
+
+def test_another_window_has_a_deadline_of_its_own_and_no_less_slack() -> None:
+    first = AttemptProgress(began=0.0).at(100.0, warm_ups=[30.0], failures=[])
+    second = first.at(150.0, warm_ups=[30.0, 2.0], failures=[])
+    assert hang_at(task(), second) == hang_at(task(), first) + 50.0
+
+
+@pytest.mark.parametrize("measure", [Measure(), MEASURE, Measure(max_seconds=900), Measure(max_warmup_seconds=3600)])
+@pytest.mark.parametrize("point", [{}, {"sync": "local_sgd", "sync_period": 100}])
+def test_a_collective_waits_longer_than_the_lane_for_steps_of_any_length(
+    measure: Measure, point: dict[str, Any]
+) -> None:
+    one = replace(task(**point), measure=measure, is_profiled=True)
+    began = AttemptProgress(began=0.0)
+    for step_s in (0.001, 10.0, measure.max_warmup_seconds):
+        warm = began.at(measure.max_warmup_seconds, warm_ups=[step_s], failures=[])
+        assert collective_timeout_s(one) > hang_at(one, warm) > hang_at(one, began)
 
 
 def test_the_grace_begins_with_the_first_failure_and_no_later_one_shortens_it() -> None:
-    lost = AttemptProgress(began=0.0).at(100.0, slowest_step_s=None, failures=["collateral"])
+    lost = AttemptProgress(began=0.0).at(100.0, warm_ups=[], failures=["collateral"])
     assert lost.give_up_at == 115.0
-    explained = lost.at(105.0, slowest_step_s=None, failures=["collateral", "user_error"])
+    explained = lost.at(105.0, warm_ups=[], failures=["collateral", "user_error"])
     assert explained.give_up_at == 115.0
     assert set(explained.failures) == {"collateral", "user_error"}

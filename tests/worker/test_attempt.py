@@ -292,15 +292,16 @@ def test_one_worker_has_no_steps_without_an_exchange() -> None:
         assert measured.exchange_isolated_s is None
 
 
-def profiled() -> Measured:
+def profiled(workload: Line) -> Measured:
     """What an attempt measures whose task is to be profiled, with an exchange in every fourth step."""
-    sweep = Sweep(workload=Line(), axes={"workers": [1]}, measure=SHORT)
-    task = task_of(sweep, Point(workload=Line(), sync="local_sgd", sync_period=4))
-    return measured_in(run_attempt(CONTEXT, replace(task, is_profiled=True)))
+    sweep = Sweep(workload=workload, axes={"workers": [1]}, measure=SHORT)
+    task = task_of(sweep, Point(workload=workload, sync="local_sgd", sync_period=4))
+    SEEN["batches"].clear()
+    return measured_in(run_attempt(replace(CONTEXT, workload=workload), replace(task, is_profiled=True)))
 
 
 def test_a_profile_is_a_trace_of_whole_sync_periods_after_the_window() -> None:
-    measured = profiled()
+    measured = profiled(Line())
     assert measured.profile is not None
     events = json.loads(gzip.decompress(measured.profile.trace))["traceEvents"]
     steps = {event["name"] for event in events if event["name"].startswith("dtsweep: step ")}
@@ -311,10 +312,17 @@ def test_a_profile_is_a_trace_of_whole_sync_periods_after_the_window() -> None:
 
 def test_a_profile_that_can_not_be_made_costs_no_trial(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    measured = profiled()
+    measured = profiled(Line())
     assert measured.profile is None
     assert measured.no_profile is not None
     assert measured.no_profile.startswith("FileNotFoundError: ")
+
+
+def test_a_step_that_fails_under_the_profiler_costs_the_profile_alone() -> None:
+    # Four steps warm up, the window has four; the late batch that is looked at after it is no step.
+    measured = profiled(Line(fault="raise", sound_steps=4 + 4 + 3))
+    assert list(measured.steps["part"]) == ["warmup"] * 4 + ["window"] * 4
+    assert measured.no_profile == "a step after the window failed on rank 0: ValueError: the third layer"
 
 
 # What the device could do

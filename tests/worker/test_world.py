@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import psutil
 import pytest
 import torch
 from torch import distributed, nn
+from torch.distributed import distributed_c10d
 from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -43,7 +46,8 @@ def resources() -> tuple[int, int, int]:
 def change_again_and_again(process: int, folder: Path) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=process, world_size=PROCESSES)
-    groups, learnt, seen = ProcessGroups(timeout_s=60), [], []
+    groups, learnt, seen = ProcessGroups(), [], []
+    groups.wait_up_to(60)
     for number in range(ROUNDS * len(WORLDS)):
         members = WORLDS[number % len(WORLDS)]
         is_in = process in members
@@ -83,3 +87,35 @@ def test_no_thread_or_descriptor_is_left_of_a_world(told: list[Any]) -> None:
     for _, seen in told:
         assert max(seen[1:]) <= seen[1], seen
         assert all(later <= seen[1] for later in seen[1:]), seen
+
+
+SHORT_S, LATE_S = 2.0, 4.0
+"""What a world was made with, and by how much one of its ranks is late."""
+
+
+def wait_for_a_late_rank(process: int, folder: Path) -> None:
+    timeout = timedelta(seconds=SHORT_S)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=process, world_size=2, timeout=timeout
+    )
+    groups = ProcessGroups()
+    groups.wait_up_to(60)
+    for world in range(2):
+        groups.enter(world, rank=process, workers=2, local_rank=process, local_workers=2)
+        store = distributed_c10d.PrefixStore(f"looks {world}", distributed_c10d._get_default_store())
+        if process == 1:
+            time.sleep(LATE_S)
+        both = torch.ones(1)
+        distributed.all_reduce(both)
+        distributed.barrier()
+        if process == 1:
+            time.sleep(LATE_S)
+            store.set("look", "seen")
+        assert (float(both), store.get("look")) == (2.0, b"seen")
+    (folder / f"{process}.done").touch()
+    while len(list(folder.glob("*.done"))) < 2:
+        pass
+
+
+def test_ranks_wait_for_each_other_as_long_as_a_task_says_not_as_their_world_was_made_with(tmp_path: Path) -> None:
+    spawn(wait_for_a_late_rank, args=(tmp_path,), nprocs=2)

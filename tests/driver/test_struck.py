@@ -1,0 +1,89 @@
+"""What strikes a run from outside on a cluster: processes that end, a node that is taken back; nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+import dtsweep
+from dtsweep import Sweep
+from dtsweep.driver.queue import Queue
+from dtsweep.driver.recorder import Recorder
+from dtsweep.driver.scheduler import Scheduler
+from dtsweep.report.progress import Progress
+from dtsweep.results.store import Results
+from tests.conftest import Command
+from tests.outcomes import Tokens
+from tests.session.test_lane import settings as lane_settings
+
+pytestmark = pytest.mark.ray
+
+STRUCK = Path(__file__).parents[1] / "struck" / "struck.py"
+
+
+@pytest.fixture(scope="module")
+def marks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("marks")
+
+
+@pytest.fixture(scope="module")
+def address(marks: Path) -> Iterator[str]:
+    """A cluster of a head without CPUs and two nodes of one; all its processes know the marks."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("DTSWEEP_TEST_MARK", str(marks))
+        environment.setenv("RAY_worker_niceness", "0")
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        for _ in range(2):
+            cluster.add_node(num_cpus=1)
+        yield cluster.address
+        cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def attempts(address: str, tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command) -> pd.DataFrame:
+    """All attempts of the sweep, the first ones first."""
+    folder = tmp_path_factory.mktemp("struck")
+    done = dtsweep_command("run", STRUCK, "--address", address, "--results", folder / "r", folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert dtsweep.load(folder / "r")["status"].tolist() == ["ok"] * 3
+    return pd.read_parquet(folder / "r" / "trials").sort_values("started_at")
+
+
+def test_a_rank_that_dies_before_it_reports_is_tried_again(attempts: pd.DataFrame) -> None:
+    first = attempts.iloc[0]
+    assert (first["status"], first["attempt"]) == ("rank_died", 1)
+    assert first["reason"].startswith("the workers did not start: rank 0 on an unknown node ended")
+
+
+def test_a_node_that_is_taken_back_is_named_and_its_trial_tried_again_elsewhere(attempts: pd.DataFrame) -> None:
+    one, other = attempts[attempts["workload_by"] == "notice"].tail(2).to_dict("records")
+    assert (one["status"], other["status"]) == ("preempted", "ok")
+    assert one["reason"].startswith("the node of rank 0 on ")
+    assert one["session"] != other["session"]
+
+
+def test_a_tune_process_that_ends_costs_neither_the_attempt_nor_its_session(attempts: pd.DataFrame) -> None:
+    started = attempts[attempts["status"] != "rank_died"]
+    (row,) = started[started["workload_by"] == "runner"].to_dict("records")
+    assert row["status"] == "ok"
+
+
+def test_a_lane_that_died_idle_costs_no_more_than_logs(address: str, tmp_path: Path) -> None:
+    sweep = Sweep(workload=Tokens(), axes={})
+    recorder = Recorder(sweep, Results(tmp_path / "r"), Progress(axes=[]))
+    said: list[str] = []
+    ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    try:
+        scheduler = Scheduler(Queue(sweep, [], canaries={}), [lane_settings(tmp_path)], recorder)
+        ray.kill(scheduler._lanes[0].actor)
+        assert scheduler.close(said.append) == {}
+    finally:
+        ray.shutdown()
+    (line,) = said
+    assert line.startswith("a session was not ended in order (ActorDiedError)")

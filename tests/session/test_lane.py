@@ -1,0 +1,109 @@
+"""What a lane takes from ranks, and what it says of a session that does not end; no Ray runs here."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from dtsweep import Sweep
+from dtsweep.metrics.rank_result import RankResult
+from dtsweep.session import session as session_module
+from dtsweep.session.lane import Lane, ended_as
+from dtsweep.session.session import Session
+from dtsweep.session.settings import Code, Settings
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.task import Task, task_of
+from tests.outcomes import Tokens
+
+OK, LOST, NAN = (RankResult(status=status) for status in ("ok", "collateral", "nan"))
+HANG = ("hang", "no answer from rank 1")
+
+
+def settings(folder: Path) -> Settings:
+    return Settings(
+        code=Code(pickled=b"", folder=None),
+        cpus_per_worker=1,
+        gpus_per_worker=0,
+        environment={},
+        node_timeout_s=1.0,
+        storage=str(folder),
+        is_private=True,
+    )
+
+
+def task(**point: int) -> Task:
+    return task_of(Sweep(workload=Tokens(), axes={}), Point(workload=Tokens(), **{"workers": 2, **point}))
+
+
+@pytest.fixture
+def lane(tmp_path: Path) -> Lane:
+    """A lane with a session of two ranks, which were handed a task; its trainer never ends."""
+    lane = Lane(settings(tmp_path))
+    lane._session = Session("1", task().point.world, settings(tmp_path), None)
+    return lane
+
+
+def test_what_ranks_say_of_an_earlier_attempt_is_not_taken_for_this_one(lane: Lane) -> None:
+    session = lane._session
+    assert session is not None
+    session.begin("now")
+
+    async def say() -> None:
+        for attempt, seconds in (("before", 9.0), ("now", 1.0)):
+            for rank in range(2):
+                await lane.warmed_up(session.name, attempt, rank, seconds + rank)
+        await lane.finished(session.name, "before", 0, NAN)
+        await lane.finished(session.name, "now", 1, OK)
+
+    asyncio.run(say())
+    assert session.warm_ups() == [2.0]
+    assert session.results == {1: OK}
+
+
+def test_ranks_are_warm_again_once_all_of_them_are(lane: Lane) -> None:
+    session = lane._session
+    assert session is not None
+    session.begin("now")
+
+    async def say(*said: tuple[int, float]) -> list[float]:
+        for rank, seconds in said:
+            await lane.warmed_up(session.name, "now", rank, seconds)
+        return session.warm_ups()
+
+    assert asyncio.run(say((0, 1.0), (0, 5.0))) == []
+    assert asyncio.run(say((1, 2.0))) == [2.0]
+    assert asyncio.run(say((1, 3.0))) == [2.0, 5.0]
+
+
+def test_where_a_session_does_not_end_its_lane_is_spent_and_the_trial_tried_again(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "CLOSE_S", 0.01)
+    other = task(workers=3)
+
+    async def run() -> None:
+        await lane.run(other)
+        result = await lane.collect(other.attempt_id)
+        assert (result.status, result.lane_is_spent, result.session_has_ended) == ("collateral", True, True)
+        assert result.reason == "the session before did not end; another process takes over"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("verdict", "results", "status"),
+    [
+        (None, {0: OK, 1: OK}, "ok"),
+        (None, {0: LOST, 1: NAN}, "nan"),
+        (HANG, {0: OK}, "hang"),
+        # All came to their end while they were asked for their stacks.
+        (HANG, {0: OK, 1: OK}, "ok"),
+        (("rank_died", "process 2 ended"), {0: LOST, 1: LOST}, "rank_died"),
+    ],
+)
+def test_an_attempt_ended_as_its_ranks_say_where_all_came_to_their_end(
+    verdict: tuple[str, str] | None, results: dict[int, RankResult], status: str
+) -> None:
+    assert ended_as(verdict, results, workers=2)[0] == status

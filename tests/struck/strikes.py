@@ -1,0 +1,49 @@
+"""What the sweep beside it is struck by. A rank that imports this is killed, the first time."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import ray
+from ray._raylet import GcsClient
+from ray.core.generated.autoscaler_pb2 import DrainNodeReason
+
+NOTICE_S = 2.0
+
+
+def is_first(strike: str) -> bool:
+    """Whether this strike has not been made yet; it has now."""
+    mark = Path(os.environ["DTSWEEP_TEST_MARK"], strike)
+    if mark.exists():
+        return False
+    mark.touch()
+    return True
+
+
+def take_node_back() -> None:
+    """Have the owner of this node give notice, as one of spot machines does, and train on until it is gone."""
+    context = ray.get_runtime_context()
+    until_ms = int((time.time() + NOTICE_S) * 1000)
+    reason = DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+    GcsClient(context.gcs_address).drain_node(context.get_node_id(), reason, "spot", until_ms)
+    time.sleep(60)
+
+
+def kill_runner() -> None:
+    """Kill the process of this cluster that waits for the trial on behalf of Ray Tune."""
+    mark = os.environ["DTSWEEP_TEST_MARK"]
+    # Of a process that has ended and of one that is not ours to read, these are None.
+    found = psutil.process_iter(["cmdline", "environ"])
+    (runner,) = (
+        process
+        for process in found
+        if "ray::ResourceTrainable" in " ".join(process.info["cmdline"] or ())
+        and (process.info["environ"] or {}).get("DTSWEEP_TEST_MARK") == mark
+    )
+    runner.kill()
+
+
+if "RANK" in os.environ and is_first("import"):
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,33 @@
+"""A sweep whose trials are struck from outside: once each, so that the next attempt goes well."""
+
+from dataclasses import dataclass
+
+import strikes
+import torch
+from torch import nn
+
+from dtsweep import Measure, Sweep
+
+
+@dataclass(frozen=True)
+class Struck:
+    by: str = "nothing"
+
+    def build(self) -> nn.Module:
+        return nn.Linear(4, 1)
+
+    def batch(self, samples: range, device: torch.device) -> torch.Tensor:
+        if samples.start and self.by != "nothing" and strikes.is_first(self.by):
+            {"notice": strikes.take_node_back, "runner": strikes.kill_runner}[self.by]()
+        return torch.ones(len(samples), 4, device=device)
+
+    def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = model(batch)
+        return answer.square().mean()
+
+
+sweep = Sweep(
+    workload=Struck(),
+    axes={"workers": [1], "workload.by": ["nothing", "notice", "runner"]},
+    measure=Measure(half_width=None, min_seconds=2, min_steps=5, max_steps=10**6, canary=False),
+)
