@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -189,7 +190,10 @@ def _print_report(results: str, *, as_json: bool, show_all: bool, one_product: b
     from dtsweep.report.content import content_of
     from dtsweep.report.terminal import print_report
 
-    content = content_of(load(results, canaries=True), one_product=one_product)
+    with warnings.catch_warnings(record=True, action="always") as said:
+        content = content_of(load(results, canaries=True), one_product=one_product)
+    for warning in said:
+        click.echo(f"dtsweep: {warning.message}", err=True)
     if as_json:
         _print_json(report_json(content))
     else:

@@ -64,6 +64,7 @@ def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTa
 
     Raises:
         SweepError: the sweep, the options or the results can't be used.
+        StorageError: the results can't be read, or not be written to; nothing was started.
     """
     results, progress = Results(options.results), Progress(axes=sweep.axes)
     rows = measured_by(options.harness, results.attempts())
@@ -79,6 +80,7 @@ def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTa
         if options.profile:
             progress.say("nothing runs, so nothing is profiled; --rerun all measures again")
         return planned.recorder(sweep).tally
+    results.try_writing()
     if options.in_process:
         from dtsweep.driver.in_process import run_in_process as carry_out
     else:
