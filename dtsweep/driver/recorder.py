@@ -138,9 +138,14 @@ class Recorder:
             row |= {"status": "skipped", "reason": candidate.reason, "started_at": datetime.now(UTC)}
             self._commit({**row, "attempt_id": uuid.uuid4().hex, "repeat": 1, "attempt": 1})
 
-    def store_refused(self, trial: Trial, reason: str, *, status: str = "infeasible") -> None:
-        """Store a trial that is not run: one that the cluster can't hold, or that was `skipped` meanwhile."""
-        self._without_run(trial, task_of(self._sweep, trial.point, repeat=trial.repeat), status, reason)
+    def store_refused(self, trial: Trial, reason: str) -> None:
+        """Store a trial that the cluster can't hold."""
+        self._without_run(trial, task_of(self._sweep, trial.point, repeat=trial.repeat), "infeasible", reason)
+
+    def store_pruned(self, pruned: Sequence[tuple[Trial, str]]) -> None:
+        """Store trials that are skipped because a smaller micro-batch ran out of memory, each with the reason."""
+        for trial, reason in pruned:
+            self._without_run(trial, task_of(self._sweep, trial.point, repeat=trial.repeat), "skipped", reason)
 
     def store_cancelled(self, trial: Trial, task: Task, started_at: datetime) -> None:
         """Store that an attempt was interrupted."""
