@@ -88,6 +88,10 @@ def run(sweep: str, results: str | None, settings: tuple[str, ...], **options: A
     elif tally.signal_number is not None:
         _end_at_next_signal()
         click.echo(f"dtsweep: interrupted; what was done is stored; {_how_to_go_on(options['rerun'])}", err=True)
+    elif tally.cluster_error is not None:
+        click.echo(
+            f"dtsweep: {tally.cluster_error}; what was done is stored; {_how_to_go_on(options['rerun'])}", err=True
+        )
     # Where the run was interrupted before any trial had begun, there may be nothing to read.
     if tally.storage_error is None and (tally.signal_number is None or tally.statuses):
         _print_report(where, as_json=False, show_all=False)

@@ -47,6 +47,7 @@ def run(
     Raises:
         SweepError: the sweep or the results can't be used.
         StorageError: the rows could not be stored.
+        ConnectionError: the cluster has stopped; what was done has been stored.
         KeyboardInterrupt: after what was done has been stored.
     """
     where = str(results or results_of(sweep, in_process=in_process))
@@ -56,6 +57,8 @@ def run(
         raise StorageError(tally.storage_error)
     if tally.signal_number is not None:
         raise KeyboardInterrupt
+    if tally.cluster_error is not None:
+        raise ConnectionError(tally.cluster_error)
     return load(where)
 
 
