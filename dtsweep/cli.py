@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,10 @@ def run(sweep: str, results: str | None, settings: tuple[str, ...], **options: A
     elif tally.signal_number is not None:
         _end_at_next_signal()
         click.echo(f"dtsweep: interrupted; what was done is stored; {_how_to_go_on(options['rerun'])}", err=True)
+    elif tally.cluster_error is not None:
+        click.echo(
+            f"dtsweep: {tally.cluster_error}; what was done is stored; {_how_to_go_on(options['rerun'])}", err=True
+        )
     # Where the run was interrupted before any trial had begun, there may be nothing to read.
     if tally.storage_error is None and (tally.signal_number is None or tally.statuses):
         _print_report(where, as_json=False, show_all=False)
@@ -189,7 +194,10 @@ def _print_report(results: str, *, as_json: bool, show_all: bool, one_product: b
     from dtsweep.report.content import content_of
     from dtsweep.report.terminal import print_report
 
-    content = content_of(load(results, canaries=True), one_product=one_product)
+    with warnings.catch_warnings(record=True, action="always") as said:
+        content = content_of(load(results, canaries=True), one_product=one_product)
+    for warning in said:
+        click.echo(f"dtsweep: {warning.message}", err=True)
     if as_json:
         _print_json(report_json(content))
     else:

@@ -7,6 +7,7 @@ The driver's process; imports Ray and Ray Tune, except `run` and its own imports
     planned         a run that is planned: options, results so far, its recorder
     shipping        the workload and the user's modules, packed for the nodes; tasks travel through lanes
     cluster         which Ray is used, and what fits on it
+    pulse           whether the Ray of a run is still there
     prepare         a plan laid out on a cluster; pure
     scheduler       gives Ray Tune the queue's attempts, fetches results from lanes, has them stored
     tuner           runs Ray Tune; its `TrialRunner`, an actor, has a lane run each attempt; signals

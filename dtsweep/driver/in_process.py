@@ -58,4 +58,5 @@ def _work_off(planned: PlannedRun, queue: Queue, recorder: Recorder) -> None:
                 status=status, reason=reason, facts=facts, results=results, session=session, trial_s=wall_s
             )
             recorder.store(trial, task, result, started_at=started_at, wall_s=wall_s)
+            recorder.store_pruned(queue.prune(trial, status))
             queue.ended(0, trial, task, status, session_has_ended=False)

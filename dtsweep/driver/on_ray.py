@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 from dtsweep.driver.cluster import Cluster, connected
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.prepare import Prepared, prepare
+from dtsweep.driver.pulse import ClusterGoneError, pulse_of_ray, watched
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import RunTally
 from dtsweep.driver.scheduler import Scheduler
@@ -36,10 +39,13 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
     ):
         planned.progress.say(f"using {cluster.described()}")
         prepared = prepare(planned.sweep, planned.plan, cluster, rows=planned.rows)
-        return _drive(planned, prepared, _lane_settings(planned, prepared, cluster, storage=storage), signals)
+        settings = _lane_settings(planned, prepared, cluster, storage=storage)
+        return _drive(planned, prepared, settings, signals, cluster=cluster.name)
 
 
-def _drive(planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings], signals: list[int]) -> RunTally:
+def _drive(
+    planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings], signals: list[int], *, cluster: str
+) -> RunTally:
     recorder = planned.recorder(prepared.sweep, flags=prepared.flags)
     for trial, reason in prepared.refused:
         recorder.store_refused(trial, reason)
@@ -50,17 +56,31 @@ def _drive(planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings]
         canaries=prepared.canaries,
         is_profiled=planned.options.profile,
     )
-    scheduler = Scheduler(queue, settings, recorder)
+    scheduler, pulse, storage = Scheduler(queue, settings, recorder), pulse_of_ray(), settings[0].storage
+    stopped = f"{cluster} has stopped, or can't be reached any more"
+
+    def last_words() -> None:
+        shutil.rmtree(storage, ignore_errors=True)
+        planned.progress.say(f"dtsweep: {stopped}; what was done is stored; the same command goes on")
+
     try:
-        with planned.progress:
-            run_tuners(scheduler, signals)
-        recorder.store_logs(scheduler.close(planned.progress.say))
+        with watched(pulse, last_words=last_words, exit_code=4) as gone:
+            with planned.progress:
+                run_tuners(scheduler, signals, gone, storage=storage)
+            recorder.store_logs(scheduler.close(planned.progress.say))
     except Interrupted as interrupted:
         recorder.tally.signal_number = interrupted.signal_number
         for running in scheduler.running.values():
             recorder.store_cancelled(running.trial, running.task, running.started_at)
     except StorageError as error:
         recorder.tally.storage_error = str(error)
+    except (ClusterGoneError, Exception) as error:
+        # Without a cluster whatever Ray is asked may fail, in words of its own.
+        if isinstance(error, Exception) and not pulse.is_gone(now=time.monotonic()):
+            raise
+        recorder.tally.cluster_error = stopped
+        for running in scheduler.running.values():
+            recorder.store_lost(running.trial, running.task, running.started_at)
     return recorder.tally
 
 

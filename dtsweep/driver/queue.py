@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dtsweep.plan.canaries import CANARY_TRIALS
+from dtsweep.plan.pruning import out_of_memory
 from dtsweep.plan.trial import Trial
 from dtsweep.results.statuses import is_retried
 from dtsweep.sweep.modes import MODES
@@ -122,6 +123,24 @@ class Queue:
         if session_has_ended:
             self._watch_the_next(queue)
         return given_up
+
+    def prune(self, trial: Trial, status: str) -> list[tuple[Trial, str]]:
+        """Take out what would run out of device memory as a trial has; before `ended`, which looks at what is left.
+
+        Returns:
+            The trials that are skipped now, each with its reason.
+        """
+        if status != "oom_device" or trial.is_canary or not self._sweep.measure.prune:
+            return []
+        groups = [*self._waiting, *(lane.group for lane in self._lanes)]
+        waiting = [other for group in groups for other, _ in group if not other.is_canary]
+        reasons = out_of_memory(waiting, [trial.point])
+        for group in groups:
+            left = [(other, attempt) for other, attempt in group if other.trial_id not in reasons]
+            group.clear()
+            group.extend(left)
+        self._waiting = deque(group for group in self._waiting if group)
+        return [(other, reasons[other.trial_id]) for other in waiting if other.trial_id in reasons]
 
     def _begin_group(self, queue: LaneQueue) -> None:
         queue.group = self._waiting.popleft()

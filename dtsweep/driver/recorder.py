@@ -45,6 +45,7 @@ class RunTally:
 
     signal_number: int | None = None
     storage_error: str | None = None
+    cluster_error: str | None = None
 
     @property
     def exit_code(self) -> int:
@@ -53,7 +54,7 @@ class RunTally:
             return 128 + self.signal_number
         if self.storage_error is not None:
             return 5
-        if self.statuses.keys() & {"no_nodes", "infeasible"}:
+        if self.cluster_error is not None or self.statuses.keys() & {"no_nodes", "infeasible"}:
             return 4
         return 0 if self.statuses.keys() <= FINE else 1
 
@@ -171,9 +172,18 @@ class Recorder:
         """Store a trial that the cluster can't hold."""
         self._without_run(trial, task_of(self._sweep, trial.point, repeat=trial.repeat), "infeasible", reason)
 
+    def store_pruned(self, pruned: Sequence[tuple[Trial, str]]) -> None:
+        """Store trials that are skipped because a smaller micro-batch ran out of memory, each with the reason."""
+        for trial, reason in pruned:
+            self._without_run(trial, task_of(self._sweep, trial.point, repeat=trial.repeat), "skipped", reason)
+
     def store_cancelled(self, trial: Trial, task: Task, started_at: datetime) -> None:
         """Store that an attempt was interrupted."""
         self._without_run(trial, task, "cancelled", "interrupted; the next run measures it again", started_at)
+
+    def store_lost(self, trial: Trial, task: Task, started_at: datetime) -> None:
+        """Store that an attempt ended with its cluster."""
+        self._without_run(trial, task, "node_lost", "the cluster has stopped", started_at)
 
     def store_logs(self, logs: Mapping[str, str]) -> None:
         """Store the ends of ranks' logs, by `<session>/<rank>`."""

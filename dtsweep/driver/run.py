@@ -47,6 +47,7 @@ def run(
     Raises:
         SweepError: the sweep or the results can't be used.
         StorageError: the rows could not be stored.
+        ConnectionError: the cluster has stopped; what was done has been stored.
         KeyboardInterrupt: after what was done has been stored.
     """
     where = str(results or results_of(sweep, in_process=in_process))
@@ -56,6 +57,8 @@ def run(
         raise StorageError(tally.storage_error)
     if tally.signal_number is not None:
         raise KeyboardInterrupt
+    if tally.cluster_error is not None:
+        raise ConnectionError(tally.cluster_error)
     return load(where)
 
 
@@ -64,6 +67,7 @@ def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTa
 
     Raises:
         SweepError: the sweep, the options or the results can't be used.
+        StorageError: the results can't be read, or not be written to; nothing was started.
     """
     results, progress = Results(options.results), Progress(axes=sweep.axes)
     rows = measured_by(options.harness, results.attempts())
@@ -79,6 +83,7 @@ def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTa
         if options.profile:
             progress.say("nothing runs, so nothing is profiled; --rerun all measures again")
         return planned.recorder(sweep).tally
+    results.try_writing()
     if options.in_process:
         from dtsweep.driver.in_process import run_in_process as carry_out
     else:

@@ -132,6 +132,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             raise SweepError(result.refusal)
         wall_s = time.monotonic() - ended.began
         status = self._recorder.store(ended.trial, ended.task, result, started_at=ended.started_at, wall_s=wall_s)
+        self._recorder.store_pruned(self._queue.prune(ended.trial, status))
         given_up = self._queue.ended(
             ended.lane, ended.trial, ended.task, status, session_has_ended=result.session_has_ended
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import Any
 import ray
 from ray import tune
 
+from dtsweep.driver.pulse import ClusterGoneError
 from dtsweep.driver.scheduler import Scheduler
 
 TUNE_SETTINGS = {
@@ -28,6 +28,8 @@ TUNE_SETTINGS = {
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
+    # What Tune asks of the head in each of its steps would never come back from a cluster that has stopped.
+    "TUNE_STATE_REFRESH_PERIOD": "1000000",
 }
 """Environment of the driver, which Tune reads."""
 
@@ -95,44 +97,60 @@ class _StopOnSignal(tune.Callback):  # type: ignore[misc]  # as above
             raise Interrupted(self._signals[0])
 
 
-def run_tuners(scheduler: Scheduler, signals: list[int]) -> None:
+class _StopWithoutCluster(tune.Callback):  # type: ignore[misc]  # as above
+    """Ends a Tuner whose cluster is gone, before Ray ends the driver."""
+
+    def __init__(self, gone: threading.Event) -> None:
+        self._gone = gone
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        if self._gone.is_set():
+            raise ClusterGoneError
+
+
+def run_tuners(scheduler: Scheduler, signals: list[int], gone: threading.Event, *, storage: str) -> None:
     """Run Tuner after Tuner until nothing is left.
 
     Args:
         scheduler: hands out the trials.
         signals: signals that came; the first ends the run.
+        gone: says that the cluster has stopped.
+        storage: a folder for what Tune wants to write.
 
     Raises:
         Interrupted: a signal came; what was done is stored.
+        ClusterGoneError: the cluster has stopped; likewise.
         StorageError: rows could not be stored.
     """
     os.environ |= TUNE_SETTINGS | {"TUNE_MAX_PENDING_TRIALS_PG": str(max(4, scheduler.lanes))}
     address, here = ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id()
     # Beside the sessions, on this very node: an address alone may be that of several.
     place = tune.PlacementGroupFactory([{f"node:{address}": 0.001}], bundle_label_selector=[{"ray.io/node-id": here}])
-    with tempfile.TemporaryDirectory(prefix="dtsweep-tune-") as storage:
-        while not scheduler.is_empty:
-            scheduler.next_tuner()
-            tuner = tune.Tuner(
-                tune.with_resources(TrialRunner, place),
-                tune_config=tune.TuneConfig(search_alg=scheduler, num_samples=10**6, reuse_actors=True),
-                run_config=tune.RunConfig(
-                    name=f"tuner-{time.monotonic_ns()}",
-                    storage_path=storage,
-                    verbose=0,
-                    callbacks=[_StopOnSignal(signals, scheduler)],
-                    failure_config=tune.FailureConfig(max_failures=RUNNER_RESTARTS),
-                    checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-                ),
-            )
-            tuner.fit()
-            if scheduler.failure is not None:
-                raise scheduler.failure
-            if scheduler.running and not signals:
-                # A lane that is busy for ever would be waited for without end.
-                raise RuntimeError(f"Ray Tune ended with {len(scheduler.running)} trials under way; run it again")
-        if signals:
-            raise Interrupted(signals[0])
+    while not scheduler.is_empty:
+        scheduler.next_tuner()
+        tuner = tune.Tuner(
+            tune.with_resources(TrialRunner, place),
+            tune_config=tune.TuneConfig(search_alg=scheduler, num_samples=10**6, reuse_actors=True),
+            run_config=tune.RunConfig(
+                name=f"tuner-{time.monotonic_ns()}",
+                storage_path=f"{storage}/tune",
+                verbose=0,
+                callbacks=[_StopOnSignal(signals, scheduler), _StopWithoutCluster(gone)],
+                failure_config=tune.FailureConfig(max_failures=RUNNER_RESTARTS),
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+            ),
+        )
+        tuner.fit()
+        if scheduler.failure is not None:
+            raise scheduler.failure
+        if scheduler.running and not signals:
+            # A lane that is busy for ever would be waited for without end.
+            raise RuntimeError(f"Ray Tune ended with {len(scheduler.running)} trials under way; run it again")
+    if signals:
+        raise Interrupted(signals[0])
 
 
 @contextmanager

@@ -5,5 +5,6 @@ Any process; no Ray. In reading order:
     trial           a trial of a plan, and which trials may share a session
     canaries        the fixed point of each world that watches the machine
     estimate        how long a run is expected to take
+    pruning         which trials would run out of device memory
     plan            what is done, what is to do, in which order
 """

@@ -6,18 +6,19 @@ import json
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 
 from dtsweep.errors import SweepError, quoted
 from dtsweep.plan.estimate import expected_s, starts
+from dtsweep.plan.pruning import out_of_memory
 from dtsweep.plan.trial import Trial
 from dtsweep.provenance.sources import sources_of
 from dtsweep.provenance.versions import versions
 from dtsweep.results.standing import standing
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.axes import Candidate, worlds
-from dtsweep.sweep.point import Point
+from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import trial_name
 
@@ -78,6 +79,8 @@ def make_plan(
             why += _differs(sweep, row)
             trial = Trial(point=point, repeat=repeat, trial_id=trial_id, why=why)
             (done if is_done else to_run).append(trial)
+    full = [trial.point for trial in done if stands[trial.trial_id]["status"] == "oom_device"]
+    to_run, found = _pruned(sweep, to_run, found, full=full)
     skipped = [candidate for candidate in found if candidate.reason is not None]
     return Plan(
         to_run=to_run,
@@ -176,13 +179,25 @@ def _state(status: str | None, *, rerun: str | None) -> tuple[str, bool]:
     return f"was {status}", False
 
 
+def _pruned(
+    sweep: Sweep, to_run: list[Trial], found: Sequence[Candidate], *, full: Sequence[Point]
+) -> tuple[list[Trial], Sequence[Candidate]]:
+    """Skip the points that would run out of device memory as others have; one is skipped in all its repeats."""
+    reasons = out_of_memory(to_run, full) if sweep.measure.prune else {}
+    if not reasons:
+        return to_run, found
+    points = {identity(trial.point): reasons[trial.trial_id] for trial in to_run if trial.trial_id in reasons}
+    left = [trial for trial in to_run if trial.trial_id not in reasons]
+    return left, [replace(each, reason=each.reason or points.get(identity(each.point))) for each in found]
+
+
 def _differs(sweep: Sweep, row: Mapping[str, Any] | None) -> str:
     """Say where a done trial was measured under other limits than the sweep's now."""
     if row is None or row["status"] != "ok" or not row["measure"]:
         return ""
     then = json.loads(row["measure"])
     # Another version may have had other settings: what only one of the two knows is no difference.
-    now = {name: value for name, value in asdict(sweep.measure).items() if name not in ("repeats", "canary")}
+    now = {name: value for name, value in asdict(sweep.measure).items() if name not in ("repeats", "canary", "prune")}
     other = [f"{name}={quoted(then[name])}" for name in now if name in then and then[name] != now[name]]
     return f", measured with {', '.join(other)}" if other else ""
 

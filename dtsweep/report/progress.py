@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from dtsweep.report.text import format_number, format_rate
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
 from dtsweep.sweep.point import Point
 
@@ -31,7 +32,7 @@ class Progress:
         self._began = time.monotonic()
         self._best: dict[Product, tuple[float, str, bool]] = {}
         self._product: Product = ("", None)
-        self._last = "starting the first session"
+        self._has_begun = False
         self._live: Live | None = None
 
     def __enter__(self) -> Progress:
@@ -61,38 +62,38 @@ class Progress:
         name = short_name(point, self._axes)
         rate, doubt = row.get("samples_per_s") or 0.0, row.get("implausible")
         if row["status"] == "ok":
-            outcome = f"{row['latency_s'] * 1e3:.4g} ms/step, {rate:.4g} samples/s"
+            outcome = f"{format_number(row['latency_s'] * 1e3)} ms/step, {format_rate(rate)} samples/s"
             outcome += f"; implausible: {doubt}" if doubt else ""
             self._product = (row["semantics"], row["model_digest"])
             best = self._best.get(self._product, (0.0, "", False))
             self._best[self._product] = max((rate, name, doubt is not None), best)
         else:
             outcome = f"{row['status']}: {row['reason']}" + "; measured again" * again
-        self._last = name
-        if self._live is None or row["status"] != "ok" or doubt:
-            repeat = f" repeat {row['repeat']}" if row["repeat"] > 1 else ""
-            self.say(f"[{sum(self._counts.values())}/{self.total}] {name}{repeat}: {outcome}")
+        self._has_begun = True
+        repeat = f" repeat {row['repeat']}" if row["repeat"] > 1 else ""
+        self.say(f"[{sum(self._counts.values())}/{self.total}] {name}{repeat}: {outcome}")
 
     def canary(self, point: Point, row: Mapping[str, Any]) -> None:
         """Name a canary that ended; it is none of the trials that are counted."""
         is_ok = row["status"] == "ok"
-        outcome = f"{row['latency_s'] * 1e3:.4g} ms/step" if is_ok else f"{row['status']}: {row['reason']}"
-        self._last = f"canary workers={point.workers}"
-        if self._live is None or not is_ok:
-            self.say(f"{self._last}: {outcome}")
+        latency = f"{format_number(row['latency_s'] * 1e3)} ms/step" if is_ok else ""
+        self._has_begun = True
+        self.say(f"canary workers={point.workers}: {latency or row['status'] + ': ' + row['reason']}")
 
     def _line(self) -> Text:
         done = sum(self._counts.values())
         seconds = time.monotonic() - self._began
         failed = sum(count for status, count in self._counts.items() if status not in ("ok", "skipped"))
         parts = [f"{done}/{self.total} trials", f"{failed} failed" if failed else ""]
-        if done:
-            parts.append(f"about {duration(seconds / done * max(0, self.total - done))} left")
+        # How long still, before what may be cut off at the edge of the terminal.
+        left = f"about {duration(seconds / done * max(0, self.total - done))} left" if done else ""
+        parts.append(left or f"{duration(seconds)} so far")
         if self._product in self._best:
             # Of what was measured last: another model's, or a stale update, is another product.
             rate, name, is_doubtful = self._best[self._product]
-            parts.append(f"{'implausible ' if is_doubtful else ''}best {rate:.4g} samples/s ({name})")
-        parts.append(f"last: {self._last}" if done else self._last)
+            parts.append(f"{'implausible ' if is_doubtful else ''}best {format_rate(rate)} samples/s ({name})")
+        if not self._has_begun:
+            parts.append("starting the first session")
         return Text("  ".join(part for part in parts if part), overflow="ellipsis", no_wrap=True)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.report.labels import BATCH_SHAPE
-from dtsweep.report.text import format_integers, format_interval, format_number, format_rate, half_of
+from dtsweep.report.text import format_integers, format_interval, format_number, format_rates, half_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,10 +30,9 @@ def measured_columns(rows: pd.DataFrame, *, varying: Sequence[str]) -> dict[str,
         columns["global\nbatch"] = format_integers(rows["global_batch"])
     half_ms = half_of(rows, "latency_s") * 1e3
     columns["step\nms"] = [format_interval(*pair) for pair in zip(rows["latency_s"] * 1e3, half_ms, strict=True)]
-    half_rate = half_of(rows, "samples_per_s")
-    columns["samples\n/s"] = [format_rate(*pair) for pair in zip(rows["samples_per_s"], half_rate, strict=True)]
+    columns["samples\n/s"] = format_rates(rows["samples_per_s"], half_of(rows, "samples_per_s"))
     if rows["tokens_per_s"].notna().any():
-        columns["tokens\n/s"] = [format_rate(value) for value in rows["tokens_per_s"]]
+        columns["tokens\n/s"] = format_rates(rows["tokens_per_s"])
     if rows["memory_peak_bytes"].notna().any():
         memory = rows["memory_peak_bytes"].astype("float64")
         unit, size = ("GiB", 2**30) if memory.max() >= 2**30 else ("MiB", 2**20)
@@ -78,7 +77,7 @@ def scaling_columns(scaling: Scaling, *, groups: Sequence[pd.DataFrame]) -> dict
         "sync": [label for group in groups for label in scaling.labels[group.index[1:]]],
         f"{scaling.per}s": [f"{base[size]} → {row[size]}" for base, row in steps],
         "micro_batch ×\naccumulation": [" → ".join(dict.fromkeys(map(_format_shape, step))) for step in steps],
-        "samples\n/s": [format_rate(row["samples_per_s"]) for _, row in steps],
+        "samples\n/s": format_rates(row["samples_per_s"] for _, row in steps),
         "speed-\nup": [_format_speed_up(row) for _, row in steps],
         "effi-\nciency": [_format_efficiency(row) for _, row in steps],
     } | caution_columns([row["caution"] for _, row in steps])
@@ -102,5 +101,6 @@ def _format_efficiency(row: pd.Series[Any]) -> str:
 
 def _format_percent(share: float, half: float = math.nan, *, digits: int = 1) -> str:
     """Write a share in percent, with half of its interval; unknown is empty."""
-    spread = "" if math.isnan(half) else f" ± {half * 100:.{digits}f}"
-    return "" if math.isnan(share) else f"{share * 100:.{digits}f}{spread}"
+    if math.isnan(half):
+        return "" if math.isnan(share) else f"{share * 100:.{digits}f}"
+    return format_interval(share * 100, half * 100, decimals=digits)

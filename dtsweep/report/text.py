@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pandas as pd
     from rich.console import Console
@@ -78,22 +79,37 @@ def format_rate(value: float, half: float = math.nan) -> str:
     >>> format_rate(812.34, 4.1), format_rate(337012.0, 2130.0)
     ('812.3 ± 4.1', '337.0 ± 2.1k')
     """
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= max(size, 1e5):
-            return format_interval(value / size, half / size) + letter
-    return format_interval(value, half)
+    return _in_unit(value, half, unit=_unit_of(value))
 
 
-def format_interval(value: float, half: float) -> str:
+def format_rates(values: Iterable[float], halves: Iterable[float] = ()) -> list[str]:
+    """Write a column of numbers per second, with half of their intervals, all in the unit of the largest.
+
+    >>> format_rates([85138.0, 109123.0]), format_rates([812.34, 25810.2])
+    (['85.14k', '109.1k'], ['812.3', '25,810'])
+    """
+    values = list(values)
+    unit = _unit_of(max((value for value in values if not math.isnan(value)), default=0.0))
+    return [_in_unit(*pair, unit=unit) for pair in itertools.zip_longest(values, halves, fillvalue=math.nan)]
+
+
+def format_interval(value: float, half: float, *, decimals: int = 9) -> str:
     """Write a value with half of its interval, both to the digits that the interval leaves certain.
+
+    Args:
+        value: of any size.
+        half: unknown is left out.
+        decimals: behind the point, at most.
 
     >>> format_interval(48.2134, 0.3391), format_interval(48.2134, 3.391), format_interval(48.2134, float("nan"))
     ('48.21 ± 0.34', '48.2 ± 3.4', '48.21')
+    >>> format_interval(5.63, 35.4), format_interval(5.63, 0.044, decimals=1)
+    ('6 ± 35', '5.6 ± 0.0')
     """
     if math.isnan(value) or math.isnan(half):
-        return format_number(value)
-    decimals = min(_decimals(value, 4), _decimals(half, 2))
-    return f"{value:,.{decimals}f} ± {format_number(half, digits=2)}"
+        return "" if math.isnan(value) else f"{value:,.{min(_decimals(value, 4), decimals)}f}"
+    certain = min(_decimals(half, 2), decimals)
+    return f"{value:,.{min(_decimals(value, 4), certain)}f} ± {half:,.{certain}f}"
 
 
 def half_of(known: Any, name: str) -> Any:
@@ -103,6 +119,17 @@ def half_of(known: Any, name: str) -> Any:
 
 def _decimals(value: float, digits: int) -> int:
     return max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+
+
+def _unit_of(rate: float) -> tuple[float, str]:
+    """The size and letter of the unit in which a number per second is short."""
+    units = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+    return next(((size, letter) for size, letter in units if rate >= max(size, 1e5)), (1.0, ""))
+
+
+def _in_unit(value: float, half: float, *, unit: tuple[float, str]) -> str:
+    size, letter = unit
+    return "" if math.isnan(value) else format_interval(value / size, half / size) + letter
 
 
 def count_of(number: int, thing: str) -> str:

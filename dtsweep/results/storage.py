@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,6 +57,17 @@ class Storage:
             else:
                 with self._files.open_output_stream(path) as file:
                     file.write(data)
+
+    def try_writing(self, table: str) -> None:
+        """Write a file and delete it again.
+
+        Raises:
+            StorageError: one of the two is refused.
+        """
+        # Readers of Parquet folders leave out what begins with an underscore.
+        name = f"_probe-{uuid.uuid4().hex}"
+        self.write(table, name, b"probe")
+        self.delete(table, name)
 
     def delete(self, table: str, name: str) -> None:
         """Delete a file; one that is gone already is none of our concern."""

@@ -89,6 +89,14 @@ class Results:
             if rows.num_rows:
                 self._folder.write(table, *encode(rows, stem=f"part-{ids['attempt_id']}"))
 
+    def try_writing(self) -> None:
+        """Write something and delete it again, before anything is measured for nothing.
+
+        Raises:
+            StorageError: the place can't be written to.
+        """
+        self._folder.try_writing("trials")
+
     def write_log(self, name: str, text: str) -> None:
         """Store the end of a rank's log as logs/<name>.log; `name` is `<session>/<rank>`.
 
@@ -135,6 +143,10 @@ class Results:
             return trials
         rows = _merge(name, self._read(name)[0].values())
         return rows.filter(pc.is_in(rows["attempt_id"], value_set=trials["attempt_id"].combine_chunks()))
+
+    def has_files(self, table: str) -> bool:
+        """Whether any file of a table is there."""
+        return bool(self._folder.names(table))
 
     def attempts(self) -> list[dict[str, Any]]:
         """Read all rows of `trials` but their `started_at`, the oldest first; none where nothing is stored yet."""
@@ -209,7 +221,10 @@ def newest_trials(results: Results | str | Path, *, canaries: bool = False) -> p
 
 
 def steps(results: Results | str | Path) -> pd.DataFrame:
-    """Read one row per rank and step of every attempt; types, warnings and errors as in `dtsweep.load`."""
+    """Read one row per rank and step of every attempt; types, warnings and errors as in `dtsweep.load`.
+
+    A warning also says of how many attempts the steps are gone.
+    """
     return _frame(_stored(results, "steps"))
 
 
@@ -220,7 +235,22 @@ def _stored(results: Results | str | Path, table: str) -> Any:
         warnings.warn(f"{store}/{name} is left out: {reason}", stacklevel=3)
     if not rows.num_rows and not store.attempts():
         raise SweepError(f"no results in {store}; make some with: dtsweep run SWEEP.py --results {store}")
+    if gone := _without_steps(store, table, rows):
+        way_out = "put its files back, or measure them again with --rerun all"
+        warnings.warn(f"{store}/steps has lost the steps of {gone} attempts; {way_out}", stacklevel=3)
     return rows
+
+
+def _without_steps(store: Results, table: str, rows: Any) -> int:
+    """Count the attempts that were timed and have no steps any more.
+
+    With the trials alone that is told only where no file of steps is left: else all of them had to be read.
+    """
+    if table == "trials" and store.has_files("steps"):
+        return 0
+    trials = rows if table == "trials" else store.table("trials")
+    timed = trials.filter(pc.greater(trials["measured_steps"], 0))["attempt_id"].to_pylist()
+    return len(set(timed) - set(pc.unique(rows["attempt_id"]).to_pylist() if table == "steps" else ()))
 
 
 def _frame(rows: Any) -> pd.DataFrame:

@@ -56,6 +56,9 @@ class Measure:
     race: bool = False
     """Whether a point that is clearly dominated stops early, known to 10 %."""
 
+    prune: bool = True
+    """Whether a point is skipped where one with a smaller `micro_batch`, all else equal, ran out of device memory."""
+
     canary: bool = True
     """Whether both ends of a session of several trials measure one fixed point, to see the machine drift."""
 
@@ -78,7 +81,8 @@ class Measure:
         """Refuse numbers that can't be meant."""
         _fit(self, {"repeats": 1, "warmup_steps": 0, "min_steps": 1, "min_seconds": 0, "max_steps": 1})
         _fit(self, {"max_seconds": 0, "max_warmup_seconds": 0})
-        _fit(self, {"half_width": 0, "race": 0, "canary": 0, "energy": 0, "check": 0, "gc": 0, "nested": 0, "fresh": 0})
+        _fit(self, {"half_width": 0, "race": 0, "prune": 0, "canary": 0, "energy": 0, "check": 0, "gc": 0})
+        _fit(self, {"nested": 0, "fresh": 0})
         if self.half_width is not None and not LEAST_HALF_WIDTH <= self.half_width < 1:
             raise SweepError(
                 f"half_width={self.half_width:g} must be at least {LEAST_HALF_WIDTH:g} and below 1: "

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +17,10 @@ from dtsweep.measure.clock import Clock
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sync.mode import Job, Loss
+
+
+class LossError(TypeError):
+    """What a workload's `loss` returned is nothing to train on."""
 
 
 def passes(job: Job, model: nn.Module, batches: Iterator[Any], clock: Clock, *, exchange: bool = True) -> Loss:
@@ -29,6 +35,9 @@ def passes(job: Job, model: nn.Module, batches: Iterator[Any], clock: Clock, *, 
 
     Returns:
         The mean loss; the gradients are those of the mean over the passes.
+
+    Raises:
+        LossError: the loss is no scalar tensor, or has no gradient.
     """
     count, on_cpu = job.point.accumulation, job.device.type == "cpu"
     losses: list[Any] = []
@@ -39,16 +48,38 @@ def passes(job: Job, model: nn.Module, batches: Iterator[Any], clock: Clock, *, 
         silent = getattr(model, "no_sync", None) if index < count - 1 or not exchange else None
         with silent() if silent else contextlib.nullcontext():
             loss = job.loss(model, batch)
-            if count > 1:
-                loss = loss / count
-            clock.mark("forward")
-            loss.backward()
+            # Looked at only when it has failed: nothing is added to a step.
+            try:
+                if count > 1:
+                    loss = loss / count
+                clock.mark("forward")
+                loss.backward()
+            except Exception as error:
+                raise _loss_error(job.point.workload, loss) or error from error
         # A copy: compiled models may write the next loss into the same memory. On a GPU nobody waits for its number.
         losses.append(loss.item() if on_cpu else loss.detach().to(torch.float32, copy=True).reshape(()))
         clock.mark("backward")
     if on_cpu:
         return float(sum(losses))
     return losses[0] if count == 1 else torch.stack(losses).sum()
+
+
+def _loss_error(workload: Any, loss: Any) -> LossError | None:
+    """Say what is wrong with what `loss` returned, where, and the way out; None where nothing is."""
+    if not isinstance(loss, torch.Tensor):
+        is_number = isinstance(loss, int | float)
+        found = "None" if loss is None else f"a {type(loss).__name__}"
+        way_out = "leave .item() and float() out" if is_number else "return that alone"
+    elif loss.numel() != 1:
+        found, way_out = f"a tensor of shape {tuple(loss.shape)}", "take its mean, with .mean()"
+    elif not loss.requires_grad:
+        found, way_out = "a tensor without a gradient", "leave .detach() and torch.no_grad() out"
+    else:
+        return None
+    code = getattr(inspect.unwrap(type(workload).loss), "__code__", None)
+    where = f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""
+    named = f"{type(workload).__name__}.loss{where} gave {found}"
+    return LossError(f"{named}; loss must return a scalar tensor: {way_out}")
 
 
 def batches_of_steps(job: Job) -> Iterator[Iterator[Any]]:

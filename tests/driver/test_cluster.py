@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import signal
@@ -159,6 +160,41 @@ def test_a_lost_node_costs_one_attempt_and_the_trial_is_measured_elsewhere(
     attempts = pd.read_parquet(results / "trials").sort_values("attempt")
     assert attempts["status"].tolist() == ["node_lost", "ok"], talk
     assert process.returncode == 0, talk
+
+
+def test_a_cluster_that_stops_ends_the_run_in_a_line_with_what_was_done_stored(folder: Path, tmp_path: Path) -> None:
+    from ray.cluster_utils import Cluster
+
+    results, temporary = tmp_path / "r", tmp_path / "temporary"
+    temporary.mkdir()
+    (folder / "sweep.py").write_text(SWEEP.replace("min_steps=5", "min_steps=100, max_seconds=30"))
+    sizes = "micro_batch=" + ",".join(map(str, range(1, 9)))
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    gone = f"dtsweep: Ray at {cluster.address} has stopped, or can't be reached any more; what was done is stored; "
+    arguments = ["--address", cluster.address, "--results", results, "--set", "workers=1", "--set", sizes]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dtsweep", "run", "sweep.py", *map(str, arguments), "--set", "workload.slow=true"],
+        cwd=folder,
+        env=without_ray(TMPDIR=str(temporary)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        talk = list(itertools.takewhile(lambda line: "ms/step" not in line, iter(process.stderr.readline, "")))
+        cluster.shutdown()
+        shown, rest = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.communicate()
+        cluster.shutdown()
+    said = [*talk, *rest.splitlines()]
+    assert (process.returncode, said[-1]) == (4, f"{gone}the same command goes on"), said
+    assert "Traceback" not in rest
+    assert [path.name for path in temporary.iterdir()] == []
+    # What Ray is asked at that moment may never come back: then nothing is reported, and all is stored alike.
+    assert "Frontier" in shown or not shown
+    assert "ok" in dtsweep.load(results)["status"].tolist()
 
 
 def test_nodes_that_never_come_end_after_the_timeout(folder: Path, dtsweep_command: Command, tmp_path: Path) -> None:

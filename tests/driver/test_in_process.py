@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -126,6 +126,47 @@ def test_a_mistake_is_a_row_with_its_reason_and_the_next_trial_is_measured(
     assert 'raise ValueError("a mistake in loss")' in capsys.readouterr().err
 
 
+@dataclass(frozen=True)
+class Full(Line):
+    """Runs out of a device's memory from a number of samples on."""
+
+    fits: int = 4
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        if len(samples) > self.fits:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return super().batch(samples, device)
+
+
+def test_larger_batches_than_one_that_ran_out_of_memory_are_skipped_until_they_are_asked_for(tmp_path: Path) -> None:
+    def statuses(*sizes: int, **measure: Any) -> dict[int, str]:
+        sweep = Sweep(workload=Full(), axes={"micro_batch": [*sizes]}, measure=replace(QUICK, **measure))
+        frame = dtsweep.run(sweep, tmp_path, in_process=True)
+        skipped = frame[frame["status"] == "skipped"]
+        assert set(skipped["reason"]) <= {"micro_batch=8 ran out of memory; prune=False measures it"}
+        return dict(zip(frame["micro_batch"], frame["status"], strict=True))
+
+    assert statuses(4, 8) == {4: "ok", 8: "oom_device"}
+    # By what is stored.
+    by_stored = {4: "ok", 8: "oom_device", 16: "skipped", 32: "skipped"}
+    assert statuses(8, 16, 32) == statuses(8, 16, 32) == by_stored
+    assert len(Results(tmp_path).attempts()) == 4
+    assert statuses(8, 16, prune=False) == by_stored | {16: "oom_device"}
+
+
+def test_what_runs_out_of_memory_skips_larger_batches_of_the_same_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = [8 * 2**power for power in range(8)]
+    sweep = Sweep(workload=Full(), axes={"micro_batch": sizes}, measure=QUICK)
+    frame = dtsweep.run(sweep, tmp_path, in_process=True)
+    ran = frame.loc[frame["status"] == "oom_device", "micro_batch"]
+    assert set(frame["status"]) == {"oom_device", "skipped"}
+    assert min(ran) == 8
+    assert "skipped: micro_batch=" in (said := capsys.readouterr().err)
+    assert "[8/8]" in said
+
+
 def test_there_is_one_launch_and_no_canary(tmp_path: Path) -> None:
     measure = Measure(half_width=None, min_seconds=0, min_steps=5, max_steps=9, repeats=3, fresh=True)
     run(tmp_path, {"micro_batch": [1, 2, 4]}, measure=measure)
@@ -196,6 +237,22 @@ def test_the_command_needs_no_ray_and_has_results_of_its_own(tmp_path: Path) -> 
     assert done.stderr.strip().endswith("False")
     assert "Frontier" in done.stdout
     assert len(dtsweep.load(tmp_path / "results" / "study-in-process")) == 2
+
+
+@pytest.mark.parametrize("harness", [(), ("--in-process",)])
+def test_results_that_can_not_be_written_are_found_before_anything_starts(
+    tmp_path: Path, dtsweep_command: Command, harness: tuple[str, ...]
+) -> None:
+    (tmp_path / "study.py").write_text(FILE.replace("LOSS", "raise KeyError").replace("MAX", "9"))
+    (tmp_path / "file").write_text("in the way of a folder")
+    for where in ("file", "file/results", "/proc/nowhere/results"):
+        done = dtsweep_command("run", "study.py", "--results", where, *harness, folder=tmp_path)
+        assert done.returncode == 5
+        planned, said = done.stderr.splitlines()
+        assert "to run" in planned
+        assert said.startswith(f"dtsweep: can't write results in {where}: ")
+        assert said.endswith("; put that right and run the same command again")
+    assert [path.name for path in tmp_path.iterdir() if path.name != "study.py"] == ["file"]
 
 
 def test_an_edit_of_a_module_that_a_method_imports_refuses_to_go_on_and_says_which(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -161,6 +162,78 @@ def test_what_is_given_up_has_no_canaries() -> None:
     canary, task = take(queue)
     given_up = queue.ended(0, canary, task, "no_nodes", session_has_ended=True)
     assert [other.role for other, _ in given_up] == ["trial"] * 3
+
+
+# A point that ran out of device memory
+
+RISING: Axes = {"workers": [1, 2], "micro_batch": [2, 4, 8, 16], "sync": ["ddp", "local_sgd"]}
+REASON = "micro_batch=4 ran out of memory; prune=False measures it"
+
+
+def run_out(queue: Queue, micro_batch: int, status: str = "oom_device") -> tuple[Trial, list[tuple[Trial, str]]]:
+    """Take until a trial has this micro-batch, and let it end so."""
+    trial, task = take(queue)
+    while trial.is_canary or trial.point.micro_batch != micro_batch:
+        queue.ended(0, trial, task, "ok", session_has_ended=False)
+        trial, task = take(queue)
+    pruned = queue.prune(trial, status)
+    queue.ended(0, trial, task, status, session_has_ended=False)
+    return trial, pruned
+
+
+def smallest(trial: Trial) -> Trial:
+    """As if it had the smallest micro-batch: which one is first in the order is drawn."""
+    return replace(trial, point=replace(trial.point, micro_batch=1))
+
+
+def test_what_differs_from_a_full_point_by_a_larger_micro_batch_alone_is_skipped_with_the_reason() -> None:
+    queue = queue_of(axes=RISING, canary=False, repeats=2)
+    full, pruned = run_out(queue, 4)
+    assert {reason for _, reason in pruned} == {REASON}
+    larger = {(full.point.workers, full.point.sync, size) for size in (8, 16)}
+    assert {(each.point.workers, each.point.sync, each.point.micro_batch) for each, _ in pruned} <= larger
+    # What had not run yet, in all its repeats: no trial of the second.
+    left = [trial for trial, _ in work_off(queue)]
+    assert larger.isdisjoint((each.point.workers, each.point.sync, each.point.micro_batch) for each in left)
+    assert {each.point.micro_batch for each in left} == {2, 4, 8, 16}
+    assert {each.repeat for each, _ in pruned} >= {2}
+
+
+@pytest.mark.parametrize("status", ["ok", "oom_host", "user_error", "hang"])
+def test_another_end_skips_nothing(status: str) -> None:
+    assert run_out(queue_of(axes=RISING), 2, status)[1] == []
+
+
+def test_without_pruning_all_are_measured() -> None:
+    queue = queue_of(axes={"micro_batch": [2, 4, 8]}, canary=False, prune=False)
+    trial, _ = take(queue)
+    assert queue.prune(smallest(trial), "oom_device") == []
+    assert len(work_off(queue)) == 2
+
+
+def test_a_canary_that_ran_out_skips_nothing() -> None:
+    queue = queue_of(axes=RISING)
+    canary, _ = take(queue)
+    assert queue.prune(canary, "oom_device") == []
+
+
+def test_a_session_of_which_all_is_skipped_is_not_started() -> None:
+    axes: Axes = {"micro_batch": [2, 4, 8]}
+    queue = queue_of(axes=axes, fresh=True, canary=False)
+    trial, task = take(queue)
+    pruned = queue.prune(smallest(trial), "oom_device")
+    queue.ended(0, trial, task, "oom_device", session_has_ended=True)
+    assert len(pruned) == 2
+    assert queue.is_empty
+
+
+def test_no_session_is_started_for_the_closing_canary_of_what_is_skipped() -> None:
+    queue = queue_of(axes={"micro_batch": [2, 4, 8]})
+    take(queue)
+    trial, task = take(queue)
+    assert len(queue.prune(smallest(trial), "oom_device")) == 2
+    queue.ended(0, trial, task, "oom_device", session_has_ended=True)
+    assert queue.is_empty
 
 
 def test_lanes_work_off_sessions_of_their_own() -> None:

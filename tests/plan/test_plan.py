@@ -266,6 +266,57 @@ def test_settings_of_another_version_leave_a_trial_done_and_are_no_difference(th
     assert (len(made.to_run), len(made.done)) == (0, 4)
 
 
+# Points that ran out of device memory
+
+LARGER = Sweep(workload=workloads.Gpt(), axes={"workers": [1, 2], "micro_batch": [2, 4, 8], "accumulation": [1, 2]})
+
+
+def ended(sweep: Sweep, **status: str) -> list[dict[str, Any]]:
+    """Rows of the trials with one worker and one pass, of those micro-batches whose status is given as `of_2="ok"`."""
+    one = {f"of_{row['micro_batch']}": row for row in rows(sweep) if row["workers"] == row["accumulation"] == 1}
+    return [{**one[name], "status": ending} for name, ending in status.items()]
+
+
+def pruned(sweep: Sweep, stored: list[dict[str, Any]], **options: Any) -> list[tuple[int, int, int, str | None]]:
+    made = make_plan(sweep, candidates(sweep), stored, **options)
+    assert len(made.to_run) + len(made.done) + len(made.skipped) == len(candidates(sweep))
+    return [(c.point.workers, c.point.accumulation, c.point.micro_batch, c.reason) for c in made.skipped]
+
+
+def test_a_stored_point_that_ran_out_of_memory_skips_those_that_differ_by_a_larger_micro_batch_alone() -> None:
+    reason = "micro_batch=2 ran out of memory; prune=False measures it"
+    assert pruned(LARGER, ended(LARGER, of_2="oom_device")) == [(1, 1, 4, reason), (1, 1, 8, reason)]
+    # The smallest names them, and what was measured stays.
+    assert pruned(LARGER, ended(LARGER, of_2="oom_device", of_4="oom_device")) == [(1, 1, 8, reason)]
+    assert pruned(LARGER, ended(LARGER, of_4="oom_device", of_8="ok")) == []
+    assert pruned(LARGER, ended(LARGER, of_2="oom_host")) == []
+
+
+def test_what_is_measured_again_skips_nothing_before_it_has_run_out_again() -> None:
+    stored = ended(LARGER, of_2="oom_device")
+    assert pruned(LARGER, stored, rerun="failed") == pruned(LARGER, stored, rerun="all") == []
+    assert pruned(LARGER, [{**row, **ANOTHER} for row in stored]) == []
+
+
+def test_prune_false_measures_what_was_skipped_for_memory() -> None:
+    everything = replace(LARGER, measure=Measure(prune=False))
+    stored = ended(LARGER, of_2="oom_device", of_4="skipped", of_8="skipped")
+    assert len(pruned(LARGER, stored)) == 2
+    assert pruned(everything, stored) == []
+
+
+def test_a_done_trial_was_measured_alike_whether_or_not_others_are_skipped() -> None:
+    sweep = replace(SWEEP, measure=Measure(prune=False))
+    assert {trial.why for trial in make_plan(sweep, candidates(sweep), rows()).done} == {"ok"}
+
+
+def test_a_trial_of_another_model_or_mode_is_not_skipped() -> None:
+    axes = {"micro_batch": [2, 4], "sync": ["ddp", "local_sgd"], "workload.width": [64, 128]}
+    sweep = Sweep(workload=workloads.Gpt(), axes=axes)
+    stored = [row for row in rows(sweep) if (row["micro_batch"], row["sync"], row["workload_width"]) == (2, "ddp", 64)]
+    assert len(pruned(sweep, [{**row, "status": "oom_device"} for row in stored])) == 1
+
+
 # What another harness measured
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from io import StringIO
 
 import pytest
@@ -9,6 +10,10 @@ from dtsweep.report.progress import Progress, short_name
 from dtsweep.sweep.point import Point
 
 OK = {"status": "ok", "repeat": 1, "latency_s": 0.1, "semantics": "exact", "model_digest": "a"}
+
+
+def console_of(out: StringIO, *, width: int = 80, is_terminal: bool = False) -> Console:
+    return Console(file=out, width=width, force_terminal=is_terminal, color_system=None)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +31,47 @@ def test_an_attempt_that_ended_is_named_by_what_is_swept() -> None:
         Point(workers=2, learning_rate=1 / 30),
         OK | {"samples_per_s": 40.0},
     )
-    assert out.getvalue() == "[1/3] workers=2 learning_rate=0.0333333: 100 ms/step, 40 samples/s\n"
+    assert out.getvalue() == "[1/3] workers=2 learning_rate=0.0333333: 100.0 ms/step, 40.00 samples/s\n"
+
+
+def lines_of(out: StringIO) -> tuple[list[str], list[str]]:
+    """What was printed, without what moves the cursor: the lines that stay, and the live lines."""
+    plain = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", out.getvalue())
+    lines = [line for line in re.split(r"[\r\n]+", plain) if line]
+    return [line for line in lines if " trials  " not in line], [line for line in lines if " trials  " in line]
+
+
+def test_a_terminal_names_each_trial_above_the_live_line_as_a_pipe_does() -> None:
+    said = {}
+    for is_terminal in (True, False):
+        out = StringIO()
+        with Progress(axes=["workers"], console=console_of(out, is_terminal=is_terminal)) as progress:
+            progress.total = 3
+            progress.canary(Point(workers=2), OK)
+            progress.ended(Point(workers=2), OK | {"samples_per_s": 251234.0})
+            progress.ended(Point(workers=1), {"status": "hang", "reason": "no end in 60 s", "repeat": 2})
+        said[is_terminal] = lines_of(out)[0]
+    assert said[True] == said[False]
+    assert said[False] == [
+        "canary workers=2: 100.0 ms/step",
+        "[1/3] workers=2: 100.0 ms/step, 251.2k samples/s",
+        "[2/3] workers=1 repeat 2: hang: no end in 60 s",
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_the_live_line_says_how_long_it_still_takes_before_anything_is_cut_off(width: int) -> None:
+    out = StringIO()
+    axes = ["workers", "micro_batch", "accumulation", "sync"]
+    progress = Progress(axes=axes, console=console_of(out, width=width, is_terminal=True))
+    progress.total = 24
+    with progress:
+        progress.ended(Point(workers=2, sync="parameter_server"), OK | {"samples_per_s": 251234.0})
+    live = lines_of(out)[1]
+    assert live[0] == "0/24 trials  0 s so far  starting the first session"
+    name = "workers=2 micro_batch=32 accumulation=1 sync=parameter_server staleness=None shards=1"
+    whole = f"1/24 trials  about 0 s left  best 251.2k samples/s ({name})"
+    assert live[-1] == (whole if width > len(whole) else f"{whole[: width - 1]}…")
 
 
 def test_the_best_is_that_of_the_semantics_and_model_measured_last() -> None:
@@ -37,18 +82,18 @@ def test_the_best_is_that_of_the_semantics_and_model_measured_last() -> None:
         progress.ended(Point(micro_batch=rate), OK | {"samples_per_s": float(rate)} | own)
         shown = str(progress._line())
         best = 8 if not own else rate
-        assert f"best {best} samples/s (micro_batch={best})" in shown
+        assert f"best {best}.000 samples/s (micro_batch={best})" in shown
     assert shown.index("left") < shown.index("best")
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_rate_that_cannot_be_true_is_named_so_where_it_is_the_best(is_terminal: bool) -> None:
     out = StringIO()
-    console = Console(file=out, width=400, force_terminal=is_terminal, color_system=None)
+    console = console_of(out, width=400, is_terminal=is_terminal)
     row = OK | {"samples_per_s": 40.0}
     with Progress(axes=["workers"], console=console) as progress:
         progress.ended(Point(workers=1), row)
         progress.ended(Point(workers=2), row | {"samples_per_s": 4e6, "implausible": "mfu is 1.37"})
-    assert "workers=2: 100 ms/step, 4e+06 samples/s; implausible: mfu is 1.37" in out.getvalue()
-    assert ("implausible best 4e+06 samples/s (workers=2)" in out.getvalue()) is is_terminal
-    assert ("workers=1: 100 ms/step, 40 samples/s\n" in out.getvalue()) is not is_terminal
+    assert "workers=2: 100.0 ms/step, 4.000M samples/s; implausible: mfu is 1.37" in out.getvalue()
+    assert ("implausible best 4.000M samples/s (workers=2)" in out.getvalue()) is is_terminal
+    assert "workers=1: 100.0 ms/step, 40.00 samples/s\n" in out.getvalue()

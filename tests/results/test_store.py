@@ -461,6 +461,24 @@ def test_reading_warns_of_each_file_that_it_leaves_out(tmp_path: Path) -> None:
         assert len(store.steps(tmp_path)) == 0
 
 
+def test_steps_that_are_gone_are_told_with_the_way_out(tmp_path: Path) -> None:
+    for number in (1, 2):
+        commit(Results(tmp_path), number, measured_steps=2)
+    # Without steps from the start, as what failed before any.
+    Results(tmp_path).commit({"attempt_id": "a", "trial_id": "t", "status": "user_error"})
+    assert len(store.steps(tmp_path)) == 8
+    assert len(store.newest_trials(tmp_path)) == 3
+    files(tmp_path, "steps")[0].unlink()
+    lost = r"/steps has lost the steps of {} attempts; put its files back, or measure them again with --rerun all"
+    with pytest.warns(UserWarning, match=lost.format(1)):
+        assert len(store.steps(tmp_path)) == 4
+    shutil.rmtree(tmp_path / "steps")
+    with pytest.warns(UserWarning, match=lost.format(2)):
+        assert len(store.steps(tmp_path)) == 0
+    with pytest.warns(UserWarning, match=lost.format(2)):
+        assert len(store.newest_trials(tmp_path)) == 3
+
+
 def test_a_corrupt_compacted_file_hides_no_part_that_is_still_there(tmp_path: Path) -> None:
     for number in (1, 2):
         commit(Results(tmp_path), number)
@@ -604,6 +622,18 @@ def test_an_object_store_keeps_results_as_a_folder_does(bucket: str) -> None:
 def test_an_object_store_without_the_bucket_is_a_storage_error(bucket: str) -> None:
     with pytest.raises(StorageError, match="can't write results in s3://nowhere/results"):
         commit(Results("s3://nowhere/results"), 1)
+    with pytest.raises(StorageError, match="can't write results in s3://nowhere/results"):
+        Results("s3://nowhere/results").try_writing()
+
+
+@pytest.mark.parametrize("place", ["folder", "bucket"])
+def test_what_was_written_as_a_trial_is_gone_again(place: str, tmp_path: Path, bucket: str) -> None:
+    where = bucket.replace("some", "new") if place == "bucket" else str(tmp_path / "new")
+    Results(where).try_writing()
+    files, root = pafs.FileSystem.from_uri(where)
+    found = files.get_file_info(pafs.FileSelector(root, recursive=True))
+    assert [info.path for info in found if info.is_file] == []
+    assert Results(where).attempts() == []
 
 
 def test_messages_do_not_show_credentials(bucket: str) -> None:

@@ -173,6 +173,42 @@ def test_what_goes_wrong_in_a_workload_is_the_status_and_reason_of_its_trial(
     assert (fault == "nan") != ("Traceback" in capfd.readouterr().err)
 
 
+@dataclass(frozen=True)
+class Returns(Line):
+    """Its loss returns what an axis says."""
+
+    kind: str = "vector"
+
+    def loss(self, model: nn.Module, batch: Tensor) -> Any:
+        losses: Tensor = model(batch).square().mean(dim=1)
+        kinds = {"vector": losses, "float": losses.mean().item(), "detached": losses.mean().detach()}
+        return (kinds | {"nothing": None, "pair": (losses.mean(), losses)})[self.kind]
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("vector", "gave a tensor of shape (3,); loss must return a scalar tensor: take its mean, with .mean()"),
+        ("float", "gave a float; loss must return a scalar tensor: leave .item() and float() out"),
+        ("nothing", "gave None; loss must return a scalar tensor: return that alone"),
+        ("pair", "gave a tuple; loss must return a scalar tensor: return that alone"),
+        (
+            "detached",
+            "gave a tensor without a gradient; loss must return a scalar tensor: leave .detach() and "
+            "torch.no_grad() out",
+        ),
+    ],
+)
+def test_a_loss_that_is_no_scalar_tensor_is_named_with_its_line_and_the_way_out(
+    kind: str, reason: str, accumulation: int
+) -> None:
+    line = Returns.loss.__code__.co_firstlineno
+    result = tried(Returns(kind=kind), accumulation=accumulation)
+    assert result.status == "user_error"
+    assert result.reason == f"LossError: Returns.loss (test_attempt.py:{line}) {reason}"
+
+
 @pytest.mark.parametrize("fault", ["raise", "nan"])
 def test_a_fault_inside_the_window_is_found_and_leaves_the_collector_on(fault: str) -> None:
     result = tried(Line(fault=fault, sound_steps=4))

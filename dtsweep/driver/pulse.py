@@ -1,0 +1,99 @@
+"""Whether the Ray of a run is still there: Ray itself waits a minute, and then ends the driver where it stands."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import ray
+
+SILENT_S = 45.0
+"""How long its head may stay silent: one that is restarted is back by then, and Ray ends the driver after 60 s."""
+
+LOOK_EVERY_S, ANSWER_S = 2.0, 1.0
+"""How often it is looked at, and how long an answer may take."""
+
+PATIENCE_S = 15.0
+"""How long the run has to end by itself, once its cluster is gone."""
+
+
+class ClusterGoneError(BaseException):
+    """The cluster has stopped; not an Exception, so that Tune passes it on."""
+
+
+class Pulse:
+    """The head of a cluster and this machine's node: whether they are there."""
+
+    def __init__(self, *, head: str, node: str) -> None:
+        """Take the addresses of both, HOST:PORT; they answer now."""
+        self._head, self._node, self._answered = head, node, time.monotonic()
+
+    def is_gone(self, *, now: float) -> bool:
+        """Whether this machine's node has ended, or the head has been silent for too long, by the monotonic clock."""
+        if _answers(self._head):
+            self._answered = now
+        return now - self._answered >= SILENT_S or _has_ended(self._node)
+
+
+def pulse_of_ray() -> Pulse:
+    """The pulse of the Ray that this driver is connected to."""
+    context = ray.get_runtime_context()
+    here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
+    return Pulse(head=context.gcs_address, node=f"{here['NodeManagerAddress']}:{here['NodeManagerPort']}")
+
+
+@contextmanager
+def watched(pulse: Pulse, *, last_words: Callable[[], None], exit_code: int) -> Iterator[threading.Event]:
+    """Watch a cluster while something runs on it; give an event that says that it is gone.
+
+    Much of what is asked of Ray then never comes back. Where that keeps the run from ending, the process ends.
+
+    Args:
+        pulse: of the cluster.
+        last_words: called before the process ends.
+        exit_code: of the process then.
+    """
+    gone, is_over = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(LOOK_EVERY_S):
+            if pulse.is_gone(now=time.monotonic()):
+                gone.set()
+                if not is_over.wait(PATIENCE_S):
+                    last_words()
+                    os._exit(exit_code)
+                return
+
+    threading.Thread(target=watch, name="dtsweep-pulse", daemon=True).start()
+    try:
+        yield gone
+    finally:
+        is_over.set()
+
+
+def _answers(address: str) -> bool:
+    try:
+        _knock(address)
+    except OSError:
+        return False
+    return True
+
+
+def _has_ended(address: str) -> bool:
+    """Whether nothing listens there any more; a busy machine that does not answer in time has not ended."""
+    try:
+        _knock(address)
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _knock(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()

@@ -1,0 +1,64 @@
+"""Whether the Ray of a run is still there; with real sockets, and the clock given."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dtsweep.driver.pulse import SILENT_S, Pulse
+
+ENDS = """
+import threading, time
+from dtsweep.driver import pulse
+pulse.LOOK_EVERY_S, pulse.PATIENCE_S = 0.01, 0.05
+nobody = pulse.Pulse(head="127.0.0.1:1", node="127.0.0.1:1")
+with pulse.watched(nobody, last_words=lambda: print("gone", flush=True), exit_code=4) as gone:
+    gone.wait()
+    threading.Event().wait(WAIT)
+print("ended by itself")
+"""
+
+
+@pytest.fixture
+def listening() -> Iterator[socket.socket]:
+    """Somebody who answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+def address_of(server: socket.socket) -> str:
+    host, port = server.getsockname()
+    return f"{host}:{port}"
+
+
+def test_a_cluster_that_answers_is_there(listening: socket.socket) -> None:
+    assert not Pulse(head=address_of(listening), node=address_of(listening)).is_gone(now=time.monotonic() + 1e6)
+
+
+def test_a_cluster_whose_node_on_this_machine_has_ended_is_gone_at_once(listening: socket.socket) -> None:
+    assert Pulse(head=address_of(listening), node="127.0.0.1:1").is_gone(now=time.monotonic())
+
+
+def test_a_head_may_be_silent_for_as_long_as_a_restart_takes(listening: socket.socket) -> None:
+    pulse, now = Pulse(head="127.0.0.1:1", node=address_of(listening)), time.monotonic()
+    assert not pulse.is_gone(now=now + SILENT_S - 1)
+    assert pulse.is_gone(now=now + SILENT_S + 1)
+
+
+@pytest.mark.parametrize(("wait", "code", "said"), [("60", 4, "gone\n"), ("0", 0, "ended by itself\n")])
+def test_a_run_that_does_not_end_with_its_cluster_is_ended(wait: str, code: int, said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS.replace("WAIT", wait)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (code, said), done.stderr
