@@ -72,8 +72,10 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
 
 def _by_launch(groups: list[list[Trial]], nests: bool) -> list[list[Trial]]:
     """Have the worlds that one session can run follow each other, the largest first; repeats stay in their order."""
-    launches = list(dict.fromkeys(launch_of(group) for group in groups))
-    return sorted(groups, key=lambda group: launches.index(launch_of(group))) if nests else groups
+    launches: dict[object, list[list[Trial]]] = {}
+    for group in groups:
+        launches.setdefault(launch_of(group), []).append(group)
+    return [group for those in launches.values() for group in those] if nests else groups
 
 
 def _with_gpus(sweep: Sweep, cluster: Cluster) -> Sweep:

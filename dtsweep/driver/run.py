@@ -11,7 +11,7 @@ from dtsweep.analysis.load import load
 from dtsweep.driver.planned import Options, PlannedRun
 from dtsweep.driver.recorder import RunTally
 from dtsweep.errors import StorageError
-from dtsweep.plan.plan import make_plan, measured_by
+from dtsweep.plan.plan import make_plan
 from dtsweep.report.progress import Progress
 from dtsweep.results.store import Results
 from dtsweep.sweep.axes import Candidate, candidates
@@ -66,15 +66,14 @@ def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTa
         SweepError: the sweep, the options or the results can't be used.
     """
     results, progress = Results(options.results), Progress(axes=sweep.axes)
-    rows = measured_by(options.harness, results.attempts())
     if options.in_process:
         sweep, found = _for_this_process(sweep, found)
-    plan = make_plan(sweep, found, rows, rerun=options.rerun, harness=options.harness)
+    plan = make_plan(sweep, found, results.attempts(), rerun=options.rerun, harness=options.harness)
     for name, reason in results.quarantined:
         progress.say(f"left out {results}/{name}: {reason}")
     progress.say(f"{len(plan.to_run)} trials to run, {len(plan.done)} done, {len(plan.skipped)} skipped: {results}")
     progress.total = len(plan.to_run)
-    planned = PlannedRun(sweep=sweep, plan=plan, rows=rows, results=results, progress=progress, options=options)
+    planned = PlannedRun(sweep=sweep, plan=plan, results=results, progress=progress, options=options)
     if not plan.to_run:
         if options.profile:
             progress.say("nothing runs, so nothing is profiled; --rerun all measures again")
