@@ -39,8 +39,7 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
 
 def _drive(planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings], signals: list[int]) -> RunTally:
     recorder = planned.recorder(prepared.sweep, flags=prepared.flags)
-    for trial, reason in prepared.refused:
-        recorder.store_refused(trial, reason)
+    recorder.store_refused(prepared.refused, planned.plan.rows)
     queue = Queue(
         prepared.sweep,
         prepared.groups,

@@ -127,8 +127,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         given_up = self._queue.ended(
             ended.lane, ended.trial, ended.task, status, session_has_ended=result.session_has_ended
         )
-        for trial, task in given_up:
-            self._recorder.store(trial, task, result, started_at=datetime.now(UTC))
+        self._recorder.store_given_up(given_up, result)
 
     def _collect(self, ended: Running, reply: Mapping[str, Any]) -> AttemptResult:
         """Fetch an attempt's result; where its lane's process has ended, make one that says so."""

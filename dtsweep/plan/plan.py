@@ -24,6 +24,16 @@ from dtsweep.sweep.task import trial_name
 
 Rows = Sequence[Mapping[str, Any]]
 
+PLANNED_BY = frozenset(
+    {
+        *("trial_id", "harness", "role", "status", "reason", "stop_reason", "workload", "workload_digest", "sources"),
+        *("environment", "measure", "devices", "cpus_per_worker", "gpus_per_worker"),
+        *("window_s", "startup_s", "trial_s", "overhead_s"),
+        *("dtsweep_version", "torch_version", "ray_version", "python_version", "numpy_version"),
+    }
+)
+"""What a plan, and the run of it, read of the attempts so far, beside the workloads' fields."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:

@@ -22,11 +22,12 @@ def workload_types(workload: Any) -> Mapping[str, Any]:
     Raises:
         SweepError: for an annotation that names what is not there.
     """
-    return _annotations(type(workload))
+    kind: Any = type(workload)
+    return _annotations(kind)
 
 
 @cache
-def _annotations(kind: type) -> Mapping[str, Any]:
+def _annotations(kind: Any) -> Mapping[str, Any]:
     try:
         hints = get_type_hints(kind)
     except NameError as error:
