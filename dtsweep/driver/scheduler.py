@@ -30,6 +30,11 @@ TRIALS_PER_TUNER = 500
 """A Tuner slows down and grows with its trials; a fresh one over the same sessions does not."""
 
 
+LANE_CALLS = 100_000
+"""Calls that a lane may serve at once: each rank waits in one for its task, while it makes others. Ray's default is
+1,000, with which as many ranks would leave no room for their answers."""
+
+
 @dataclass(kw_only=True)
 class LaneActor:
     """The actor of a lane, and whether it runs an attempt."""
@@ -162,13 +167,18 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
 def _start_lane(index: int, settings: Settings) -> LaneActor:
     name = f"dtsweep-lane-{index}-{os.urandom(4).hex()}"
-    options = {
-        "name": name,
+    actor = ray.remote(Lane).options(name=name, **lane_options(settings)).remote(settings)
+    return LaneActor(actor=actor, name=name, settings=settings)
+
+
+def lane_options(settings: Settings) -> dict[str, Any]:
+    """Ray's options of the actor of a lane."""
+    return {
         "num_cpus": 0,
+        "max_concurrency": LANE_CALLS,
         "scheduling_strategy": pinned_to(ray.get_runtime_context().get_node_id()),
         "runtime_env": {"env_vars": _train_settings(settings)},
     }
-    return LaneActor(actor=ray.remote(Lane).options(**options).remote(settings), name=name, settings=settings)
 
 
 def _train_settings(settings: Settings) -> dict[str, str]:
