@@ -18,6 +18,9 @@ LARGE_BYTES = 64 << 20
 SMALL_BYTES = 1 << 20
 """Files below this size are always merged: rewriting them costs nothing."""
 
+FILES_AT_ONCE = 128
+"""An open file takes a multiple of its bytes: what its columns are called weighs more than a row."""
+
 PIECE_BYTES = 64 << 20
 """Rows that are held in memory while files are merged, and the size of a row group, as Arrow has them."""
 
@@ -40,7 +43,7 @@ def batches(sizes: Mapping[str, int]) -> list[list[str]]:
     for size, name in sorted((size, name) for name, size in sizes.items()):
         if size >= LARGE_BYTES or size > max(SMALL_BYTES, chosen):
             break
-        if not found or in_batch + size > LARGE_BYTES:
+        if not found or in_batch + size > LARGE_BYTES or len(found[-1]) == FILES_AT_ONCE:
             found.append([])
             in_batch = 0
         found[-1].append(name)

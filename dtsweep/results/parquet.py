@@ -31,6 +31,8 @@ THREADS_FROM = 1 << 20
 MAX_BYTES = 4 << 30
 """Unpacked size of one file; a larger one is not read."""
 
+_TAKEN = frozenset(column.name for column in TABLES["trials"])
+
 _NAME = re.compile(r"(?:part-[\w-]+|compacted)-([0-9a-f]{16})\.parquet")
 
 
@@ -139,17 +141,18 @@ def _refused() -> Iterator[None]:
 
 def _checked(data: bytes, name: str, table: str) -> Any:
     file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, thrift_container_size_limit=10_000)
-    version = int((file.schema_arrow.metadata or {}).get(b"dtsweep.schema_version", b""))
+    schema = file.schema_arrow
+    version = int((schema.metadata or {}).get(b"dtsweep.schema_version", b""))
     if version > SCHEMA_VERSION:
         raise StorageError(
             f"{table}/{name} has schema version {version}, this dtsweep reads up to {SCHEMA_VERSION}: "
             "update dtsweep, or choose another --results"
         )
-    _check_columns(file.schema_arrow.remove_metadata(), table)
+    _check_columns(schema.remove_metadata(), table)
     groups = range(file.metadata.num_row_groups)
     if sum(file.metadata.row_group(i).total_byte_size for i in groups) > MAX_BYTES:
         raise ValueError(f"it unpacks to more than {MAX_BYTES} bytes")
-    replaced_by(file.schema_arrow)
+    replaced_by(schema)
     return file
 
 
@@ -168,8 +171,7 @@ def _check_columns(schema: Any, table: str) -> None:
 
 
 def _is_workload(name: str, table: str) -> bool:
-    taken = {column.name for column in TABLES["trials"]}
-    return table == "trials" and name.startswith("workload_") and name not in taken
+    return table == "trials" and name.startswith("workload_") and name not in _TAKEN
 
 
 def _is_always_read(column: str, table: str) -> bool:
