@@ -37,17 +37,23 @@ def batches(sizes: Mapping[str, int]) -> list[list[str]]:
 
     >>> batches({"a": 70_000, "b": 60_000, "c": 3 << 20, "d": 80 << 20})
     [['b', 'a']]
+    >>> batches({"a": 7 << 20, "b": 7 << 20, "c": 8 << 20})
+    [['a', 'b', 'c']]
     """
+    candidates = sorted((size, name) for name, size in sizes.items() if size < LARGE_BYTES)
+    total = chosen = 0
+    for place, (size, _) in enumerate(candidates):
+        if size <= max(SMALL_BYTES, total):
+            chosen = place + 1
+        total += size
     found: list[list[str]] = []
-    chosen = in_batch = 0
-    for size, name in sorted((size, name) for name, size in sizes.items()):
-        if size >= LARGE_BYTES or size > max(SMALL_BYTES, chosen):
-            break
+    in_batch = 0
+    for size, name in candidates[:chosen]:
         if not found or in_batch + size > LARGE_BYTES or len(found[-1]) == FILES_AT_ONCE:
             found.append([])
             in_batch = 0
         found[-1].append(name)
-        chosen, in_batch = chosen + size, in_batch + size
+        in_batch += size
     return [batch for batch in found if len(batch) > 1]
 
 
