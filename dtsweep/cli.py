@@ -111,12 +111,12 @@ def plan(
     """Say what a run would do, and why; starts nothing."""
     question, found = _read(sweep, settings)
 
-    from dtsweep.plan.plan import make_plan
+    from dtsweep.plan.plan import PLANNED_BY, make_plan
     from dtsweep.report.plan import plan_json, print_plan
     from dtsweep.results.store import Results
 
     store = Results(results or f"results/{question.name}")
-    made = make_plan(question, found, store.attempts(), rerun=rerun)
+    made = make_plan(question, found, store.attempts(PLANNED_BY), rerun=rerun)
     misfits = _misfits(question, made, address) if address else None
     for name, reason in store.quarantined:
         click.echo(f"left out {store}/{name}: {reason}", err=True)

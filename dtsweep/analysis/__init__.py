@@ -10,6 +10,7 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     launches        from trials to points
     contrasts       differences between points, each to each, and how far they are known
     difference      whether two points can be told apart, in words
+    standing        how points stand to each other: which are beaten, as far as launches can tell
     frontier        which points no other one beats
     scaling         what more workers bring
     canaries        whether the machine changed while it was measured

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dtsweep.analysis.contrasts import Contrasts, contrasts, logarithms_of
+from dtsweep.analysis.contrasts import Contrasts, logarithms_of
 from dtsweep.analysis.launches import measured, points_of
 from dtsweep.analysis.spread import POINT, Launches
+from dtsweep.analysis.standing import Pair, of_few, of_many
 from dtsweep.analysis.variance import Numbers
 from dtsweep.sweep.modes import SEMANTICS
 
@@ -24,8 +25,8 @@ _MODEL = ("workload", "model_digest")
 
 _DRAWS = 2000
 
-_EQUAL = 1e-12
-"""Logarithms that differ by less are those of equal numbers."""
+MANY = 500
+"""Points from which on those that are far off the frontier are told by the best ones alone."""
 
 
 def on_frontier(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -73,11 +74,10 @@ def frontier(frame: pd.DataFrame, *, one_product: bool = False) -> pd.DataFrame:
         rows = latency.points.merge(points.reset_index(), how="left", on=list(POINT))
         for _, group in rows.groupby([*_PRODUCT, *(() if one_product else _MODEL)], dropna=False):
             numbers = group.index.to_numpy()
-            slower, higher = (contrasts(launches, numbers, numbers) for launches in (latency, rate))
-            single = latency.counts[numbers] == 1
-            points.loc[group["index"], "standing"] = _standing(slower, higher, single=single)
-            drawn = _probability(slower, higher, together=_correlation(latency, rate))
-            points.loc[group["index"], "frontier_probability"] = drawn
+            pair = Pair(latency, rate)
+            standing, near = (of_many if len(numbers) > MANY else of_few)(pair, numbers)
+            points.loc[group["index"], "standing"] = standing
+            points.loc[group["index"], "frontier_probability"] = _probabilities(pair, numbers, near)
     points["on_frontier"] = points["standing"].isin(["frontier", "undecided"])
     models = [] if one_product else ["flops_per_sample", *_MODEL]
     return points.sort_values(
@@ -85,28 +85,23 @@ def frontier(frame: pd.DataFrame, *, one_product: bool = False) -> pd.DataFrame:
     )
 
 
-def _standing(slower: Contrasts, higher: Contrasts, *, single: NDArray[np.bool_]) -> NDArray[np.str_]:
-    """Name how each point stands to the others, which by `difference`'s own estimates are better or not.
+def _probabilities(pair: Pair, numbers: NDArray[np.intp], near: NDArray[np.intp]) -> Numbers:
+    """How often each point is on the frontier; nan where an error is not known.
+
+    What is far off the frontier is off in every draw, and changes no other point's draws.
 
     Args:
-        slower: of latencies, each point to each.
-        higher: of throughputs.
-        single: the points with one launch.
+        pair: of the environment.
+        numbers: rows of points in it.
+        near: those of them that are not far off; none where nothing can be tested.
     """
-    from scipy.sparse.csgraph import connected_components
-
-    no_better = (slower.estimate > -_EQUAL) & (higher.estimate < _EQUAL)
-    beaten = no_better & ((slower.estimate > _EQUAL) | (higher.estimate < -_EQUAL))
-    told = slower.greater & higher.greater.T
-    # Where points share some launches each can be told to be beaten by the next one: none of these is off for that.
-    circle = connected_components(told, connection="strong")[1]
-    told &= circle[:, None] != circle
-    untested = beaten & ~(slower.tested & higher.tested) & np.logical_and.outer(single, single)
-    # The means of single launches can close such a circle, too.
-    circle = connected_components(told | untested, connection="strong")[1]
-    untested &= circle[:, None] != circle
-    kinds = [told.any(axis=1), untested.any(axis=1), beaten.any(axis=1)]
-    return np.select(kinds, ["dominated", "untested", "undecided"], "frontier")
+    drawn = np.full(len(numbers), 0.0 if len(near) else np.nan)
+    if len(near) == 1 < len(numbers):
+        drawn[near] = 1.0
+    elif len(near):
+        both = pair.both(numbers[near], numbers[near])
+        drawn[near] = _probability(*both, together=_correlation(pair.latency, pair.rate))
+    return drawn
 
 
 def _probability(slower: Contrasts, higher: Contrasts, *, together: float) -> Numbers:

@@ -99,7 +99,9 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
 def _cautions(trials: pd.DataFrame) -> pd.Series[str]:
     """What puts the numbers of each trial's point in doubt, whichever of its launches is flagged so."""
     own = trials["flags"].map(lambda flags: "" if flags is None else " ".join(flags)).astype(object)
-    return own.groupby([trials[name] for name in POINT], dropna=False).transform(joined_cautions)
+    numbers = trials.groupby(list(POINT), dropna=False).ngroup()
+    doubtful = numbers.isin(numbers[own != ""])
+    return own.where(~doubtful, own[doubtful].groupby(numbers[doubtful]).transform(joined_cautions))
 
 
 def _replaced(trials: pd.DataFrame, columns: Mapping[str, pd.Series[Any]]) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 The driver's process; imports Ray and Ray Tune, except `run` and its own imports, which stay light. In reading order:
 
     queue           which attempt comes next, and what follows from how one ended; pure
+    rivals          what a point is raced against
     recorder        turns each finished attempt into rows and stores them
     planned         a run that is planned: options, results so far, its recorder
     shipping        the workload and the user's modules, packed for the nodes; tasks travel through lanes

@@ -38,7 +38,7 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
         signals_noted() as signals,
     ):
         planned.progress.say(f"using {cluster.described()}")
-        prepared = prepare(planned.sweep, planned.plan, cluster, rows=planned.rows)
+        prepared = prepare(planned.sweep, planned.plan, cluster, rows=planned.plan.rows)
         settings = _lane_settings(planned, prepared, cluster, storage=storage)
         return _drive(planned, prepared, settings, signals, cluster=cluster.name)
 
@@ -47,8 +47,7 @@ def _drive(
     planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings], signals: list[int], *, cluster: str
 ) -> RunTally:
     recorder = planned.recorder(prepared.sweep, flags=prepared.flags)
-    for trial, reason in prepared.refused:
-        recorder.store_refused(trial, reason)
+    recorder.store_refused(prepared.refused, planned.plan.rows)
     queue = Queue(
         prepared.sweep,
         prepared.groups,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dtsweep.driver.recorder import Recorder
 from dtsweep.plan.plan import Plan
@@ -36,9 +35,6 @@ class PlannedRun:
 
     sweep: Sweep
     plan: Plan
-    rows: Sequence[Mapping[str, Any]]
-    """What the results have of this harness."""
-
     results: Results
     progress: Progress
     options: Options
@@ -46,11 +42,11 @@ class PlannedRun:
     @property
     def known_devices(self) -> frozenset[str]:
         """Device models of the results that stay; empty is any."""
-        kept = () if self.options.rerun == "all" else self.rows
+        kept = () if self.options.rerun == "all" else self.plan.rows
         return frozenset(row["devices"] for row in kept if row["status"] == "ok" and row["devices"])
 
     def recorder(self, sweep: Sweep, flags: Sequence[str] = ()) -> Recorder:
         """Make the recorder of a sweep whose resources are settled; it stores at once what is skipped."""
         recorder = Recorder(sweep, self.results, self.progress, harness=self.options.harness, flags=flags)
-        recorder.store_skipped(self.plan.skipped, self.rows)
+        recorder.store_skipped(self.plan.skipped, self.plan.rows)
         return recorder

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.errors import SweepError
@@ -13,7 +14,7 @@ from dtsweep.plan.estimate import are_brief
 from dtsweep.plan.plan import Plan
 from dtsweep.plan.trial import Trial, groups_of, launch_of
 from dtsweep.sweep.constraints import Harness, impossible
-from dtsweep.sweep.point import World
+from dtsweep.sweep.point import Point, World
 from dtsweep.sweep.settings import Sweep
 
 if TYPE_CHECKING:
@@ -60,7 +61,11 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster, *, rows: Sequence[Mappin
     """
     sweep = _with_gpus(sweep, cluster)
     lanes = _lanes(sweep, cluster)
-    reasons = [(trial, _misfit(sweep, cluster, lanes, trial)) for trial in plan.to_run]
+    # What nodes can hold is asked once for each shape of a world, however many nodes and trials there are.
+    no_room = cache(partial(_no_room, sweep, cluster, lanes))
+    harness = Harness(has_gpus=bool(sweep.resources.gpus_per_worker))
+    points = ((trial, trial.point) for trial in plan.to_run)
+    reasons = [(t, impossible(point, harness) or no_room(point.workers, point.placement)) for t, point in points]
     to_run = [trial for trial, reason in reasons if reason is None]
     groups = groups_of(to_run, fresh=sweep.measure.fresh)
     # On an autoscaler the repeats of a world follow each other, so that its nodes are asked for once.
@@ -115,9 +120,8 @@ def _lanes(sweep: Sweep, cluster: Cluster) -> Lanes:
     return [tuple(usable[index::count]) for index in range(count)]
 
 
-def _misfit(sweep: Sweep, cluster: Cluster, lanes: Lanes, trial: Trial) -> str | None:
-    resources = sweep.resources
-    if reason := impossible(trial.point, Harness(has_gpus=bool(resources.gpus_per_worker))):
-        return reason
-    each = {"CPU": resources.cpus_per_worker, "GPU": resources.gpus_per_worker or 0}
-    return next((why for lane in lanes if (why := cluster.misfit(trial.point, each=each, nodes=lane))), None)
+def _no_room(sweep: Sweep, cluster: Cluster, lanes: Lanes, workers: int, placement: str) -> str | None:
+    """Say why some lane can't hold a world of this shape, or None."""
+    point = Point(workers=workers, placement=placement)
+    each = {"CPU": sweep.resources.cpus_per_worker, "GPU": sweep.resources.gpus_per_worker or 0}
+    return next((why for lane in lanes if (why := cluster.misfit(point, each=each, nodes=lane))), None)

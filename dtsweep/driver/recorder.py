@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 import math
 import tempfile
 import traceback
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from dtsweep.analysis.canaries import Level, change, level_of, median_of
+from dtsweep.driver.rivals import Rivals
 from dtsweep.errors import StorageError, error_line
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rows import point_row, rank_rows, step_columns, task_row, trial_row, with_warmup_marked
@@ -27,10 +28,13 @@ from dtsweep.report.progress import Progress
 from dtsweep.results.statuses import is_retried
 from dtsweep.results.store import Results
 from dtsweep.sweep.axes import Candidate
-from dtsweep.sweep.point import Point, identity
+from dtsweep.sweep.point import Point
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task, task_of, trial_name
-from dtsweep.sweep.values import column_types, read_fields
+from dtsweep.sweep.values import column_types
+
+ROWS_PER_FILE = 10_000
+"""Rows of trials that were not run are stored so many at a time."""
 
 FINE = frozenset({"ok", "skipped", "oom_device"})
 """How trials may end without the command saying that something is wrong."""
@@ -78,8 +82,7 @@ class Recorder:
         self._sweep, self._results, self._progress, self._flags = sweep, results, progress, flags
         self._types = column_types(sweep.workload)
         self._last: dict[str, str] = {}
-        self._measured: dict[tuple[str, str | None], list[tuple[str, float, float]]] = {}
-        self._models: dict[str, str | None] = {}
+        self._rivals = Rivals()
         self._canaries: dict[str, list[Level]] = {}
         folder = sweep.file.parent if sweep.file else None
         self._harness = harness
@@ -149,41 +152,61 @@ class Recorder:
         return row
 
     def rivals(self, point: Point) -> tuple[tuple[float, float], ...]:
-        """Latency and throughput of what this run has measured of a point's semantics and model, not of itself.
-
-        Its model is known once a point with the same fields of the workload was measured.
-        """
-        model, own = self._models.get(_fields_of(point), ""), identity(point)
-        measured = self._measured.get((point.semantics, model), ())
-        return tuple((latency, rate) for name, latency, rate in measured if name != own)
+        """Latency and throughput of the best that this run has measured of a point's semantics and model."""
+        return self._rivals.of(point)
 
     def store_skipped(self, skipped: Sequence[Candidate], rows: Sequence[Mapping[str, Any]]) -> None:
         """Store a row for each skipped point whose reason is not among the stored rows yet."""
         known = {(row["trial_id"], row["reason"]) for row in rows if row["status"] == "skipped"}
-        for candidate in skipped:
-            trial_id = trial_name(self._sweep, candidate.point, repeat=1, **candidate.overrides)
-            if (trial_id, candidate.reason) in known:
-                continue
-            row = {**point_row(self._sweep, candidate.point), **candidate.overrides, "trial_id": trial_id}
-            row |= {"status": "skipped", "reason": candidate.reason, "started_at": datetime.now(UTC)}
-            self._commit({**row, "attempt_id": uuid.uuid4().hex, "repeat": 1, "attempt": 1})
+        names = (trial_name(self._sweep, c.point, repeat=1, **c.overrides) for c in skipped)
+        self._commit_unmeasured(
+            self._skipped_row(candidate, trial_id)
+            for candidate, trial_id in zip(skipped, names, strict=True)
+            if (trial_id, candidate.reason) not in known
+        )
 
-    def store_refused(self, trial: Trial, reason: str) -> None:
-        """Store a trial that the cluster can't hold."""
-        self._without_run(trial, task_of(self._sweep, trial.point, repeat=trial.repeat), "infeasible", reason)
+    def store_refused(self, refused: Sequence[tuple[Trial, str]], rows: Sequence[Mapping[str, Any]]) -> None:
+        """Store trials that the cluster can't hold, each with the reason, but for those whose newest row says so."""
+        newest = {row["trial_id"]: (row["status"], row["reason"]) for row in rows}
+        ended = []
+        for trial, reason in refused:
+            task = task_of(self._sweep, trial.point, repeat=trial.repeat)
+            ended.append((trial, self._unmeasured_row(trial, task, "infeasible", reason)))
+        self._commit_unmeasured(
+            row for trial, row in ended if newest.get(trial.trial_id) != ("infeasible", row["reason"])
+        )
+        for trial, row in ended:
+            self._note(trial, row)
+
+    def store_given_up(self, given_up: Sequence[tuple[Trial, Task]], result: AttemptResult) -> None:
+        """Store trials whose session did not come up for another one, with what became of that."""
+        ended = [(t, self._unmeasured_row(t, task, result.status, result.reason)) for t, task in given_up]
+        self._commit_unmeasured({**row, "flags": [*result.flags, *self._flags]} for _, row in ended)
+        for trial, row in ended:
+            self._note(trial, row)
 
     def store_pruned(self, pruned: Sequence[tuple[Trial, str]]) -> None:
         """Store trials that are skipped because a smaller micro-batch ran out of memory, each with the reason."""
+        ended = []
         for trial, reason in pruned:
-            self._without_run(trial, task_of(self._sweep, trial.point, repeat=trial.repeat), "skipped", reason)
+            task = task_of(self._sweep, trial.point, repeat=trial.repeat)
+            ended.append((trial, self._unmeasured_row(trial, task, "skipped", reason)))
+        self._commit_unmeasured(row for _, row in ended)
+        for trial, row in ended:
+            self._note(trial, row)
 
     def store_cancelled(self, trial: Trial, task: Task, started_at: datetime) -> None:
         """Store that an attempt was interrupted."""
-        self._without_run(trial, task, "cancelled", "interrupted; the next run measures it again", started_at)
+        self._store_begun(trial, task, "cancelled", "interrupted; the next run measures it again", started_at)
 
     def store_lost(self, trial: Trial, task: Task, started_at: datetime) -> None:
         """Store that an attempt ended with its cluster."""
-        self._without_run(trial, task, "node_lost", "the cluster has stopped", started_at)
+        self._store_begun(trial, task, "node_lost", "the cluster has stopped", started_at)
+
+    def _store_begun(self, trial: Trial, task: Task, status: str, reason: str, started_at: datetime) -> None:
+        row = {**self._unmeasured_row(trial, task, status, reason), "started_at": started_at}
+        self._commit(row)
+        self._note(trial, row)
 
     def store_logs(self, logs: Mapping[str, str]) -> None:
         """Store the ends of ranks' logs, by `<session>/<rank>`."""
@@ -214,18 +237,23 @@ class Recorder:
                 if rank == 0:
                     self._progress.say(f"profile: {where}")
 
-    def _without_run(
-        self, trial: Trial, task: Task, status: str, reason: str, started_at: datetime | None = None
-    ) -> None:
-        row = {
-            **task_row(self._sweep, trial.point, task),
-            **{"role": trial.role, "status": status, "reason": reason, "started_at": started_at or datetime.now(UTC)},
-        }
-        self._commit(row)
-        self._note(trial, row)
+    def _skipped_row(self, candidate: Candidate, trial_id: str) -> dict[str, Any]:
+        row = {**point_row(self._sweep, candidate.point), **candidate.overrides, "trial_id": trial_id}
+        row |= {"status": "skipped", "reason": candidate.reason, "started_at": datetime.now(UTC)}
+        return {**row, "attempt_id": uuid.uuid4().hex, "repeat": 1, "attempt": 1}
+
+    def _unmeasured_row(self, trial: Trial, task: Task, status: str, reason: str | None) -> dict[str, Any]:
+        row = task_row(self._sweep, trial.point, task)
+        return {**row, "role": trial.role, "status": status, "reason": reason, "started_at": datetime.now(UTC)}
+
+    def _commit_unmeasured(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Store rows without ranks, in files of many each."""
+        waiting = iter(rows)
+        while some := [self._whole(row) for row in itertools.islice(waiting, ROWS_PER_FILE)]:
+            self._results.commit_unmeasured(some, workload_types=self._types)
 
     def _commit(self, row: Mapping[str, Any], **tables: Any) -> None:
-        row = {"role": "trial", **row, **self._sources.columns(row), **self._same}
+        row = self._whole(row)
         try:
             self._results.commit(row, workload_types=self._types, **tables)
         except StorageError as error:
@@ -235,6 +263,11 @@ class Recorder:
             raise StorageError(
                 f"{error}; the last trial is safe in {spool}: copy its folders into {self._results}"
             ) from error
+        if self._results.is_scattered:
+            compact(self._results, self._progress)
+
+    def _whole(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        return {"role": "trial", **row, **self._sources.columns(row), **self._same}
 
     def _note(self, trial: Trial, row: Mapping[str, Any]) -> None:
         if trial.is_canary:
@@ -243,9 +276,7 @@ class Recorder:
             return
         # A rate that can't be true must not end the windows of others.
         if row["status"] == "ok" and not row.get("implausible"):
-            self._models[_fields_of(trial.point)] = row["model_digest"]
-            measured = self._measured.setdefault((row["semantics"], row["model_digest"]), [])
-            measured.append((row["point_id"], row["latency_s"], row["samples_per_s"]))
+            self._rivals.add(trial.point, row)
         before = self._last.get(trial.trial_id)
         if before is not None:
             self.tally.statuses -= Counter([before])
@@ -254,8 +285,12 @@ class Recorder:
         self._progress.ended(trial.point, row, again=is_retried(row["status"], attempt=row["attempt"]))
 
 
-def _fields_of(point: Point) -> str:
-    return json.dumps(read_fields(point.workload), sort_keys=True)
+def compact(results: Results, progress: Progress) -> None:
+    """Merge many small files of results into few; where that fails they stay as they are."""
+    try:
+        results.compact()
+    except StorageError as error:
+        progress.say(f"results stay in more files than they need: {error}")
 
 
 def _times(result: AttemptResult, wall_s: float) -> dict[str, float | None]:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from dtsweep.analysis.load import load
 from dtsweep.driver.planned import Options, PlannedRun
-from dtsweep.driver.recorder import RunTally
+from dtsweep.driver.recorder import RunTally, compact
 from dtsweep.errors import StorageError
-from dtsweep.plan.plan import make_plan, measured_by
+from dtsweep.plan.plan import PLANNED_BY, make_plan
 from dtsweep.report.progress import Progress
 from dtsweep.results.store import Results
 from dtsweep.sweep.axes import Candidate, candidates
@@ -70,15 +70,14 @@ def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTa
         StorageError: the results can't be read, or not be written to; nothing was started.
     """
     results, progress = Results(options.results), Progress(axes=sweep.axes)
-    rows = measured_by(options.harness, results.attempts())
     if options.in_process:
         sweep, found = _for_this_process(sweep, found)
-    plan = make_plan(sweep, found, rows, rerun=options.rerun, harness=options.harness)
+    plan = make_plan(sweep, found, results.attempts(PLANNED_BY), rerun=options.rerun, harness=options.harness)
     for name, reason in results.quarantined:
         progress.say(f"left out {results}/{name}: {reason}")
     progress.say(f"{len(plan.to_run)} trials to run, {len(plan.done)} done, {len(plan.skipped)} skipped: {results}")
     progress.total = len(plan.to_run)
-    planned = PlannedRun(sweep=sweep, plan=plan, rows=rows, results=results, progress=progress, options=options)
+    planned = PlannedRun(sweep=sweep, plan=plan, results=results, progress=progress, options=options)
     if not plan.to_run:
         if options.profile:
             progress.say("nothing runs, so nothing is profiled; --rerun all measures again")
@@ -89,8 +88,9 @@ def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTa
     else:
         from dtsweep.driver.on_ray import run_on_ray as carry_out
     tally = carry_out(planned)
-    if tally.storage_error is None:
-        results.compact()
+    # Whoever has sent a signal waits for the end.
+    if tally.storage_error is None and tally.signal_number is None:
+        compact(results, progress)
     return tally
 
 

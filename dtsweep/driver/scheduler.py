@@ -34,6 +34,10 @@ TRIALS_PER_TUNER = 500
 CLOSE_S = 120.0
 """How long a lane may take to end its session and fetch its logs."""
 
+LANE_CALLS = 100_000
+"""Calls that a lane may serve at once: each rank waits in one for its task, while it makes others. Ray's default is
+1,000, with which as many ranks would leave no room for their answers."""
+
 
 @dataclass(kw_only=True)
 class LaneActor:
@@ -136,8 +140,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         given_up = self._queue.ended(
             ended.lane, ended.trial, ended.task, status, session_has_ended=result.session_has_ended
         )
-        for trial, task in given_up:
-            self._recorder.store(trial, task, result, started_at=datetime.now(UTC))
+        self._recorder.store_given_up(given_up, result)
 
     def _collect(self, ended: Running, reply: Mapping[str, Any]) -> AttemptResult:
         """Fetch an attempt's result; where its lane's process has ended, make one that says so."""
@@ -182,12 +185,18 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 def start_lane(index: int, settings: Settings) -> LaneActor:
     """Start the actor of a lane beside this process."""
     name = f"dtsweep-lane-{index}-{os.urandom(4).hex()}"
+    actor = ray.remote(Lane).options(name=name, **lane_options(settings)).remote(settings)
+    return LaneActor(actor=actor, name=name, settings=settings)
+
+
+def lane_options(settings: Settings) -> dict[str, Any]:
+    """Ray's options of the actor of a lane."""
     options = {
-        "name": name,
         "num_cpus": 0,
+        "max_concurrency": LANE_CALLS,
         "scheduling_strategy": pinned_to(ray.get_runtime_context().get_node_id()),
     }
     if not settings.is_private:
         # A private Ray was started with them, so that the processes that it keeps ready fit.
         options["runtime_env"] = {"env_vars": train_settings(settings.node_timeout_s, is_private=False)}
-    return LaneActor(actor=ray.remote(Lane).options(**options).remote(settings), name=name, settings=settings)
+    return options

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from dtsweep.plan.trial import Trial
-from dtsweep.sweep.axes import worlds
 from dtsweep.sweep.modes import MODE_FIELDS
 from dtsweep.sweep.point import World, identity
 
@@ -25,9 +24,11 @@ def canaries(trials: Sequence[Trial]) -> Mapping[World, Trial]:
     """
     found = {}
     plain: dict[str, Any] = {"sync": "ddp", **dict.fromkeys(MODE_FIELDS), "accumulation": 1}
-    for world in worlds([trial.point for trial in trials]):
-        inside = [trial for trial in trials if trial.point.world == world]
-        inside.sort(key=lambda trial: (trial.point.micro_batch, identity(trial.point)))
-        middle = inside[len(inside) // 2]
+    inside: dict[World, list[Trial]] = {}
+    for trial in trials:
+        inside.setdefault(trial.point.world, []).append(trial)
+    for world, those in inside.items():
+        those.sort(key=lambda trial: (trial.point.micro_batch, identity(trial.point)))
+        middle = those[len(those) // 2]
         found[world] = replace(middle, point=replace(middle.point, **plain), role="canary", why="canary")
     return found

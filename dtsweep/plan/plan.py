@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 from dtsweep.errors import SweepError, quoted
@@ -17,12 +18,22 @@ from dtsweep.provenance.sources import sources_of
 from dtsweep.provenance.versions import versions
 from dtsweep.results.standing import standing
 from dtsweep.results.statuses import FINAL
-from dtsweep.sweep.axes import Candidate, worlds
-from dtsweep.sweep.point import Point, identity
-from dtsweep.sweep.settings import Sweep
+from dtsweep.sweep.axes import Candidate, by_world
+from dtsweep.sweep.point import Point, World, identity
+from dtsweep.sweep.settings import Measure, Sweep
 from dtsweep.sweep.task import trial_name
 
 Rows = Sequence[Mapping[str, Any]]
+
+PLANNED_BY = frozenset(
+    {
+        *("trial_id", "harness", "role", "status", "reason", "stop_reason", "workload", "workload_digest", "sources"),
+        *("environment", "measure", "devices", "cpus_per_worker", "gpus_per_worker"),
+        *("window_s", "startup_s", "trial_s", "overhead_s"),
+        *("dtsweep_version", "torch_version", "ray_version", "python_version", "numpy_version"),
+    }
+)
+"""What a plan, and the run of it, read of the attempts so far, beside the workloads' fields."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +55,9 @@ class Plan:
     session_starts: int
     """Sessions that the run will start, if none fails."""
 
+    rows: Rows
+    """All attempts so far of the harness that it was made for, the oldest first."""
+
 
 def make_plan(
     sweep: Sweep, found: Sequence[Candidate], rows: Rows, *, rerun: str | None = None, harness: str = "ray"
@@ -60,14 +74,15 @@ def make_plan(
     Raises:
         SweepError: the results are of another workload, version or resources.
     """
-    rows = measured_by(harness, rows)
+    rows = _measured_by(harness, rows)
     stands = {rows[index]["trial_id"]: rows[index] for index in sorted(standing(rows).values())}
     stale = outdated(sweep, list(stands.values())) if rerun != "all" else {}
+    differs = cache(partial(_differs, sweep.measure))
     to_run: list[Trial] = []
     done: list[Trial] = []
-    points = [candidate.point for candidate in found if candidate.reason is None]
+    inside = by_world(candidate.point for candidate in found if candidate.reason is None)
     for repeat in range(1, sweep.measure.repeats + 1):
-        for point in _in_order(sweep, points, repeat=repeat):
+        for point in _in_order(sweep, inside, repeat=repeat):
             trial_id = trial_name(sweep, point, repeat=repeat)
             row = stands.get(trial_id)
             if trial_id in stale:
@@ -76,7 +91,8 @@ def make_plan(
                 why, is_done = "stopped early by the race", False
             else:
                 why, is_done = _state(row["status"] if row else None, rerun=rerun)
-            why += _differs(sweep, row)
+            if row is not None and row["status"] == "ok" and row["measure"]:
+                why += differs(row["measure"])
             trial = Trial(point=point, repeat=repeat, trial_id=trial_id, why=why)
             (done if is_done else to_run).append(trial)
     full = [trial.point for trial in done if stands[trial.trial_id]["status"] == "oom_device"]
@@ -88,10 +104,11 @@ def make_plan(
         skipped=skipped,
         seconds=expected_s(sweep, to_run, rows),
         session_starts=starts(sweep, to_run),
+        rows=rows,
     )
 
 
-def measured_by(harness: str, rows: Rows) -> Rows:
+def _measured_by(harness: str, rows: Rows) -> Rows:
     """Select the attempts of a harness; rows from before the column were measured on Ray."""
     return [row for row in rows if (row.get("harness") or "ray") == harness]
 
@@ -159,14 +176,12 @@ def _environment(sweep: Sweep, row: Mapping[str, Any]) -> dict[str, str]:
     return {"environment": json.dumps({**sweep.resources.environment, **points_own}, sort_keys=True)}
 
 
-def _in_order(sweep: Sweep, points: Sequence[Point], *, repeat: int) -> list[Point]:
+def _in_order(sweep: Sweep, inside: Mapping[World, Sequence[Point]], *, repeat: int) -> Iterator[Point]:
     """World after world, shuffled inside: slow drift of the machine falls on no point in particular."""
-    ordered = []
-    for world in worlds(points):
-        inside = [point for point in points if point.world == world]
-        random.Random(f"{sweep.seed}/{repeat}/{astuple(world)}").shuffle(inside)
-        ordered += inside
-    return ordered
+    for world, points in inside.items():
+        shuffled = [*points]
+        random.Random(f"{sweep.seed}/{repeat}/{astuple(world)}").shuffle(shuffled)
+        yield from shuffled
 
 
 def _state(status: str | None, *, rerun: str | None) -> tuple[str, bool]:
@@ -191,13 +206,11 @@ def _pruned(
     return left, [replace(each, reason=each.reason or points.get(identity(each.point))) for each in found]
 
 
-def _differs(sweep: Sweep, row: Mapping[str, Any] | None) -> str:
-    """Say where a done trial was measured under other limits than the sweep's now."""
-    if row is None or row["status"] != "ok" or not row["measure"]:
-        return ""
-    then = json.loads(row["measure"])
+def _differs(measure: Measure, stored: str) -> str:
+    """Say where a done trial, whose settings are given as JSON, was measured under other limits than now."""
+    then = json.loads(stored)
     # Another version may have had other settings: what only one of the two knows is no difference.
-    now = {name: value for name, value in asdict(sweep.measure).items() if name not in ("repeats", "canary", "prune")}
+    now = {name: value for name, value in asdict(measure).items() if name not in ("repeats", "canary", "prune")}
     other = [f"{name}={quoted(then[name])}" for name in now if name in then and then[name] != now[name]]
     return f", measured with {', '.join(other)}" if other else ""
 

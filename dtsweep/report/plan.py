@@ -70,11 +70,12 @@ def plan_json(plan: Plan, misfits: Mapping[str, str] | None) -> dict[str, Any]:
                 **_fields(trial.point),
                 "trial_id": trial.trial_id,
                 "repeat": trial.repeat,
-                "state": "to_run" if trial in plan.to_run else "done",
+                "state": state,
                 "why": trial.why,
                 "feasible": None if misfits is None else trial.trial_id not in misfits,
             }
-            for trial in (*plan.to_run, *plan.done)
+            for state, trials in (("to_run", plan.to_run), ("done", plan.done))
+            for trial in trials
         ],
         "skipped_points": [{**_fields(c.point), **c.overrides, "reason": c.reason} for c in plan.skipped],
     }

@@ -7,5 +7,6 @@ The driver and readers; `statuses` any process. Imports Arrow. In reading order:
     schema          every stored column, with unit and meaning
     storage         where results lie: a disk or an object store
     parquet         one Parquet file, believed only if its digest agrees
+    merge           files joined, for readers and into larger files
     store           the three data sets; the trial row is the commit
 """

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -18,8 +20,18 @@ from dtsweep.results.schema import SCHEMA_VERSION, TABLES, WORKLOAD_TYPES, table
 REPLACES = b"dtsweep.replaces"
 """File metadata of a compacted file: JSON list of the files whose rows it has."""
 
+FORMAT: Mapping[str, Any] = MappingProxyType(
+    {"compression": "zstd", "write_page_checksum": True, "use_dictionary": ["attempt_id", "trial_id"]}
+)
+"""How all files are packed."""
+
+THREADS_FROM = 1 << 20
+"""Bytes of a file from which on several threads unpack it: for a small one they cost more than they bring."""
+
 MAX_BYTES = 4 << 30
 """Unpacked size of one file; a larger one is not read."""
+
+_TAKEN = frozenset(column.name for column in TABLES["trials"])
 
 _NAME = re.compile(r"(?:part-[\w-]+|compacted)-([0-9a-f]{16})\.parquet")
 
@@ -67,17 +79,44 @@ def _array(values: Any, kind: Any, length: int) -> Any:
 def encode(table: Any, *, stem: str) -> tuple[str, bytes]:
     """Pack an Arrow table into a Parquet file, whose name ends in a digest of its bytes."""
     sink = pa.BufferOutputStream()
-    ids = ["attempt_id", "trial_id"]
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True, use_dictionary=ids)
-    data = sink.getvalue().to_pybytes()
+    pq.write_table(table, sink, **FORMAT)
+    return named(stem, sink.getvalue().to_pybytes())
+
+
+def named(stem: str, data: bytes) -> tuple[str, bytes]:
+    """Give a Parquet file its name, which ends in a digest of its bytes."""
     name = f"{stem}-{_digest(data)}.parquet"
     if not _NAME.fullmatch(name):
         raise ValueError(f"{stem!r} is no name for a file of results")
     return name, data
 
 
-def decode(data: bytes, *, name: str, table: str) -> Any:
+def decode(data: bytes, *, name: str, table: str, columns: Collection[str] | None = None) -> Any:
     """Unpack a file of `table` into an Arrow table, its metadata included.
+
+    Args:
+        data: its bytes.
+        name: of the file.
+        table: whose file it is.
+        columns: those to unpack, beside `attempt_id` and all fields of the workload; all where nothing is said.
+
+    Raises:
+        CorruptPartError: It was changed, or is not of this table.
+        StorageError: A newer dtsweep wrote it.
+    """
+    file = opened(data, name=name, table=table)
+    with _refused():
+        names = file.schema_arrow.names
+        wanted = None if columns is None else [n for n in names if n in columns or _is_always_read(n, table)]
+        rows = file.read(columns=wanted, use_threads=len(data) > THREADS_FROM)
+        rows.validate(full=True)
+        if rows["attempt_id"].null_count:
+            raise ValueError("rows without attempt_id")
+        return rows
+
+
+def opened(data: bytes, *, name: str, table: str) -> Any:
+    """Open a file of `table` whose bytes and columns are right; its rows are not unpacked.
 
     Raises:
         CorruptPartError: It was changed, or is not of this table.
@@ -88,47 +127,60 @@ def decode(data: bytes, *, name: str, table: str) -> Any:
         raise CorruptPartError("its name is not one that dtsweep gives")
     if match[1] != _digest(data):
         raise CorruptPartError("its bytes differ from the digest in its name: truncated or changed")
-    try:
+    with _refused():
         return _checked(data, name, table)
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    try:
+        yield
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise CorruptPartError(f"it is no such Parquet file: {' '.join(str(error).split())}") from error
 
 
 def _checked(data: bytes, name: str, table: str) -> Any:
     file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, thrift_container_size_limit=10_000)
-    version = int((file.schema_arrow.metadata or {}).get(b"dtsweep.schema_version", b""))
+    schema = file.schema_arrow
+    version = int((schema.metadata or {}).get(b"dtsweep.schema_version", b""))
     if version > SCHEMA_VERSION:
         raise StorageError(
             f"{table}/{name} has schema version {version}, this dtsweep reads up to {SCHEMA_VERSION}: "
             "update dtsweep, or choose another --results"
         )
+    _check_columns(schema.remove_metadata(), table)
+    groups = range(file.metadata.num_row_groups)
+    if sum(file.metadata.row_group(i).total_byte_size for i in groups) > MAX_BYTES:
+        raise ValueError(f"it unpacks to more than {MAX_BYTES} bytes")
+    replaced_by(schema)
+    return file
+
+
+@lru_cache(maxsize=64)
+def _check_columns(schema: Any, table: str) -> None:
     known = {column.name: column.type for column in TABLES[table]}
-    for field in file.schema_arrow:
+    for field in schema:
         if field.name in known:
             allowed = [known.pop(field.name)]
         else:
             allowed = list(WORKLOAD_TYPES.values()) if _is_workload(field.name, table) else []
         if field.type not in allowed:
             raise ValueError(f"column {field.name} of type {field.type} is no column of {table}")
-    groups = range(file.metadata.num_row_groups)
-    if sum(file.metadata.row_group(i).total_byte_size for i in groups) > MAX_BYTES:
-        raise ValueError(f"it unpacks to more than {MAX_BYTES} bytes")
-    rows = file.read(use_threads=False)
-    rows.validate(full=True)
-    if rows["attempt_id"].null_count:
+    if "attempt_id" in known:
         raise ValueError("rows without attempt_id")
-    replaced_by(rows)
-    return rows
 
 
 def _is_workload(name: str, table: str) -> bool:
-    taken = {column.name for column in TABLES["trials"]}
-    return table == "trials" and name.startswith("workload_") and name not in taken
+    return table == "trials" and name.startswith("workload_") and name not in _TAKEN
 
 
-def replaced_by(rows: Any) -> set[str]:
-    """Name the files whose rows this decoded file has in their place."""
-    names = json.loads(rows.schema.metadata.get(REPLACES, b"[]"))
+def _is_always_read(column: str, table: str) -> bool:
+    return column == "attempt_id" or _is_workload(column, table)
+
+
+def replaced_by(schema: Any) -> set[str]:
+    """Name the files whose rows the file of this schema has in their place."""
+    names = json.loads((schema.metadata or {}).get(REPLACES, b"[]"))
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{REPLACES.decode()} is no list of names")
     return set(names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, get_args
 
@@ -295,9 +296,14 @@ def table_schema(table: str, *, workload_types: Mapping[str, type] = MappingProx
     Raises:
         SweepError: A workload field would take the name of a column that exists.
     """
+    return _schema_of(table, tuple(workload_types.items()))
+
+
+@lru_cache(maxsize=64)
+def _schema_of(table: str, workload_types: tuple[tuple[str, type], ...]) -> Any:
     columns = list(TABLES[table])
     taken = {column.name for column in columns}
-    for field, kind in workload_types.items():
+    for field, kind in workload_types:
         if f"workload_{field}" in taken:
             raise SweepError(f"workload field {field!r} would be stored as workload_{field}, which is taken; rename it")
         meaning = f"field {field} of the workload" + (", as JSON" if kind is dict else "")

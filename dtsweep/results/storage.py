@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 
 from dtsweep.errors import StorageError, SweepError, did_you_mean
 
@@ -28,11 +29,15 @@ class Storage:
         """`where` without credentials, for messages."""
         self._files, self._root = _file_system(str(where), self.shown)
 
-    def names(self, table: str) -> list[str]:
-        """List the Parquet files of a table; none where the folder does not exist."""
+    def sizes(self, table: str) -> dict[str, int]:
+        """List the Parquet files of a table with their bytes, by name; none where the folder does not exist."""
         with self._storage("read"):
-            found = self._files.get_file_info(pafs.FileSelector(self._path(table), allow_not_found=True))
-        return sorted(info.base_name for info in found if info.base_name.endswith(".parquet"))
+            try:
+                found = self._files.get_file_info(pafs.FileSelector(self._path(table), allow_not_found=True))
+            except FileNotFoundError:  # made by another process while Arrow looked at it
+                found = []
+        parquet = [info for info in found if info.base_name.endswith(".parquet")]
+        return {info.base_name: info.size or 0 for info in sorted(parquet, key=lambda info: str(info.base_name))}
 
     def read(self, table: str, name: str) -> bytes:
         """Read a whole file.
@@ -47,6 +52,14 @@ class Storage:
             except FileNotFoundError as error:
                 gone = error
         raise gone
+
+    def footer(self, table: str, name: str) -> Any:
+        """Read the schema of a Parquet file alone, unchecked; None where the file is gone or can't be read so."""
+        try:
+            with self._files.open_input_file(self._path(table, name)) as file:
+                return pq.read_schema(file)
+        except (pa.ArrowException, OSError):
+            return None
 
     def write(self, table: str, name: str, data: bytes) -> None:
         """Write a whole file: a reader sees all of it or nothing, after a power cut too."""

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dtsweep.errors import StorageError, SweepError
+from dtsweep.results.merge import batches, merge_files, merged
 from dtsweep.results.parquet import (
-    MAX_BYTES,
-    REPLACES,
     CorruptPartError,
     arrow_table,
     columns_of,
     decode,
     encode,
+    opened,
     replaced_by,
 )
 from dtsweep.results.standing import standing
@@ -31,6 +33,17 @@ from dtsweep.results.storage import Storage
 
 if TYPE_CHECKING:
     import pandas as pd
+
+T = TypeVar("T")
+
+SCATTERED_FROM = 64
+"""Commits after which their files are merged: so many are left after a kill."""
+
+READERS = 8
+"""Threads that wait for storage."""
+
+READ_AHEAD = 64
+"""Files whose bytes are held in memory before they are unpacked."""
 
 
 class Results:
@@ -45,6 +58,9 @@ class Results:
         """
         self._folder = Storage(where)
         self._quarantined: dict[str, str] = {}
+        self._since_compaction = 0
+        self._clean: set[str] = set()
+        """Compacted files that were looked at: nothing that they replace is left."""
 
     def __str__(self) -> str:
         """Where they lie, without credentials."""
@@ -85,9 +101,34 @@ class Results:
             "ranks": arrow_table("ranks", columns_of([{**row, **ids} for row in ranks])),
             "trials": arrow_table("trials", columns_of([trial]), workload_types=workload_types),
         }
+        self._write(tables, stem=f"part-{ids['attempt_id']}")
+
+    def commit_unmeasured(
+        self, trials: Sequence[Mapping[str, Any]], *, workload_types: Mapping[str, type] = MappingProxyType({})
+    ) -> None:
+        """Store attempts of which there is nothing but their rows of `trials`, all in one file.
+
+        Args:
+            trials: as `commit` takes each of them.
+            workload_types: likewise.
+
+        Raises:
+            StorageError: Nothing was committed; the call can be repeated.
+            ValueError: A column is unknown, or a value does not fit its column.
+        """
+        rows = arrow_table("trials", columns_of(trials), workload_types=workload_types)
+        self._write({"trials": rows}, stem=f"part-{trials[0]['attempt_id']}")
+
+    def _write(self, tables: Mapping[str, Any], *, stem: str) -> None:
         for table, rows in tables.items():
             if rows.num_rows:
-                self._folder.write(table, *encode(rows, stem=f"part-{ids['attempt_id']}"))
+                self._folder.write(table, *encode(rows, stem=stem))
+        self._since_compaction += 1
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether enough was committed since the last compaction to be worth another one."""
+        return self._since_compaction >= SCATTERED_FROM
 
     def try_writing(self) -> None:
         """Write something and delete it again, before anything is measured for nothing.
@@ -136,76 +177,122 @@ class Results:
         Raises:
             StorageError: The place can't be read, or a newer dtsweep wrote to it.
         """
-        trials = _merge("trials", self._read("trials")[0].values())
+        trials = self._rows("trials")
         if attempts is not None:
             trials = trials.filter(pc.is_in(trials["attempt_id"], value_set=pa.array(sorted(attempts), pa.string())))
         if name == "trials":
             return trials
-        rows = _merge(name, self._read(name)[0].values())
+        rows = self._rows(name)
         return rows.filter(pc.is_in(rows["attempt_id"], value_set=trials["attempt_id"].combine_chunks()))
 
     def has_files(self, table: str) -> bool:
         """Whether any file of a table is there."""
-        return bool(self._folder.names(table))
+        return bool(self._folder.sizes(table))
 
-    def attempts(self) -> list[dict[str, Any]]:
-        """Read all rows of `trials` but their `started_at`, the oldest first; none where nothing is stored yet."""
-        trials = self.table("trials")
+    def attempts(self, columns: Collection[str] | None = None) -> list[dict[str, Any]]:
+        """Read rows of `trials` without their `started_at`, the oldest first; none where nothing is stored yet.
+
+        Args:
+            columns: those that are asked for, beside `attempt_id` and the fields of workloads; all by default.
+        """
+        trials = self._rows("trials", columns and {*columns, "started_at"})
         # Arrow imports pandas to make times, as it does in pa.array(…): a plan should not wait for that.
         rows: list[dict[str, Any]] = trials.drop_columns(["started_at"]).to_pylist()
         return [rows[index] for index in _by_start(trials)]
 
     def compact(self) -> None:
-        """Merge the many small files of each table into one; what readers see stays the same at every moment."""
+        """Merge many small files of each table into few; what readers see stays the same at every moment.
+
+        What that reads and writes grows with what was stored since, not with all that is there (`merge.batches`).
+
+        Raises:
+            StorageError: A file can't be read or written; nothing is lost, and the next compaction goes on.
+        """
+        self._since_compaction = 0
         for table in ("steps", "ranks", "trials"):
-            self._compact(table)
+            self._drop_replaced(table)
+            # Rows without a trial row are merged too: they may be of a commit that is under way.
+            while any(self._merge_batch(table, names) for names in batches(self._mergeable(table))):
+                continue
 
-    def _compact(self, table: str) -> None:
-        # Rows without a trial row stay too: they may be of a commit that is under way.
-        files, replaced = self._read(table)
-        if len(files) > 1 and sum(rows.nbytes for rows in files.values()) <= MAX_BYTES:
-            rows = _merge(table, files.values())
-            metadata = {**rows.schema.metadata, REPLACES: json.dumps(sorted(files)).encode()}
-            name, data = encode(rows.replace_schema_metadata(metadata), stem="compacted")
-            self._folder.write(table, name, data)
-            with suppress(FileNotFoundError):  # another process has compacted it further
-                if name not in self._decoded(table, [name]):
-                    raise StorageError(f"{self}/{table}/{name} came back changed; nothing was deleted")
-            replaced |= files.keys()
-        for name in replaced:
-            self._folder.delete(table, name)
+    def _mergeable(self, table: str) -> dict[str, int]:
+        """The files of a table, with their bytes, less those that were left out."""
+        sizes = self._folder.sizes(table)
+        return {name: size for name, size in sizes.items() if f"{table}/{name}" not in self._quarantined}
 
-    def _read(self, table: str) -> tuple[dict[str, Any], set[str]]:
-        """Read the valid files of a table by name, and name those that compacted ones replace."""
-        for _ in range(100):
-            names = self._folder.names(table)
+    def _merge_batch(self, table: str, names: Sequence[str]) -> bool:
+        """Put one file in the place of these; whether there was anything to merge."""
+        with ThreadPoolExecutor(READERS) as pool:
+            found = dict(zip(names, pool.map(lambda name: self._valid(table, name), names), strict=True))
+            files = {name: file for name, file in found.items() if file is not None}
+            if len(files) < 2:
+                return False
             try:
-                found = self._read_listed(table, names)
+                name, data = merge_files(table, files)
+            except pa.ArrowInvalid:  # a number too large for the type that another file has made of its column
+                return False
+            self._folder.write(table, name, data)
+            with suppress(FileNotFoundError):  # another process has merged it further
+                if self._folder.read(table, name) != data:
+                    raise StorageError(f"{self}/{table}/{name} came back changed; nothing was deleted")
+            [*pool.map(lambda old: self._folder.delete(table, old), files)]
+        return True
+
+    def _valid(self, table: str, name: str) -> Any:
+        """A file, opened; None where it is not valid, or gone: then another process has merged it."""
+        with suppress(FileNotFoundError):
+            data = self._folder.read(table, name)
+            return self._unless_corrupt(table, name, lambda: opened(data, name=name, table=table))
+        return None
+
+    def _drop_replaced(self, table: str) -> None:
+        """Delete what a compaction that was killed has left of the files that it had merged."""
+        sizes = self._folder.sizes(table)
+        for name in set(_compacted(sizes)) - self._clean:
+            schema = self._folder.footer(table, name)
+            left = set() if schema is None else replaced_by(schema) & sizes.keys()
+            # Only a file that is whole may take the place of others.
+            if not left or self._valid(table, name) is not None:
+                for old in left:
+                    self._folder.delete(table, old)
+                self._clean.add(name)
+
+    def _rows(self, table: str, columns: Collection[str] | None = None) -> Any:
+        """Read all rows of a table, those of commits under way among them."""
+        for _ in range(100):
+            sizes = self._folder.sizes(table)
+            try:
+                found = self._rows_of(table, sizes, columns)
             except FileNotFoundError:  # compacted by another process since it was listed
                 continue
             # A listing takes time: it can miss both a compacted file, not yet there, and its parts, just deleted.
-            if _compacted(names) == _compacted(self._folder.names(table)):
+            if _compacted(sizes) == _compacted(self._folder.sizes(table)):
                 return found
         raise StorageError(f"files in {self}/{table} vanish while they are read; is something deleting them?")
 
-    def _read_listed(self, table: str, names: Sequence[str]) -> tuple[dict[str, Any], set[str]]:
-        compacted = self._decoded(table, _compacted(names))
-        replaced = {name for rows in compacted.values() for name in replaced_by(rows)}
-        parts = self._decoded(table, sorted(set(names) - compacted.keys() - replaced))
-        live = {name: rows for name, rows in (compacted | parts).items() if name not in replaced}
-        return live, replaced & set(names)
+    def _rows_of(self, table: str, names: Collection[str], columns: Collection[str] | None) -> Any:
+        compacted = dict(self._decoded(table, _compacted(names), columns))
+        replaced = {name for rows in compacted.values() for name in replaced_by(rows.schema)}
+        live = [rows for name, rows in compacted.items() if name not in replaced]
+        parts = self._decoded(table, sorted(set(names) - compacted.keys() - replaced), columns)
+        return merged(table, itertools.chain(live, (rows for _, rows in parts)))
 
-    def _decoded(self, table: str, names: Sequence[str]) -> dict[str, Any]:
-        def read(name: str) -> Any:
-            try:
-                return decode(self._folder.read(table, name), name=name, table=table)
-            except CorruptPartError as error:
-                self._quarantined[f"{table}/{name}"] = str(error)
-                return None
+    def _decoded(self, table: str, names: Sequence[str], columns: Collection[str] | None) -> Iterator[tuple[str, Any]]:
+        """Read files some at a time, and unpack one after the other: threads that unpack small ones are slower."""
+        with ThreadPoolExecutor(READERS) as pool:
+            for begin in range(0, len(names), READ_AHEAD):
+                some = names[begin : begin + READ_AHEAD]
+                for name, data in zip(some, pool.map(partial(self._folder.read, table), some), strict=True):
+                    unpack = partial(decode, data, name=name, table=table, columns=columns)
+                    if (rows := self._unless_corrupt(table, name, unpack)) is not None:
+                        yield name, rows
 
-        with ThreadPoolExecutor(8) as pool:
-            found = zip(names, pool.map(read, names), strict=True)
-            return {name: rows for name, rows in found if rows is not None}
+    def _unless_corrupt(self, table: str, name: str, function: Callable[[], T]) -> T | None:
+        try:
+            return function()
+        except CorruptPartError as error:
+            self._quarantined[f"{table}/{name}"] = str(error)
+            return None
 
 
 def newest_trials(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFrame:
@@ -261,7 +348,7 @@ def _frame(rows: Any) -> pd.DataFrame:
     return frame
 
 
-def _compacted(names: Sequence[str]) -> list[str]:
+def _compacted(names: Iterable[str]) -> list[str]:
     return [name for name in names if name.startswith("compacted-")]
 
 
@@ -269,38 +356,3 @@ def _by_start(trials: Any) -> list[int]:
     """Number the rows from the oldest; those that never started come first."""
     starts = trials["started_at"].cast(pa.int64()).to_pylist()
     return sorted(range(len(starts)), key=lambda index: starts[index] or 0)
-
-
-def _merge(table: str, files: Iterable[Any]) -> Any:
-    """Join files, whose columns may differ; an attempt that several have counts once.
-
-    A field of the workload that has had another type since (a number, then a number or a list) is text in all rows.
-    """
-    seen: set[str] = set()
-    kept = [arrow_table(table, {})]
-    for rows in files:
-        attempts = set(pc.unique(rows["attempt_id"]).to_pylist())
-        if attempts & seen:
-            new = pa.array(sorted(attempts - seen), pa.string())
-            kept.append(rows.filter(pc.is_in(rows["attempt_id"], value_set=new)))
-        else:
-            kept.append(rows)
-        seen |= attempts
-    try:
-        return pa.concat_tables(kept, promote_options="permissive")
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return pa.concat_tables([_as_text(rows, _mixed_fields(kept)) for rows in kept], promote_options="permissive")
-
-
-def _mixed_fields(tables: Iterable[Any]) -> set[str]:
-    """Columns of workload fields that have several types."""
-    found: dict[str, set[Any]] = {}
-    for field in (field for rows in tables for field in rows.schema if field.name.startswith("workload_")):
-        found.setdefault(field.name, set()).add(field.type)
-    return {name for name, types in found.items() if len(types) > 1}
-
-
-def _as_text(rows: Any, columns: Set[str]) -> Any:
-    for name in columns & set(rows.column_names):
-        rows = rows.set_column(rows.schema.get_field_index(name), name, rows[name].cast(pa.string()))
-    return rows

@@ -30,7 +30,8 @@ def pinned_to(node_id: str) -> NodeAffinitySchedulingStrategy:
 async def on_node(node_id: str, function: Any, *arguments: Any) -> Any:
     """Call a function on a node: here, or by a task without CPUs; where that fails, say so."""
     if node_id == ray.get_runtime_context().get_node_id():
-        return function(*arguments)
+        # On a thread: ranks are asked side by side, and others go on meanwhile.
+        return await asyncio.to_thread(function, *arguments)
     task = ray.remote(num_cpus=0)(function).options(scheduling_strategy=pinned_to(node_id))
     try:
         return await task.remote(*arguments)

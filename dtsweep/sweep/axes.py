@@ -192,6 +192,9 @@ def _call(function: Callable[[Point], Any], point: Point, *, what: str, values: 
         raise SweepError(f"{what} failed for {said}: {type(error).__name__}: {error}", word=what) from error
 
 
-def worlds(points: Iterable[Point]) -> list[World]:
-    """The worlds of these points, largest first: the order in which sessions are started."""
-    return sorted({point.world for point in points}, key=lambda w: (-w.workers, w.placement, w.environment))
+def by_world(points: Iterable[Point]) -> dict[World, list[Point]]:
+    """Sort points by their worlds, the largest world first: the order in which sessions are started."""
+    inside: dict[World, list[Point]] = {}
+    for point in points:
+        inside.setdefault(point.world, []).append(point)
+    return dict(sorted(inside.items(), key=lambda item: (-item[0].workers, item[0].placement, item[0].environment)))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dtsweep.sweep.modes import MODES
-from dtsweep.sweep.point import Point
+from dtsweep.sweep.point import DEFAULTS, Point
 from dtsweep.sweep.precision import PRECISIONS
 
 
@@ -40,7 +40,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         reason="{point.sync} has no {point.unread_field}",
     ),
     Constraint(
-        applies=lambda point, _: point.optimizer != Point().optimizer and point.has_own_optimizer,
+        applies=lambda point, _: point.optimizer != DEFAULTS["optimizer"] and point.has_own_optimizer,
         reason="{point.workload.__class__.__name__} has an optimizer of its own, the point's is not read",
     ),
     Constraint(

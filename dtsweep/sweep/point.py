@@ -194,8 +194,14 @@ def _check(name: str, value: Any, declared: Axis) -> None:
 AXES: Mapping[str, Axis] = {item.name: item.metadata["axis"] for item in fields(Point) if "axis" in item.metadata}
 """The fields of a point that can be axes, as they are declared."""
 
+DEFAULTS: Mapping[str, Any] = {item.name: item.default for item in fields(Point) if item.name in AXES}
+"""What a point has of each axis that a sweep does not name."""
+
 FIELD_TYPES: Mapping[str, Any] = {name: hint for name, hint in get_type_hints(Point).items() if name in AXES}
 """Their types."""
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def identity(point: Point, **trial: Any) -> str:
@@ -206,12 +212,11 @@ def identity(point: Point, **trial: Any) -> str:
     >>> identity(Point(workers=2)) == identity(Point(workers=2, micro_batch=32))
     True
     """
-    defaults = {item.name: item.default for item in fields(Point)}
-    own = {name: value for name, value in point.scalars().items() if value != defaults[name]}
+    own = {name: value for name, value in point.scalars().items() if value != DEFAULTS[name]}
     if point.environment:
         own["environment"] = dict(point.environment)  # type: ignore[assignment]  # a mapping, in JSON alone
     what = {"point": own, **trial}
     if point.workload is not None:
         what["workload"] = [type(point.workload).__name__, read_fields(point.workload)]
-    text = json.dumps(what, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    text = _CANONICAL.encode(what)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Set
 from dataclasses import fields
-from types import UnionType
+from functools import cache
+from types import MappingProxyType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dtsweep.errors import SweepError, quoted
@@ -14,18 +16,24 @@ Scalar = str | int | float | bool | None
 """What an axis may hold: a JSON scalar."""
 
 
-def workload_types(workload: Any) -> dict[str, Any]:
+def workload_types(workload: Any) -> Mapping[str, Any]:
     """The types of a workload's fields by name, as annotated.
 
     Raises:
         SweepError: for an annotation that names what is not there.
     """
+    kind: Any = type(workload)
+    return _annotations(kind)
+
+
+@cache
+def _annotations(kind: Any) -> Mapping[str, Any]:
     try:
-        hints = get_type_hints(type(workload))
+        hints = get_type_hints(kind)
     except NameError as error:
-        name = type(workload).__name__
+        name = kind.__name__
         raise SweepError(f"an annotation of workload {name} can't be read: {error}; import it", word=name) from None
-    return {item.name: hints[item.name] for item in fields(workload)}
+    return MappingProxyType({item.name: hints[item.name] for item in fields(kind)})
 
 
 def column_types(workload: Any) -> dict[str, type]:
@@ -35,10 +43,10 @@ def column_types(workload: Any) -> dict[str, type]:
     """
     found: dict[str, type] = {}
     for name, hint in workload_types(workload).items():
-        kinds = {type(value) for value in get_args(hint)} if get_origin(hint) is Literal else _kinds(hint)
+        kinds = {type(value) for value in get_args(hint)} if get_origin(hint) is Literal else {*_kinds(hint)}
         kinds -= {type(None)}
         kinds = {float} if kinds == {int, float} else kinds
-        found[name] = kinds.pop() if len(kinds) == 1 and kinds <= set(_KINDS) else dict
+        found[name] = kinds.pop() if len(kinds) == 1 and kinds <= _KINDS.keys() else dict
     return found
 
 
@@ -86,7 +94,7 @@ def coerced(name: str, value: Any, hint: Any) -> Any:
         SweepError: the value has no such type.
     """
     kinds = _kinds(hint)
-    if not kinds <= set(_KINDS):
+    if not kinds <= _KINDS.keys():
         return value
     given = _as_kind(value, kinds)
     if type(given) not in kinds or (isinstance(given, float) and not math.isfinite(given)):
@@ -95,7 +103,7 @@ def coerced(name: str, value: Any, hint: Any) -> Any:
     return given
 
 
-def _as_kind(value: Any, kinds: set[Any]) -> Any:
+def _as_kind(value: Any, kinds: Set[Any]) -> Any:
     """A whole number as a float where only floats are allowed, and the other way round."""
     if type(value) is int and float in kinds and int not in kinds:
         return float(value)
@@ -104,8 +112,9 @@ def _as_kind(value: Any, kinds: set[Any]) -> Any:
     return value
 
 
-def _kinds(hint: Any) -> set[Any]:
-    return set(get_args(hint)) if get_origin(hint) in (Union, UnionType) else {hint}
+@cache
+def _kinds(hint: Any) -> frozenset[Any]:
+    return frozenset(get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint])
 
 
 _KINDS = {

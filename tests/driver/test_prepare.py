@@ -13,6 +13,7 @@ from dtsweep.driver.cluster import Cluster, Node
 from dtsweep.driver.prepare import Prepared, prepare
 from dtsweep.plan.plan import make_plan
 from dtsweep.sweep.axes import candidates
+from tests.counts import calls_of
 from tests.outcomes import Tokens
 
 TWO_OF_TWO = [{"CPU": 2.0}, {"CPU": 2.0}]
@@ -132,3 +133,21 @@ def test_a_trial_must_fit_into_every_lane() -> None:
 def test_lanes_without_nodes_of_their_own_are_refused(node_types: list[Mapping[str, float]], message: str) -> None:
     with pytest.raises(SweepError, match=message):
         prepared(cluster_of(TWO_OF_TWO, node_types=node_types), {"workers": [1]}, concurrent=3)
+
+
+@pytest.mark.parametrize("lanes", [1, 100])
+def test_a_thousand_nodes_are_looked_at_once_for_each_shape_of_a_world(lanes: int) -> None:
+    cluster = cluster_of([{"CPU": 2.0}] * 1000)
+
+    def work(points: int) -> int:
+        sweep = Sweep(
+            workload=Tokens(),
+            axes={"workers": [1, 2], "micro_batch": list(range(1, points // 2 + 1))},
+            resources=Resources(concurrent=lanes),
+        )
+        plan = make_plan(sweep, candidates(sweep), [])
+        return calls_of(lambda: prepare(sweep, plan, cluster))
+
+    few, many = work(100), work(1100)
+    assert few < 40 * 1000
+    assert many - few < 300 * 1000

@@ -15,6 +15,7 @@ from dtsweep.plan.trial import Trial, groups_of
 from dtsweep.results.statuses import ATTEMPTS
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.task import Task
+from tests.counts import calls_of
 from tests.outcomes import Tokens
 
 Axes = dict[str, list[Any]]
@@ -274,3 +275,13 @@ def test_fresh_trials_share_no_session() -> None:
         task.session_group for _, task in work_off(queue_of(fresh=True, axes={"workers": [1], "micro_batch": [2, 4]}))
     ]
     assert len(set(groups)) == 2
+
+
+def test_the_work_of_a_queue_grows_with_its_trials_and_not_with_its_lanes() -> None:
+    def work(trials: int, lanes: int) -> int:
+        queue = queue_of(lanes=lanes, axes={"workers": [1], "learning_rate": [i / 1000 for i in range(trials)]})
+        return calls_of(lambda: work_off(queue))
+
+    few = work(100, 1)
+    assert work(1000, 1) < 11 * few
+    assert work(100, 1000) < 1.5 * few

@@ -159,7 +159,7 @@ def test_a_row_names_the_harness_that_started_its_workers_and_its_environment_is
 def test_what_was_not_run_names_the_harness_that_would_have(tmp_path: Path) -> None:
     kept = Kept(tmp_path, harness="in_process")
     trial, *_ = trials_of(workers=2)
-    kept.recorder.store_refused(trial, "no room")
+    kept.recorder.store_refused([(trial, "no room")], [])
     kept.recorder.store_cancelled(trial, task_of(TWO_WORLDS, trial.point), START)
     rows = kept.results.attempts()
     assert {row["status"] for row in rows} == {"infeasible", "cancelled"}
@@ -193,6 +193,59 @@ def test_a_global_batch_that_nothing_divides_is_stored_as_it_was_asked_for(tmp_p
     recorder_of(sweep, results).store_skipped(candidates(sweep), [])
     (row,) = results.attempts()
     assert (row["global_batch"], row["accumulation"], row["status"]) == (100, None, "skipped")
+
+
+def parts(kept: Kept) -> int:
+    return len(list((Path(str(kept.results)) / "trials").glob("*.parquet")))
+
+
+def test_what_is_not_run_is_in_one_file_however_much_it_is(tmp_path: Path) -> None:
+    sweep = replace(TWO_WORLDS, skip=lambda _: "not now")
+    recorder_of(sweep, Results(tmp_path / "skipped")).store_skipped(candidates(sweep), [])
+    assert len(Results(tmp_path / "skipped").attempts()) == len(candidates(sweep)) > 1
+    assert len(list((tmp_path / "skipped" / "trials").iterdir())) == 1
+    kept = Kept(tmp_path / "refused")
+    trials = trials_of(workers=2)
+    kept.recorder.store_refused([(trial, "no room") for trial in trials], [])
+    tasks = [(trial, task_of(TWO_WORLDS, trial.point)) for trial in trials]
+    kept.recorder.store_given_up(tasks, AttemptResult(status="no_nodes", reason="none came"))
+    assert parts(kept) == 2
+    assert statuses(kept) == {"no_nodes": len(trials)}
+    assert {(row["status"], row["reason"]) for row in kept.results.attempts()} == {
+        ("infeasible", "no room"),
+        ("no_nodes", "none came"),
+    }
+
+
+def test_what_the_cluster_cannot_hold_is_counted_each_time_and_stored_once(tmp_path: Path) -> None:
+    trial, *_ = trials_of(workers=2)
+    for reason, rows in (("no room", 1), ("no room", 1), ("no GPU", 2), ("no room", 3)):
+        kept = Kept(tmp_path)
+        kept.recorder.store_refused([(trial, reason)], kept.results.attempts())
+        assert len(kept.results.attempts()) == rows
+        assert kept.recorder.tally.exit_code == 4
+
+
+def test_files_are_merged_while_a_run_goes_on(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dtsweep.results.store.SCATTERED_FROM", 4)
+    trial, *_ = trials_of(workers=1, sync="ddp")
+    for _ in range(11):
+        kept.end(trial)
+    # Two compactions, and three since.
+    assert parts(kept) == 4
+    assert len(kept.results.attempts()) == 11
+
+
+def test_results_that_cannot_be_merged_stay_and_the_run_goes_on(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("dtsweep.results.store.SCATTERED_FROM", 2)
+    trial, *_ = trials_of(workers=1, sync="ddp")
+    kept.end(trial)
+    (Path(str(kept.results)) / "ranks" / "part-of-another-0123456789abcdef.parquet").mkdir()
+    kept.end(trial)
+    assert "results stay in more files than they need: can't read results" in capsys.readouterr().err
+    assert statuses(kept) == {"ok": 1}
 
 
 # Canaries
@@ -295,6 +348,17 @@ def test_a_point_is_not_raced_against_its_own_other_launch(kept: Kept) -> None:
     again = trials_of(workers=1, sync="ddp", micro_batch=first.point.micro_batch, repeat=2)
     assert kept.recorder.rivals(again[0].point) == ()
     assert len(kept.recorder.rivals(other.point)) == 1
+
+
+def test_what_another_rival_beats_is_none_and_without_a_point_those_that_it_beat_are(kept: Kept) -> None:
+    slow, fast = trials_of(workers=1, sync="ddp")
+    other = replace(fast, point=replace(fast.point, micro_batch=16))
+    for trial, step_s in ((slow, 3.0), (fast, 1.0), (slow, 2.0)):
+        kept.end(trial, step_s)
+    best = (1.0, float(fast.point.micro_batch))
+    assert kept.recorder.rivals(other.point) == (best,)
+    beaten = (2.0, slow.point.micro_batch / 2.0)
+    assert kept.recorder.rivals(fast.point) == (beaten,)
 
 
 def test_points_of_other_models_are_no_rivals(kept: Kept) -> None:

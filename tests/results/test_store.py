@@ -23,9 +23,11 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from dtsweep.errors import StorageError, SweepError
-from dtsweep.results import store
+from dtsweep.results import merge, store
+from dtsweep.results.merge import LARGE_BYTES, batches
 from dtsweep.results.parquet import CorruptPartError, arrow_table, decode, encode
 from dtsweep.results.schema import SCHEMA_VERSION, table_schema
+from dtsweep.results.storage import Storage
 from dtsweep.results.store import Results
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -276,7 +278,7 @@ def test_files_say_units_and_have_zstd_and_page_checksums(tmp_path: Path) -> Non
 # Kills and second writers
 
 KILL_AT_EVERY_FILE_LINE = """
-import itertools, os, shutil, sys
+import itertools, os, shutil, sys, threading
 from pathlib import Path
 from test_store import commit, contents, stored
 from dtsweep.results.store import Results
@@ -297,6 +299,7 @@ def killed_at(count, folder):
             os._exit(1)
         return trace
     sys.settrace(trace)
+    threading.settrace(trace)
     act(folder)
     os._exit(0)
 
@@ -371,6 +374,111 @@ def test_an_attempt_counts_once_however_often_it_is_there(tmp_path: Path) -> Non
     assert contents(tmp_path) == stored(1)
     Results(tmp_path).compact()
     assert contents(tmp_path) == stored(1)
+
+
+def test_a_row_is_rewritten_a_few_times_and_files_stay_few_however_many_are_stored() -> None:
+    # Bytes of a part and of a merged file by its rows, as measured: what columns are called weighs most.
+    sizes: dict[str, int] = {}
+    rows: dict[str, int] = {}
+    rewritten = most_files = 0
+    for number in range(20_000):
+        sizes[f"part{number}"], rows[f"part{number}"] = 60_000, 1
+        if number % 64:
+            continue
+        while chosen := batches(sizes):
+            names = chosen[0]
+            size, inside = (sum(each.pop(name) for name in names) for each in (sizes, rows))
+            assert size <= LARGE_BYTES
+            rewritten += size
+            name = f"compacted{number}-{len(sizes)}"
+            sizes[name], rows[name] = 60_000 + 20_000 * inside, inside
+        most_files = max(most_files, len(sizes))
+    assert sum(rows.values()) == 20_000
+    assert rewritten < 12 * 20_000 * 60_000
+    large = sum(size >= LARGE_BYTES / 2 for size in sizes.values())
+    assert most_files - large < 12
+
+
+def test_a_file_that_is_larger_than_all_that_is_new_is_neither_read_nor_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(8):
+        commit(Results(tmp_path), number)
+    Results(tmp_path).compact()
+    (large,) = files(tmp_path, "trials")
+    commit(Results(tmp_path), 8)
+    (part,) = set(files(tmp_path, "trials")) - {large}
+    assert part.stat().st_size < large.stat().st_size
+    monkeypatch.setattr(merge, "SMALL_BYTES", part.stat().st_size)
+    read, read_file = [], Storage.read
+
+    def reading(self: Storage, table: str, name: str) -> bytes:
+        read.append(f"{table}/{name}")
+        return read_file(self, table, name)
+
+    monkeypatch.setattr(Storage, "read", reading)
+    Results(tmp_path).compact()
+    assert f"trials/{large.name}" not in read
+    assert files(tmp_path, "trials") == sorted([large, part])
+
+
+def test_what_is_merged_in_pieces_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge, "PIECE_BYTES", 1000)
+    for number in range(6):
+        commit(Results(tmp_path), number, width=256 if number % 2 else "[64, 32]")
+    commit(Results(tmp_path), 6, width=0.5)
+    commit(Results(tmp_path), 6, width=0.5)
+    Results(tmp_path).compact()
+    (steps,) = files(tmp_path, "steps")
+    assert pq.ParquetFile(steps).num_row_groups > 2
+    assert contents(tmp_path) == stored(*range(7))
+    assert Results(tmp_path).attempts()[6]["workload_width"] == "0.5"
+    # Row groups of one attempt in two files count once, too.
+    monkeypatch.setattr(merge, "PIECE_BYTES", 1 << 20)
+    shutil.copy(steps, steps.with_name(steps.name.replace("compacted-", "part-copy-")))
+    Results(tmp_path).compact()
+    assert contents(tmp_path) == stored(*range(7))
+
+
+def test_numbers_that_fit_no_common_type_stay_in_their_files(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1, width=2**60 + 1)
+    commit(Results(tmp_path), 2, width=0.5)
+    Results(tmp_path).compact()
+    assert [row["workload_width"] for row in Results(tmp_path).attempts()] == [str(2**60 + 1), "0.5"]
+
+
+def test_a_compacted_file_that_is_not_whole_takes_the_place_of_no_part_in_the_next_compaction(tmp_path: Path) -> None:
+    for number in (1, 2):
+        commit(Results(tmp_path), number)
+    parts = {part: part.read_bytes() for part in files(tmp_path, "trials")}
+    Results(tmp_path).compact()
+    (compacted,) = files(tmp_path, "trials")
+    data = bytearray(compacted.read_bytes())
+    data[10] ^= 1
+    compacted.write_bytes(data)
+    for part, before in parts.items():
+        part.write_bytes(before)
+    results = Results(tmp_path)
+    results.compact()
+    assert len(results.attempts()) == 2
+    assert [name for name, _ in results.quarantined] == [f"trials/{compacted.name}"]
+
+
+def test_attempts_that_were_not_run_are_one_file_and_no_rows_of_ranks(tmp_path: Path) -> None:
+    rows = [{"attempt_id": f"attempt{number}", "status": "skipped", "workload_width": 1} for number in range(100)]
+    Results(tmp_path).commit_unmeasured(rows, workload_types={"width": int})
+    assert [len(files(tmp_path, table)) for table in ("trials", "ranks", "steps")] == [1, 0, 0]
+    assert len(Results(tmp_path).attempts()) == 100
+
+
+def test_only_the_columns_that_are_asked_for_are_unpacked(tmp_path: Path) -> None:
+    commit(Results(tmp_path), 1)
+    commit(Results(tmp_path), 2)
+    whole = Results(tmp_path).attempts()
+    some = Results(tmp_path).attempts(["status", "workers"])
+    asked = ("attempt_id", "status", "workers", "workload_width")
+    assert [{name: row[name] for name in asked} for row in some] == [{n: row[n] for n in asked} for row in whole]
+    assert {name for row in some for name, value in row.items() if value is not None} == set(asked)
 
 
 WRITE_AND_COMPACT = """

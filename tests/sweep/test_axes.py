@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ray import tune
 
 from dtsweep.errors import SweepError
-from dtsweep.sweep.axes import candidates, narrow, parse_setting, worlds
+from dtsweep.sweep.axes import by_world, candidates, narrow, parse_setting
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.settings import Measure, Resources, Sweep
 
@@ -93,7 +93,7 @@ def test_fields_of_the_workload_and_the_environment_are_axes_and_a_value_none_le
         (width, environment) for width in (16, 32) for environment in ({}, {"OMP_X": "1"}, {"OMP_X": "a,b"})
     ]
     assert len({identity(p) for p in found}) == 6
-    assert len(worlds(found)) == 3, "variables make a world, fields of the workload don't"
+    assert len(by_world(found)) == 3, "variables make a world, fields of the workload don't"
 
 
 def test_a_function_sees_the_other_axes_and_the_functions_before_it() -> None:

@@ -1,0 +1,24 @@
+"""How much work a function does, in calls: the same on every machine, however busy."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+def calls_of(function: Callable[[], Any]) -> int:
+    """Run a function; count all calls that it makes, of Python and of C, comparisons of dataclasses among them."""
+    count = 0
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(before)
+    return count

@@ -1,0 +1,81 @@
+"""A lane with more ranks than Ray's actors serve at once by default, on a real Ray; the ranks are calls."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from dtsweep.driver.cluster import connected
+from dtsweep.driver.scheduler import lane_options
+from dtsweep.metrics.rank_result import RankResult
+from dtsweep.session.lane import Lane
+from dtsweep.session.nodes import on_node
+from dtsweep.session.session import Session
+from dtsweep.session.settings import Code, Settings
+from dtsweep.sweep.point import World
+
+pytestmark = pytest.mark.ray
+
+RANKS = 1100
+
+
+class Opened(Lane):
+    """A lane with a session whose ranks are whoever calls."""
+
+    async def open(self, settings: Settings) -> str:
+        """Begin the session; its name."""
+        world = World(workers=RANKS, placement="pack", environment=())
+        self._session = Session("1", world, settings, None)
+        return self._session.name
+
+    async def counted(self) -> tuple[int, int]:
+        """Ranks that wait for their task, and ranks that have answered."""
+        assert self._session is not None
+        return sum(len(queue._getters) for queue in self._session.inbox), len(self._session.results)  # type: ignore[attr-defined]
+
+    async def hand_out_nothing(self) -> None:
+        """Have all ranks end."""
+        assert self._session is not None
+        for queue in self._session.inbox:
+            queue.put_nowait(None)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Iterator[Settings]:
+    with connected("local", folder=None):
+        yield Settings(
+            code=Code(pickled=b"", folder=None),
+            cpus_per_worker=1,
+            gpus_per_worker=0,
+            environment={},
+            node_timeout_s=1.0,
+            storage=str(tmp_path),
+            is_private=True,
+        )
+
+
+def test_a_lane_hears_every_rank_while_all_of_them_wait_for_their_next_task(settings: Settings) -> None:
+    lane = ray.remote(Opened).options(**lane_options(settings)).remote(settings)
+    session = ray.get(lane.open.remote(settings))
+    waiting = [lane.next_task.remote(session, rank) for rank in range(RANKS)]
+    answers = [lane.finished.remote(session, rank, RankResult(status="ok")) for rank in range(RANKS)]
+    ray.get(answers, timeout=120)
+    assert ray.get(lane.counted.remote(), timeout=60) == (RANKS, RANKS)
+    ray.get(lane.hand_out_nothing.remote())
+    assert ray.get(waiting, timeout=120) == [None] * RANKS
+
+
+def test_ranks_on_the_drivers_node_are_asked_side_by_side(settings: Settings) -> None:
+    together = threading.Barrier(4, timeout=60)
+
+    async def ask() -> list[Any]:
+        here = ray.get_runtime_context().get_node_id()
+        return await asyncio.gather(*(on_node(here, together.wait) for _ in range(4)))
+
+    assert sorted(asyncio.run(ask())) == [0, 1, 2, 3]
