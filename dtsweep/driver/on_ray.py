@@ -48,13 +48,8 @@ def _drive(
 ) -> RunTally:
     recorder = planned.recorder(prepared.sweep, flags=prepared.flags)
     recorder.store_refused(prepared.refused, planned.plan.rows)
-    queue = Queue(
-        prepared.sweep,
-        prepared.groups,
-        lanes=len(settings),
-        canaries=prepared.canaries,
-        is_profiled=planned.options.profile,
-    )
+    watch, profile = prepared.canaries, planned.options.profile
+    queue = Queue(prepared.sweep, prepared.groups, lanes=len(settings), canaries=watch, is_profiled=profile)
     scheduler, pulse, storage = Scheduler(queue, settings, recorder), pulse_of_ray(), settings[0].storage
     stopped = f"{cluster} has stopped, or can't be reached any more"
 

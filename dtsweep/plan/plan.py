@@ -85,12 +85,7 @@ def make_plan(
         for point in _in_order(sweep, inside, repeat=repeat):
             trial_id = trial_name(sweep, point, repeat=repeat)
             row = stands.get(trial_id)
-            if trial_id in stale:
-                why, is_done = stale[trial_id], False
-            elif row is not None and _is_cut_short(sweep, row) and rerun != "all":
-                why, is_done = "stopped early by the race", False
-            else:
-                why, is_done = _state(row["status"] if row else None, rerun=rerun)
+            why, is_done = (stale[trial_id], False) if trial_id in stale else _state(sweep, row, rerun=rerun)
             if row is not None and row["status"] == "ok" and row["measure"]:
                 why += differs(row["measure"])
             trial = Trial(point=point, repeat=repeat, trial_id=trial_id, why=why)
@@ -184,9 +179,13 @@ def _in_order(sweep: Sweep, inside: Mapping[World, Sequence[Point]], *, repeat: 
         yield from shuffled
 
 
-def _state(status: str | None, *, rerun: str | None) -> tuple[str, bool]:
+def _state(sweep: Sweep, row: Mapping[str, Any] | None, *, rerun: str | None) -> tuple[str, bool]:
+    """Why a trial whose newest attempt is this one is to run, or how it ended; and whether it is done."""
     if rerun == "all":
         return "--rerun all", False
+    if row is not None and _is_cut_short(sweep, row):
+        return "stopped early by the race", False
+    status = row["status"] if row else None
     if status is None or status == "skipped":
         return "new", False
     if status in FINAL and (status == "ok" or rerun != "failed"):

@@ -355,9 +355,9 @@ def test_a_profile_that_can_not_be_made_costs_no_trial(monkeypatch: pytest.Monke
 
 
 def test_a_step_that_fails_under_the_profiler_costs_the_profile_alone() -> None:
-    # Four steps warm up, the window has four; the late batch that is looked at after it is no step.
-    measured = profiled(Line(fault="raise", sound_steps=4 + 4 + 3))
-    assert list(measured.steps["part"]) == ["warmup"] * 4 + ["window"] * 4
+    # Two steps warm up, the window has four; the late batch that is looked at after it is no step.
+    measured = profiled(Line(fault="raise", sound_steps=2 + 4 + 3))
+    assert list(measured.steps["part"]) == ["warmup"] * 2 + ["window"] * 4
     assert measured.no_profile == "a step after the window failed on rank 0: ValueError: the third layer"
 
 
