@@ -136,7 +136,7 @@ def private_ray() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="dtsweep-", dir="/tmp", ignore_cleanup_errors=True) as temporary:
         ray.init(
             address="local",
-            num_cpus=3,
+            num_cpus=4,
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,
