@@ -125,9 +125,8 @@ def connected(
 
 def _start_private(temporary: str, environment: Mapping[str, str]) -> None:
     # Ray gives workers niceness 15 by default: other processes would slow down what is measured.
-    with _environment({"RAY_worker_niceness": "0", **environment}):
-        # It would win over address="local".
-        os.environ.pop("RAY_ADDRESS", None)
+    # RAY_ADDRESS would win over address="local".
+    with _environment({"RAY_worker_niceness": "0", **environment}, without="RAY_ADDRESS"):
         try:
             ray.init(
                 address="local",
@@ -142,15 +141,19 @@ def _start_private(temporary: str, environment: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """This process's environment with some variables more, for a while: what it starts keeps them."""
-    before = dict(os.environ)
+def _environment(variables: Mapping[str, str], *, without: str) -> Iterator[None]:
+    """This process's environment with some variables more and one less, for a while: what it starts keeps them."""
+    before = {name: os.environ.get(name) for name in (*variables, without)}
     os.environ.update(variables)
+    os.environ.pop(without, None)
     try:
         yield
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _join(address: str, folder: Path | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -65,6 +66,7 @@ class Queue:
         self._waiting = deque(deque((trial, 1) for trial in group) for group in groups)
         self._lanes = [LaneQueue() for _ in range(lanes)]
         self._profiles = Counter[World]()
+        self._fine: list[Point] = []
 
     def first_sessions(self) -> list[tuple[str, World]]:
         """Group and world of the session that each lane will need first."""
@@ -93,7 +95,7 @@ class Queue:
         queue = self._lanes[lane]
         if not queue.group:
             self._begin_group(queue)
-        elif queue.canary is not None and now - queue.canary_at > CANARY_EVERY_S:
+        elif queue.canary and now - queue.canary_at > CANARY_EVERY_S and not queue.group[0][0].is_canary:
             queue.group.appendleft((queue.canary, 1))
         trial, attempt = queue.group.popleft()
         task = task_of(self._sweep, trial.point, repeat=trial.repeat, attempt=attempt, role=trial.role)
@@ -105,9 +107,24 @@ class Queue:
         return trial, replace(task, is_profiled=self._wants_profile(trial.point))
 
     def ended(
-        self, lane: int, trial: Trial, task: Task, status: str, *, session_has_ended: bool
+        self,
+        lane: int,
+        trial: Trial,
+        task: Task,
+        status: str,
+        *,
+        session_has_ended: bool,
+        session_workers: int | None = None,
     ) -> list[tuple[Trial, Task]]:
         """Note how an attempt ended; queue another one where that may help.
+
+        Args:
+            lane: that ran it.
+            trial: what was run.
+            task: the attempt.
+            status: how it ended.
+            session_has_ended: whether the next attempt gets another session.
+            session_workers: of the session that ran it, where it is known.
 
         Returns:
             What is given up with it: trials of its session that would end alike, and the tasks they would have had.
@@ -120,7 +137,9 @@ class Queue:
             as_large = [not t.is_canary and t.point.workers >= trial.point.workers for t, _ in queue.group]
             queue.group.insert(sum(as_large), (trial, task.attempt + 1))
         given_up = self._give_up(queue, trial.point.world) if status in HOPELESS else []
-        if session_has_ended:
+        # A session that was started in between may be too small for the canary of the one before.
+        is_small = queue.canary is not None and (session_workers or math.inf) < queue.canary.point.workers
+        if session_has_ended or is_small:
             self._watch_the_next(queue)
         return given_up
 
@@ -130,11 +149,13 @@ class Queue:
         Returns:
             The trials that are skipped now, each with its reason.
         """
+        if status == "ok":
+            self._fine.append(trial.point)
         if status != "oom_device" or trial.is_canary or not self._sweep.measure.prune:
             return []
         groups = [*self._waiting, *(lane.group for lane in self._lanes)]
         waiting = [other for group in groups for other, _ in group if not other.is_canary]
-        reasons = out_of_memory(waiting, [trial.point])
+        reasons = out_of_memory(waiting, [trial.point], fine=self._fine)
         for group in groups:
             left = [(other, attempt) for other, attempt in group if other.trial_id not in reasons]
             group.clear()
@@ -144,17 +165,17 @@ class Queue:
 
     def _begin_group(self, queue: LaneQueue) -> None:
         queue.group = self._waiting.popleft()
+        self._watch(queue)
+
+    def _watch(self, queue: LaneQueue) -> None:
+        """Put the canary of a session at both ends of its trials: that of the first, whose world is the largest."""
         first = queue.group[0][0]
         is_watched = self._sweep.measure.canary and len(queue.group) >= CANARY_TRIALS
-        queue.canary = self._canary_of(first) if is_watched else None
+        canary = self._canaries.get(first.point.world) if is_watched else None
+        queue.canary = canary and replace(canary, repeat=first.repeat)
         if queue.canary is not None:
             queue.group.appendleft((queue.canary, 1))
             queue.group.append((queue.canary, 1))
-
-    def _canary_of(self, first: Trial) -> Trial | None:
-        """The canary of a session by its first trial, whose world is the largest."""
-        found = self._canaries.get(first.point.world)
-        return found and replace(found, repeat=first.repeat)
 
     def _watch_the_next(self, queue: LaneQueue) -> None:
         """Have the session that follows one that ended too early watched by what fits into it."""
@@ -163,8 +184,8 @@ class Queue:
             # Another session would say nothing about the one that the canary was to watch.
             queue.group.clear()
         elif queue.canary is not None and waiting[0][0].point.world != queue.canary.point.world:
-            queue.canary = self._canary_of(waiting[0][0])
-            queue.group = deque([*waiting, *([(queue.canary, 1)] if queue.canary else [])])
+            queue.group = deque(waiting)
+            self._watch(queue)
 
     def _wants_profile(self, point: Point) -> bool:
         can_follow = MODES[point.sync].can_restart

@@ -113,6 +113,8 @@ class Recorder:
         self._note(trial, row)
         self.store_logs(result.logs)
         self._store_profiles(task, result)
+        if self._results.is_scattered:
+            compact(self._results, self._progress)
         return str(row["status"])
 
     def _made(self, trial: Trial, task: Task, result: AttemptResult) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -263,8 +265,6 @@ class Recorder:
             raise StorageError(
                 f"{error}; the last trial is safe in {spool}: copy its folders into {self._results}"
             ) from error
-        if self._results.is_scattered:
-            compact(self._results, self._progress)
 
     def _whole(self, row: Mapping[str, Any]) -> dict[str, Any]:
         return {"role": "trial", **row, **self._sources.columns(row), **self._same}

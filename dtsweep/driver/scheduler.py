@@ -138,7 +138,12 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         status = self._recorder.store(ended.trial, ended.task, result, started_at=ended.started_at, wall_s=wall_s)
         self._recorder.store_pruned(self._queue.prune(ended.trial, status))
         given_up = self._queue.ended(
-            ended.lane, ended.trial, ended.task, status, session_has_ended=result.session_has_ended
+            ended.lane,
+            ended.trial,
+            ended.task,
+            status,
+            session_has_ended=result.session_has_ended,
+            session_workers=result.session_workers,
         )
         self._recorder.store_given_up(given_up, result)
 
@@ -151,7 +156,8 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
                 pass
             else:
                 return result
-        return AttemptResult(status="collateral", reason="the session's process was killed", lane_is_spent=True)
+        said = "the session's process was killed"
+        return AttemptResult(status="collateral", reason=said, lane_is_spent=True, session_has_ended=True)
 
     def save(self, checkpoint_path: str) -> None:
         """Keep nothing: the Parquet rows say what is done."""
@@ -169,7 +175,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         for closed in [lane.actor.close.remote() for lane in self._lanes]:
             try:
                 logs |= ray.get(closed, timeout=CLOSE_S)
-            except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+            except ray.exceptions.RayError as error:
                 say(
                     f"a session was not ended in order ({type(error).__name__}); logs of its last trials may be missing"
                 )

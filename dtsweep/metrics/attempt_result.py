@@ -15,7 +15,7 @@ class AttemptResult:
     status: str
     reason: str | None = None
     facts: Mapping[int, RankFacts] = field(default_factory=dict)
-    """By rank: of all that came up."""
+    """By rank: of the trial's world."""
 
     results: Mapping[int, RankResult] = field(default_factory=dict)
     """By rank: of those that answered."""

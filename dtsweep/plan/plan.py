@@ -90,8 +90,11 @@ def make_plan(
                 why += differs(row["measure"])
             trial = Trial(point=point, repeat=repeat, trial_id=trial_id, why=why)
             (done if is_done else to_run).append(trial)
-    full = [trial.point for trial in done if stands[trial.trial_id]["status"] == "oom_device"]
-    to_run, found = _pruned(sweep, to_run, found, full=full)
+    ended = {
+        status: [trial.point for trial in done if stands[trial.trial_id]["status"] == status]
+        for status in ("oom_device", "ok")
+    }
+    to_run, found = _pruned(sweep, to_run, found, full=ended["oom_device"], fine=ended["ok"])
     skipped = [candidate for candidate in found if candidate.reason is not None]
     return Plan(
         to_run=to_run,
@@ -194,10 +197,15 @@ def _state(sweep: Sweep, row: Mapping[str, Any] | None, *, rerun: str | None) ->
 
 
 def _pruned(
-    sweep: Sweep, to_run: list[Trial], found: Sequence[Candidate], *, full: Sequence[Point]
+    sweep: Sweep,
+    to_run: list[Trial],
+    found: Sequence[Candidate],
+    *,
+    full: Sequence[Point],
+    fine: Sequence[Point],
 ) -> tuple[list[Trial], Sequence[Candidate]]:
     """Skip the points that would run out of device memory as others have; one is skipped in all its repeats."""
-    reasons = out_of_memory(to_run, full) if sweep.measure.prune else {}
+    reasons = out_of_memory(to_run, full, fine=fine) if sweep.measure.prune else {}
     if not reasons:
         return to_run, found
     points = {identity(trial.point): reasons[trial.trial_id] for trial in to_run if trial.trial_id in reasons}

@@ -78,7 +78,8 @@ class Progress:
         is_ok = row["status"] == "ok"
         latency = f"{format_number(row['latency_s'] * 1e3)} ms/step" if is_ok else ""
         self._has_begun = True
-        self.say(f"canary workers={point.workers}: {latency or row['status'] + ': ' + row['reason']}")
+        ended = latency or f"{row['status']}: {row['reason']}"
+        self.say(f"canary workers={point.workers}: {ended}")
 
     def _line(self) -> Text:
         done = sum(self._counts.values())

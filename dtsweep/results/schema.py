@@ -162,7 +162,7 @@ TRIALS: tuple[Column, ...] = (
         "exchange_isolated_s",
         FLOAT,
         "s",
-        "a step's exchange alone, nothing to hide behind; once per session for points that share it",
+        "a step's exchange alone, nothing to hide behind; timed once per world for points that share it",
     ),
     Column("overlap_share", FLOAT, "", "share of exchange_isolated_s that hides behind other work; not kept in 0 to 1"),
     *_interval("overlap_share", ""),

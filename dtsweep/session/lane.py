@@ -48,7 +48,8 @@ class Lane:
 
     async def prepare(self, group: str, world: World) -> None:
         """Begin to start the session of the first task, which `run` will bring; that tells what became of it."""
-        self._starting = asyncio.create_task(self._start(group, world))
+        if not self._attempts:
+            self._starting = asyncio.create_task(self._start(group, world))
 
     async def run(self, task: Task) -> None:
         """Run one attempt in the session that fits it, or wait for one under way; its result waits for `collect`.

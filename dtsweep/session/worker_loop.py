@@ -63,8 +63,7 @@ def serve(config: Mapping[str, Any]) -> None:
         warmed_up = functools.partial(lane.warmed_up.remote, session, task.attempt_id, seat.rank)
         result = run_attempt(replace(context, rank=seat.rank), task, servers=shards, on_warm=warmed_up)
         if is_first:
-            # The first trial imports half of torch: going through that again would cost each trial 0.1 s. Not after
-            # every trial: what is frozen stays, should something still hold its model.
+            # It imports half of torch, which costs 0.1 s to go through. Not after every trial: what is frozen stays.
             gc.freeze()
             is_first = False
         ray.get(lane.finished.remote(session, task.attempt_id, seat.rank, replace(result, position=groups.position)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import functools
 import math
 import time
@@ -63,7 +64,8 @@ def time_exchange(loop: Loop, *, step_s: float, limit_s: float, store: Store, kn
             return {"no_profile": str(error), **({} if has_rounds else {"exchange_reason": str(error)})}
         if reason:
             return {"exchange_reason": reason}
-    if info.can_exchange_alone and not known:
+    # All ranks must do it where one has to: what they know it by may differ.
+    if info.can_exchange_alone and max_over_ranks(job.device, not known)[0]:
         barrier(job.device)
         try:
             seconds, error_s = time_alone(loop.mode.exchange_alone, job.device)
@@ -132,6 +134,8 @@ def together(work: Callable[[], object], *, store: Store | None, patience_s: flo
     error, said = None, ""
     try:
         work()
+    except bdb.BdbQuit:
+        raise  # whoever leaves the debugger ends the run
     except Exception as raised:  # noqa: BLE001  # the user's own code may raise anything
         error = raised
         rank = get_rank() if store else 0

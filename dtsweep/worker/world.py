@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from torch import distributed
 from torch.distributed import distributed_c10d
+from torch.distributed.nn import functional
 
 FIRST = 0
 """Number of the world that Ray Train sets up: all ranks of the session."""
@@ -23,6 +24,7 @@ class ProcessGroups:
         self._backend = distributed.get_backend()
         self._timeout: timedelta = self._root.timeout  # type: ignore[attr-defined]  # missing in torch's stub
         self._world = FIRST
+        _by_default_none(distributed_c10d._get_default_group())
 
     @property
     def position(self) -> int:
@@ -67,3 +69,14 @@ class ProcessGroups:
         store = distributed_c10d.PrefixStore(f"world {world}", self._root)
         distributed.init_process_group(self._backend, store=store, rank=rank, world_size=workers, timeout=self._timeout)
         return True
+
+
+def _by_default_none(group: distributed.ProcessGroup) -> None:
+    """Let torch's differentiable collectives take the group of their time, instead of the one of their import.
+
+    They would exchange with ranks that have left, and keep its threads and sockets.
+    """
+    for function in vars(functional).values():
+        defaults = getattr(function, "__defaults__", None) or ()
+        if any(value is group for value in defaults):
+            function.__defaults__ = tuple(None if value is group else value for value in defaults)

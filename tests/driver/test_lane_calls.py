@@ -22,7 +22,7 @@ from dtsweep.sweep.point import World
 
 pytestmark = pytest.mark.ray
 
-RANKS = 1100
+RANKS, ATTEMPT = 1100, "attempt"
 
 
 class Opened(Lane):
@@ -32,6 +32,7 @@ class Opened(Lane):
         """Begin the session; its name."""
         world = World(workers=RANKS, placement="pack", environment=())
         self._session = Session("1", world, settings, None)
+        self._session.begin(ATTEMPT)
         return self._session.name
 
     async def counted(self) -> tuple[int, int]:
@@ -64,7 +65,7 @@ def test_a_lane_hears_every_rank_while_all_of_them_wait_for_their_next_task(sett
     lane = ray.remote(Opened).options(**lane_options(settings)).remote(settings)
     session = ray.get(lane.open.remote(settings))
     waiting = [lane.next_task.remote(session, rank) for rank in range(RANKS)]
-    answers = [lane.finished.remote(session, rank, RankResult(status="ok")) for rank in range(RANKS)]
+    answers = [lane.finished.remote(session, ATTEMPT, rank, RankResult(status="ok")) for rank in range(RANKS)]
     ray.get(answers, timeout=120)
     assert ray.get(lane.counted.remote(), timeout=60) == (RANKS, RANKS)
     ray.get(lane.hand_out_nothing.remote())

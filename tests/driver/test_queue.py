@@ -79,7 +79,34 @@ def test_what_is_tried_again_comes_before_smaller_worlds() -> None:
 
 def test_a_session_that_ends_before_smaller_worlds_is_followed_by_one_of_theirs() -> None:
     handed_out = work_off(queue_of(is_nested=True), "ok", "ok", "user_error", session_has_ended=True)
-    assert worlds(handed_out) == [(2, "canary"), *[(2, "trial")] * 3, *[(1, "trial")] * 3, (1, "canary")]
+    small = [(1, "canary"), *[(1, "trial")] * 3, (1, "canary")]
+    assert worlds(handed_out) == [(2, "canary"), *[(2, "trial")] * 3, *small]
+
+
+def test_the_canary_of_a_larger_world_starts_no_session() -> None:
+    queue = queue_of(is_nested=True, axes={"workers": [1, 2], "micro_batch": [2, 4]})
+    for _ in range(4):
+        trial, task = take(queue)
+        queue.ended(0, trial, task, "ok", session_has_ended=False, session_workers=2)
+    assert (trial.point.workers, trial.role) == (1, "trial")
+    # The session has died before the last trial, which got one of its own world.
+    trial, task = take(queue)
+    queue.ended(0, trial, task, "ok", session_has_ended=False, session_workers=1)
+    assert queue.is_empty
+
+
+def test_a_single_trial_that_is_left_has_no_canary_of_its_own() -> None:
+    queue = queue_of(is_nested=True, axes={"workers": [1, 2], "micro_batch": [2]})
+    handed_out = work_off(queue, "ok", "rank_died", session_has_ended=True)
+    assert worlds(handed_out) == [(2, "canary"), (2, "trial"), (1, "trial"), (1, "trial")]
+
+
+def test_a_long_session_does_not_end_with_two_canaries() -> None:
+    queue = queue_of(axes={"workers": [1], "micro_batch": [2, 4]})
+    for _ in range(3):
+        take(queue)
+    assert take(queue, now=2 * CANARY_EVERY_S)[0].role == "canary"
+    assert queue.is_empty
 
 
 @pytest.mark.parametrize("status", HOPELESS)
@@ -88,7 +115,7 @@ def test_a_smaller_world_is_tried_where_the_largest_does_not_come_up(status: str
     canary, task = take(queue)
     given_up = queue.ended(0, canary, task, status, session_has_ended=True)
     assert [other.point.workers for other, _ in given_up] == [2, 2, 2]
-    assert worlds(work_off(queue)) == [*[(1, "trial")] * 3, (1, "canary")]
+    assert worlds(work_off(queue)) == [(1, "canary"), *[(1, "trial")] * 3, (1, "canary")]
 
 
 def test_a_canary_has_the_repeat_of_its_session() -> None:
@@ -203,6 +230,13 @@ def test_what_differs_from_a_full_point_by_a_larger_micro_batch_alone_is_skipped
 @pytest.mark.parametrize("status", ["ok", "oom_host", "user_error", "hang"])
 def test_another_end_skips_nothing(status: str) -> None:
     assert run_out(queue_of(axes=RISING), 2, status)[1] == []
+
+
+def test_what_ran_out_although_more_fits_skips_nothing() -> None:
+    queue = queue_of(axes={"micro_batch": [2, 4, 8]}, canary=False)
+    trial, _ = take(queue)
+    assert queue.prune(trial, "ok") == []
+    assert queue.prune(smallest(trial), "oom_device") == []
 
 
 def test_without_pruning_all_are_measured() -> None:

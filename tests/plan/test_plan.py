@@ -292,6 +292,8 @@ def test_a_stored_point_that_ran_out_of_memory_skips_those_that_differ_by_a_larg
     assert pruned(LARGER, ended(LARGER, of_2="oom_device", of_4="oom_device")) == [(1, 1, 8, reason)]
     assert pruned(LARGER, ended(LARGER, of_4="oom_device", of_8="ok")) == []
     assert pruned(LARGER, ended(LARGER, of_2="oom_host")) == []
+    # One that ran out although more fits ran out by chance.
+    assert pruned(LARGER, ended(LARGER, of_2="oom_device", of_4="ok")) == []
 
 
 def test_what_is_measured_again_skips_nothing_before_it_has_run_out_again() -> None:

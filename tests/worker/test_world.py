@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 import time
@@ -14,6 +15,7 @@ import pytest
 import torch
 from torch import distributed, nn
 from torch.distributed import distributed_c10d
+from torch.distributed.nn import functional
 from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -119,3 +121,23 @@ def wait_for_a_late_rank(process: int, folder: Path) -> None:
 
 def test_ranks_wait_for_each_other_as_long_as_a_task_says_not_as_their_world_was_made_with(tmp_path: Path) -> None:
     spawn(wait_for_a_late_rank, args=(tmp_path,), nprocs=2)
+
+
+def exchange_with_gradients(process: int, folder: Path) -> None:
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=process, world_size=2)
+    # In a session it is imported when there is a group, which its functions then take for their default.
+    importlib.reload(functional)
+    first = distributed_c10d._get_default_group()
+    assert functional.all_reduce.__defaults__[-1] is first
+    groups = ProcessGroups()
+    groups.wait_up_to(20)
+    groups.enter(1, rank=0 if process == 0 else None, workers=1, local_rank=0, local_workers=1)
+    if process == 0:
+        assert float(functional.all_reduce(torch.full((1,), 3.0))) == 3.0
+    (folder / f"{process}.done").touch()
+    while len(list(folder.glob("*.done"))) < 2:
+        pass
+
+
+def test_differentiable_collectives_are_those_of_the_world(tmp_path: Path) -> None:
+    spawn(exchange_with_gradients, args=(tmp_path,), nprocs=2)
