@@ -27,7 +27,9 @@ class AttemptResult:
     session_workers: int | None = None
     """How many workers it has; a smaller world is made of some of them."""
 
-    failed_rank: int = 0
+    failed_rank: int | None = 0
+    """The rank whose log explains it; None where that was no rank of the trial's world."""
+
     startup_s: float | None = None
     """Start of the session and of its parameter servers, where this attempt waited for them."""
 

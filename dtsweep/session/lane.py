@@ -217,7 +217,8 @@ class Lane:
             await self._keep_logs()
         else:
             await self._drop()
-        last = self._logs.get(f"{session.name}/{session.members[result.failed_rank]}", "").strip().splitlines()
+        process = session.dead_rank if result.failed_rank is None else session.members[result.failed_rank]
+        last = self._logs.get(f"{session.name}/{process}", "").strip().splitlines()
         is_silent = result.status in ("rank_died", "node_lost", "preempted", "oom_host")
         if is_silent and last and not last[-1].startswith((NO_LOG, HEADING)):
             return replace(result, reason=f"{result.reason}; its last words: {last[-1].strip()}")

@@ -22,6 +22,9 @@ class Seat:
     local_workers: int = 1
     """Workers of this world on the rank's node."""
 
+    node_rank: int = 0
+    """Number of the rank's node among those of this world."""
+
 
 def members_of(nodes: Sequence[str], *, workers: int, placement: str) -> list[int]:
     """Choose the ranks of a smaller world as Ray would place it.
@@ -71,5 +74,6 @@ def seats(nodes: Sequence[str], members: Sequence[int], *, world: int) -> list[S
             workers=len(members),
             local_rank=there[:index].count(node),
             local_workers=there.count(node),
+            node_rank=list(dict.fromkeys(there)).index(node),
         )
     return found

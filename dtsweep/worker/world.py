@@ -40,7 +40,16 @@ class ProcessGroups:
         if distributed.is_initialized():
             distributed_c10d._set_pg_timeout(self._timeout)
 
-    def enter(self, world: int, *, rank: int | None, workers: int, local_rank: int, local_workers: int) -> bool:
+    def enter(
+        self,
+        world: int,
+        *,
+        rank: int | None,
+        workers: int,
+        local_rank: int,
+        local_workers: int,
+        node_rank: int,
+    ) -> bool:
         """Change to another world, where this is another; called by all processes of the session.
 
         Nothing of the last world's model may be held any more.
@@ -51,6 +60,7 @@ class ProcessGroups:
             workers: how many it has.
             local_rank: of this process among those of its node.
             local_workers: how many of them are on this node.
+            node_rank: number of this node among theirs.
 
         Returns:
             Whether it was another.
@@ -65,7 +75,7 @@ class ProcessGroups:
         if rank is None:
             return True
         numbers = {"RANK": rank, "WORLD_SIZE": workers, "LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": local_workers}
-        os.environ.update({name: str(value) for name, value in numbers.items()})
+        os.environ.update({name: str(value) for name, value in (numbers | {"NODE_RANK": node_rank}).items()})
         store = distributed_c10d.PrefixStore(f"world {world}", self._root)
         distributed.init_process_group(self._backend, store=store, rank=rank, world_size=workers, timeout=self._timeout)
         return True

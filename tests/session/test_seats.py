@@ -38,3 +38,5 @@ def test_ranks_count_anew_in_a_smaller_world_on_each_node_too() -> None:
         (1, 2),
     ]
     assert {(seat.world, seat.workers) for seat in found} == {(7, 3)}
+    assert [seat.node_rank for seat in found if seat.rank is not None] == [0, 1, 1]
+    assert [seat.node_rank for seat in seats(EVEN, [3, 4], world=8) if seat.rank is not None] == [0, 1]

@@ -54,7 +54,9 @@ def change_again_and_again(process: int, folder: Path) -> None:
         members = WORLDS[number % len(WORLDS)]
         is_in = process in members
         rank = members.index(process) if is_in else None
-        groups.enter(number, rank=rank, workers=len(members), local_rank=rank or 0, local_workers=len(members))
+        groups.enter(
+            number, rank=rank, workers=len(members), local_rank=rank or 0, local_workers=len(members), node_rank=0
+        )
         if is_in:
             learnt.append((number, train(len(members)), os.environ.get("WORLD_SIZE"), os.environ.get("RANK")))
         if number % len(WORLDS) == len(WORLDS) - 1:
@@ -103,7 +105,7 @@ def wait_for_a_late_rank(process: int, folder: Path) -> None:
     groups = ProcessGroups()
     groups.wait_up_to(60)
     for world in range(2):
-        groups.enter(world, rank=process, workers=2, local_rank=process, local_workers=2)
+        groups.enter(world, rank=process, workers=2, local_rank=process, local_workers=2, node_rank=0)
         store = distributed_c10d.PrefixStore(f"looks {world}", distributed_c10d._get_default_store())
         if process == 1:
             time.sleep(LATE_S)
@@ -131,7 +133,7 @@ def exchange_with_gradients(process: int, folder: Path) -> None:
     assert functional.all_reduce.__defaults__[-1] is first
     groups = ProcessGroups()
     groups.wait_up_to(20)
-    groups.enter(1, rank=0 if process == 0 else None, workers=1, local_rank=0, local_workers=1)
+    groups.enter(1, rank=0 if process == 0 else None, workers=1, local_rank=0, local_workers=1, node_rank=0)
     if process == 0:
         assert float(functional.all_reduce(torch.full((1,), 3.0))) == 3.0
     (folder / f"{process}.done").touch()
