@@ -98,6 +98,7 @@ def connected(
     """
     if ray.is_initialized():
         raise SweepError("this process uses a Ray already; call ray.shutdown() first")
+    before = _ray_variables()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     wanted = address or os.environ.get("RAY_ADDRESS") or _this_machines() or "local"
     if "://" in wanted:
@@ -119,6 +120,10 @@ def connected(
         )
     finally:
         ray.shutdown()
+        # Ray leaves the token of a cluster that is gone, with which no other one could be joined.
+        for name in _ray_variables().keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
         if temporary:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -138,6 +143,10 @@ def _start_private(temporary: str, environment: Mapping[str, str]) -> None:
         except Exception as error:  # Ray raises a bare one
             first = str(error).strip().splitlines()[0]
             raise SweepError(f"a private Ray did not start ({first}); is this machine very busy? try again") from error
+
+
+def _ray_variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,3 +81,10 @@ def test_ranks_on_the_drivers_node_are_asked_side_by_side(settings: Settings) ->
         return await asyncio.gather(*(on_node(here, together.wait) for _ in range(4)))
 
     assert sorted(asyncio.run(ask())) == [0, 1, 2, 3]
+
+
+def test_a_ray_that_has_ended_leaves_no_variables_behind() -> None:
+    before = dict(os.environ)
+    with connected("local", folder=None, environment={"RAY_TRAIN_METRICS_ENABLED": "0", "OTHER": "1"}):
+        assert "OTHER" not in os.environ
+    assert dict(os.environ) == before
