@@ -38,7 +38,7 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
         signals_noted() as signals,
     ):
         planned.progress.say(f"using {cluster.described()}")
-        prepared = prepare(planned.sweep, planned.plan, cluster, rows=planned.plan.rows)
+        prepared = prepare(planned.sweep, planned.plan, cluster)
         settings = _lane_settings(planned, prepared, cluster, storage=storage)
         return _drive(planned, prepared, settings, signals, cluster=cluster.name)
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dtsweep.errors import SweepError
 from dtsweep.plan.canaries import canaries
 from dtsweep.plan.estimate import are_brief
 from dtsweep.plan.plan import Plan
-from dtsweep.plan.trial import Trial, groups_of, launch_of
+from dtsweep.plan.trial import Trial, groups_of, launches_of
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.point import Point, World
 from dtsweep.sweep.settings import Sweep
@@ -47,14 +46,8 @@ class Prepared:
     """Of every row of the run."""
 
 
-def prepare(sweep: Sweep, plan: Plan, cluster: Cluster, *, rows: Sequence[Mapping[str, Any]] = ()) -> Prepared:
+def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     """Lay a plan out on a cluster.
-
-    Args:
-        sweep: the question.
-        plan: of it.
-        cluster: as it is now.
-        rows: what was measured so far, to tell how long trials and starts take.
 
     Raises:
         SweepError: the cluster has no room for that many lanes.
@@ -67,11 +60,11 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster, *, rows: Sequence[Mappin
     points = ((trial, trial.point) for trial in plan.to_run)
     reasons = [(t, impossible(point, harness) or no_room(point.workers, point.placement)) for t, point in points]
     to_run = [trial for trial, reason in reasons if reason is None]
-    groups = groups_of(to_run, fresh=sweep.measure.fresh)
+    groups: list[Sequence[Trial]] = [*groups_of(to_run, fresh=sweep.measure.fresh)]
     # On an autoscaler the repeats of a world follow each other, so that its nodes are asked for once.
     is_adjacent = bool(cluster.node_types) and sweep.measure.repeats > 1
     # There a smaller world of its own gives nodes back.
-    stays = not cluster.node_types or are_brief(sweep, groups, rows)
+    stays = not cluster.node_types or are_brief(sweep, groups, plan.rows)
     nests = sweep.measure.nested and not sweep.measure.fresh and stays
     if is_adjacent and not nests:
         groups.sort(key=lambda group: -group[0].point.workers)
@@ -88,14 +81,12 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster, *, rows: Sequence[Mappin
     )
 
 
-def _by_launch(groups: list[list[Trial]], *, lanes: int) -> list[list[Trial]]:
+def _by_launch(groups: Sequence[Sequence[Trial]], *, lanes: int) -> list[Sequence[Trial]]:
     """Join the worlds that one session can run, the largest first; several lanes share them, one after the other."""
-    launches = defaultdict[Any, list[list[Trial]]](list)
-    for group in groups:
-        launches[launch_of(group)].append(group)
+    launches = launches_of(groups)
     if lanes > 1:
-        return [group for worlds in launches.values() for group in worlds]
-    return [[trial for group in worlds for trial in group] for worlds in launches.values()]
+        return [group for worlds in launches for group in worlds]
+    return [[trial for group in worlds for trial in group] for worlds in launches]
 
 
 def _with_gpus(sweep: Sweep, cluster: Cluster) -> Sweep:

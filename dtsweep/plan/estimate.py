@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dtsweep.plan.canaries import CANARY_TRIALS
-from dtsweep.plan.trial import Trial, groups_of, launch_of
+from dtsweep.plan.trial import Trial, groups_of, launches_of
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure, Sweep
 
 SESSION_START_S = 15.0
@@ -34,10 +33,7 @@ def are_brief(sweep: Sweep, groups: Sequence[Sequence[Trial]], rows: Sequence[Ma
         groups: trials of one world and repeat each.
         rows: what was measured so far.
     """
-    launches = defaultdict[Any, list[Sequence[Trial]]](list)
-    for group in groups:
-        launches[launch_of(group)].append(group)
-    smaller = [sum(map(len, worlds)) - len(max(worlds, key=_workers)) for worlds in launches.values()]
+    smaller = [sum(map(len, worlds)) - len(max(worlds, key=_workers)) for worlds in launches_of(groups)]
     return max(smaller, default=0) * _trial_s(sweep, rows) < _start_s(rows)
 
 
@@ -51,10 +47,7 @@ def _trials_of_sessions(sweep: Sweep, trials: Sequence[Trial]) -> list[int]:
     groups = groups_of(trials, fresh=sweep.measure.fresh)
     if sweep.measure.fresh or not sweep.measure.nested:
         return [len(group) for group in groups]
-    counts = Counter[Any]()
-    for group in groups:
-        counts[launch_of(group)] += len(group)
-    return list(counts.values())
+    return [sum(map(len, worlds)) for worlds in launches_of(groups)]
 
 
 def _workers(group: Sequence[Trial]) -> int:

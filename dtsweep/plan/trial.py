@@ -36,7 +36,10 @@ def groups_of(trials: Sequence[Trial], *, fresh: bool) -> list[list[Trial]]:
     return list(groups.values())
 
 
-def launch_of(group: Sequence[Trial]) -> tuple[int, str, tuple[tuple[str, str], ...]]:
-    """Name what the worlds have in common that one session can run, where it nests: they differ in size alone."""
-    first, world = group[0], group[0].point.world
-    return first.repeat, world.placement, world.environment
+def launches_of(groups: Sequence[Sequence[Trial]]) -> list[list[Sequence[Trial]]]:
+    """Sort groups of trials by the launch that can run them, where sessions nest: its worlds differ in size alone."""
+    launches: dict[Any, list[Sequence[Trial]]] = {}
+    for group in groups:
+        first, world = group[0], group[0].point.world
+        launches.setdefault((first.repeat, world.placement, world.environment), []).append(group)
+    return list(launches.values())
