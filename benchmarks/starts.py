@@ -25,6 +25,7 @@ import psutil  # type: ignore[import-untyped]  # its types are a package of thei
 
 from benchmarks.log_entry import ROOT, heading, quartiles, table
 from benchmarks.nested import Launch, private_ray
+from dtsweep.results.store import Results
 
 LOOK_S = 0.2
 """From one look at the processes to the next."""
@@ -122,10 +123,8 @@ def phases(watched: Watched, rows: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def measured_s(results: str) -> dict[str, float]:
+def measured_s(rows: pd.DataFrame, steps: pd.DataFrame) -> dict[str, float]:
     """Seconds of a run in which something was measured."""
-    rows = pd.concat([pd.read_parquet(path) for path in sorted(Path(results, "trials").rglob("*.parquet"))])
-    steps = pd.concat([pd.read_parquet(path) for path in sorted(Path(results, "steps").rglob("*.parquet"))])
     blocks = steps[steps["part"].isin(["exchange", "no_exchange"]) & (steps["rank"] == 0)]
     is_canary = rows["role"] == "canary"
     return {
@@ -168,9 +167,9 @@ def the_run(sweep: str, code: Path) -> str:
             [sys.executable, "-m", "dtsweep", "run", sweep, "--results", results, "--address", "local"], code=code
         )
         # With canaries: they are part of the run's time.
-        rows = pd.concat([pd.read_parquet(path) for path in sorted(Path(results, "trials").rglob("*.parquet"))])
+        rows = Results(results).table("trials").to_pandas()
         rows = rows[rows["started_at"].notna() & rows["trial_s"].notna()].sort_values("started_at")
-        measured = measured_s(results)
+        measured = measured_s(rows, Results(results).table("steps").to_pandas())
     spent = phases(watched, rows)
     first_s = list(spent.values())
     until = sum(first_s[:3]) + float(rows["startup_s"].iloc[0])

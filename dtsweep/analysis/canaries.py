@@ -81,14 +81,14 @@ def canaries(frame: pd.DataFrame) -> pd.DataFrame:
         frame: one row per trial, as `dtsweep.load` gives it, canaries included.
 
     Returns:
-        One row per world and session that measured a canary, the earliest first: the world; `session`; `canaries` (how
-        many ended `ok`); `first_s` and `last_s`, their `step_mean_s`, and `first_ratio` and `last_ratio`, the same over
-        the median of all canaries of the world (the better one is known, the more it counts); `drift` = last ÷ first -
-        1, with `drift_low` and `drift_high`, its 95 % interval; `known_to`, half of the widest 95 % interval of what is
-        compared; `flagged`: the drift, or what a canary is from the world's median, is more than 2 % and more than its
-        own interval; null where it is not, but such an interval is wider than 2 %; `trials` that the session measured
-        `ok`. With one canary `last_s`, `last_ratio` and the drift are null; with one in the whole
-        world `flagged` and `known_to` are null too, because nothing can be compared.
+        One row per world and session that measured a canary, the earliest first: the world; `session`; `canaries`
+        (how many ended `ok`); `first_s` and `last_s`, their `step_mean_s`, and `first_ratio` and `last_ratio`, the
+        same over the median of all canaries of the world (the better one is known, the more it counts); `drift` =
+        last ÷ first - 1, with `drift_low` and `drift_high`, its 95 % interval; `known_to`, half of the widest 95 %
+        interval of what is compared; `flagged`: the drift, or what a canary is from the world's median, is more than
+        2 % and more than its own interval; null where it is not, but such an interval is wider than 2 %; `trials`
+        that the session measured `ok`. With one canary `last_s`, `last_ratio` and the drift are null; with one in
+        the whole world `flagged` and `known_to` are null too, because nothing can be compared.
     """
     frame = frame.assign(older_source=older_source(frame))
     rows = frame[frame["role"].isin(["canary"]) & (frame["status"] == "ok")].dropna(subset=["step_mean_s"])
@@ -100,7 +100,7 @@ def canaries(frame: pd.DataFrame) -> pd.DataFrame:
     drift = change(_levels(last), _levels(first))
     drifted = off["is_drift"].any() | drift.is_drift
     is_unknown = off["hides_drift"].any() | drift.hides_drift & several
-    trials = without_canaries(frame[frame["status"] == "ok"]).groupby("session").size().rename("trials")
+    trials = without_canaries(frame[frame["status"] == "ok"])["session"].value_counts()
     return first[[*WORLD, "session"]].assign(
         canaries=first["count"],
         first_s=first["step_mean_s"],
@@ -112,7 +112,7 @@ def canaries(frame: pd.DataFrame) -> pd.DataFrame:
         drift_high=(drift.share + drift.half_width).where(several),
         known_to=np.fmax(off["known_to"].max(), drift.half_width.where(several)).where(compares),
         flagged=drifted.astype("boolean").where(compares & (drifted | ~is_unknown)),
-        trials=first.join(trials, on="session")["trials"].fillna(0).astype("int64"),
+        trials=first["session"].map(trials).fillna(0).astype("int64"),
     )
 
 

@@ -34,9 +34,10 @@ class Pulse:
 
     def is_gone(self, *, now: float) -> bool:
         """Whether this machine's node has ended, or the head has been silent for too long, by the monotonic clock."""
-        if _answers(self._head):
+        if _error_of(self._head) is None:
             self._answered = now
-        return now - self._answered >= SILENT_S or _has_ended(self._node)
+        # A busy node that does not answer in time has not ended; one that refuses has.
+        return now - self._answered >= SILENT_S or isinstance(_error_of(self._node), ConnectionRefusedError)
 
 
 def pulse_of_ray() -> Pulse:
@@ -75,25 +76,11 @@ def watched(pulse: Pulse, *, last_words: Callable[[], None], exit_code: int) -> 
         is_over.set()
 
 
-def _answers(address: str) -> bool:
-    try:
-        _knock(address)
-    except OSError:
-        return False
-    return True
-
-
-def _has_ended(address: str) -> bool:
-    """Whether nothing listens there any more; a busy machine that does not answer in time has not ended."""
-    try:
-        _knock(address)
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
-def _knock(address: str) -> None:
+def _error_of(address: str) -> OSError | None:
+    """What knocking at an address comes to; None where it is answered."""
     host, _, port = address.rpartition(":")
-    socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
+    except OSError as error:
+        return error
+    return None

@@ -170,32 +170,23 @@ class Recorder:
     def store_refused(self, refused: Sequence[tuple[Trial, str]], rows: Sequence[Mapping[str, Any]]) -> None:
         """Store trials that the cluster can't hold, each with the reason, but for those whose newest row says so."""
         newest = {row["trial_id"]: (row["status"], row["reason"]) for row in rows}
-        ended = []
-        for trial, reason in refused:
-            task = task_of(self._sweep, trial.point, repeat=trial.repeat)
-            ended.append((trial, self._unmeasured_row(trial, task, "infeasible", reason)))
+        ended = self._unmeasured(refused, "infeasible")
         self._commit_unmeasured(
             row for trial, row in ended if newest.get(trial.trial_id) != ("infeasible", row["reason"])
         )
-        for trial, row in ended:
-            self._note(trial, row)
+        self._note_all(ended)
 
     def store_given_up(self, given_up: Sequence[tuple[Trial, Task]], result: AttemptResult) -> None:
         """Store trials whose session did not come up for another one, with what became of that."""
         ended = [(t, self._unmeasured_row(t, task, result.status, result.reason)) for t, task in given_up]
         self._commit_unmeasured({**row, "flags": [*result.flags, *self._flags]} for _, row in ended)
-        for trial, row in ended:
-            self._note(trial, row)
+        self._note_all(ended)
 
     def store_pruned(self, pruned: Sequence[tuple[Trial, str]]) -> None:
         """Store trials that are skipped because a smaller micro-batch ran out of memory, each with the reason."""
-        ended = []
-        for trial, reason in pruned:
-            task = task_of(self._sweep, trial.point, repeat=trial.repeat)
-            ended.append((trial, self._unmeasured_row(trial, task, "skipped", reason)))
+        ended = self._unmeasured(pruned, "skipped")
         self._commit_unmeasured(row for _, row in ended)
-        for trial, row in ended:
-            self._note(trial, row)
+        self._note_all(ended)
 
     def store_cancelled(self, trial: Trial, task: Task, started_at: datetime) -> None:
         """Store that an attempt was interrupted."""
@@ -247,6 +238,15 @@ class Recorder:
     def _unmeasured_row(self, trial: Trial, task: Task, status: str, reason: str | None) -> dict[str, Any]:
         row = task_row(self._sweep, trial.point, task)
         return {**row, "role": trial.role, "status": status, "reason": reason, "started_at": datetime.now(UTC)}
+
+    def _unmeasured(self, trials: Sequence[tuple[Trial, str]], status: str) -> list[tuple[Trial, dict[str, Any]]]:
+        """Make the rows of trials that are not run, each with its reason."""
+        tasks = (task_of(self._sweep, trial.point, repeat=trial.repeat) for trial, _ in trials)
+        return [(t, self._unmeasured_row(t, task, status, why)) for (t, why), task in zip(trials, tasks, strict=True)]
+
+    def _note_all(self, ended: Sequence[tuple[Trial, Mapping[str, Any]]]) -> None:
+        for trial, row in ended:
+            self._note(trial, row)
 
     def _commit_unmeasured(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Store rows without ranks, in files of many each."""

@@ -79,7 +79,7 @@ def merge_files(table: str, files: Mapping[str, Any]) -> tuple[str, bytes]:
 def _pieces(files: Iterable[Any], schema: Any) -> Iterator[Any]:
     """Yield the rows of files as tables of one schema, of a bounded size each."""
     waiting, held = [], 0
-    for rows in _new_rows(files):
+    for rows in _new_rows(map(_row_groups, files)):
         waiting.append(_conformed(rows, schema))
         held += waiting[-1].nbytes
         if held > PIECE_BYTES:
@@ -89,16 +89,23 @@ def _pieces(files: Iterable[Any], schema: Any) -> Iterator[Any]:
         yield pa.concat_tables(waiting).combine_chunks()
 
 
-def _new_rows(files: Iterable[Any]) -> Iterator[Any]:
-    """Yield rows group by group, without those of attempts that an earlier file has."""
+def _new_rows(files: Iterable[Iterable[Any]]) -> Iterator[Any]:
+    """Yield the rows of files, part by part, without those of attempts that an earlier file has."""
     seen: set[str] = set()
-    for file in files:
+    for parts in files:
         own: set[str] = set()
-        for group in range(file.num_row_groups):
-            rows = file.read_row_group(group, use_threads=False)
-            own |= (attempts := _attempts_in(rows))
+        for rows in parts:
+            own |= (attempts := set(pc.unique(rows["attempt_id"]).to_pylist()))
             yield _of(rows, attempts - seen) if attempts & seen else rows
         seen |= own
+
+
+def _of(rows: Any, attempts: Set[str]) -> Any:
+    return rows.filter(pc.is_in(rows["attempt_id"], value_set=pa.array(sorted(attempts), pa.string())))
+
+
+def _row_groups(file: Any) -> Iterator[Any]:
+    return (file.read_row_group(group, use_threads=False) for group in range(file.num_row_groups))
 
 
 def _conformed(rows: Any, schema: Any) -> Any:
@@ -121,24 +128,12 @@ def merged(table: str, files: Iterable[Any]) -> Any:
         table: whose rows they are.
         files: decoded ones.
     """
-    seen: set[str] = set()
-    kept = [arrow_table(table, {})]
-    for rows in files:
-        attempts = _attempts_in(rows)
-        kept.append(_of(rows, attempts - seen) if attempts & seen else rows)
-        seen |= attempts
+    kept = [arrow_table(table, {}), *_new_rows([rows] for rows in files)]
     try:
         return pa.concat_tables(kept, promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return pa.concat_tables([_as_text(rows, _mixed_fields(kept)) for rows in kept], promote_options="permissive")
-
-
-def _attempts_in(rows: Any) -> set[str]:
-    return set(pc.unique(rows["attempt_id"]).to_pylist())
-
-
-def _of(rows: Any, attempts: Set[str]) -> Any:
-    return rows.filter(pc.is_in(rows["attempt_id"], value_set=pa.array(sorted(attempts), pa.string())))
+        mixed = _mixed_fields(kept)
+        return pa.concat_tables([_as_text(rows, mixed) for rows in kept], promote_options="permissive")
 
 
 def _mixed_fields(tables: Iterable[Any]) -> set[str]:

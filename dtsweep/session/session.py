@@ -19,7 +19,7 @@ from dtsweep.metrics.rows import other_devices
 from dtsweep.provenance.versions import differences, versions
 from dtsweep.session.endings import causes_of, has_lost_process, is_preempted
 from dtsweep.session.nodes import answers, on_node, read_tail, write_stacks
-from dtsweep.session.seats import members_of, seats
+from dtsweep.session.seats import Seat, members_of, seats
 from dtsweep.session.settings import Settings
 from dtsweep.session.trainer import trainer_of
 from dtsweep.sweep.point import World
@@ -77,6 +77,7 @@ class Session:
         self._error: BaseException | None = None
         self._memory_left: dict[int, int] = {}
         self._worlds = 0
+        self._seats: list[Seat] = []
         self._storage = Path(settings.storage) / self.name
 
     def fits(self, task: Task) -> bool:
@@ -122,10 +123,12 @@ class Session:
 
     def enter(self, world: World) -> None:
         """Choose the ranks of a task's world."""
-        nodes = self._nodes()
-        members = members_of(nodes, workers=world.workers, placement=world.placement)
-        self._worlds += members != list(self.members)
-        self.members = members
+        if self._seats and world.workers == len(self.members):
+            return
+        nodes = [str(self.facts[rank].node_id) for rank in range(self.workers)]
+        self._worlds += world.workers != len(self.members)
+        self.members = members_of(nodes, workers=world.workers, placement=world.placement)
+        self._seats = seats(nodes, self.members, world=self._worlds)
 
     def begin(self, attempt_id: str) -> None:
         """Forget what the ranks have said of the last attempt, and hear them of this one alone."""
@@ -136,7 +139,7 @@ class Session:
     def hand_out(self, task: Task, shards: Sequence[Any]) -> None:
         """Give the ranks of its world a task; the others learn that they have none."""
         self.begin(task.attempt_id)
-        for queue, seat in zip(self.inbox, seats(self._nodes(), self.members, world=self._worlds), strict=True):
+        for queue, seat in zip(self.inbox, self._seats, strict=True):
             queue.put_nowait((task, shards, seat))
 
     def warm_ups(self) -> list[float]:
@@ -146,9 +149,6 @@ class Session:
     def member_facts(self) -> dict[int, RankFacts]:
         """What the ranks of the world run on, by their ranks in it."""
         return {rank: self.facts[member] for rank, member in enumerate(self.members)}
-
-    def _nodes(self) -> list[str]:
-        return [str(self.facts[rank].node_id) for rank in range(self.workers)]
 
     async def wait(self, seconds: float | None) -> None:
         """Wait until something happens, at most so long."""
