@@ -58,16 +58,17 @@ def turns(number: int) -> list[Turn]:
     ]
 
 
-def block_steps(step_s: float, *, limit_s: float, least: int = 1) -> int | None:
+def block_steps(step_s: float, *, limit_s: float, least: int = 1, window_s: float = math.inf) -> int | None:
     """How many timed steps a block has; None where no round fits.
 
     Args:
         step_s: how long a step takes, about: the same number on all ranks.
         limit_s: what a round may take, with the step before it that shows whether memory suffices.
         least: as many, where they fit.
+        window_s: what the window took: the blocks of a round take no longer, if a step each allows that.
     """
     fitting = int((limit_s / step_s - 1 - LEAD * (PAIRS + 1)) / (2 * PAIRS))
-    steps = min(max(least, math.ceil(BLOCK_S / step_s)), fitting)
+    steps = min(max(least, math.ceil(min(BLOCK_S, window_s / (2 * PAIRS)) / step_s)), fitting)
     return steps if steps > 0 else None
 
 

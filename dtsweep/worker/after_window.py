@@ -40,13 +40,16 @@ class TurnError(Exception):
     """Steps of a turn failed on some rank, and all know it: they are in step."""
 
 
-def time_exchange(loop: Loop, *, step_s: float, limit_s: float, store: Store, known: dict[str, Any]) -> dict[str, Any]:
+def time_exchange(
+    loop: Loop, *, step_s: float, window_s: float, limit_s: float, store: Store, known: dict[str, Any]
+) -> dict[str, Any]:
     """Measure what the exchange costs that hides behind other work, and the exchange alone; the model is lost by that.
 
     Args:
         loop: after its window.
-        step_s: a step of the window, and
-        limit_s: what the steps after it may take, but for their first round: both the same on all ranks.
+        step_s: a step of the window,
+        window_s: the window, and
+        limit_s: what the steps after it may take, but for their first round: all three the same on all ranks.
         store: with keys of these steps alone.
         known: of the same exchange by itself in this world, empty where none was timed yet: it is kept there.
 
@@ -57,7 +60,7 @@ def time_exchange(loop: Loop, *, step_s: float, limit_s: float, store: Store, kn
     job, info = loop.job, MODES[loop.job.point.sync]
     if info.can_skip_exchange:
         try:
-            reason = _take_turns(loop, step_s, limit_s, store)
+            reason = _take_turns(loop, step_s, window_s, limit_s, store)
         except TurnError as error:
             # Whole rounds that came before it stay.
             has_rounds = any(segment.name == "no_exchange" for segment in loop.segments)
@@ -76,12 +79,12 @@ def time_exchange(loop: Loop, *, step_s: float, limit_s: float, store: Store, kn
     return dict(known)
 
 
-def _take_turns(loop: Loop, step_s: float, limit_s: float, store: Store) -> str | None:
+def _take_turns(loop: Loop, step_s: float, window_s: float, limit_s: float, store: Store) -> str | None:
     """Run rounds of steps with and without the exchange until its share is known or the time spent, or say why not."""
     device = loop.job.device
     least = LEAST_GPU_STEPS if device.type == "cuda" else 1
     first_s = max(limit_s, FIRST_ROUND_S)
-    steps = block_steps(step_s, limit_s=first_s, least=least)
+    steps = block_steps(step_s, limit_s=first_s, least=least, window_s=window_s)
     if steps is None:
         return f"steps with and without it would take longer than the {first_s:.0f} s that they may take"
     # Whether there is memory for one: DDP's buckets stay where they are; gradients that are views of them

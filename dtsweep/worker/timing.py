@@ -75,6 +75,7 @@ def time_trial(
             exchange |= time_exchange(
                 loop,
                 step_s=spent_s / measured.window_steps,
+                window_s=spent_s,
                 limit_s=_after_s(task, measured, spent_s),
                 store=_store_of(task, "turns"),
                 known=context.exchanges.setdefault(_exchange_of(job, model), {}),

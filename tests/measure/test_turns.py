@@ -38,6 +38,11 @@ def test_a_block_is_as_many_steps_as_take_20_ms_and_one_where_they_are_longer() 
     assert [block_steps(step_s, limit_s=30, least=3) for step_s in (0.001, 0.008, 0.02, 0.5)] == [20, 3, 3, 3]
 
 
+def test_a_round_of_blocks_is_no_longer_than_a_short_window_but_for_what_a_step_each_takes() -> None:
+    assert [block_steps(0.001, limit_s=30, window_s=window_s) for window_s in (10, 0.16, 0.04, 0.005)] == [20, 20, 5, 1]
+    assert block_steps(0.001, limit_s=30, least=3, window_s=0.005) == 3
+
+
 def test_of_long_steps_there_are_as_many_as_fit_and_none_where_a_round_does_not() -> None:
     # 8 blocks of a step, 5 before them, and the one that shows whether memory suffices: 14 steps of 2 s take 28.
     assert block_steps(2.0, limit_s=30) == block_steps(2.0, limit_s=30, least=3) == 1

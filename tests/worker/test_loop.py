@@ -79,6 +79,6 @@ def test_a_warm_up_of_no_steps_has_no_rows(loop: Loop) -> None:
 
 def test_steps_too_long_for_a_round_are_not_taken_and_the_reason_is_kept(loop: Loop) -> None:
     # 14 steps of 2 s are 28; a round may take 10 s where half of the window's limit is less.
-    reason = time_exchange(loop, step_s=2.0, limit_s=5.0, store=HashStore(), known={})["exchange_reason"]
+    reason = time_exchange(loop, step_s=2.0, window_s=9.0, limit_s=5.0, store=HashStore(), known={})["exchange_reason"]
     assert reason.endswith("longer than the 10 s that they may take")
     assert loop.segments == []
