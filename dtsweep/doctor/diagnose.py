@@ -10,7 +10,8 @@ import ray
 
 from dtsweep.doctor.examine import Row, examine
 from dtsweep.doctor.problems import find_problems
-from dtsweep.driver.cluster import Node, connected
+from dtsweep.driver.cluster import Node
+from dtsweep.driver.connect import connected
 from dtsweep.errors import error_line
 from dtsweep.provenance.versions import slow_import, versions
 from dtsweep.session.nodes import pinned_to

@@ -7,7 +7,8 @@ The driver's process; imports Ray and Ray Tune, except `run` and its own imports
     recorder        turns each finished attempt into rows and stores them
     planned         a run that is planned: options, results so far, its recorder
     shipping        the workload and the user's modules, packed for the nodes; tasks travel through lanes
-    cluster         which Ray is used, and what fits on it
+    cluster         what a Ray has, and what fits on it
+    connect         which Ray is used: one that runs, or a private one
     pulse           whether the Ray of a run is still there
     prepare         a plan laid out on a cluster; pure
     scheduler       gives Ray Tune the queue's attempts, fetches results from lanes, has them stored

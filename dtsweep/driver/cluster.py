@@ -1,27 +1,15 @@
-"""Which Ray is used, what it has, and which worlds fit on it."""
+"""What a Ray has: its nodes, what an autoscaler can add, and which worlds fit."""
 
 from __future__ import annotations
 
-import logging
-import os
-import shutil
-import socket
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import ray
 
-from dtsweep.driver.shipping import shipped_modules
-from dtsweep.errors import SweepError
 from dtsweep.sweep.point import Point
-
-CONNECT_S = 5.0
-"""How long a cluster may take to answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,132 +70,8 @@ class Cluster:
         return f"{point.workers} workers of {wanted}{rule} don't fit: {has}"
 
 
-@contextmanager
-def connected(
-    address: str | None, *, folder: Path | None, environment: Mapping[str, str] = MappingProxyType({})
-) -> Iterator[Cluster]:
-    """Use a Ray: the one named, else that of `RAY_ADDRESS`, else this machine's cluster, else a private one.
-
-    Args:
-        address: `local`, `auto`, HOST:PORT or None.
-        folder: the sweep file's; what can be imported from it goes to the nodes of a cluster.
-        environment: of all processes of a private Ray.
-
-    Raises:
-        SweepError: the address names no running Ray.
-    """
-    if ray.is_initialized():
-        raise SweepError("this process uses a Ray already; call ray.shutdown() first")
-    before = _ray_variables()
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    wanted = address or os.environ.get("RAY_ADDRESS") or _this_machines() or "local"
-    if "://" in wanted:
-        source = "" if address else "RAY_ADDRESS is "
-        hint = "use HOST:PORT of the head node, --address local, or ray job submit"
-        raise SweepError(f"{source}{wanted!r}: dtsweep runs on a node of the cluster, not through Ray Client; {hint}")
-    temporary: str | None = None
-    try:
-        # Ray prints a paragraph for each process that dies; the trial's row says it in a line.
-        ray._private.worker.print_to_stdstream = lambda *_, **__: None
-        if wanted == "local":
-            temporary = tempfile.mkdtemp(prefix="dtsweep-", dir="/tmp")  # sockets need a short path
-            _start_private(temporary, environment)
-        else:
-            _join(wanted, folder)
-        yield _look_at(
-            "a private Ray on this machine" if temporary else f"Ray at {ray.get_runtime_context().gcs_address}",
-            is_private=bool(temporary),
-        )
-    finally:
-        ray.shutdown()
-        # Ray leaves the token of a cluster that is gone, with which no other one could be joined.
-        for name in _ray_variables().keys() - before.keys():
-            del os.environ[name]
-        os.environ.update(before)
-        if temporary:
-            shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _start_private(temporary: str, environment: Mapping[str, str]) -> None:
-    # Ray gives workers niceness 15 by default: other processes would slow down what is measured.
-    # RAY_ADDRESS would win over address="local".
-    with _environment({"RAY_worker_niceness": "0", **environment}, without="RAY_ADDRESS"):
-        try:
-            ray.init(
-                address="local",
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                _temp_dir=temporary,
-            )
-        except Exception as error:  # Ray raises a bare one
-            first = str(error).strip().splitlines()[0]
-            raise SweepError(f"a private Ray did not start ({first}); is this machine very busy? try again") from error
-
-
-def _ray_variables() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str], *, without: str) -> Iterator[None]:
-    """This process's environment with some variables more and one less, for a while: what it starts keeps them."""
-    before = {name: os.environ.get(name) for name in (*variables, without)}
-    os.environ.update(variables)
-    os.environ.pop(without, None)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-def _join(address: str, folder: Path | None) -> None:
-    # A job that was submitted has a runtime environment of its own, which ours is added to.
-    os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
-    if address != "auto":
-        _need_answer(address)
-    try:
-        ray.init(
-            address=address,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            runtime_env={"py_modules": shipped_modules(folder)},
-        )
-    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        first = str(error).strip().splitlines()[0]
-        hint = "start one, or use --address local; if it asks for a token, set RAY_AUTH_MODE=token"
-        raise SweepError(f"no Ray at {address!r} ({first}); {hint}") from error
-
-
-def _need_answer(address: str) -> None:
-    """Ask whether anything listens there: Ray itself tries for minutes, in words of its own.
-
-    Raises:
-        SweepError: nothing does, or it is no address.
-    """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise SweepError(f"address {address!r} is no HOST:PORT; use that, auto or local")
-    try:
-        socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
-    except OSError as error:
-        reason = error.strerror or "no answer"
-        raise SweepError(f"no Ray at {address!r} ({reason}); start one, or use --address local") from error
-
-
-def _this_machines() -> str | None:
-    """The address of the cluster whose node this machine is: of the last `ray start`, if it still runs."""
-    from ray._private import services
-
-    address = services.find_bootstrap_address(None)
-    return address if address in services.find_gcs_addresses() else None
-
-
-def _look_at(name: str, *, is_private: bool) -> Cluster:
+def look_at(name: str, *, is_private: bool) -> Cluster:
+    """The Ray to which this process is connected."""
     nodes = [Node(node_id=node["NodeID"], resources=node["Resources"]) for node in ray.nodes() if node["Alive"]]
     return Cluster(name=name, is_private=is_private, nodes=nodes, node_types=[] if is_private else _node_types())
 

@@ -8,7 +8,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dtsweep.driver.cluster import Cluster, connected
+from dtsweep.driver.cluster import Cluster
+from dtsweep.driver.connect import connected
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.prepare import Prepared, prepare
 from dtsweep.driver.pulse import ClusterGoneError, pulse_of_ray, watched

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import ray
 
-from dtsweep.driver.cluster import connected
+from dtsweep.driver.connect import connected
 from dtsweep.driver.scheduler import lane_options
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.session.lane import Lane
