@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,34 +40,50 @@ def connected(
     """
     if ray.is_initialized():
         raise SweepError("this process uses a Ray already; call ray.shutdown() first")
-    before = _ray_variables()
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     wanted = address or os.environ.get("RAY_ADDRESS") or _this_machines() or "local"
     if "://" in wanted:
         source = "" if address else "RAY_ADDRESS is "
         hint = "use HOST:PORT of the head node, --address local, or ray job submit"
         raise SweepError(f"{source}{wanted!r}: dtsweep runs on a node of the cluster, not through Ray Client; {hint}")
     temporary: str | None = None
+    with _process_kept():
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        try:
+            if wanted == "local":
+                temporary = tempfile.mkdtemp(prefix="dtsweep-", dir="/tmp")  # sockets need a short path
+                _start_private(temporary, environment)
+            else:
+                _join(wanted, folder)
+            yield look_at(
+                "a private Ray on this machine" if temporary else f"Ray at {ray.get_runtime_context().gcs_address}",
+                is_private=bool(temporary),
+            )
+        finally:
+            ray.shutdown()
+            if temporary:
+                shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def _process_kept() -> Iterator[None]:
+    """Leave this process's environment, its handler of SIGTERM and its way of printing as they were.
+
+    Ray and Ray Tune change all three: what stays of them are a debugger that needs the Ray that is gone, the token of a
+    cluster with which no other can be joined, and a Tune without loggers.
+    """
+    variables, terminate = dict(os.environ), signal.getsignal(signal.SIGTERM)
+    print_lines = ray._private.worker.print_to_stdstream
+    # Ray prints a paragraph for each process that dies; the trial's row says it in a line.
+    ray._private.worker.print_to_stdstream = lambda *_, **__: None
     try:
-        # Ray prints a paragraph for each process that dies; the trial's row says it in a line.
-        ray._private.worker.print_to_stdstream = lambda *_, **__: None
-        if wanted == "local":
-            temporary = tempfile.mkdtemp(prefix="dtsweep-", dir="/tmp")  # sockets need a short path
-            _start_private(temporary, environment)
-        else:
-            _join(wanted, folder)
-        yield look_at(
-            "a private Ray on this machine" if temporary else f"Ray at {ray.get_runtime_context().gcs_address}",
-            is_private=bool(temporary),
-        )
+        yield
     finally:
-        ray.shutdown()
-        # Ray leaves the token of a cluster that is gone, with which no other one could be joined.
-        for name in _ray_variables().keys() - before.keys():
+        ray._private.worker.print_to_stdstream = print_lines
+        for name in os.environ.keys() - variables.keys():
             del os.environ[name]
-        os.environ.update(before)
-        if temporary:
-            shutil.rmtree(temporary, ignore_errors=True)
+        os.environ.update(variables)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, terminate)
 
 
 def _start_private(temporary: str, environment: Mapping[str, str]) -> None:
@@ -83,10 +101,6 @@ def _start_private(temporary: str, environment: Mapping[str, str]) -> None:
         except Exception as error:  # Ray raises a bare one
             first = str(error).strip().splitlines()[0]
             raise SweepError(f"a private Ray did not start ({first}); is this machine very busy? try again") from error
-
-
-def _ray_variables() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
 
 
 @contextmanager

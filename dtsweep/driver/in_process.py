@@ -25,8 +25,8 @@ def run_in_process(planned: PlannedRun) -> RunTally:
     """
     planned.progress.say("using this process: one worker, one launch; its rows are never compared with a cluster's")
     recorder = planned.recorder(planned.sweep)
-    groups = groups_of(planned.plan.to_run, fresh=False)
-    queue = Queue(planned.sweep, groups, canaries={}, is_profiled=planned.options.profile)
+    plan, profile = planned.plan, planned.options.profile
+    queue = Queue(planned.sweep, groups_of(plan.to_run, fresh=False), canaries={}, is_profiled=profile, fine=plan.fine)
     try:
         _work_off(planned, queue, recorder)
     except StorageError as error:

@@ -50,7 +50,14 @@ def _drive(
     recorder = planned.recorder(prepared.sweep, flags=prepared.flags)
     recorder.store_refused(prepared.refused, planned.plan.rows)
     watch, profile = prepared.canaries, planned.options.profile
-    queue = Queue(prepared.sweep, prepared.groups, lanes=len(settings), canaries=watch, is_profiled=profile)
+    queue = Queue(
+        prepared.sweep,
+        prepared.groups,
+        lanes=len(settings),
+        canaries=watch,
+        is_profiled=profile,
+        fine=planned.plan.fine,
+    )
     scheduler, pulse, storage = Scheduler(queue, settings, recorder), pulse_of_ray(), settings[0].storage
     stopped = f"{cluster} has stopped, or can't be reached any more"
 

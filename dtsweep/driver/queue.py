@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dtsweep.plan.canaries import CANARY_TRIALS
-from dtsweep.plan.pruning import out_of_memory
+from dtsweep.plan.pruning import Fine, out_of_memory
 from dtsweep.plan.trial import Trial
 from dtsweep.results.statuses import is_retried
 from dtsweep.sweep.modes import MODES
@@ -52,6 +52,7 @@ class Queue:
         lanes: int = 1,
         canaries: Mapping[World, Trial],
         is_profiled: bool = False,
+        fine: Iterable[Point] = (),
     ) -> None:
         """Line the trials up.
 
@@ -61,12 +62,13 @@ class Queue:
             lanes: how many work side by side.
             canaries: what a session measures at both ends, by its largest world.
             is_profiled: whether the first trial of each world is to be profiled.
+            fine: points that ended `ok` before: what they fit into is known.
         """
         self._sweep, self._canaries, self._is_profiled = sweep, canaries, is_profiled
         self._waiting = deque(deque((trial, 1) for trial in group) for group in groups)
         self._lanes = [LaneQueue() for _ in range(lanes)]
         self._profiles = Counter[World]()
-        self._fine: list[Point] = []
+        self._fine = Fine(fine)
 
     def first_sessions(self) -> list[tuple[str, World]]:
         """Group and world of the session that each lane will need first."""
@@ -150,7 +152,7 @@ class Queue:
             The trials that are skipped now, each with its reason.
         """
         if status == "ok":
-            self._fine.append(trial.point)
+            self._fine.add(trial.point)
         if status != "oom_device" or trial.is_canary or not self._sweep.measure.prune:
             return []
         groups = [*self._waiting, *(lane.group for lane in self._lanes)]

@@ -131,7 +131,8 @@ class Recorder:
             rank["shards_hosted"] = list(result.shard_nodes).count(rank["rank"])
             if rank["log"] is not None:
                 rank["log"] = f"logs/{result.session}/{Path(rank['log']).name}"
-        row["log"] = next((rank["log"] for rank in ranks if rank["rank"] == result.failed_rank), None)
+        has_logs = any(rank["log"] is not None for rank in ranks)
+        row["log"] = f"logs/{result.session}/{result.explained_by}.log" if has_logs else None
         flags = [*row.get("flags", ()), *result.flags, *self._flags, *self._canary_flags(task, row)]
         return {**row, "flags": flags}, {"ranks": ranks, "steps": step_columns(results)}
 
@@ -289,8 +290,9 @@ def compact(results: Results, progress: Progress) -> None:
     """Merge many small files of results into few; where that fails they stay as they are."""
     try:
         results.compact()
-    except StorageError as error:
-        progress.say(f"results stay in more files than they need: {error}")
+    except Exception as error:  # noqa: BLE001  # all rows are stored, and the run goes on without it
+        what = str(error) if isinstance(error, StorageError) else error_line(error)
+        progress.say(f"results stay in more files than they need: {what}")
 
 
 def _times(result: AttemptResult, wall_s: float) -> dict[str, float | None]:

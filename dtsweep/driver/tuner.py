@@ -64,13 +64,18 @@ class TrialRunner(tune.Trainable):  # type: ignore[misc]  # Ray's types are skip
 
     def step(self) -> dict[str, Any]:
         """Run it to its end."""
+        ended = {tune.result.DONE: True}
+        # A lane that was killed: by us, at the end of an interrupted run, or by its node's lack of memory.
+        died = {"lane_died": True, **ended}
         try:
             lane = ray.get_actor(self._config["lane"], namespace=self._config["namespace"])
+        except ValueError:  # there is none of its name any more
+            return died
+        try:
             ray.get(lane.run.remote(self._config["task"]))
-        except (ray.exceptions.RayActorError, ValueError):  # the latter where there is none of its name any more
-            # The lane was killed: by us, at the end of an interrupted run, or by its node's lack of memory.
-            return {"lane_died": True, tune.result.DONE: True}
-        return {tune.result.DONE: True}
+        except ray.exceptions.RayActorError:
+            return died
+        return ended
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Keep nothing: a measurement is never resumed half-way."""

@@ -27,8 +27,8 @@ class AttemptResult:
     session_workers: int | None = None
     """How many workers it has; a smaller world is made of some of them."""
 
-    failed_rank: int | None = 0
-    """The rank whose log explains it; None where that was no rank of the trial's world."""
+    explained_by: int = 0
+    """The process of the session whose log explains it: that of a rank, or one that was idle in the trial."""
 
     startup_s: float | None = None
     """Start of the session and of its parameter servers, where this attempt waited for them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -60,9 +61,12 @@ def _trial_s(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> float:
 
 
 def _start_s(rows: Sequence[Mapping[str, Any]]) -> float:
-    known = [float(row["startup_s"]) for row in _measured(rows) if row["startup_s"]]
-    # The longest: others waited for servers alone, or for a session that had begun to start before them.
-    return max(known, default=SESSION_START_S)
+    longest: dict[str, float] = {}
+    for row in _measured(rows):
+        # Of a session the longest: its other trials waited for parameter servers alone.
+        longest[row["session"]] = max(longest.get(row["session"], 0.0), float(row["startup_s"] or 0.0))
+    known = [seconds for seconds in longest.values() if seconds]
+    return statistics.median(known) if known else SESSION_START_S
 
 
 def _measured(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from dtsweep.errors import SweepError, quoted
 from dtsweep.plan.estimate import expected_s, starts
-from dtsweep.plan.pruning import out_of_memory
+from dtsweep.plan.pruning import Fine, out_of_memory
 from dtsweep.plan.trial import Trial
 from dtsweep.provenance.sources import sources_of
 from dtsweep.provenance.versions import versions
@@ -27,7 +27,18 @@ Rows = Sequence[Mapping[str, Any]]
 
 PLANNED_BY = frozenset(
     {
-        *("trial_id", "harness", "role", "status", "reason", "stop_reason", "workload", "workload_digest", "sources"),
+        *(
+            "trial_id",
+            "harness",
+            "role",
+            "status",
+            "reason",
+            "stop_reason",
+            "session",
+            "workload",
+            "workload_digest",
+            "sources",
+        ),
         *("environment", "measure", "devices", "cpus_per_worker", "gpus_per_worker"),
         *("window_s", "startup_s", "trial_s", "overhead_s"),
         *("dtsweep_version", "torch_version", "ray_version", "python_version", "numpy_version"),
@@ -57,6 +68,9 @@ class Plan:
 
     rows: Rows
     """All attempts so far of the harness that it was made for, the oldest first."""
+
+    fine: Sequence[Point] = ()
+    """Points that are done and `ok`."""
 
 
 def make_plan(
@@ -90,11 +104,8 @@ def make_plan(
                 why += differs(row["measure"])
             trial = Trial(point=point, repeat=repeat, trial_id=trial_id, why=why)
             (done if is_done else to_run).append(trial)
-    ended = {
-        status: [trial.point for trial in done if stands[trial.trial_id]["status"] == status]
-        for status in ("oom_device", "ok")
-    }
-    to_run, found = _pruned(sweep, to_run, found, full=ended["oom_device"], fine=ended["ok"])
+    full, fine = ([t.point for t in done if stands[t.trial_id]["status"] == status] for status in ("oom_device", "ok"))
+    to_run, found = _pruned(sweep, to_run, found, full=full, fine=fine)
     skipped = [candidate for candidate in found if candidate.reason is not None]
     return Plan(
         to_run=to_run,
@@ -103,6 +114,7 @@ def make_plan(
         seconds=expected_s(sweep, to_run, rows),
         session_starts=starts(sweep, to_run),
         rows=rows,
+        fine=fine,
     )
 
 
@@ -205,7 +217,7 @@ def _pruned(
     fine: Sequence[Point],
 ) -> tuple[list[Trial], Sequence[Candidate]]:
     """Skip the points that would run out of device memory as others have; one is skipped in all its repeats."""
-    reasons = out_of_memory(to_run, full, fine=fine) if sweep.measure.prune else {}
+    reasons = out_of_memory(to_run, full, fine=Fine(fine)) if sweep.measure.prune and full else {}
     if not reasons:
         return to_run, found
     points = {identity(trial.point): reasons[trial.trial_id] for trial in to_run if trial.trial_id in reasons}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,27 @@ from dtsweep.plan.trial import Trial
 from dtsweep.sweep.point import Point, identity
 
 
-def out_of_memory(trials: Iterable[Trial], full: Iterable[Point], *, fine: Iterable[Point]) -> dict[str, str]:
+class Fine:
+    """Points that ended `ok`, found by their scalars: to name a point takes much longer."""
+
+    def __init__(self, points: Iterable[Point] = ()) -> None:
+        """Add these."""
+        self._points: defaultdict[tuple[Any, ...], list[Point]] = defaultdict(list)
+        for point in points:
+            self.add(point)
+
+    def add(self, point: Point) -> None:
+        """Add another."""
+        self._points[_scalars(point)].append(point)
+
+    def largest(self, full: Point) -> int:
+        """The largest micro-batch that ended well, all else as in this point; 0 where there is none."""
+        near = self._points.get(_scalars(full), [])
+        family = _all_else(full) if near else ""
+        return max((point.micro_batch for point in near if _all_else(point) == family), default=0)
+
+
+def out_of_memory(trials: Iterable[Trial], full: Iterable[Point], *, fine: Fine) -> dict[str, str]:
     """Find the trials that need at least the memory that other points did not have.
 
     A larger micro-batch needs more, all else equal; of other fields nothing is concluded.
@@ -18,19 +39,14 @@ def out_of_memory(trials: Iterable[Trial], full: Iterable[Point], *, fine: Itera
     Args:
         trials: that wait to be measured.
         full: points that ended as `oom_device`.
-        fine: points that ended `ok`: a full one that needs no more than one of them ran out by chance.
+        fine: a full point that needs no more than one of them ran out by chance.
 
     Returns:
         Why they are skipped, by `trial_id`.
     """
-    full = list(full)
-    # Few points differ from a full one in the workload alone; to name one takes much longer than to compare scalars.
+    full = [point for point in full if point.micro_batch > fine.largest(point)]
+    # Few points differ from a full one in the workload alone.
     scalars = {_scalars(point) for point in full}
-    fits: dict[str, int] = {}
-    for point in (point for point in fine if _scalars(point) in scalars):
-        family = _all_else(point)
-        fits[family] = max(point.micro_batch, fits.get(family, 0))
-    full = [point for point in full if point.micro_batch > fits.get(_all_else(point), 0)]
     least: dict[str, int] = {}
     for point in full:
         family = _all_else(point)

@@ -250,7 +250,10 @@ class Results:
         sizes = self._folder.sizes(table)
         for name in set(_compacted(sizes)) - self._clean:
             schema = self._folder.footer(table, name)
-            left = set() if schema is None else replaced_by(schema) & sizes.keys()
+            try:
+                left = set() if schema is None else replaced_by(schema) & sizes.keys()
+            except ValueError:  # damaged: readers leave the file out
+                continue
             # Only a file that is whole may take the place of others.
             if not left or self._valid(table, name) is not None:
                 for old in left:

@@ -167,7 +167,9 @@ class Lane:
         results = dict(session.results)
         workers = len(session.members)
         status, reason = ended_as(verdict, results, workers=workers)
-        at_fault = (rank for rank, result in sorted(results.items()) if result.status == status)
+        at_fault = (session.members[rank] for rank, result in sorted(results.items()) if result.status == status)
+        # Where no rank said so itself: a process that has died.
+        died = session.members[0] if session.dead_rank is None else session.dead_rank
         result = AttemptResult(
             status=status,
             reason=reason,
@@ -175,7 +177,7 @@ class Lane:
             results=results,
             session=session.name,
             session_workers=session.workers,
-            failed_rank=next(at_fault, session.dead_member),
+            explained_by=next(at_fault, died),
             trial_s=time.monotonic() - began,
             shard_nodes=[rank % workers for rank in range(len(shards))],
         )
@@ -217,8 +219,7 @@ class Lane:
             await self._keep_logs()
         else:
             await self._drop()
-        process = session.dead_rank if result.failed_rank is None else session.members[result.failed_rank]
-        last = self._logs.get(f"{session.name}/{process}", "").strip().splitlines()
+        last = self._logs.get(f"{session.name}/{result.explained_by}", "").strip().splitlines()
         is_silent = result.status in ("rank_died", "node_lost", "preempted", "oom_host")
         if is_silent and last and not last[-1].startswith((NO_LOG, HEADING)):
             return replace(result, reason=f"{result.reason}; its last words: {last[-1].strip()}")

@@ -45,14 +45,16 @@ def members_of(nodes: Sequence[str], *, workers: int, placement: str) -> list[in
     """
     if workers == len(nodes):
         return list(range(workers))
-    counts, order = Counter(nodes), list(dict.fromkeys(nodes))
-    local = [nodes[:rank].count(node) for rank, node in enumerate(nodes)]
+    counts = Counter(nodes)
+    order = {node: index for index, node in enumerate(counts)}
+    seen, local = Counter[str](), list[int]()
+    for node in nodes:
+        local.append(seen[node])
+        seen[node] += 1
     if placement.endswith("spread"):
-        wanted = sorted(range(len(nodes)), key=lambda rank: (local[rank], order.index(nodes[rank])))
+        wanted = sorted(range(len(nodes)), key=lambda rank: (local[rank], order[nodes[rank]]))
     else:
-        wanted = sorted(
-            range(len(nodes)), key=lambda rank: (-counts[nodes[rank]], order.index(nodes[rank]), local[rank])
-        )
+        wanted = sorted(range(len(nodes)), key=lambda rank: (-counts[nodes[rank]], order[nodes[rank]], local[rank]))
     return sorted(wanted[:workers])
 
 
@@ -64,7 +66,8 @@ def seats(nodes: Sequence[str], members: Sequence[int], *, world: int) -> list[S
         members: by `members_of`.
         world: its number.
     """
-    there = [nodes[rank] for rank in members]
+    local_workers, seated = Counter(nodes[rank] for rank in members), Counter[str]()
+    node_ranks = {node: index for index, node in enumerate(local_workers)}
     found = [Seat(world=world, rank=None, workers=len(members)) for _ in nodes]
     for index, rank in enumerate(members):
         node = nodes[rank]
@@ -72,8 +75,9 @@ def seats(nodes: Sequence[str], members: Sequence[int], *, world: int) -> list[S
             world=world,
             rank=index,
             workers=len(members),
-            local_rank=there[:index].count(node),
-            local_workers=there.count(node),
-            node_rank=list(dict.fromkeys(there)).index(node),
+            local_rank=seated[node],
+            local_workers=local_workers[node],
+            node_rank=node_ranks[node],
         )
+        seated[node] += 1
     return found

@@ -179,12 +179,6 @@ class Session:
         self.is_stale = left - self._memory_left.setdefault(len(self.members), left) > share * device
         return self.is_stale
 
-    @property
-    def dead_member(self) -> int | None:
-        """The rank that died by its rank in the trial's world: 0 where none did, None where it is not one of these."""
-        members = dict(zip(self.members, range(len(self.members)), strict=True))
-        return members.get(self.dead_rank) if self.dead_rank is not None else 0
-
     def is_in_step(self) -> bool:
         """Whether all ranks answered and have begun as many collectives: the next trial can follow."""
         if self.has_ended or len(self.results) < len(self.members):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
+import sys
 from datetime import timedelta
 
 from torch import distributed
 from torch.distributed import distributed_c10d
-from torch.distributed.nn import functional
 
 FIRST = 0
 """Number of the world that Ray Train sets up: all ranks of the session."""
@@ -24,7 +25,6 @@ class ProcessGroups:
         self._backend = distributed.get_backend()
         self._timeout: timedelta = self._root.timeout  # type: ignore[attr-defined]  # missing in torch's stub
         self._world = FIRST
-        _by_default_none(distributed_c10d._get_default_group())
 
     @property
     def position(self) -> int:
@@ -68,25 +68,31 @@ class ProcessGroups:
         if world == self._world:
             return False
         self._world = world
-        # Before the group goes: what still refers to it would keep its threads and sockets.
-        gc.collect()
         if distributed.is_initialized():
+            # Before the group goes: what still refers to it would keep its threads and sockets.
+            _by_default_none(distributed_c10d._get_default_group())
+            gc.collect()
             distributed.destroy_process_group()
         if rank is None:
             return True
-        numbers = {"RANK": rank, "WORLD_SIZE": workers, "LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": local_workers}
-        os.environ.update({name: str(value) for name, value in (numbers | {"NODE_RANK": node_rank}).items()})
+        local = {"LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": local_workers, "NODE_RANK": node_rank}
+        os.environ.update({n: str(value) for n, value in {"RANK": rank, "WORLD_SIZE": workers, **local}.items()})
         store = distributed_c10d.PrefixStore(f"world {world}", self._root)
         distributed.init_process_group(self._backend, store=store, rank=rank, world_size=workers, timeout=self._timeout)
         return True
 
 
 def _by_default_none(group: distributed.ProcessGroup) -> None:
-    """Let torch's differentiable collectives take the group of their time, instead of the one of their import.
+    """Let functions of `torch.distributed` take the group of their time, instead of the one of their import.
 
-    They would exchange with ranks that have left, and keep its threads and sockets.
+    Those whose default it is would exchange with ranks that have left, and keep its threads and sockets.
     """
-    for function in vars(functional).values():
-        defaults = getattr(function, "__defaults__", None) or ()
-        if any(value is group for value in defaults):
-            function.__defaults__ = tuple(None if value is group else value for value in defaults)
+    for name, module in list(sys.modules.items()):
+        if not name.startswith("torch.distributed"):
+            continue
+        members = list(vars(module).values())
+        classes = [member for member in members if inspect.isclass(member)]
+        for function in (*members, *(method for kind in classes for method in vars(kind).values())):
+            defaults = (inspect.isfunction(function) and function.__defaults__) or ()
+            if any(value is group for value in defaults):
+                function.__defaults__ = tuple(None if value is group else value for value in defaults)

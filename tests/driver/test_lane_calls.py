@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import ray
 
 from dtsweep.driver.connect import connected
 from dtsweep.driver.scheduler import lane_options
+from dtsweep.errors import SweepError
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.session.lane import Lane
 from dtsweep.session.nodes import on_node
@@ -83,8 +85,16 @@ def test_ranks_on_the_drivers_node_are_asked_side_by_side(settings: Settings) ->
     assert sorted(asyncio.run(ask())) == [0, 1, 2, 3]
 
 
-def test_a_ray_that_has_ended_leaves_no_variables_behind() -> None:
-    before = dict(os.environ)
+def test_a_ray_that_has_ended_leaves_the_process_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The fixture's Ray may have left it.
+    monkeypatch.delenv("PYTHONBREAKPOINT", raising=False)
+    monkeypatch.setenv("RAY_ADDRESS", "nowhere:1")
+    before, terminate = dict(os.environ), signal.getsignal(signal.SIGTERM)
     with connected("local", folder=None, environment={"RAY_TRAIN_METRICS_ENABLED": "0", "OTHER": "1"}):
         assert "OTHER" not in os.environ
+        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "4"
+    assert dict(os.environ) == before
+    assert signal.getsignal(signal.SIGTERM) is terminate
+    with pytest.raises(SweepError, match="Ray Client"), connected("ray://somewhere:1", folder=None):
+        pass
     assert dict(os.environ) == before

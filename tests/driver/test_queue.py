@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from dtsweep.plan.plan import make_plan
 from dtsweep.plan.trial import Trial, groups_of
 from dtsweep.results.statuses import ATTEMPTS
 from dtsweep.sweep.axes import candidates
+from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task
 from tests.counts import calls_of
 from tests.outcomes import Tokens
@@ -30,6 +32,7 @@ def queue_of(
     is_profiled: bool = False,
     is_nested: bool = False,
     axes: dict[str, list[object]] | None = None,
+    fine: Sequence[Point] = (),
     **measure: object,
 ) -> Queue:
     sweep = Sweep(workload=Tokens(), axes=axes or AXES, measure=Measure(**measure))  # type: ignore[arg-type]  # fields
@@ -37,7 +40,7 @@ def queue_of(
     groups = groups_of(trials, fresh=sweep.measure.fresh)
     if is_nested:
         groups = [[trial for group in groups for trial in group]]
-    return Queue(sweep, groups, lanes=lanes, canaries=canaries(trials), is_profiled=is_profiled)
+    return Queue(sweep, groups, lanes=lanes, canaries=canaries(trials), is_profiled=is_profiled, fine=fine)
 
 
 def take(queue: Queue, lane: int = 0, now: float = 0.0) -> tuple[Trial, Task]:
@@ -236,6 +239,12 @@ def test_what_ran_out_although_more_fits_skips_nothing() -> None:
     queue = queue_of(axes={"micro_batch": [2, 4, 8]}, canary=False)
     trial, _ = take(queue)
     assert queue.prune(trial, "ok") == []
+    assert queue.prune(smallest(trial), "oom_device") == []
+
+
+def test_what_fitted_in_an_earlier_run_is_known() -> None:
+    queue = queue_of(axes={"micro_batch": [2, 4, 8]}, canary=False, fine=[Point(workload=Tokens(), micro_batch=8)])
+    trial, _ = take(queue)
     assert queue.prune(smallest(trial), "oom_device") == []
 
 

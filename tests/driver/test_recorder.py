@@ -92,7 +92,7 @@ def statuses(kept: Kept) -> dict[str, int]:
 def test_an_attempt_is_a_row_with_its_ranks_steps_and_log(kept: Kept) -> None:
     (trial, *_) = trials_of(workers=2, sync="ddp")
     ranks = [outcome([0.5] * 20, where=facts(log=f"/tmp/ray/{rank}.log")) for rank in range(2)]
-    row = kept.end(trial, ranks=ranks, failed_rank=1, shard_nodes=[1, 1], logs={"launch/1": "all went well"})
+    row = kept.end(trial, ranks=ranks, explained_by=1, shard_nodes=[1, 1], logs={"launch/1": "all went well"})
     assert (row["status"], row["role"], row["repeat"], row["session"]) == ("ok", "trial", 1, "launch")
     assert row["log"] == "logs/launch/1.log"
     assert row["samples_per_s"] == 2 * trial.point.micro_batch / 0.5
@@ -246,6 +246,28 @@ def test_results_that_cannot_be_merged_stay_and_the_run_goes_on(
     kept.end(trial)
     assert "results stay in more files than they need: can't read results" in capsys.readouterr().err
     assert statuses(kept) == {"ok": 1}
+
+
+def test_whatever_merging_raises_the_run_goes_on(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError("none left")
+
+    monkeypatch.setattr("dtsweep.results.store.SCATTERED_FROM", 2)
+    monkeypatch.setattr("dtsweep.results.store.merge_files", fail)
+    trial, *_ = trials_of(workers=1, sync="ddp")
+    for _ in range(2):
+        kept.end(trial)
+    assert "results stay in more files than they need: MemoryError: none left" in capsys.readouterr().err
+    assert statuses(kept) == {"ok": 1}
+
+
+def test_the_log_of_a_row_is_that_of_the_process_that_explains_it_idle_ones_too(kept: Kept) -> None:
+    trial, *_ = trials_of(workers=1, sync="ddp")
+    where = facts(log="/tmp/ray/0.log")
+    row = kept.end(trial, ranks=[outcome([0.5] * 20, where=where)], explained_by=1, logs={"launch/1": "Killed"})
+    assert row["log"] == "logs/launch/1.log"
 
 
 # Canaries

@@ -232,6 +232,23 @@ def test_a_plan_counts_two_canaries_for_each_launch_of_several_trials() -> None:
     assert expected_s(apart, {"workers": [1, 2]}) == pytest.approx(2 * each + 2 * SESSION_START_S)
 
 
+def test_a_start_is_expected_to_take_the_median_of_those_of_sessions_not_of_servers_nor_the_slowest() -> None:
+    sweep = replace(SWEEP, axes={"workers": [1]}, measure=Measure(canary=False))
+    (row,) = rows(sweep)
+
+    def start_s(*started: tuple[str, float | None]) -> float:
+        took = {"window_s": 1.0, "trial_s": 1.0, "overhead_s": 0.0}
+        stored = [{**row, **took, "session": session, "startup_s": seconds} for session, seconds in started]
+        trials = make_plan(sweep, candidates(sweep), stored, rerun="all")
+        return trials.seconds - make_plan(sweep, candidates(sweep), stored[:1], rerun="all").seconds
+
+    # The first has no start of its own: what is expected without any is the same in all.
+    base = ("early", None)
+    assert start_s(base, ("a", 12.0)) == pytest.approx(12 - SESSION_START_S)
+    assert start_s(base, ("a", 12.0), ("a", 1.0), ("a", 1.0)) == pytest.approx(12 - SESSION_START_S)
+    assert start_s(base, ("a", 12.0), ("b", 600.0), ("c", 13.0)) == pytest.approx(13 - SESSION_START_S)
+
+
 def test_a_plan_expects_windows_that_are_long_enough_for_energy() -> None:
     def expected_s(**measure: Any) -> float:
         sweep = replace(SWEEP, measure=Measure(half_width=None, min_seconds=1, **measure))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from torch.distributed import HashStore
 from dtsweep.measure.clock import Clock
 from dtsweep.sweep.point import Point
 from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode
-from dtsweep.worker.after_window import time_exchange
+from dtsweep.worker.after_window import TurnError, time_exchange, together
 from dtsweep.worker.loop import Loop
 
 
@@ -75,6 +76,19 @@ def test_a_warm_up_of_no_steps_has_no_rows(loop: Loop) -> None:
     loop.run("window", range(2))
     assert loop.columns()["part"].tolist() == ["window"] * 2
     assert np.isfinite(loop.columns()["loss"]).all()
+
+
+def test_whoever_leaves_the_debugger_in_a_step_after_the_window_ends_the_run() -> None:
+    def leave() -> None:
+        raise bdb.BdbQuit
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(bdb.BdbQuit):
+        together(leave, store=None, patience_s=1.0)
+    with pytest.raises(TurnError, match="on rank 0: ValueError: no"):
+        together(fail, store=None, patience_s=1.0)
 
 
 def test_steps_too_long_for_a_round_are_not_taken_and_the_reason_is_kept(loop: Loop) -> None:

@@ -155,6 +155,9 @@ CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
 }
 
 
+FORGOTTEN = "short"
+"""The case before which one rank forgets what it knew of the exchange by itself."""
+
 ONE_ROUND = ("canary", "full at the exchange alone")
 """Cases that are measured as canaries."""
 
@@ -174,6 +177,8 @@ def measure_all(rank: int, folder: Path, tasks: dict[str, Task]) -> None:
     results = {}
     for case, task in tasks.items():
         BATCHES.clear()
+        if case == FORGOTTEN and rank == 1:
+            context.exchanges.clear()
         own = replace(context, telemetry=metered()) if case == "late" else context
         results[case] = run_attempt(own, task)
         limit_memory()
@@ -268,6 +273,17 @@ def test_there_are_rounds_until_the_share_is_known_or_another_would_take_too_lon
         # What ranks say to each other lies between steps, and is not all in `spent_s`.
         assert rounds == 1 or spent_s <= 1.5 * limit_s, case
         assert is_known or 1.2 * spent_s * (rounds + 1) / rounds >= limit_s, case
+
+
+def test_the_exchange_by_itself_is_timed_once_and_again_by_all_ranks_where_one_does_not_know_it(
+    measured_in: MeasuredIn,
+) -> None:
+    def alone(case: str) -> list[float]:
+        return [rank.exchange_isolated_s or 0.0 for rank in measured_in(case)[0]]
+
+    assert all(seconds > 0 for seconds in alone("ddp"))
+    assert not set(alone(FORGOTTEN)) & {0.0, *alone("ddp")}
+    assert alone("canary") == alone(FORGOTTEN)
 
 
 def test_a_canary_has_one_round(measured_in: MeasuredIn) -> None:

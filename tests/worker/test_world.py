@@ -129,13 +129,17 @@ def exchange_with_gradients(process: int, folder: Path) -> None:
     distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=process, world_size=2)
     # In a session it is imported when there is a group, which its functions then take for their default.
     importlib.reload(functional)
+    from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
     first = distributed_c10d._get_default_group()
     assert functional.all_reduce.__defaults__[-1] is first
+    assert ShardedGradScaler.__init__.__defaults__[-1] is first
     groups = ProcessGroups()
     groups.wait_up_to(20)
     groups.enter(1, rank=0 if process == 0 else None, workers=1, local_rank=0, local_workers=1, node_rank=0)
     if process == 0:
         assert float(functional.all_reduce(torch.full((1,), 3.0))) == 3.0
+        assert ShardedGradScaler.__init__.__defaults__[-1] is None
     (folder / f"{process}.done").touch()
     while len(list(folder.glob("*.done"))) < 2:
         pass
