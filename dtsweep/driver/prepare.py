@@ -70,13 +70,14 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
         groups.sort(key=lambda group: -group[0].point.workers)
     elif nests:
         groups = _by_launch(groups, lanes=len(lanes))
+    full = {row["trial_id"] for row in plan.rows if row["status"] == "oom_device"}
     return Prepared(
         sweep=sweep,
         groups=groups,
         nests=nests,
         refused=[(trial, reason) for trial, reason in reasons if reason is not None],
         lanes=lanes,
-        canaries=canaries([*to_run, *plan.done]),
+        canaries=canaries([trial for trial in (*to_run, *plan.done) if trial.trial_id not in full]),
         flags=("adjacent_launches",) * (is_adjacent and not nests),
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dtsweep.plan.canaries import CANARY_TRIALS
+from dtsweep.plan.canaries import canaries as canaries_of
 from dtsweep.plan.pruning import Fine, out_of_memory
 from dtsweep.plan.trial import Trial
 from dtsweep.results.statuses import is_retried
@@ -139,6 +140,8 @@ class Queue:
             as_large = [not t.is_canary and t.point.workers >= trial.point.workers for t, _ in queue.group]
             queue.group.insert(sum(as_large), (trial, task.attempt + 1))
         given_up = self._give_up(queue, trial.point.world) if status in HOPELESS else []
+        if trial.is_canary and status == "oom_device":
+            self._watch_smaller(queue, trial.point)
         # A session that was started in between may be too small for the canary of the one before.
         is_small = queue.canary is not None and (session_workers or math.inf) < queue.canary.point.workers
         if session_has_ended or is_small:
@@ -187,6 +190,17 @@ class Queue:
             queue.group.clear()
         elif queue.canary is not None and waiting[0][0].point.world != queue.canary.point.world:
             queue.group = deque(waiting)
+            self._watch(queue)
+
+    def _watch_smaller(self, queue: LaneQueue, full: Point) -> None:
+        """Have a session whose canary ran out of memory, and those after it, watched by a smaller micro-batch."""
+        waiting = [(trial, attempt) for trial, attempt in queue.group if not trial.is_canary]
+        alike = (trial for trial, _ in waiting if trial.point.world == full.world)
+        smaller = canaries_of([trial for trial in alike if trial.point.micro_batch < full.micro_batch])
+        others = {world: canary for world, canary in self._canaries.items() if world != full.world}
+        self._canaries = {**others, **smaller}
+        queue.group, queue.canary = deque(waiting), None
+        if waiting:
             self._watch(queue)
 
     def _wants_profile(self, point: Point) -> bool:

@@ -52,7 +52,8 @@ def print_plan(
     for reason, count in reasons(plan).most_common():
         say(console, f"skipped {count}: {reason}")
     if plan.to_run:
-        say(console, f"about {duration(plan.seconds)} with {plan.session_starts} session starts, in the order above")
+        sessions = f"{plan.session_starts} session{'s' * (plan.session_starts != 1)} to start"
+        say(console, f"about {duration(plan.seconds)} with {sessions}, in the order above")
     say(
         console,
         "feasibility not checked: --address asks a cluster" if misfits is None else f"{len(misfits)} trials don't fit",

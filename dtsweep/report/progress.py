@@ -29,6 +29,8 @@ class Progress:
         self.total = 0
         self._console = console or Console(stderr=True, highlight=False)
         self._counts = Counter[str]()
+        self._ends: list[float] = []
+        """When trials that were run ended, by the monotonic clock."""
         self._began = time.monotonic()
         self._best: dict[Product, tuple[float, str, bool]] = {}
         self._product: Product = ("", None)
@@ -59,6 +61,8 @@ class Progress:
         """Name an attempt that ended; count its trial, unless it is measured again."""
         if not again:
             self._counts[row["status"]] += 1
+            if row["status"] != "skipped":
+                self._ends.append(time.monotonic())
         name = short_name(point, self._axes)
         rate, doubt = row.get("samples_per_s") or 0.0, row.get("implausible")
         if row["status"] == "ok":
@@ -83,12 +87,15 @@ class Progress:
 
     def _line(self) -> Text:
         done = sum(self._counts.values())
-        seconds = time.monotonic() - self._began
-        failed = sum(count for status, count in self._counts.items() if status not in ("ok", "skipped"))
+        now = time.monotonic()
+        # What ran out of memory is an answer.
+        fine = ("ok", "skipped", "oom_device")
+        failed = sum(count for status, count in self._counts.items() if status not in fine)
         parts = [f"{done}/{self.total} trials", f"{failed} failed" if failed else ""]
-        # How long still, before what may be cut off at the edge of the terminal.
-        left = f"about {duration(seconds / done * max(0, self.total - done))} left" if done else ""
-        parts.append(left or f"{duration(seconds)} so far")
+        # How long still, before what may be cut off at the edge of the terminal. The first trial waited for a start.
+        each_s = (now - self._ends[0]) / (len(self._ends) - 1) if len(self._ends) > 1 else None
+        left = "" if each_s is None else f"about {duration(each_s * max(0, self.total - done))} left"
+        parts.append(left or f"{duration(now - self._began)} so far")
         if self._product in self._best:
             # Of what was measured last: another model's, or a stale update, is another product.
             rate, name, is_doubtful = self._best[self._product]

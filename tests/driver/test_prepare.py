@@ -71,6 +71,19 @@ def test_what_does_not_fit_is_refused_with_its_reason_and_in_no_session() -> Non
     }
 
 
+def test_what_ran_out_of_memory_is_no_canary() -> None:
+    sweep = Sweep(workload=Tokens(), axes={"micro_batch": [2, 4, 8]})
+    plan = make_plan(sweep, candidates(sweep), [])
+    sizes = {trial.point.micro_batch: trial.trial_id for trial in plan.to_run}
+
+    def canary(*full: int) -> int:
+        rows = [{"trial_id": sizes[size], "status": "oom_device"} for size in full]
+        (trial,) = prepare(sweep, replace(plan, rows=rows), cluster_of(TWO_OF_TWO)).canaries.values()
+        return trial.point.micro_batch
+
+    assert (canary(), canary(8), canary(4, 8)) == (4, 4, 2)
+
+
 def test_what_needs_a_gpu_is_refused_on_cpus_alone() -> None:
     axes: dict[str, list[Any]] = {"precision": ["fp32", "tf32"]}
     assert [reason for _, reason in prepared(cluster_of(TWO_OF_TWO), axes).refused] == ["precision tf32 needs a GPU"]

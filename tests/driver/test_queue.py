@@ -261,6 +261,23 @@ def test_a_canary_that_ran_out_skips_nothing() -> None:
     assert queue.prune(canary, "oom_device") == []
 
 
+def test_a_session_whose_canary_ran_out_is_watched_by_a_smaller_micro_batch_as_are_those_after_it() -> None:
+    queue = queue_of(axes={"micro_batch": [2, 4, 8]}, repeats=2)
+    canary, task = take(queue)
+    assert canary.point.micro_batch == 4
+    queue.ended(0, canary, task, "oom_device", session_has_ended=False)
+    handed_out = [trial for trial, _ in work_off(queue)]
+    assert [trial.point.micro_batch for trial in handed_out if trial.is_canary] == [2] * 4
+    assert [trial.is_canary for trial in handed_out] == [True, *[False] * 3, True] * 2
+    # One that no smaller one can stand for is measured once.
+    queue = queue_of(axes={"micro_batch": [4, 8], "sync": ["ddp"]}, repeats=2)
+    for size in (8, 4):
+        canary, task = take(queue)
+        assert (canary.is_canary, canary.point.micro_batch) == (True, size)
+        queue.ended(0, canary, task, "oom_device", session_has_ended=False)
+    assert not any(trial.is_canary for trial, _ in work_off(queue))
+
+
 def test_a_session_of_which_all_is_skipped_is_not_started() -> None:
     axes: Axes = {"micro_batch": [2, 4, 8]}
     queue = queue_of(axes=axes, fresh=True, canary=False)

@@ -66,12 +66,30 @@ def test_the_live_line_says_how_long_it_still_takes_before_anything_is_cut_off(w
     progress = Progress(axes=axes, console=console_of(out, width=width, is_terminal=True))
     progress.total = 24
     with progress:
+        progress.ended(Point(workers=1, sync="parameter_server"), OK | {"samples_per_s": 151234.0})
         progress.ended(Point(workers=2, sync="parameter_server"), OK | {"samples_per_s": 251234.0})
     live = lines_of(out)[1]
     assert live[0] == "0/24 trials  0 s so far  starting the first session"
     name = "workers=2 micro_batch=32 accumulation=1 sync=parameter_server staleness=None shards=1"
-    whole = f"1/24 trials  about 0 s left  best 251.2k samples/s ({name})"
+    whole = f"2/24 trials  about 0 s left  best 251.2k samples/s ({name})"
     assert live[-1] == (whole if width > len(whole) else f"{whole[: width - 1]}…")
+
+
+def test_the_time_left_counts_neither_the_start_nor_what_was_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("dtsweep.report.progress.time.monotonic", lambda: now)
+    progress = Progress(axes=["workers"], console=Console(file=StringIO(), width=80))
+    progress.total = 10
+    now = 160.0
+    progress.ended(Point(), OK | {"samples_per_s": 1.0})
+    assert str(progress._line()).startswith("1/10 trials  60 s so far")
+    now = 162.0
+    progress.ended(Point(), {"status": "oom_device", "reason": "full", "repeat": 1})
+    progress.ended(Point(), {"status": "skipped", "reason": "full", "repeat": 1})
+    # Seven are left, of 2 s each; what ran out of memory is an answer.
+    assert str(progress._line()).startswith("3/10 trials  about 14 s left")
+    progress.ended(Point(), {"status": "hang", "reason": "no end in 60 s", "repeat": 1})
+    assert "1 failed" in str(progress._line())
 
 
 def test_the_best_is_that_of_the_semantics_and_model_measured_last() -> None:
