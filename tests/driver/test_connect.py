@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -121,17 +121,40 @@ class Head(NamedTuple):
 
     address: str
     home: str
+    dashboard: str
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for free in sockets:
+            free.bind(("127.0.0.1", 0))
+        return [free.getsockname()[1] for free in sockets]
+
+
+def with_python(home: Path | str, **more: str) -> dict[str, str]:
+    """The environment of a user whose `python` and `ray` are those of this test, and who has not installed dtsweep."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = without_ray(HOME=str(home), PATH=path, **more)
+    environment.pop("PYTHONPATH", None)
+    return environment
+
+
+HAS_DASHBOARD = find_spec("aiohttp_cors") is not None
+"""Whether Ray is installed as `ray[default]`."""
+
+RAY = str(Path(sys.executable).with_name("ray"))
 
 
 @contextmanager
-def started(home: Path, *options: str) -> Iterator[Head]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+def started(home: Path, *, has_dashboard: bool) -> Iterator[Head]:
+    port, dashboard, agent, client = free_ports(4)
+    options = [f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={agent}"]
     process = subprocess.Popen(
-        [Path(sys.executable).with_name("ray"), "start", "--head", "--block", "--num-cpus=1", f"--port={port}"]
-        + [f"--temp-dir={home / 't'}", "--disable-usage-stats", *options],
-        env=without_ray(HOME=str(home), PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}"),
+        [RAY, "start", "--head", "--block", "--num-cpus=1", "--disable-usage-stats", f"--temp-dir={home / 't'}"]
+        + [f"--port={port}", f"--ray-client-server-port={client}"]
+        + (options if has_dashboard else ["--include-dashboard=false"]),
+        env=with_python(home),
         cwd=home,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -145,7 +168,7 @@ def started(home: Path, *options: str) -> Iterator[Head]:
             if "runtime started" in line:
                 break
         assert "runtime started" in talk[-1], talk
-        yield Head(f"127.0.0.1:{port}", str(home))
+        yield Head(f"127.0.0.1:{port}", str(home), f"http://127.0.0.1:{dashboard}")
     finally:
         processes = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
         process.terminate()
@@ -160,7 +183,7 @@ def heads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Head, Head
     bare, known = (Path(tmp_path_factory.mktemp(name)) for name in ("b", "k"))
     (known / ".ray").mkdir()
     (known / ".ray" / "auth_token").write_text("a" * 64)
-    with started(bare, "--include-dashboard=false") as first, started(known, "--include-dashboard=false") as second:
+    with started(bare, has_dashboard=False) as first, started(known, has_dashboard=HAS_DASHBOARD) as second:
         yield first, second
 
 
@@ -193,7 +216,7 @@ print(json.dumps([joined(address, **variables) for address, variables in [privat
 
 @pytest.mark.ray
 def test_a_cluster_is_joined_with_its_token_or_without_after_a_private_ray_too(heads: tuple[Head, Head]) -> None:
-    (bare, no_token), (known, its_token) = heads
+    (bare, no_token, _), (known, its_token, _) = heads
     cases = [
         ("local", {"HOME": its_token}, "joined"),
         (known, {"HOME": its_token}, "joined"),
@@ -223,3 +246,36 @@ def test_a_cluster_is_joined_with_its_token_or_without_after_a_private_ray_too(h
         assert expected in said
     # Refusals of tokens are answers: Ray's lines about them tell the user nothing.
     assert "InvalidAuthToken" not in done.stderr
+
+
+@pytest.mark.ray
+@pytest.mark.skipif(not HAS_DASHBOARD, reason="ray[default] is not installed, whose dashboard takes jobs")
+def test_a_job_runs_as_the_readme_says_with_the_modules_that_it_brings(
+    heads: tuple[Head, Head], tmp_path: Path
+) -> None:
+    (tmp_path / "sweeps").mkdir()
+    # A name that no reader of the source finds: only the job's own list of modules brings it.
+    sweep = SWEEP.replace("import package.inside", 'import importlib; importlib.import_module("hid" + "den")')
+    (tmp_path / "sweeps" / "batchsize.py").write_text(sweep.replace("from afar import net", "from beside import net"))
+    (tmp_path / "sweeps" / "beside.py").write_text("from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n")
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "__init__.py").write_text("")
+    (tmp_path / "dtsweep").symlink_to(ROOT / "dtsweep")
+    line = next(line for line in commands() if line.startswith("ray job submit"))
+    line = line.replace('["dtsweep"]', '["dtsweep", "hidden"]').replace("s3://my-bucket/batchsize", str(tmp_path / "r"))
+    options, entrypoint = line.split(" -- ")
+    # Without --results it is refused; with it, it is the README's.
+    both = f"{entrypoint.partition(' --results')[0]}; {entrypoint}"
+    done = subprocess.run(
+        [RAY, *shlex.split(options)[1:], "--", "sh", "-c", both],
+        cwd=tmp_path,
+        env=with_python(heads[1].home, RAY_ADDRESS=heads[1].dashboard, RAY_AUTH_MODE="token"),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "results 'results/batchsize' would lie in this Ray job's copy of its code" in done.stdout
+    trials = pd.read_parquet(tmp_path / "r" / "trials")
+    assert trials["status"].tolist() == ["ok"], done.stdout
