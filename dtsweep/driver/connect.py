@@ -129,9 +129,7 @@ def _join(address: str, modules: list[str]) -> None:
             address = services.canonicalize_bootstrap_address(address)
         _need_answer(address)
         send_token_if_asked(address)
-        ray.init(
-            address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env={"py_modules": modules}
-        )
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env={"py_modules": modules})
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         first = str(error).strip().splitlines()[0]
         hint = "start one, give the port of its head node (6379 by default), or use --address local"

@@ -7,7 +7,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ray._raylet import AuthenticationTokenLoader, Config, GcsClient
+from ray._raylet import (  # type: ignore[attr-defined]  # its stub has the identifiers alone
+    AuthenticationTokenLoader,
+    Config,
+    GcsClient,
+)
 from ray.exceptions import AuthenticationError
 
 from dtsweep.errors import SweepError

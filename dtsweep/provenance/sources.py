@@ -46,7 +46,7 @@ class Sources:
     """Installed packages that the source imports, by the names that they are imported by."""
 
     modules: list[Path] = field(default_factory=list, compare=False)
-    """Files of the user's own modules and folders of packages, of those that the source imports by their first names."""
+    """The user's own modules that the source imports: their files, and the outermost folders of packages."""
 
     contents: dict[tuple[Path, bool], str | None] = field(default_factory=dict, compare=False)
     """Of paths that fields name, and whether folders count, as they were when they were first asked for: the same for
