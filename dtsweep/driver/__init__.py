@@ -8,6 +8,7 @@ The driver's process; imports Ray and Ray Tune, except `run` and its own imports
     planned         a run that is planned: options, results so far, its recorder
     shipping        the workload and the user's modules, packed for the nodes; tasks travel through lanes
     cluster         what a Ray has, and what fits on it
+    token           Ray's token: sent to a cluster that asks for one
     connect         which Ray is used: one that runs, or a private one
     pulse           whether the Ray of a run is still there
     prepare         a plan laid out on a cluster; pure

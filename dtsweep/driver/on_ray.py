@@ -16,7 +16,7 @@ from dtsweep.driver.pulse import ClusterGoneError, pulse_of_ray, watched
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import RunTally
 from dtsweep.driver.scheduler import Scheduler
-from dtsweep.driver.shipping import pickled_workload
+from dtsweep.driver.shipping import own_modules, pickled_workload
 from dtsweep.driver.tuner import Interrupted, run_tuners, signals_noted
 from dtsweep.errors import StorageError
 from dtsweep.plan.plan import Plan
@@ -34,7 +34,9 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
         planned.progress.say(warning)
     with (
         tempfile.TemporaryDirectory(prefix="dtsweep-train-", ignore_cleanup_errors=True) as storage,
-        connected(planned.options.address, folder=folder, environment=for_train) as cluster,
+        connected(
+            planned.options.address, folder=folder, modules=own_modules(planned.sweep), environment=for_train
+        ) as cluster,
         # After Ray has started: it takes SIGTERM for itself.
         signals_noted() as signals,
     ):

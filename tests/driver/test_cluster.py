@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import select
 import signal
@@ -34,10 +35,13 @@ from beside import net
 class Small:
     watch: str = ""
     slow: bool = False
+    algorithm: str = ""
 
     def build(self):
+        import os
         import ray
         import torch.distributed
+        assert os.environ.get("NCCL_ALGO", "") == self.algorithm
         if self.watch:
             rank = torch.distributed.get_rank()
             Path(self.watch, str(rank)).write_text(ray.get_runtime_context().get_node_id())
@@ -87,6 +91,7 @@ def test_a_cluster_gets_the_code_and_refuses_at_once_what_it_cannot_hold(
     nodes: Any, folder: Path, tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command
 ) -> None:
     arguments = [folder / "sweep.py", "--address", nodes.address, "--results", folder / "r", "--set", "workers=2,5"]
+    arguments += ["--set", "env.NCCL_ALGO=Ring", "--set", "workload.algorithm=Ring"]
     done = dtsweep_command("run", *arguments, folder=tmp_path_factory.mktemp("cwd"))
     assert done.returncode == 4, done.stderr
     assert "4 nodes, 3 CPUs" in done.stderr
@@ -98,7 +103,12 @@ def test_a_cluster_gets_the_code_and_refuses_at_once_what_it_cannot_hold(
         (5, "strict_pack"): "infeasible",
     }
     assert "2 workers of 1 CPU on one node don't fit" in frame.loc[(2, "strict_pack")]["reason"]
-    assert frame.loc[(2, "strict_spread")]["hosts"] == 2
+    trial = frame.loc[(2, "strict_spread")]
+    assert (trial["hosts"], json.loads(trial["environment"])) == (2, {"NCCL_ALGO": "Ring"})
+    ranks = pd.read_parquet(folder / "r" / "ranks")
+    assert set(ranks["node_id"]) < {node.node_id for node in nodes.worker_nodes}
+    assert ranks["node_id"].nunique() == 2
+    assert ranks["device"].notna().all()
 
 
 def test_which_ray_is_used_is_what_ray_users_expect(nodes: Any, folder: Path, dtsweep_command: Command) -> None:
