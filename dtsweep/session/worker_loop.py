@@ -27,7 +27,7 @@ def serve(config: Mapping[str, Any]) -> None:
 
     Args:
         config: `lane`, the actor that hands out tasks; `session`, its name; `settings`; `variables`, the names of
-            the environment variables that the sweep sets.
+            the environment variables that the sweep sets; `secrets`, those of them that Ray does not set.
     """
     import ray.train
     import ray.train.torch
@@ -39,6 +39,7 @@ def serve(config: Mapping[str, Any]) -> None:
 
     lane, session, settings = config["lane"], config["session"], config["settings"]
     rank = ray.train.get_context().get_world_rank()
+    os.environ.update(config["secrets"])
     log = _redirect_output(session, rank)
     torch.set_num_threads(settings.cpus_per_worker)
     context = become_rank(
