@@ -146,7 +146,7 @@ def doctor(address: str | None, as_json: bool) -> None:
     from dtsweep.doctor.diagnose import diagnose
     from dtsweep.report.doctor import print_diagnosis
 
-    diagnosis = diagnose(address, tell=lambda text: click.echo(text, err=True))
+    diagnosis = diagnose(address, tell=_tell)
     if as_json:
         _print_json(asdict(diagnosis))
     else:

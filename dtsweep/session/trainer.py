@@ -55,6 +55,7 @@ def trainer_of(world: World, settings: Settings, *, session: str, lane: Any) -> 
             "lane": lane,
             "session": session,
             "settings": settings,
+            # The names of what the sweep sets, and what of it Ray does not set.
             "variables": frozenset(variables),
             "secrets": {name: value for name, value in variables.items() if is_secret(name, value)},
         },
