@@ -15,7 +15,7 @@ from types import MappingProxyType
 import ray
 
 from dtsweep.driver.cluster import Cluster, look_at
-from dtsweep.driver.shipping import shipped_modules
+from dtsweep.driver.shipping import LEFT_OUT, shipped_modules
 from dtsweep.errors import SweepError
 
 CONNECT_S = 5.0
@@ -115,7 +115,7 @@ def _join(address: str, folder: Path | None) -> None:
             address=address,
             log_to_driver=False,
             logging_level=logging.ERROR,
-            runtime_env={"py_modules": shipped_modules(folder)},
+            runtime_env={"py_modules": shipped_modules(folder), "excludes": [*LEFT_OUT]},
         )
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         first = str(error).strip().splitlines()[0]

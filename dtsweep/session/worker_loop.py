@@ -23,7 +23,7 @@ def serve(config: Mapping[str, Any]) -> None:
     """Run in each rank of a TorchTrainer: take tasks until there are none.
 
     Args:
-        config: `lane`, which hands out tasks; `session`, its name; `settings`, `variables` and `secrets` as in `trainer`.
+        config: `lane`, which hands out tasks; `session`, its name; `settings`, `variables`, `secrets`: see `trainer`.
     """
     import ray.train
     import ray.train.torch
