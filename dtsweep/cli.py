@@ -138,19 +138,20 @@ def report(results: str, show_all: bool, one_product: bool, as_json: bool) -> No
 
 @cli.command()
 @_address
+@click.option("--results", metavar="DIR-or-URI", help="Also try this place, and store there how fast links are.")
 @_json
-def doctor(address: str | None, as_json: bool) -> None:
-    """Check every node: what one of its devices reaches, which counters can be read, versions."""
+def doctor(address: str | None, results: str | None, as_json: bool) -> None:
+    """Check every node and the links between them: rates, counters, versions, clocks, networks, memory, disks, GPUs."""
     from dataclasses import asdict
 
     from dtsweep.doctor.diagnose import diagnose
     from dtsweep.report.doctor import print_diagnosis
 
-    diagnosis = diagnose(address, tell=_tell)
+    diagnosis = diagnose(address, tell=_tell, results=results)
     if as_json:
         _print_json(asdict(diagnosis))
     else:
-        print_diagnosis(diagnosis.nodes, diagnosis.problems, console=_console())
+        print_diagnosis(**asdict(diagnosis), console=_console())
     sys.exit(1 if diagnosis.problems else 0)
 
 
