@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -71,7 +70,6 @@ def refuse_other_versions(
     Raises:
         SweepError: a node has another release of a package than this process.
     """
-    began = time.monotonic()
     tasks = {node.node_id: sent_to(node.node_id, tell_versions) for node in for_ranks(cluster.nodes)}
     answers, reasons = answers_of(tasks, timeout_s=timeout_s)
     for node_id, reason in reasons.items():
@@ -81,7 +79,6 @@ def refuse_other_versions(
     if found:
         others = f" (and {len(found) - 1} more, which dtsweep doctor names)" if len(found) > 1 else ""
         raise SweepError(f"nothing was started: {found[0]}{others}")
-    tell(f"{len(answers)} nodes have the same versions ({time.monotonic() - began:.1f} s)")
 
 
 def tell_versions() -> tuple[str, dict[str, str]]:
