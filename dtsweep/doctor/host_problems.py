@@ -83,7 +83,7 @@ def _space_problems(row: Row) -> list[str]:
 
 def _network_problems(row: Row) -> list[str]:
     """What keeps ranks of several hosts from reaching each other."""
-    asked, known = row["asked"], ", ".join(row["interfaces"])
+    asked, known = row["asked"], ", ".join(name for name in row["interfaces"] if name != "lo")
     if row["has_ranks"] and row["ray_gpus"]:
         name, taken = "NCCL_SOCKET_IFNAME", row["nccl_interfaces"]
         if not taken:
