@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -63,6 +64,7 @@ def diagnose(address: str | None, *, tell: Callable[[str], None], results: str |
         nodes = _examined(usable)
         links, unmeasured = measure_links(usable, tell=tell)
         dashboard = dashboard_answers(ray._private.worker.get_dashboard_url())
+    hosts, nodes = (_told_apart(rows, hosts) for rows in (hosts, nodes))
     links = [_named(link, nodes) for link in links]
     if results is not None and links and not place:
         tell(f"times of all-reduces stored: {results}/links/{store_links(results, links)}")
@@ -125,6 +127,18 @@ def _unanswered(node_id: str, reason: str) -> Row:
 
 def _by_name(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (row["node"], row["node_id"]))
+
+
+def _told_apart(rows: Sequence[Row], hosts: Sequence[Row]) -> list[Row]:
+    """Add the node's id to the name of a host that several nodes have."""
+    count = Counter(row["node"] for row in hosts)
+    shared = {row["node_id"] for row in hosts if count[row["node"]] > 1}
+    return [
+        {**row, "node": f"{row['node']} {row['node_id'][:8]}"}
+        if row["node_id"] in shared and "error" not in row
+        else row
+        for row in rows
+    ]
 
 
 def _named(link: Row, nodes: Sequence[Row]) -> Row:

@@ -43,6 +43,8 @@ def test_the_command_looks_at_every_node_and_between_them(
     for host in found["hosts"]:
         # One machine has one clock: what is seen of a difference is the error of asking.
         assert abs(host["clock_offset_s"]) <= host["clock_error_s"] + 1e-3
+    # Two nodes of one machine have its name, and are told apart all the same.
+    assert len({host["node"] for host in found["hosts"]} | {node["node"] for node in found["nodes"]}) == 2
     assert [host["has_driver"] for host in found["hosts"]].count(True) == 1
     inside, between = found["links"]
     assert (inside["is_within"], between["is_within"]) == (True, False)
