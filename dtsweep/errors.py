@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -20,6 +21,19 @@ class SweepError(Exception):
 
 class StorageError(Exception):
     """Results can't be written or read; the command exits with 5 and keeps what was stored."""
+
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters, but tab and newline: with them a stored text could move the cursor, or name the window."""
+
+
+def printable(text: str) -> str:
+    r"""Text for the terminal: control characters as they are written in Python.
+
+    >>> print(printable("red \x1b[31m, C1 \x9b31m"))
+    red \x1b[31m, C1 \x9b31m
+    """
+    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def error_line(error: BaseException) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from dtsweep.provenance.versions import versions
+from dtsweep.provenance.versions import all_versions
 from dtsweep.sweep.precision import PRECISIONS
 
 Row = dict[str, Any]
 """One node: values of `examine` and `node_id`; or `node_id`, `node` and `error`, where it could not be examined."""
 
 
-def examine(*, with_gpu: bool) -> Row:
+def examine(with_gpu: bool) -> Row:
     """Examine the node that this process is on, and one of its devices.
 
     Args:
@@ -45,7 +45,7 @@ def examine(*, with_gpu: bool) -> Row:
         "nvml": gpu is not None and gpu.energy_j() is not None if is_gpu else None,
         "rapl": cpu_energy_counters() is not None,
         "clock_source": known["machine"].get("clock_source"),
-        "versions": versions(),
+        "versions": all_versions(),
     }
 
 

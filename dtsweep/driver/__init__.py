@@ -10,6 +10,7 @@ The driver's process; imports Ray and Ray Tune, except `run` and its own imports
     cluster         what a Ray has, and what fits on it
     token           Ray's token: sent to a cluster that asks for one
     connect         which Ray is used: one that runs, or a private one
+    visit           tasks and answers of all nodes, side by side; other versions than the driver's are refused
     pulse           whether the Ray of a run is still there
     prepare         a plan laid out on a cluster; pure
     scheduler       gives Ray Tune the queue's attempts, fetches results from lanes, has them stored

@@ -18,7 +18,7 @@ import ray
 from ray._private import services
 
 from dtsweep.driver.cluster import Cluster, look_at
-from dtsweep.driver.shipping import modules_of_job, shipped_modules
+from dtsweep.driver.shipping import LEFT_OUT, modules_of_job, shipped_modules
 from dtsweep.driver.token import forget_token, send_token_if_asked
 from dtsweep.errors import SweepError
 
@@ -143,7 +143,12 @@ def _join(address: str, modules: list[str]) -> None:
             address = services.canonicalize_bootstrap_address(address)
         _need_answer(address)
         send_token_if_asked(address)
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env={"py_modules": modules})
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env={"py_modules": modules, "excludes": [*LEFT_OUT]},
+        )
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         first = str(error).strip().splitlines()[0]
         hint = "start one, give the port of its head node (6379 by default), or use --address local"

@@ -18,6 +18,7 @@ from dtsweep.driver.recorder import RunTally
 from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.shipping import own_modules, pickled_workload
 from dtsweep.driver.tuner import Interrupted, run_tuners, signals_noted
+from dtsweep.driver.visit import refuse_other_versions
 from dtsweep.errors import StorageError
 from dtsweep.plan.plan import Plan
 from dtsweep.provenance.versions import slow_import
@@ -41,6 +42,8 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
         signals_noted() as signals,
     ):
         planned.progress.say(f"using {cluster.described()}")
+        if not cluster.is_private:
+            refuse_other_versions(cluster, tell=planned.progress.say)
         prepared = prepare(planned.sweep, planned.plan, cluster)
         settings = _lane_settings(planned, prepared, cluster, storage=storage)
         return _drive(planned, prepared, settings, signals, cluster=cluster.name)

@@ -20,6 +20,9 @@ from dtsweep.sweep.settings import Sweep
 UPLOAD_LIMIT_BYTES = 512 * 2**20
 """What Ray takes as code of a job."""
 
+LEFT_OUT = (".env", ".env.*", ".git")
+"""What stays here of a package that travels, in the patterns of .gitignore: Ray takes all files of its folder."""
+
 
 def pickled_workload(sweep: Sweep, *, is_shipped: bool) -> Code:
     """Pickle the workload: a class of the sweep file by value, what it imports from the folder by name.

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dtsweep.report.text import format_number, format_rate
+from dtsweep.report.text import format_number, format_rate, plain
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
 from dtsweep.sweep.point import Point
 
@@ -55,7 +55,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Print a line."""
-        self._console.print(Text(text), soft_wrap=True)
+        self._console.print(plain(text), soft_wrap=True)
 
     def ended(self, point: Point, row: Mapping[str, Any], *, again: bool = False) -> None:
         """Name an attempt that ended; count its trial, unless it is measured again."""
@@ -102,7 +102,9 @@ class Progress:
             parts.append(f"{'implausible ' if is_doubtful else ''}best {format_rate(rate)} samples/s ({name})")
         if not self._has_begun:
             parts.append("starting the first session")
-        return Text("  ".join(part for part in parts if part), overflow="ellipsis", no_wrap=True)
+        line = plain("  ".join(part for part in parts if part))
+        line.overflow, line.no_wrap = "ellipsis", True
+        return line
 
 
 def short_name(point: Point, axes: Iterable[str]) -> str:

@@ -110,7 +110,7 @@ TRIALS: tuple[Column, ...] = (
     Column("seed", INT, "", "seed of the sweep"),
     Column("semantics", TEXT, "", "what an update means: exact, lossy, stale or local"),
     *_axis_columns(),
-    Column("environment", TEXT, "", "JSON of the workers' variables by name"),
+    Column("environment", TEXT, "", "JSON of the workers' variables by name; of secrets a short hash"),
     Column("global_batch", INT, "samples", "per step over all workers; null where a step is one worker's push"),
     Column("samples_per_update", INT, "samples", "behind one update of the parameters"),
     Column(

@@ -8,6 +8,7 @@ from typing import Any
 from dtsweep.session.settings import Settings
 from dtsweep.session.worker_loop import serve
 from dtsweep.sweep.point import World
+from dtsweep.sweep.secret import is_secret
 
 RENDEZVOUS_S = 300
 """How long the ranks of a session have to find each other; a task sets how long its collectives may take."""
@@ -54,7 +55,9 @@ def trainer_of(world: World, settings: Settings, *, session: str, lane: Any) -> 
             "lane": lane,
             "session": session,
             "settings": settings,
+            # The names of what the sweep sets, and what of it Ray does not set.
             "variables": frozenset(variables),
+            "secrets": {name: value for name, value in variables.items() if is_secret(name, value)},
         },
         scaling_config=ScalingConfig(
             num_workers=world.workers,
@@ -68,7 +71,8 @@ def trainer_of(world: World, settings: Settings, *, session: str, lane: Any) -> 
             name=session,
             storage_path=settings.storage,
             failure_config=FailureConfig(**no_restarts()),
-            worker_runtime_env={"env_vars": variables},
+            # Ray shows these in its dashboard, state and logs; secrets go with the config.
+            worker_runtime_env={"env_vars": {n: value for n, value in variables.items() if not is_secret(n, value)}},
         ),
     )
 

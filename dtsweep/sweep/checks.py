@@ -9,6 +9,7 @@ from typing import Any
 
 from dtsweep.errors import SweepError, did_you_mean, nearest, quoted
 from dtsweep.sweep.point import AXES
+from dtsweep.sweep.secret import is_secret
 from dtsweep.sweep.values import Scalar, workload_fields
 
 
@@ -55,6 +56,12 @@ def check_axis(name: str, axis: Any, *, workload: Any) -> None:
         SweepError: with the nearest name, or with what to write instead.
     """
     _check_name(name, [item.name for item in fields(workload) if _is_scalar_field(item, workload)])
+    if name.startswith("env.") and is_secret(name):
+        raise SweepError(
+            f"axis {name!r} speaks of a secret, and the values of axes are printed and stored; "
+            "set it in Resources(environment=…), of which a hash is stored",
+            word=name,
+        )
     if is_search_space(axis):
         if axis.is_function():
             raise SweepError(
