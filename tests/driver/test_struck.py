@@ -80,15 +80,13 @@ def test_a_frozen_lane_is_killed_and_its_trial_measured_by_another_one(
     address: str, marks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanes, "ASK_EVERY_S", 1.0)
-    monkeypatch.setattr(lanes, "SILENT_S", 12.0)
+    monkeypatch.setattr(lanes, "SILENT_S", 15.0)
     (marks / "import").touch()
     sweep, _ = read_sweep(STRUCK, {"workload.by": ["Lane, frozen"]})
     assert dtsweep.run(sweep, tmp_path / "r", address=address)["status"].tolist() == ["ok"]
     struck, measured = pd.read_parquet(tmp_path / "r" / "trials").sort_values("attempt").to_dict("records")
     assert (struck["status"], measured["status"]) == ("collateral", "ok")
-    assert struck["reason"] == "the session's process did not answer for 12 s"
-    # Its ranks had done their steps long before.
-    assert 12 < struck["wall_s"] < 60
+    assert struck["reason"] == "the session's process did not answer for 15 s"
 
 
 def test_a_lane_that_died_idle_costs_no_more_than_logs(address: str, tmp_path: Path) -> None:
