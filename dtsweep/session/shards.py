@@ -59,5 +59,5 @@ async def load_code(shard: PlacedShard, code: Code, *, seconds: float = IMPORT_S
         ) from error
     except ray.exceptions.RayError as error:
         if not await answers(shard.node_id):
-            raise ShardError("node_lost", f"node {shard.node} is gone, where {where} was to start") from error
+            raise ShardError("node_lost", f"node {shard.node} is gone, with a shard on it") from error
         raise ShardError("collateral", f"{where} ended while it started ({type(error).__name__})") from error
