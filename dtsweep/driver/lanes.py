@@ -22,9 +22,9 @@ LANE_CALLS = 100_000
 CLOSED_S = 4 * CLOSE_S
 """How long a lane may take to end its session and fetch its logs."""
 
-ASK_EVERY_S, SILENT_S = 10.0, 180.0
-"""How often a lane is asked whether it lives, and how long its answer may take: its process starts within that time
-even on a busy machine."""
+ASK_EVERY_S, SILENT_S, LAST_LOOK_S = 10.0, 180.0, 5.0
+"""How often a lane is asked whether it lives, how long its answer may take, which is more than its process takes to
+start on a busy machine, and how much longer it is then waited for."""
 
 
 @dataclass(kw_only=True)
@@ -49,7 +49,9 @@ class LaneActor:
         Args:
             now: by the monotonic clock.
         """
-        if self.question is not None and ray.wait([self.question], timeout=0)[0]:
+        # A driver that was stopped itself, as by Ctrl-Z, has yet to take the answer in.
+        patience_s = LAST_LOOK_S if now - self.asked_at >= SILENT_S else 0
+        if self.question is not None and ray.wait([self.question], timeout=patience_s)[0]:
             # Where the process has ended, whoever calls it learns that.
             self.question = None
         if self.question is None and now - self.asked_at >= ASK_EVERY_S:

@@ -68,7 +68,7 @@ class TrialRunner(tune.Trainable):  # type: ignore[misc]  # Ray's types are skip
             lane = ray.get_actor(self._config["lane"], namespace=self._config["namespace"])
             ray.get(lane.run.remote(self._config["task"]))
         except (ray.exceptions.RayActorError, ValueError):  # the latter where there is none of its name any more
-            # The lane was killed: by us, at the end of an interrupted run, or by its node's lack of memory.
+            # The lane was killed: by us, where it is stuck or the run interrupted, or by its node's lack of memory.
             return {"lane_died": True, tune.result.DONE: True}
         return {tune.result.DONE: True}
 
