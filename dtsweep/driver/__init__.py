@@ -13,6 +13,7 @@ The driver's process; imports Ray and Ray Tune, except `run` and its own imports
     visit           tasks and answers of all nodes, side by side; other versions than the driver's are refused
     pulse           whether the Ray of a run is still there
     prepare         a plan laid out on a cluster; pure
+    lanes           the actors of the lanes: started, watched, told to end, replaced
     scheduler       gives Ray Tune the queue's attempts, fetches results from lanes, has them stored
     tuner           runs Ray Tune; its `TrialRunner`, an actor, has a lane run each attempt; signals
     on_ray          the run on a Ray, private or not

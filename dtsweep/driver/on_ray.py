@@ -30,7 +30,7 @@ from dtsweep.sweep.settings import Sweep
 def run_on_ray(planned: PlannedRun) -> RunTally:
     """Run a plan on the Ray that its options name."""
     folder = planned.sweep.file.parent if planned.sweep.file else None
-    for_train = train_settings(planned.options.node_timeout_s, is_private=True)
+    for_train = train_settings(planned.options.node_timeout_s, cluster=None)
     if warning := slow_import():
         planned.progress.say(warning)
     with (

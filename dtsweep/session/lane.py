@@ -19,9 +19,10 @@ from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import explaining_failure
 from dtsweep.session.deadlines import AttemptProgress, hang_at
-from dtsweep.session.nodes import NO_LOG, pinned_to
+from dtsweep.session.nodes import NO_LOG
 from dtsweep.session.session import RefusedError, Session, SessionError
 from dtsweep.session.settings import Settings
+from dtsweep.session.shards import PlacedShard, ShardError, load_code, start_shard
 from dtsweep.sweep.point import World
 from dtsweep.sweep.task import HEADING, Task
 
@@ -42,8 +43,7 @@ class Lane:
         self._starting: asyncio.Task[Session] | None = None
         self._attempts: dict[str, asyncio.Task[AttemptResult]] = {}
         self._logs: dict[str, str] = {}
-        # Each with its node: a world's shards live on the nodes of its ranks.
-        self._shards: list[tuple[str, Any]] = []
+        self._shards: list[PlacedShard] = []
         self._is_spent = False
 
     async def prepare(self, group: str, world: World) -> None:
@@ -79,6 +79,11 @@ class Lane:
         except SessionError as error:
             result, startup_s = AttemptResult(status=error.status, reason=str(error)), time.monotonic() - began
             await self._drop()
+        except ShardError as error:
+            result = AttemptResult(status=error.status, reason=str(error))
+            self._drop_shards()
+            if error.status == "node_lost":
+                await self._drop()
         except Exception as error:  # noqa: BLE001  # whatever it is, it must reach the trial's row
             reason = f"the session failed: {type(error).__name__}: {error}"
             result, startup_s = AttemptResult(status="collateral", reason=reason), None
@@ -99,6 +104,13 @@ class Lane:
         else:
             await self.end_session()
         return self._logs
+
+    async def stop(self) -> None:
+        """End the session in order although its ranks may work, for a run that ends now."""
+        self._drop_shards()
+        if self._session is not None and self._session.facts:
+            # Of ranks that have not come up yet there is nothing to take hold of.
+            await self._session.kill()
 
     async def end_session(self) -> None:
         """End the session in order, so that its nodes are free."""
@@ -240,26 +252,23 @@ class Lane:
 
     async def _shards_for(self, session: Session, task: Task) -> tuple[Sequence[Any], bool]:
         """Shards of the pool, shard i on the node of rank i mod workers; whether some were started."""
-        ready, chosen, new = list(self._shards), list[tuple[str, Any]](), list[Any]()
+        ready, chosen, new = list(self._shards), list[PlacedShard](), list[PlacedShard]()
         for index in range(task.point.servers):
-            node_id = str(session.facts[session.members[index % task.point.workers]].node_id)
-            shard = next((shard for shard in ready if shard[0] == node_id), None)
+            facts = session.facts[session.members[index % task.point.workers]]
+            shard = next((shard for shard in ready if shard.node_id == facts.node_id), None)
             if shard is None:
-                from dtsweep.sync.parameter_server import Shard
-
-                options = {"num_cpus": 0, "scheduling_strategy": pinned_to(node_id)}
-                shard = node_id, ray.remote(Shard).options(**options).remote()
+                shard = start_shard(str(facts.node_id), node=facts.node)
                 self._shards.append(shard)
-                new.append(shard[1])
+                new.append(shard)
             else:
                 ready.remove(shard)
             chosen.append(shard)
-        await asyncio.gather(*(actor.load.remote(self._settings.code) for actor in new))
-        return [actor for _, actor in chosen], bool(new)
+        await asyncio.gather(*(load_code(shard, self._settings.code) for shard in new))
+        return [shard.actor for shard in chosen], bool(new)
 
     def _drop_shards(self) -> None:
-        for _, actor in self._shards:
-            ray.kill(actor)
+        for shard in self._shards:
+            ray.kill(shard.actor)
         self._shards = []
 
 

@@ -17,8 +17,10 @@ import ray
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import other_devices
 from dtsweep.provenance.versions import differences, versions
+from dtsweep.session.deadlines import CLOSE_S, IMPORT_S
 from dtsweep.session.endings import causes_of, has_lost_process, is_preempted
 from dtsweep.session.nodes import answers, on_node, read_tail, write_stacks
+from dtsweep.session.orphans import remove_orphans
 from dtsweep.session.seats import Seat, members_of, seats
 from dtsweep.session.settings import Settings
 from dtsweep.session.trainer import trainer_of
@@ -26,10 +28,8 @@ from dtsweep.sweep.point import World
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
 
-CLOSE_S = 30.0
-
-IMPORT_S = 600.0
-"""Ranks whose processes run have this long for their imports."""
+ORPHANS_EVERY_S = 1.0
+"""While ranks are waited for, what killed sessions still hold is looked for: Ray may take seconds to see them end."""
 
 
 class SessionError(Exception):
@@ -105,7 +105,8 @@ class Session:
                 raise SessionError(
                     "hang", f"only ranks {sorted(self.facts)} came up: does an import wait for something?"
                 )
-            await self.wait(until - time.monotonic())
+            await asyncio.to_thread(remove_orphans)
+            await self.wait(min(until - time.monotonic(), ORPHANS_EVERY_S))
         self._compare_versions()
         if message := other_devices(self.facts, known=self._settings.known_devices):
             raise RefusedError(message)

@@ -14,19 +14,26 @@ RENDEZVOUS_S = 300
 """How long the ranks of a session have to find each other; a task sets how long its collectives may take."""
 
 
-def train_settings(node_timeout_s: float, *, is_private: bool) -> dict[str, str]:
+NO_DASHBOARD = "http://127.0.0.1:9"
+"""Where nothing listens: the port of the discard protocol."""
+
+
+def train_settings(node_timeout_s: float, *, cluster: str | None) -> dict[str, str]:
     """The environment of a session, which Ray Train reads.
 
     Args:
         node_timeout_s: how long nodes may take to come.
-        is_private: whether Ray was started for this run, on this machine.
+        cluster: address of the Ray that was joined; None where one was started for this run, on this machine.
     """
     return {
+        # Whom Train's cleaner asks whether a session lives. By itself it would ask the machine's last `ray start`,
+        # which knows no session of another cluster, and it would remove what the session runs in.
+        "RAY_API_SERVER_ADDRESS": cluster or NO_DASHBOARD,
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
         "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": f"{node_timeout_s:g}",
         "RAY_TRAIN_METRICS_ENABLED": "0",
         # On this machine alone no node is taken back: a process less to start.
-        "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0" if is_private else "1",
+        "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "1" if cluster else "0",
         "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
         "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "3",
         "RAY_CHDIR_TO_TRIAL_DIR": "0",

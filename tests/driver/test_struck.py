@@ -12,11 +12,13 @@ from ray.cluster_utils import Cluster
 
 import dtsweep
 from dtsweep import Sweep
+from dtsweep.driver import lanes
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.scheduler import Scheduler
 from dtsweep.report.progress import Progress
 from dtsweep.results.store import Results
+from dtsweep.sweep.file import read_sweep
 from tests.conftest import Command
 from tests.outcomes import Tokens
 from tests.session.test_lane import settings as lane_settings
@@ -70,8 +72,21 @@ def test_a_node_that_is_taken_back_is_named_and_its_trial_tried_again_elsewhere(
 
 def test_a_tune_process_that_ends_costs_neither_the_attempt_nor_its_session(attempts: pd.DataFrame) -> None:
     started = attempts[attempts["status"] != "rank_died"]
-    (row,) = started[started["workload_by"] == "runner"].to_dict("records")
+    (row,) = started[started["workload_by"] == "ResourceTrainable"].to_dict("records")
     assert row["status"] == "ok"
+
+
+def test_a_frozen_lane_is_killed_and_its_trial_measured_by_another_one(
+    address: str, marks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "ASK_EVERY_S", 1.0)
+    monkeypatch.setattr(lanes, "SILENT_S", 15.0)
+    (marks / "import").touch()
+    sweep, _ = read_sweep(STRUCK, {"workload.by": ["Lane, frozen"]})
+    assert dtsweep.run(sweep, tmp_path / "r", address=address)["status"].tolist() == ["ok"]
+    struck, measured = pd.read_parquet(tmp_path / "r" / "trials").sort_values("attempt").to_dict("records")
+    assert (struck["status"], measured["status"]) == ("collateral", "ok")
+    assert struck["reason"] == "the session's process did not answer for 15 s"
 
 
 def test_a_lane_that_died_idle_costs_no_more_than_logs(address: str, tmp_path: Path) -> None:

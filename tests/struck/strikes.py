@@ -31,18 +31,17 @@ def take_node_back() -> None:
     time.sleep(60)
 
 
-def kill_runner() -> None:
-    """Kill the process of this cluster that waits for the trial on behalf of Ray Tune."""
+def send(number: int, process: str) -> None:
+    """Send a signal to the one process of this cluster with such a title."""
     mark = os.environ["DTSWEEP_TEST_MARK"]
     # Of a process that has ended and of one that is not ours to read, these are None.
-    found = psutil.process_iter(["cmdline", "environ"])
-    (runner,) = (
-        process
-        for process in found
-        if "ray::ResourceTrainable" in " ".join(process.info["cmdline"] or ())
-        and (process.info["environ"] or {}).get("DTSWEEP_TEST_MARK") == mark
+    (found,) = (
+        other
+        for other in psutil.process_iter(["cmdline", "environ"])
+        if f"ray::{process}" in " ".join(other.info["cmdline"] or ())
+        and (other.info["environ"] or {}).get("DTSWEEP_TEST_MARK") == mark
     )
-    runner.kill()
+    found.send_signal(number)
 
 
 if "RANK" in os.environ and is_first("import"):

@@ -1,0 +1,122 @@
+"""The lanes of a run, seen from the driver: their actors are started, watched, told to end, replaced."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+from dtsweep.session.deadlines import CLOSE_S, STOP_S
+from dtsweep.session.lane import Lane
+from dtsweep.session.nodes import pinned_to
+from dtsweep.session.settings import Settings
+from dtsweep.session.trainer import train_settings
+
+LANE_CALLS = 100_000
+"""Calls that a lane may serve at once: each rank waits in one for its task, while it makes others. Ray's default is
+1,000, with which as many ranks would leave no room for their answers."""
+
+CLOSED_S = 4 * CLOSE_S
+"""How long a lane may take to end its session and fetch its logs."""
+
+ASK_EVERY_S, SILENT_S, LAST_LOOK_S = 10.0, 180.0, 5.0
+"""How often a lane is asked whether it lives, how long its answer may take, which is more than its process takes to
+start on a busy machine, and how much longer it is then waited for."""
+
+
+@dataclass(kw_only=True)
+class LaneActor:
+    """The actor of a lane, and whether it runs an attempt."""
+
+    index: int
+    actor: Any
+    name: str
+    settings: Settings
+    is_busy: bool = False
+
+    question: Any = None
+    """Asked last, and not answered so far."""
+
+    asked_at: float = 0.0
+    """When, by the monotonic clock."""
+
+    def silence(self, now: float) -> str | None:
+        """Ask the lane whether it lives; say that it has owed an answer for too long, as a frozen process does.
+
+        Args:
+            now: by the monotonic clock.
+        """
+        # A driver that was stopped itself, as by Ctrl-Z, has yet to take the answer in.
+        patience_s = LAST_LOOK_S if now - self.asked_at >= SILENT_S else 0
+        if self.question is not None and ray.wait([self.question], timeout=patience_s)[0]:
+            # Where the process has ended, whoever calls it learns that.
+            self.question = None
+        if self.question is None and now - self.asked_at >= ASK_EVERY_S:
+            self.question, self.asked_at = self.actor.__ray_ready__.remote(), now
+        is_silent = self.question is not None and now - self.asked_at >= SILENT_S
+        return f"the session's process did not answer for {SILENT_S:g} s" if is_silent else None
+
+    def replaced(self) -> LaneActor:
+        """Kill the process of this lane; the one that takes its place."""
+        ray.kill(self.actor)
+        return start_lane(self.index, self.settings)
+
+
+def start_lane(index: int, settings: Settings) -> LaneActor:
+    """Start the actor of a lane beside this process."""
+    name = f"dtsweep-lane-{index}-{os.urandom(4).hex()}"
+    actor = ray.remote(Lane).options(name=name, **lane_options(settings)).remote(settings)
+    return LaneActor(index=index, actor=actor, name=name, settings=settings)
+
+
+def lane_options(settings: Settings) -> dict[str, Any]:
+    """Ray's options of the actor of a lane."""
+    context = ray.get_runtime_context()
+    options = {
+        "num_cpus": 0,
+        "max_concurrency": LANE_CALLS,
+        "scheduling_strategy": pinned_to(context.get_node_id()),
+    }
+    if not settings.is_private:
+        # A private Ray was started with them, so that the processes that it keeps ready fit.
+        variables = train_settings(settings.node_timeout_s, cluster=context.gcs_address)
+        options["runtime_env"] = {"env_vars": variables}
+    return options
+
+
+def close_lanes(lanes: Sequence[LaneActor], say: Callable[[str], None]) -> dict[str, str]:
+    """End all sessions in order, and then their lanes; return the logs that became known.
+
+    Args:
+        lanes: of the run.
+        say: told of a session that could not be ended so: all that it measured is stored.
+    """
+    logs: dict[str, str] = {}
+    for closed in [lane.actor.close.remote() for lane in lanes]:
+        try:
+            logs |= ray.get(closed, timeout=CLOSED_S)
+        except ray.exceptions.RayError as error:
+            say(f"a session was not ended in order ({type(error).__name__}); logs of its last trials may be missing")
+    _kill(lanes)
+    return logs
+
+
+def stop_lanes(lanes: Sequence[LaneActor]) -> None:
+    """End all sessions while their ranks work, and then their lanes.
+
+    On a cluster that goes on Ray Train gets its time to leave nothing behind; a private Ray ends with all that it has.
+    """
+    try:
+        stopping = [lane.actor.stop.remote() for lane in lanes if not lane.settings.is_private]
+        if stopping:
+            ray.wait(stopping, num_returns=len(stopping), timeout=STOP_S)
+    finally:
+        _kill(lanes)
+
+
+def _kill(lanes: Sequence[LaneActor]) -> None:
+    for lane in lanes:
+        ray.kill(lane.actor)
