@@ -179,7 +179,7 @@ class Lane:
             trial_s=time.monotonic() - began,
             shard_nodes=[rank % workers for rank in range(len(shards))],
         )
-        if status not in UNBROKEN:
+        if status not in UNBROKEN or session.is_spent:
             result = await self._after_failure(session, result)
         elif session.leaves_memory(LEFT_OVER):
             result = replace(result, flags=("memory_left",))

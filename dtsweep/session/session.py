@@ -185,9 +185,14 @@ class Session:
         members = dict(zip(self.members, range(len(self.members)), strict=True))
         return members.get(self.dead_rank) if self.dead_rank is not None else 0
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether a rank can't use its device any more."""
+        return any(result.is_spent for result in self.results.values())
+
     def is_in_step(self) -> bool:
         """Whether all ranks answered and have begun as many collectives: the next trial can follow."""
-        if self.has_ended or len(self.results) < len(self.members):
+        if self.has_ended or self.is_spent or len(self.results) < len(self.members):
             return False
         positions = {result.position for result in self.results.values()}
         return len(self.members) == 1 or (len(positions) == 1 and None not in positions)
