@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from dtsweep.plan.canaries import CANARY_TRIALS
 from dtsweep.plan.pruning import out_of_memory
 from dtsweep.plan.trial import Trial
-from dtsweep.results.statuses import is_retried
+from dtsweep.results.statuses import RETRIED, is_retried
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point, World
 from dtsweep.sweep.settings import Sweep
@@ -22,9 +22,6 @@ CANARY_EVERY_S = 600.0
 
 PROFILE_TRIES = 3
 """Trials of a world that are profiled until one ends well: more of them the profiler itself may break."""
-
-HOPELESS = ("no_nodes", "version_mismatch")
-"""Statuses after which the other trials of a session would wait as long, for the same nodes."""
 
 
 @dataclass(kw_only=True)
@@ -115,6 +112,7 @@ class Queue:
         *,
         session_has_ended: bool,
         session_workers: int | None = None,
+        hopeless_for: str | None = None,
     ) -> list[tuple[Trial, Task]]:
         """Note how an attempt ended; queue another one where that may help.
 
@@ -125,18 +123,23 @@ class Queue:
             status: how it ended.
             session_has_ended: whether the next attempt gets another session.
             session_workers: of the session that ran it, where it is known.
+            hopeless_for: where its session did not come up, whose other trials would end alike: of its `world` or of
+                the whole `run`.
 
         Returns:
-            What is given up with it: trials of its session that would end alike, and the tasks they would have had.
+            What is given up with it, and the tasks it would have had: trials that would end alike.
         """
         queue = self._lanes[lane]
         if task.is_profiled:
             self._profiles[trial.point.world] += PROFILE_TRIES if status == "ok" else 1
-        if not trial.is_canary and is_retried(status, attempt=task.attempt):
+        is_tried_again = not trial.is_canary and is_retried(status, attempt=task.attempt)
+        if is_tried_again:
             # Behind the others of worlds as large: smaller ones can follow in its session, larger ones can't.
             as_large = [not t.is_canary and t.point.workers >= trial.point.workers for t, _ in queue.group]
             queue.group.insert(sum(as_large), (trial, task.attempt + 1))
-        given_up = self._give_up(queue, trial.point.world) if status in HOPELESS else []
+        # What may go away is given up with the attempts of a trial, and a canary has but one.
+        stays = status not in RETRIED or not (is_tried_again or trial.is_canary)
+        given_up = self._give_up(queue, trial.point.world, hopeless_for) if hopeless_for and stays else []
         # A session that was started in between may be too small for the canary of the one before.
         is_small = queue.canary is not None and (session_workers or math.inf) < queue.canary.point.workers
         if session_has_ended or is_small:
@@ -191,11 +194,14 @@ class Queue:
         can_follow = MODES[point.sync].can_restart
         return self._is_profiled and can_follow and self._profiles[point.world] < PROFILE_TRIES
 
-    def _give_up(self, queue: LaneQueue, world: World) -> list[tuple[Trial, Task]]:
-        given_up = [
-            (trial, task_of(self._sweep, trial.point, repeat=trial.repeat, attempt=attempt))
-            for trial, attempt in queue.group
-            if not trial.is_canary and trial.point.world == world
-        ]
-        queue.group = deque(one for one in queue.group if one[0].point.world != world)
-        return given_up
+    def _give_up(self, queue: LaneQueue, world: World, hopeless_for: str) -> list[tuple[Trial, Task]]:
+        """Take out the trials of a world, or all, of this lane and of those that no lane has begun."""
+        given_up: list[tuple[Trial, int]] = []
+        for group in (queue.group, *self._waiting):
+            left = [one for one in group if hopeless_for == "world" and one[0].point.world != world]
+            kept = {trial.trial_id for trial, _ in left}
+            given_up += [one for one in group if one[0].trial_id not in kept and not one[0].is_canary]
+            group.clear()
+            group.extend(left)
+        self._waiting = deque(group for group in self._waiting if group)
+        return [(t, task_of(self._sweep, t.point, repeat=t.repeat, attempt=attempt)) for t, attempt in given_up]

@@ -144,6 +144,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             status,
             session_has_ended=result.session_has_ended,
             session_workers=result.session_workers,
+            hopeless_for=result.hopeless_for,
         )
         self._recorder.store_given_up(given_up, result)
 

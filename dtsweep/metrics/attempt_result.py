@@ -39,6 +39,9 @@ class AttemptResult:
     shard_nodes: Sequence[int] = ()
     """The rank on whose node each shard of the parameter server lives."""
 
+    hopeless_for: str | None = None
+    """Where its session did not come up: whose other trials would end alike, of its `world` or of the whole `run`."""
+
     session_has_ended: bool = False
     """Whether the next attempt gets another session."""
 

@@ -7,6 +7,7 @@ torch in functions alone. In reading order:
     seats           which ranks of a session make a smaller world
     settings        what every session of a run shares, and the code that travels
     deadlines       until when the ranks of an attempt are waited for
+    memory_kills    processes that the kernel has killed for want of memory
     worker_loop     the loop in which a session's ranks take tasks
     trainer         the TorchTrainer of a session
     endings         what Ray says of how a trainer ended

@@ -19,6 +19,7 @@ from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import explaining_failure
 from dtsweep.session.deadlines import AttemptProgress, hang_at
+from dtsweep.session.memory_kills import MemoryKills
 from dtsweep.session.nodes import NO_LOG, pinned_to
 from dtsweep.session.session import RefusedError, Session, SessionError
 from dtsweep.session.settings import Settings
@@ -77,7 +78,8 @@ class Lane:
         except RefusedError as error:
             result = AttemptResult(status="cancelled", refusal=str(error))
         except SessionError as error:
-            result, startup_s = AttemptResult(status=error.status, reason=str(error)), time.monotonic() - began
+            result = AttemptResult(status=error.status, reason=str(error), hopeless_for=error.hopeless_for)
+            startup_s = time.monotonic() - began
             await self._drop()
         except Exception as error:  # noqa: BLE001  # whatever it is, it must reach the trial's row
             reason = f"the session failed: {type(error).__name__}: {error}"
@@ -109,10 +111,12 @@ class Lane:
             self._is_spent = not self._session.has_ended
             self._session = None
 
-    async def register(self, session: str, rank: int, facts: RankFacts, actor: Any) -> None:
+    async def register(
+        self, session: str, rank: int, facts: RankFacts, actor: Any, kills: MemoryKills | None = None
+    ) -> None:
         """Note that a rank has come up."""
         if known := self._live(session):
-            known.register(rank, facts, actor)
+            known.register(rank, facts, actor, kills)
 
     async def next_task(self, session: str, rank: int) -> tuple[Task, Sequence[Any]] | None:
         """Wait for this rank's next task; None ends it."""

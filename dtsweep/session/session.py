@@ -17,7 +17,8 @@ import ray
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import other_devices
 from dtsweep.provenance.versions import differences, versions
-from dtsweep.session.endings import causes_of, has_lost_process, is_preempted
+from dtsweep.session.endings import STOPPED, NotUp, causes_of, is_preempted, why_not_up
+from dtsweep.session.memory_kills import MemoryKills, kills_in
 from dtsweep.session.nodes import answers, on_node, read_tail, write_stacks
 from dtsweep.session.seats import Seat, members_of, seats
 from dtsweep.session.settings import Settings
@@ -35,10 +36,10 @@ IMPORT_S = 600.0
 class SessionError(Exception):
     """A session did not come up; `status` says in which way."""
 
-    def __init__(self, status: str, message: str) -> None:
-        """Keep the status of the trials that wanted it."""
+    def __init__(self, status: str, message: str, *, hopeless_for: str | None = None) -> None:
+        """Keep the status of the trials that wanted it, and whose other trials would end alike: `world`, `run`."""
         super().__init__(message)
-        self.status = status
+        self.status, self.hopeless_for = status, hopeless_for
 
 
 class RefusedError(Exception):
@@ -74,6 +75,7 @@ class Session:
         """The attempt that its ranks were handed last."""
         self._settings, self._lane = settings, lane
         self._actors: dict[int, Any] = {}
+        self._kills: dict[int, MemoryKills | None] = {}
         self._error: BaseException | None = None
         self._memory_left: dict[int, int] = {}
         self._worlds = 0
@@ -100,11 +102,12 @@ class Session:
         until = time.monotonic() + self._settings.node_timeout_s + IMPORT_S
         while len(self.facts) < self.workers:
             if self.has_ended:
-                raise SessionError(*await self._why_not_up())
+                known = await self._why_not_up()
+                raise SessionError(known.status, known.reason, hopeless_for=known.hopeless_for)
             if time.monotonic() > until:
-                raise SessionError(
-                    "hang", f"only ranks {sorted(self.facts)} came up: does an import wait for something?"
-                )
+                up = ", ".join(map(str, sorted(self.facts))) or "none"
+                reason = f"of {self.workers} ranks these came up: {up}; does an import wait for something?"
+                raise SessionError("launch_failed", reason, hopeless_for="world")
             await self.wait(until - time.monotonic())
         self._compare_versions()
         if message := other_devices(self.facts, known=self._settings.known_devices):
@@ -114,11 +117,12 @@ class Session:
         for rank, facts in sorted(self.facts.items()):
             for name, theirs, ours in differences(facts.machine, versions()):
                 what = f"rank {rank} on {facts.node} has {name} {theirs}, the driver {ours}"
-                raise SessionError("version_mismatch", f"{what}; install the same on all nodes")
+                reason = f"{what}; install the same on all nodes"
+                raise SessionError("version_mismatch", reason, hopeless_for="world")
 
-    def register(self, rank: int, facts: RankFacts, actor: Any) -> None:
-        """Note that a rank has come up."""
-        self.facts[rank], self._actors[rank] = facts, actor
+    def register(self, rank: int, facts: RankFacts, actor: Any, kills: MemoryKills | None = None) -> None:
+        """Note that a rank has come up, and what its container has counted by then."""
+        self.facts[rank], self._actors[rank], self._kills[rank] = facts, actor, kills
         self.changed.set()
 
     def enter(self, world: World) -> None:
@@ -201,8 +205,7 @@ class Session:
         """Say how the session ended, which it should not have: status and reason."""
         causes = causes_of(self._error)
         self.dead_rank = min(causes, default=None)
-        node = self.facts[self.dead_rank].node if self.dead_rank in self.facts else "an unknown node"
-        where = f"{self._named(self.dead_rank)} on {node}"
+        where = self._named(self.dead_rank)
         text = " ".join([str(self._error), *map(str, causes.values())])
         if is_preempted(self._error):
             return "preempted", f"the node of {where} was taken back"
@@ -211,16 +214,29 @@ class Session:
         lost = await self._lost_nodes()
         if lost:
             return "node_lost", f"node {', '.join(lost)} is gone"
+        if await self._was_killed_for_memory():
+            return "oom_host", f"{where} ended when the kernel killed a process of its container: no memory was left"
         return (
             "rank_died",
             f"{where} ended" if causes else f"the trainer ended: {text.splitlines()[0] if text else 'no reason given'}",
         )
 
     def _named(self, rank: int | None) -> str:
-        """A rank of the session by its rank in the world of the trial."""
-        if rank is None or rank in self.members:
-            return f"rank {None if rank is None else list(self.members).index(rank)}"
-        return f"process {rank} of the session, idle in this trial,"
+        """A rank of the session by its rank in the world of the trial, with its node."""
+        if rank is None:
+            return "a process of the session"
+        node = self.facts[rank].node if rank in self.facts else "an unknown node"
+        if rank in self.members:
+            return f"rank {list(self.members).index(rank)} on {node}"
+        return f"process {rank} of the session, idle in this trial, on {node}"
+
+    async def _was_killed_for_memory(self) -> bool:
+        """Whether the dead rank's container has lost a process for want of memory since the rank came up."""
+        before = self._kills.get(self.dead_rank) if self.dead_rank is not None else None
+        if before is None or self.dead_rank is None:
+            return False
+        now = await on_node(str(self.facts[self.dead_rank].node_id), kills_in, before.path)
+        return isinstance(now, int) and now > before.count
 
     async def _lost_nodes(self) -> list[str]:
         """Names of nodes that are gone: Ray notices a node's end seconds later than that of its processes."""
@@ -233,13 +249,19 @@ class Session:
     async def stacks(self, measure: Measure) -> str:
         """Have all ranks write their stacks to their logs; say which ranks did not answer."""
         silent = sorted(set(range(len(self.members))) - set(self.results))
-        await asyncio.gather(*(on_node(str(facts.node_id), write_stacks, facts.pid) for facts in self.facts.values()))
-        names = ", ".join(f"{rank} on {self.facts[self.members[rank]].node}" for rank in silent)
+        told = (on_node(str(facts.node_id), write_stacks, facts.pid) for facts in self.facts.values())
+        states = dict(zip(self.facts, await asyncio.gather(*told), strict=True))
         phase = (
             f"a window of max_seconds={measure.max_seconds:g}, what follows it, and a minute"
             if self.warm_ups()
             else f"{measure.max_warmup_seconds:g} s of warm-up"
         )
+        stopped = [rank for rank in self.members if states[rank] in STOPPED]
+        if stopped:
+            self.dead_rank = stopped[0]
+            which = ", ".join(f"{self._named(rank)} is {STOPPED[states[rank]]}" for rank in stopped)
+            return f"{which}; no answer after {phase}; the stacks of the others are in the logs"
+        names = ", ".join(f"{rank} on {self.facts[self.members[rank]].node}" for rank in silent)
         return f"no answer from rank {names} after {phase}; all stacks are in the logs"
 
     async def leave(self) -> dict[str, str]:
@@ -272,15 +294,9 @@ class Session:
             await self.wait(until - time.monotonic())
         return self.has_ended
 
-    async def _why_not_up(self) -> tuple[str, str]:
-        cause = getattr(self._error, "controller_failure", None) or self._error
-        if type(cause).__name__ in ("WorkerGroupStartupTimeoutError", "InsufficientClusterResourcesError"):
-            seconds = f"{self._settings.node_timeout_s:g}"
-            return "no_nodes", f"nodes for {self.workers} workers did not come in {seconds} s; see --node-timeout"
-        if has_lost_process(self._error):
-            status, reason = await self.verdict()
-            return status, f"the workers did not start: {reason}"
-        raised = causes_of(self._error)
-        lines = str(next(iter(raised.values()), cause)).strip().splitlines()
-        reason = lines[-1] if lines else "no reason given"
-        return "user_error" if raised else "rank_died", f"the workers did not start: {reason}"
+    async def _why_not_up(self) -> NotUp:
+        known = why_not_up(self._error, workers=self.workers, node_timeout_s=self._settings.node_timeout_s)
+        if known is not None:
+            return known
+        status, reason = await self.verdict()
+        return NotUp(status=status, reason=f"the workers did not start: {reason}", hopeless_for="world")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dtsweep.session.deadlines import collective_timeout_s
+from dtsweep.session.memory_kills import memory_kills
 from dtsweep.sweep.task import Task
 
 LOG_BYTES = 4 * 2**20
@@ -51,7 +52,8 @@ def serve(config: Mapping[str, Any]) -> None:
         log=str(log),
     )
     is_first, groups = True, ProcessGroups()
-    ray.get(lane.register.remote(session, rank, context.facts, ray.get_runtime_context().current_actor))
+    itself = ray.get_runtime_context().current_actor
+    ray.get(lane.register.remote(session, rank, context.facts, itself, memory_kills()))
     while (given := ray.get(lane.next_task.remote(session, rank))) is not None:
         task, shards, seat = given
         groups.wait_up_to(collective_timeout_s(task))

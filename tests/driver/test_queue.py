@@ -21,7 +21,7 @@ from tests.outcomes import Tokens
 Axes = dict[str, list[Any]]
 AXES: Axes = {"workers": [1, 2], "micro_batch": [2, 4, 8]}
 RETRIED = ["rank_died", "node_lost", "preempted", "collateral"]
-HOPELESS = ["no_nodes", "version_mismatch"]
+HOPELESS = ["no_nodes", "version_mismatch", "launch_failed"]
 
 
 def queue_of(
@@ -113,7 +113,7 @@ def test_a_long_session_does_not_end_with_two_canaries() -> None:
 def test_a_smaller_world_is_tried_where_the_largest_does_not_come_up(status: str) -> None:
     queue = queue_of(is_nested=True)
     canary, task = take(queue)
-    given_up = queue.ended(0, canary, task, status, session_has_ended=True)
+    given_up = queue.ended(0, canary, task, status, session_has_ended=True, hopeless_for="world")
     assert [other.point.workers for other, _ in given_up] == [2, 2, 2]
     assert worlds(work_off(queue)) == [(1, "canary"), *[(1, "trial")] * 3, (1, "canary")]
 
@@ -176,19 +176,47 @@ def test_no_session_is_started_for_the_closing_canary_alone() -> None:
 
 
 @pytest.mark.parametrize("status", HOPELESS)
-def test_a_world_that_does_not_come_up_gives_up_its_other_trials_and_no_other_world(status: str) -> None:
-    queue = queue_of(canary=False)
+def test_a_world_that_does_not_come_up_gives_up_its_other_trials_in_all_repeats_and_no_other_world(status: str) -> None:
+    queue = queue_of(canary=False, repeats=2)
     trial, task = take(queue)
-    given_up = queue.ended(0, trial, task, status, session_has_ended=True)
-    assert [(other.point.workers, made.attempt) for other, made in given_up] == [(2, 1), (2, 1)]
+    given_up = queue.ended(0, trial, task, status, session_has_ended=True, hopeless_for="world")
+    assert [(other.point.workers, made.attempt, made.repeat) for other, made in given_up] == [
+        *[(2, 1, 1)] * 2,
+        *[(2, 1, 2)] * 3,
+    ]
     assert {made.trial_id for _, made in given_up}.isdisjoint({task.trial_id})
-    assert [other.point.workers for other, _ in work_off(queue)] == [1, 1, 1]
+    assert [other.point.workers for other, _ in work_off(queue)] == [1] * 6
+
+
+def test_what_stands_in_the_way_of_every_world_gives_all_of_them_up() -> None:
+    queue = queue_of()
+    canary, task = take(queue)
+    given_up = queue.ended(0, canary, task, "launch_failed", session_has_ended=True, hopeless_for="run")
+    assert [other.point.workers for other, _ in given_up] == [2, 2, 2, 1, 1, 1]
+    assert {other.role for other, _ in given_up} == {"trial"}
+    assert queue.is_empty
+
+
+def test_a_launch_that_may_come_up_the_next_time_is_tried_as_often_as_a_trial_and_then_given_up() -> None:
+    queue = queue_of()
+    canary, task = take(queue)
+    lost = {"session_has_ended": True, "hopeless_for": "world"}
+    assert queue.ended(0, canary, task, "rank_died", **lost) == []
+    trials = [take(queue) for _ in range(3)]
+    assert [queue.ended(0, *one, "rank_died", **lost) for one in trials] == [[], [], []]
+    again = [take(queue) for _ in range(3)]
+    assert [queue.ended(0, *one, "rank_died", **lost) for one in again] == [[], [], []]
+    last = take(queue)
+    assert last[1].attempt == ATTEMPTS
+    given_up = queue.ended(0, *last, "rank_died", **lost)
+    assert [(other.point.workers, made.attempt) for other, made in given_up] == [(2, 3), (2, 3)]
+    assert {trial.point.workers for trial, _ in work_off(queue)} == {1}
 
 
 def test_what_is_given_up_has_no_canaries() -> None:
     queue = queue_of()
     canary, task = take(queue)
-    given_up = queue.ended(0, canary, task, "no_nodes", session_has_ended=True)
+    given_up = queue.ended(0, canary, task, "no_nodes", session_has_ended=True, hopeless_for="world")
     assert [other.role for other, _ in given_up] == ["trial"] * 3
 
 
