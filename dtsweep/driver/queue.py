@@ -112,8 +112,7 @@ class Queue:
         *,
         session_has_ended: bool,
         session_workers: int | None = None,
-        hopeless_for: str | None = None,
-    ) -> list[tuple[Trial, Task]]:
+    ) -> None:
         """Note how an attempt ended; queue another one where that may help.
 
         Args:
@@ -123,28 +122,43 @@ class Queue:
             status: how it ended.
             session_has_ended: whether the next attempt gets another session.
             session_workers: of the session that ran it, where it is known.
-            hopeless_for: where its session did not come up, whose other trials would end alike: of its `world` or of
-                the whole `run`.
-
-        Returns:
-            What is given up with it, and the tasks it would have had: trials that would end alike.
         """
         queue = self._lanes[lane]
         if task.is_profiled:
             self._profiles[trial.point.world] += PROFILE_TRIES if status == "ok" else 1
-        is_tried_again = not trial.is_canary and is_retried(status, attempt=task.attempt)
-        if is_tried_again:
+        if not trial.is_canary and is_retried(status, attempt=task.attempt):
             # Behind the others of worlds as large: smaller ones can follow in its session, larger ones can't.
             as_large = [not t.is_canary and t.point.workers >= trial.point.workers for t, _ in queue.group]
             queue.group.insert(sum(as_large), (trial, task.attempt + 1))
-        # What may go away is given up with the attempts of a trial, and a canary has but one.
-        stays = status not in RETRIED or not (is_tried_again or trial.is_canary)
-        given_up = self._give_up(queue, trial.point.world, hopeless_for) if hopeless_for and stays else []
         # A session that was started in between may be too small for the canary of the one before.
         is_small = queue.canary is not None and (session_workers or math.inf) < queue.canary.point.workers
         if session_has_ended or is_small:
             self._watch_the_next(queue)
-        return given_up
+
+    def give_up(self, lane: int, task: Task, status: str, *, hopeless_for: str | None) -> list[tuple[Trial, Task]]:
+        """Take out what would end as an attempt whose session did not come up; before `ended`.
+
+        Args:
+            lane: that ran it.
+            task: the attempt.
+            status: how it ended. What may go away is given up with a trial's last attempt, and a canary has but one.
+            hopeless_for: whose other trials would end alike: of its `world` or of the whole `run`; None gives up none.
+
+        Returns:
+            Trials of this lane and of those that no lane has begun, and the tasks that they would have had.
+        """
+        may_go_away = status in RETRIED and (task.is_canary or is_retried(status, attempt=task.attempt))
+        if hopeless_for is None or may_go_away:
+            return []
+        given_up: list[tuple[Trial, int]] = []
+        for group in (self._lanes[lane].group, *self._waiting):
+            left = [one for one in group if hopeless_for == "world" and one[0].point.world != task.point.world]
+            kept = {trial.trial_id for trial, _ in left}
+            given_up += [one for one in group if one[0].trial_id not in kept and not one[0].is_canary]
+            group.clear()
+            group.extend(left)
+        self._waiting = deque(group for group in self._waiting if group)
+        return [(t, task_of(self._sweep, t.point, repeat=t.repeat, attempt=attempt)) for t, attempt in given_up]
 
     def prune(self, trial: Trial, status: str) -> list[tuple[Trial, str]]:
         """Take out what would run out of device memory as a trial has; before `ended`, which looks at what is left.
@@ -193,15 +207,3 @@ class Queue:
     def _wants_profile(self, point: Point) -> bool:
         can_follow = MODES[point.sync].can_restart
         return self._is_profiled and can_follow and self._profiles[point.world] < PROFILE_TRIES
-
-    def _give_up(self, queue: LaneQueue, world: World, hopeless_for: str) -> list[tuple[Trial, Task]]:
-        """Take out the trials of a world, or all, of this lane and of those that no lane has begun."""
-        given_up: list[tuple[Trial, int]] = []
-        for group in (queue.group, *self._waiting):
-            left = [one for one in group if hopeless_for == "world" and one[0].point.world != world]
-            kept = {trial.trial_id for trial, _ in left}
-            given_up += [one for one in group if one[0].trial_id not in kept and not one[0].is_canary]
-            group.clear()
-            group.extend(left)
-        self._waiting = deque(group for group in self._waiting if group)
-        return [(t, task_of(self._sweep, t.point, repeat=t.repeat, attempt=attempt)) for t, attempt in given_up]

@@ -51,5 +51,8 @@ class AttemptResult:
     refusal: str | None = None
     """Why the run must end, although nothing is wrong with the trial: it was not begun."""
 
+    notes: Sequence[str] = ()
+    """Lines for the user: which nodes are left out from now on."""
+
     logs: Mapping[str, str] = field(default_factory=dict)
     """Ends of the ranks' logs that became known, by `<session>/<rank>`."""

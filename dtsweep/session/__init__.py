@@ -5,6 +5,7 @@ torch in functions alone. In reading order:
 
     nodes           small Ray tasks on a given node: its logs, stacks, signs of life
     seats           which ranks of a session make a smaller world
+    node_choice     which nodes a session is started on
     settings        what every session of a run shares, and the code that travels
     deadlines       until when the ranks of an attempt are waited for
     memory_kills    processes that the kernel has killed for want of memory

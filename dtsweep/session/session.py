@@ -49,7 +49,7 @@ class RefusedError(Exception):
 class Session:
     """The ranks of one world while they live; smaller worlds are made of some of them."""
 
-    def __init__(self, group: str, world: World, settings: Settings, lane: Any) -> None:
+    def __init__(self, group: str, world: World, settings: Settings, lane: Any, without: Sequence[str] = ()) -> None:
         """Prepare; `start` starts.
 
         Args:
@@ -57,6 +57,7 @@ class Session:
             world: of all its ranks.
             settings: of the run.
             lane: the actor that the ranks ask for tasks.
+            without: ids of nodes that it must not use.
         """
         self.group, self.world, self.workers = group, world, world.workers
         self.members: Sequence[int] = range(world.workers)
@@ -73,7 +74,7 @@ class Session:
         self.dead_rank: int | None = None
         self.attempt_id: str | None = None
         """The attempt that its ranks were handed last."""
-        self._settings, self._lane = settings, lane
+        self._settings, self._lane, self._without = settings, lane, without
         self._actors: dict[int, Any] = {}
         self._kills: dict[int, MemoryKills | None] = {}
         self._error: BaseException | None = None
@@ -279,7 +280,8 @@ class Session:
 
     def _fit(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            trainer_of(self.world, self._settings, session=self.name, lane=self._lane).fit()
+            trainer = trainer_of(self.world, self._settings, session=self.name, lane=self._lane, without=self._without)
+            trainer.fit()
         except Exception as error:  # noqa: BLE001  # whatever ends the trainer ends the session
             self._error = error
         loop.call_soon_threadsafe(self._ended)

@@ -51,8 +51,7 @@ def serve(config: Mapping[str, Any]) -> None:
         node_id=ray.get_runtime_context().get_node_id(),
         log=str(log),
     )
-    is_first, groups = True, ProcessGroups()
-    itself = ray.get_runtime_context().current_actor
+    is_first, groups, itself = True, ProcessGroups(), ray.get_runtime_context().current_actor
     ray.get(lane.register.remote(session, rank, context.facts, itself, memory_kills()))
     while (given := ray.get(lane.next_task.remote(session, rank))) is not None:
         task, shards, seat = given
