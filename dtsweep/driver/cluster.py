@@ -9,6 +9,7 @@ from typing import Any
 
 import ray
 
+from dtsweep.session.node_choice import can_hold, room_for
 from dtsweep.sweep.point import Point
 
 
@@ -56,17 +57,12 @@ class Cluster:
         if self.node_types:
             return None
         nodes = self.nodes if nodes is None else nodes
-        rooms = [_room(node.resources, each) for node in nodes]
+        rooms = [room_for(node.resources, each) for node in nodes]
         wanted = " + ".join(f"{count:g} {kind}" for kind, count in each.items() if count)
         has = f"{len(nodes)} node{'s' * (len(nodes) != 1)} with room for {'+'.join(map(str, rooms)) or 'none'}"
-        if point.placement == "strict_pack":
-            fits, rule = max(rooms, default=0) >= point.workers, " on one node"
-        elif point.placement == "strict_spread":
-            fits, rule = sum(room > 0 for room in rooms) >= point.workers, " on a node each"
-        else:
-            fits, rule = sum(rooms) >= point.workers, ""
-        if fits:
+        if can_hold(rooms, workers=point.workers, placement=point.placement):
             return None
+        rule = {"strict_pack": " on one node", "strict_spread": " on a node each"}.get(point.placement, "")
         return f"{point.workers} workers of {wanted}{rule} don't fit: {has}"
 
 
@@ -104,7 +100,3 @@ def _types_in(path: Path) -> list[Mapping[str, float]]:
 
     types: Mapping[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8")).get("available_node_types", {})
     return [kind.get("resources", {}) for kind in types.values() if kind.get("max_workers", 1)]
-
-
-def _room(resources: Mapping[str, float], each: Mapping[str, float]) -> int:
-    return min((int(resources.get(kind, 0) // count) for kind, count in each.items() if count), default=0)

@@ -103,6 +103,7 @@ def _lane_settings(planned: PlannedRun, prepared: Prepared, cluster: Cluster, *,
         is_private=cluster.is_private,
         known_devices=planned.known_devices,
         nests=prepared.nests,
+        grows=bool(cluster.node_types),
     )
     return [replace(settings, nodes=tuple(n.node_id for n in nodes) if nodes else None) for nodes in prepared.lanes]
 

@@ -111,6 +111,8 @@ class Recorder:
         except Exception as error:  # noqa: BLE001  # no number, whatever it is, may cost the trials that follow
             row = self._store_raw(trial, task, result, started_at=started_at, error=error)
         self._note(trial, row)
+        for note in result.notes:
+            self._progress.say(note)
         self.store_logs(result.logs)
         self._store_profiles(task, result)
         if self._results.is_scattered:

@@ -129,7 +129,8 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         wall_s = time.monotonic() - ended.began
         status = self._recorder.store(ended.trial, ended.task, result, started_at=ended.started_at, wall_s=wall_s)
         self._recorder.store_pruned(self._queue.prune(ended.trial, status))
-        given_up = self._queue.ended(
+        given_up = self._queue.give_up(ended.lane, ended.task, status, hopeless_for=result.hopeless_for)
+        self._queue.ended(
             ended.lane,
             ended.trial,
             ended.task,

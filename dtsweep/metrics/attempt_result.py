@@ -39,6 +39,9 @@ class AttemptResult:
     shard_nodes: Sequence[int] = ()
     """The rank on whose node each shard of the parameter server lives."""
 
+    hopeless_for: str | None = None
+    """Where its session did not come up: whose other trials would end alike, of its `world` or of the whole `run`."""
+
     session_has_ended: bool = False
     """Whether the next attempt gets another session."""
 
@@ -47,6 +50,9 @@ class AttemptResult:
 
     refusal: str | None = None
     """Why the run must end, although nothing is wrong with the trial: it was not begun."""
+
+    notes: Sequence[str] = ()
+    """Lines for the user: which nodes are left out from now on."""
 
     logs: Mapping[str, str] = field(default_factory=dict)
     """Ends of the ranks' logs that became known, by `<session>/<rank>`."""

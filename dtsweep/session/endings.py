@@ -3,9 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ray.exceptions import RayActorError, RayError
+
+from dtsweep.errors import error_line
+
+STOPPED = {"T": "stopped by a signal (SIGSTOP)", "t": "stopped by a debugger"}
+"""States of a process, as proc(5) has them, in which it does nothing until somebody lets it go on."""
+
+OTHER_INTERFACE = (
+    "Resources(environment={'GLOO_SOCKET_IFNAME': …}), on GPUs NCCL_SOCKET_IFNAME, names the interface that joins them"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotUp:
+    """Why ranks did not come up, for a cause that stays."""
+
+    status: str
+    reason: str
+    hopeless_for: str
+    """Whose other trials would end alike: those of the `world`, or of the whole `run`."""
 
 
 def causes_of(error: BaseException | None) -> Mapping[int, BaseException]:
@@ -34,3 +54,42 @@ def has_lost_process(error: BaseException | None) -> bool:
 def _notice(error: BaseException | None) -> Any:
     """What an owner said who takes nodes back; older Ray has no such error."""
     return getattr(error, "preemption_info", None)
+
+
+def why_not_up(error: BaseException | None, *, workers: int, node_timeout_s: float) -> NotUp | None:
+    """Why a trainer ended before its ranks had come up; None for what another launch may not meet.
+
+    Args:
+        error: of its `fit()`.
+        workers: how many there should have been.
+        node_timeout_s: how long nodes may take to come.
+    """
+    cause = getattr(error, "controller_failure", None) or error
+    kind = type(cause).__name__
+    if kind == "WorkerGroupStartupTimeoutError":
+        reason = f"nodes for {workers} workers did not come in {node_timeout_s:g} s; see --node-timeout"
+        return NotUp(status="no_nodes", reason=reason, hopeless_for="world")
+    if kind == "InsufficientClusterResourcesError":
+        lines = str(cause).splitlines()
+        return NotUp(status="infeasible", reason=" ".join(lines[1:2] or lines), hopeless_for="world")
+    if has_lost_process(error):
+        return None
+    if raised := causes_of(error):
+        rank, failure = next(iter(raised.items()))
+        return _raised(rank, failure)
+    if "init_process_group" in str(cause):
+        said = str(cause).strip().splitlines()[-1]
+        reason = f"the workers can't reach each other: {said}; {OTHER_INTERFACE}"
+        return NotUp(status="launch_failed", reason=reason, hopeless_for="world")
+    return None
+
+
+def _raised(rank: int, error: BaseException) -> NotUp:
+    """What an exception says that a rank raised before it had its first task."""
+    reason = f"the workers did not start: rank {rank}: {error_line(error)}"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
+        reason += f"; install {package!r} on all nodes, or put it beside the sweep file"
+    # What can't be imported in one world can't be in another.
+    hopeless_for = "run" if isinstance(error, ImportError) else "world"
+    return NotUp(status="launch_failed", reason=reason, hopeless_for=hopeless_for)

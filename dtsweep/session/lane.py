@@ -8,6 +8,7 @@ repeat, or a failure that leaves the ranks out of step ends a session and starts
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,8 +19,10 @@ import ray
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import explaining_failure
-from dtsweep.session.deadlines import AttemptProgress, hang_at
-from dtsweep.session.nodes import NO_LOG
+from dtsweep.session.deadlines import AttemptProgress, collective_timeout_s, hang_at
+from dtsweep.session.memory_kills import MemoryKills
+from dtsweep.session.node_choice import STRIKES, Strikes, choose_nodes, leaving_nodes, nodes_now
+from dtsweep.session.nodes import NO_LOG, NODE_ANSWERS_S
 from dtsweep.session.session import RefusedError, Session, SessionError
 from dtsweep.session.settings import Settings
 from dtsweep.session.shards import PlacedShard, ShardError, load_code, start_shard
@@ -45,6 +48,9 @@ class Lane:
         self._logs: dict[str, str] = {}
         self._shards: list[PlacedShard] = []
         self._is_spent = False
+        self._strikes = Strikes()
+        self._left_out: set[str] = set()
+        self._notes: list[str] = []
 
     async def prepare(self, group: str, world: World) -> None:
         """Begin to start the session of the first task, which `run` will bring; that tells what became of it."""
@@ -77,7 +83,8 @@ class Lane:
         except RefusedError as error:
             result = AttemptResult(status="cancelled", refusal=str(error))
         except SessionError as error:
-            result, startup_s = AttemptResult(status=error.status, reason=str(error)), time.monotonic() - began
+            result = AttemptResult(status=error.status, reason=str(error), hopeless_for=error.hopeless_for)
+            startup_s = time.monotonic() - began
             await self._drop()
         except ShardError as error:
             result = AttemptResult(status=error.status, reason=str(error))
@@ -89,8 +96,10 @@ class Lane:
             result, startup_s = AttemptResult(status="collateral", reason=reason), None
             await self._drop()
         logs, self._logs = self._logs, {}
+        notes, self._notes = self._notes, []
         return replace(
             result,
+            notes=notes,
             startup_s=startup_s,
             lane_is_spent=self._is_spent,
             session_has_ended=self._session is None or self._session.is_stale,
@@ -121,10 +130,12 @@ class Lane:
             self._is_spent = not self._session.has_ended
             self._session = None
 
-    async def register(self, session: str, rank: int, facts: RankFacts, actor: Any) -> None:
+    async def register(
+        self, session: str, rank: int, facts: RankFacts, actor: Any, kills: MemoryKills | None = None
+    ) -> None:
         """Note that a rank has come up."""
         if known := self._live(session):
-            known.register(rank, facts, actor)
+            known.register(rank, facts, actor, kills)
 
     async def next_task(self, session: str, rank: int) -> tuple[Task, Sequence[Any]] | None:
         """Wait for this rank's next task; None ends it."""
@@ -158,7 +169,7 @@ class Lane:
         if self._session is not None and self._session.has_ended:
             # It died between two trials: no fault of this one.
             await self._drop()
-        if self._session is not None and not self._session.fits(task):
+        if self._session is not None and not (self._session.fits(task) and await self._stays(self._session, task)):
             await self.end_session()
         if self._session is not None:
             return self._session, starting is not None
@@ -169,13 +180,52 @@ class Lane:
 
     async def _start(self, group: str, world: World) -> Session:
         actor = ray.get_runtime_context().current_actor
-        self._session = session = Session(group, world, self._settings, actor)
+        without = await self._left_out_of(world)
+        self._session = session = Session(group, world, self._settings, actor, without)
         await session.start()
         return session
+
+    async def _stays(self, session: Session, task: Task) -> bool:
+        """Whether the nodes of a session stay until a task has surely ended."""
+        if self._settings.is_private:
+            return True
+        leaving = await asyncio.wait_for(asyncio.to_thread(leaving_nodes), NODE_ANSWERS_S)
+        ends_at = time.time() + collective_timeout_s(task)
+        return all(leaving.get(str(facts.node_id), math.inf) > ends_at for facts in session.facts.values())
+
+    async def _left_out_of(self, world: World) -> list[str]:
+        """The ids of nodes that a session of this world must not use.
+
+        Raises:
+            SessionError: the others can't hold it, and none will come.
+        """
+        if self._settings.is_private:
+            return []
+        usable, resources = self._settings.nodes, {"CPU": self._settings.cpus_per_worker}
+        nodes = await asyncio.wait_for(asyncio.to_thread(nodes_now), NODE_ANSWERS_S)
+        chosen = choose_nodes(
+            [node for node in nodes if usable is None or node.node_id in usable],
+            struck=self._strikes.struck(),
+            world=world,
+            each=resources | {"GPU": self._settings.gpus_per_worker},
+            grows=self._settings.grows,
+        )
+        why = {
+            "is being taken back": chosen.leaving,
+            f"is left out: {STRIKES} trials lost a process there": chosen.struck,
+        }
+        for what, left_out in why.items():
+            self._notes += [f"node {node.name} {what}" for node in left_out if node.node_id not in self._left_out]
+            self._left_out |= {node.node_id for node in left_out}
+        if chosen.misfit is not None:
+            raise SessionError("infeasible", chosen.misfit, hopeless_for="world")
+        return [node.node_id for node in (*chosen.leaving, *chosen.struck)]
 
     async def _attempt(self, session: Session, task: Task, shards: Sequence[Any]) -> AttemptResult:
         began = time.monotonic()
         verdict = await self._verdict(session, task, shards)
+        if verdict is not None and verdict[0] == "rank_died" and session.dead_rank in session.facts:
+            self._strikes.died(task.trial_id, str(session.facts[session.dead_rank].node_id))
         results = dict(session.results)
         workers = len(session.members)
         status, reason = ended_as(verdict, results, workers=workers)
@@ -193,7 +243,7 @@ class Lane:
             trial_s=time.monotonic() - began,
             shard_nodes=[rank % workers for rank in range(len(shards))],
         )
-        if status not in UNBROKEN:
+        if status not in UNBROKEN or session.is_spent:
             result = await self._after_failure(session, result)
         elif session.leaves_memory(LEFT_OVER):
             result = replace(result, flags=("memory_left",))

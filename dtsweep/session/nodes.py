@@ -72,10 +72,21 @@ def read_tail(path: str, is_last: bool) -> str:
     return text
 
 
-def write_stacks(pid: int) -> None:
-    """Have a process on this node write all its stacks to its log."""
+def write_stacks(pid: int) -> str:
+    """Have a process on this node write all its stacks to its log; return its state, a letter of proc(5).
+
+    A process that is stopped (T) writes none. Empty where it has just ended; its log says as much.
+    """
     try:
+        state = state_of(pid)
         os.kill(pid, signal.SIGUSR1)
-    except ProcessLookupError:  # it has just ended; its log says as much
-        return
+    except (ProcessLookupError, FileNotFoundError):
+        return ""
     time.sleep(0.5)
+    return state
+
+
+def state_of(pid: int) -> str:
+    """The state of a process on this node, a letter of proc(5)."""
+    # Its name comes before, in brackets, and may be anything.
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]

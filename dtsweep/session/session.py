@@ -18,7 +18,8 @@ from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import other_devices
 from dtsweep.provenance.versions import differences, versions
 from dtsweep.session.deadlines import CLOSE_S, IMPORT_S
-from dtsweep.session.endings import causes_of, has_lost_process, is_preempted
+from dtsweep.session.endings import STOPPED, NotUp, causes_of, is_preempted, why_not_up
+from dtsweep.session.memory_kills import MemoryKills, kills_in
 from dtsweep.session.nodes import answers, on_node, read_tail, write_stacks
 from dtsweep.session.orphans import remove_orphans
 from dtsweep.session.seats import Seat, members_of, seats
@@ -35,10 +36,10 @@ ORPHANS_EVERY_S = 1.0
 class SessionError(Exception):
     """A session did not come up; `status` says in which way."""
 
-    def __init__(self, status: str, message: str) -> None:
-        """Keep the status of the trials that wanted it."""
+    def __init__(self, status: str, message: str, *, hopeless_for: str | None = None) -> None:
+        """Keep the status of the trials that wanted it, and whose other trials would end alike: `world`, `run`."""
         super().__init__(message)
-        self.status = status
+        self.status, self.hopeless_for = status, hopeless_for
 
 
 class RefusedError(Exception):
@@ -48,7 +49,7 @@ class RefusedError(Exception):
 class Session:
     """The ranks of one world while they live; smaller worlds are made of some of them."""
 
-    def __init__(self, group: str, world: World, settings: Settings, lane: Any) -> None:
+    def __init__(self, group: str, world: World, settings: Settings, lane: Any, without: Sequence[str] = ()) -> None:
         """Prepare; `start` starts.
 
         Args:
@@ -56,6 +57,7 @@ class Session:
             world: of all its ranks.
             settings: of the run.
             lane: the actor that the ranks ask for tasks.
+            without: ids of nodes that it must not use.
         """
         self.group, self.world, self.workers = group, world, world.workers
         self.members: Sequence[int] = range(world.workers)
@@ -72,8 +74,9 @@ class Session:
         self.dead_rank: int | None = None
         self.attempt_id: str | None = None
         """The attempt that its ranks were handed last."""
-        self._settings, self._lane = settings, lane
+        self._settings, self._lane, self._without = settings, lane, without
         self._actors: dict[int, Any] = {}
+        self._kills: dict[int, MemoryKills | None] = {}
         self._error: BaseException | None = None
         self._memory_left: dict[int, int] = {}
         self._worlds = 0
@@ -100,11 +103,12 @@ class Session:
         until = time.monotonic() + self._settings.node_timeout_s + IMPORT_S
         while len(self.facts) < self.workers:
             if self.has_ended:
-                raise SessionError(*await self._why_not_up())
+                known = await self._why_not_up()
+                raise SessionError(known.status, known.reason, hopeless_for=known.hopeless_for)
             if time.monotonic() > until:
-                raise SessionError(
-                    "hang", f"only ranks {sorted(self.facts)} came up: does an import wait for something?"
-                )
+                up = ", ".join(map(str, sorted(self.facts))) or "none"
+                reason = f"of {self.workers} ranks these came up: {up}; does an import wait for something?"
+                raise SessionError("launch_failed", reason, hopeless_for="world")
             await asyncio.to_thread(remove_orphans)
             await self.wait(min(until - time.monotonic(), ORPHANS_EVERY_S))
         self._compare_versions()
@@ -115,11 +119,12 @@ class Session:
         for rank, facts in sorted(self.facts.items()):
             for name, theirs, ours in differences(facts.machine, versions()):
                 what = f"rank {rank} on {facts.node} has {name} {theirs}, the driver {ours}"
-                raise SessionError("version_mismatch", f"{what}; install the same on all nodes")
+                reason = f"{what}; install the same on all nodes"
+                raise SessionError("version_mismatch", reason, hopeless_for="world")
 
-    def register(self, rank: int, facts: RankFacts, actor: Any) -> None:
-        """Note that a rank has come up."""
-        self.facts[rank], self._actors[rank] = facts, actor
+    def register(self, rank: int, facts: RankFacts, actor: Any, kills: MemoryKills | None = None) -> None:
+        """Note that a rank has come up, and what its container has counted by then."""
+        self.facts[rank], self._actors[rank], self._kills[rank] = facts, actor, kills
         self.changed.set()
 
     def enter(self, world: World) -> None:
@@ -180,9 +185,14 @@ class Session:
         self.is_stale = left - self._memory_left.setdefault(len(self.members), left) > share * device
         return self.is_stale
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether a rank can't use its device any more."""
+        return any(result.is_spent for result in self.results.values())
+
     def is_in_step(self) -> bool:
         """Whether all ranks answered and have begun as many collectives: the next trial can follow."""
-        if self.has_ended or len(self.results) < len(self.members):
+        if self.has_ended or self.is_spent or len(self.results) < len(self.members):
             return False
         positions = {result.position for result in self.results.values()}
         return len(self.members) == 1 or (len(positions) == 1 and None not in positions)
@@ -191,8 +201,7 @@ class Session:
         """Say how the session ended, which it should not have: status and reason."""
         causes = causes_of(self._error)
         self.dead_rank = min(causes, default=None)
-        node = self.facts[self.dead_rank].node if self.dead_rank in self.facts else "an unknown node"
-        where = f"{self._named(self.dead_rank)} on {node}"
+        where = self._named(self.dead_rank)
         text = " ".join([str(self._error), *map(str, causes.values())])
         if is_preempted(self._error):
             return "preempted", f"the node of {where} was taken back"
@@ -201,16 +210,29 @@ class Session:
         lost = await self._lost_nodes()
         if lost:
             return "node_lost", f"node {', '.join(lost)} is gone"
+        if await self._was_killed_for_memory():
+            return "oom_host", f"{where} ended when the kernel killed a process of its container: no memory was left"
         return (
             "rank_died",
             f"{where} ended" if causes else f"the trainer ended: {text.splitlines()[0] if text else 'no reason given'}",
         )
 
     def _named(self, rank: int | None) -> str:
-        """A rank of the session by its rank in the world of the trial."""
-        if rank is None or rank in self.members:
-            return f"rank {None if rank is None else list(self.members).index(rank)}"
-        return f"process {rank} of the session, idle in this trial,"
+        """A rank of the session by its rank in the world of the trial, with its node."""
+        if rank is None:
+            return "a process of the session"
+        node = self.facts[rank].node if rank in self.facts else "an unknown node"
+        if rank in self.members:
+            return f"rank {list(self.members).index(rank)} on {node}"
+        return f"process {rank} of the session, idle in this trial, on {node}"
+
+    async def _was_killed_for_memory(self) -> bool:
+        """Whether the dead rank's container has lost a process for want of memory since the rank came up."""
+        before = self._kills.get(self.dead_rank) if self.dead_rank is not None else None
+        if before is None or self.dead_rank is None:
+            return False
+        now = await on_node(str(self.facts[self.dead_rank].node_id), kills_in, before.path)
+        return isinstance(now, int) and now > before.count
 
     async def _lost_nodes(self) -> list[str]:
         """Names of nodes that are gone: Ray notices a node's end seconds later than that of its processes."""
@@ -223,13 +245,19 @@ class Session:
     async def stacks(self, measure: Measure) -> str:
         """Have all ranks write their stacks to their logs; say which ranks did not answer."""
         silent = sorted(set(range(len(self.members))) - set(self.results))
-        await asyncio.gather(*(on_node(str(facts.node_id), write_stacks, facts.pid) for facts in self.facts.values()))
-        names = ", ".join(f"{rank} on {self.facts[self.members[rank]].node}" for rank in silent)
+        told = (on_node(str(facts.node_id), write_stacks, facts.pid) for facts in self.facts.values())
+        states = dict(zip(self.facts, await asyncio.gather(*told), strict=True))
         phase = (
             f"a window of max_seconds={measure.max_seconds:g}, what follows it, and a minute"
             if self.warm_ups()
             else f"{measure.max_warmup_seconds:g} s of warm-up"
         )
+        stopped = [rank for rank in self.members if states[rank] in STOPPED]
+        if stopped:
+            self.dead_rank = stopped[0]
+            which = ", ".join(f"{self._named(rank)} is {STOPPED[states[rank]]}" for rank in stopped)
+            return f"{which}; no answer after {phase}; the stacks of the others are in the logs"
+        names = ", ".join(f"{rank} on {self.facts[self.members[rank]].node}" for rank in silent)
         return f"no answer from rank {names} after {phase}; all stacks are in the logs"
 
     async def leave(self) -> dict[str, str]:
@@ -247,7 +275,8 @@ class Session:
 
     def _fit(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            trainer_of(self.world, self._settings, session=self.name, lane=self._lane).fit()
+            trainer = trainer_of(self.world, self._settings, session=self.name, lane=self._lane, without=self._without)
+            trainer.fit()
         except Exception as error:  # noqa: BLE001  # whatever ends the trainer ends the session
             self._error = error
         loop.call_soon_threadsafe(self._ended)
@@ -262,15 +291,9 @@ class Session:
             await self.wait(until - time.monotonic())
         return self.has_ended
 
-    async def _why_not_up(self) -> tuple[str, str]:
-        cause = getattr(self._error, "controller_failure", None) or self._error
-        if type(cause).__name__ in ("WorkerGroupStartupTimeoutError", "InsufficientClusterResourcesError"):
-            seconds = f"{self._settings.node_timeout_s:g}"
-            return "no_nodes", f"nodes for {self.workers} workers did not come in {seconds} s; see --node-timeout"
-        if has_lost_process(self._error):
-            status, reason = await self.verdict()
-            return status, f"the workers did not start: {reason}"
-        raised = causes_of(self._error)
-        lines = str(next(iter(raised.values()), cause)).strip().splitlines()
-        reason = lines[-1] if lines else "no reason given"
-        return "user_error" if raised else "rank_died", f"the workers did not start: {reason}"
+    async def _why_not_up(self) -> NotUp:
+        known = why_not_up(self._error, workers=self.workers, node_timeout_s=self._settings.node_timeout_s)
+        if known is not None:
+            return known
+        status, reason = await self.verdict()
+        return NotUp(status=status, reason=f"the workers did not start: {reason}", hopeless_for="world")

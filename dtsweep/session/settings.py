@@ -55,6 +55,9 @@ class Settings:
     nodes: tuple[str, ...] | None = None
     """The nodes of this lane; None is all."""
 
+    grows: bool = False
+    """Whether nodes can be added to the cluster."""
+
     def workload(self) -> Any:
         """The sweep's workload."""
         return self.code.load()

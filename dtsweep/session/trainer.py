@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -40,7 +41,7 @@ def train_settings(node_timeout_s: float, *, cluster: str | None) -> dict[str, s
     }
 
 
-def trainer_of(world: World, settings: Settings, *, session: str, lane: Any) -> Any:
+def trainer_of(world: World, settings: Settings, *, session: str, lane: Any, without: Sequence[str] = ()) -> Any:
     """Make the trainer whose workers are a session's ranks.
 
     Args:
@@ -48,6 +49,7 @@ def trainer_of(world: World, settings: Settings, *, session: str, lane: Any) -> 
         settings: of the run.
         session: its name.
         lane: the actor that the ranks ask for tasks.
+        without: ids of nodes that it must not use.
     """
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
@@ -71,7 +73,7 @@ def trainer_of(world: World, settings: Settings, *, session: str, lane: Any) -> 
             use_gpu=settings.gpus_per_worker > 0,
             resources_per_worker=resources,
             placement_strategy=world.placement.upper(),
-            label_selector={"ray.io/node-id": f"in({','.join(settings.nodes)})"} if settings.nodes else None,
+            label_selector=node_selector(settings.nodes, without),
         ),
         torch_config=TorchConfig(backend="nccl" if settings.gpus_per_worker else "gloo", timeout_s=RENDEZVOUS_S),
         run_config=RunConfig(
@@ -82,6 +84,17 @@ def trainer_of(world: World, settings: Settings, *, session: str, lane: Any) -> 
             worker_runtime_env={"env_vars": {n: value for n, value in variables.items() if not is_secret(n, value)}},
         ),
     )
+
+
+def node_selector(nodes: Sequence[str] | None, without: Sequence[str]) -> dict[str, str] | None:
+    """Ray's label selector of the nodes that ranks may run on; None is any.
+
+    >>> node_selector(["a", "b"], ["b"]), node_selector(None, ["b"])
+    ({'ray.io/node-id': 'in(a)'}, {'ray.io/node-id': '!in(b)'})
+    """
+    if nodes is not None:
+        return {"ray.io/node-id": f"in({','.join(node for node in nodes if node not in without)})"}
+    return {"ray.io/node-id": f"!in({','.join(without)})"} if without else None
 
 
 def no_restarts() -> dict[str, int]:

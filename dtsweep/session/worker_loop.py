@@ -16,6 +16,7 @@ from typing import Any
 
 from dtsweep.session.deadlines import collective_timeout_s
 from dtsweep.session.logs import LOG_BYTES, keep_bounded, open_log
+from dtsweep.session.memory_kills import memory_kills
 from dtsweep.sweep.task import Task
 
 
@@ -47,8 +48,8 @@ def serve(config: Mapping[str, Any]) -> None:
         node_id=ray.get_runtime_context().get_node_id(),
         log=str(log),
     )
-    is_first, groups = True, ProcessGroups()
-    ray.get(lane.register.remote(session, rank, context.facts, ray.get_runtime_context().current_actor))
+    is_first, groups, itself = True, ProcessGroups(), ray.get_runtime_context().current_actor
+    ray.get(lane.register.remote(session, rank, context.facts, itself, memory_kills()))
     while (given := ray.get(lane.next_task.remote(session, rank))) is not None:
         task, shards, seat = given
         groups.wait_up_to(collective_timeout_s(task))

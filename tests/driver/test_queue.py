@@ -23,7 +23,7 @@ from tests.outcomes import Tokens
 Axes = dict[str, list[Any]]
 AXES: Axes = {"workers": [1, 2], "micro_batch": [2, 4, 8]}
 RETRIED = ["rank_died", "node_lost", "preempted", "collateral"]
-HOPELESS = ["no_nodes", "version_mismatch"]
+HOPELESS = ["no_nodes", "version_mismatch", "launch_failed"]
 
 
 def queue_of(
@@ -57,6 +57,15 @@ def work_off(queue: Queue, *statuses: str, session_has_ended: bool = False) -> l
         status = endings.pop(0) if endings and not trial.is_canary else "ok"
         queue.ended(0, trial, task, status, session_has_ended=session_has_ended and status != "ok")
     return handed_out
+
+
+def not_up(
+    queue: Queue, one: tuple[Trial, Task], status: str, *, hopeless_for: str = "world"
+) -> list[tuple[Trial, Task]]:
+    """Let the session of an attempt not come up; what is given up with it."""
+    given_up = queue.give_up(0, one[1], status, hopeless_for=hopeless_for)
+    queue.ended(0, *one, status, session_has_ended=True)
+    return given_up
 
 
 def worlds(handed_out: list[tuple[Trial, Task]]) -> list[tuple[int, str]]:
@@ -116,7 +125,7 @@ def test_a_long_session_does_not_end_with_two_canaries() -> None:
 def test_a_smaller_world_is_tried_where_the_largest_does_not_come_up(status: str) -> None:
     queue = queue_of(is_nested=True)
     canary, task = take(queue)
-    given_up = queue.ended(0, canary, task, status, session_has_ended=True)
+    given_up = not_up(queue, (canary, task), status)
     assert [other.point.workers for other, _ in given_up] == [2, 2, 2]
     assert worlds(work_off(queue)) == [(1, "canary"), *[(1, "trial")] * 3, (1, "canary")]
 
@@ -179,19 +188,45 @@ def test_no_session_is_started_for_the_closing_canary_alone() -> None:
 
 
 @pytest.mark.parametrize("status", HOPELESS)
-def test_a_world_that_does_not_come_up_gives_up_its_other_trials_and_no_other_world(status: str) -> None:
-    queue = queue_of(canary=False)
+def test_a_world_that_does_not_come_up_gives_up_its_other_trials_in_all_repeats_and_no_other_world(status: str) -> None:
+    queue = queue_of(canary=False, repeats=2)
     trial, task = take(queue)
-    given_up = queue.ended(0, trial, task, status, session_has_ended=True)
-    assert [(other.point.workers, made.attempt) for other, made in given_up] == [(2, 1), (2, 1)]
+    given_up = not_up(queue, (trial, task), status)
+    assert [(other.point.workers, made.attempt, made.repeat) for other, made in given_up] == [
+        *[(2, 1, 1)] * 2,
+        *[(2, 1, 2)] * 3,
+    ]
     assert {made.trial_id for _, made in given_up}.isdisjoint({task.trial_id})
-    assert [other.point.workers for other, _ in work_off(queue)] == [1, 1, 1]
+    assert [other.point.workers for other, _ in work_off(queue)] == [1] * 6
+
+
+def test_what_stands_in_the_way_of_every_world_gives_all_of_them_up() -> None:
+    queue = queue_of()
+    canary, task = take(queue)
+    given_up = not_up(queue, (canary, task), "launch_failed", hopeless_for="run")
+    assert [other.point.workers for other, _ in given_up] == [2, 2, 2, 1, 1, 1]
+    assert {other.role for other, _ in given_up} == {"trial"}
+    assert queue.is_empty
+
+
+def test_a_launch_that_may_come_up_the_next_time_is_tried_as_often_as_a_trial_and_then_given_up() -> None:
+    queue = queue_of()
+    assert not_up(queue, take(queue), "rank_died") == []
+    trials = [take(queue) for _ in range(3)]
+    assert [not_up(queue, one, "rank_died") for one in trials] == [[], [], []]
+    again = [take(queue) for _ in range(3)]
+    assert [not_up(queue, one, "rank_died") for one in again] == [[], [], []]
+    last = take(queue)
+    assert last[1].attempt == ATTEMPTS
+    given_up = not_up(queue, last, "rank_died")
+    assert [(other.point.workers, made.attempt) for other, made in given_up] == [(2, 3), (2, 3)]
+    assert {trial.point.workers for trial, _ in work_off(queue)} == {1}
 
 
 def test_what_is_given_up_has_no_canaries() -> None:
     queue = queue_of()
     canary, task = take(queue)
-    given_up = queue.ended(0, canary, task, "no_nodes", session_has_ended=True)
+    given_up = not_up(queue, (canary, task), "no_nodes")
     assert [other.role for other, _ in given_up] == ["trial"] * 3
 
 

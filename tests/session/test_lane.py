@@ -62,6 +62,14 @@ def test_what_ranks_say_of_an_earlier_attempt_is_not_taken_for_this_one(lane: La
     assert session.results == {1: OK}
 
 
+def test_a_rank_that_can_not_use_its_device_any_more_ends_its_session(lane: Lane) -> None:
+    session = lane._session
+    assert session is not None
+    for broken in (False, True):
+        session.results = {rank: RankResult(status="user_error", position=7, is_spent=broken) for rank in range(2)}
+        assert session.is_in_step() is not broken
+
+
 def test_ranks_are_warm_again_once_all_of_them_are(lane: Lane) -> None:
     session = lane._session
     assert session is not None
