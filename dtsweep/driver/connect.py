@@ -125,6 +125,7 @@ def _environment(variables: Mapping[str, str], *, without: str) -> Iterator[None
 
 def _wanted(address: str | None) -> str:
     """`local`, `auto` or HOST:PORT: what was asked for, else what Ray's own programs would use."""
+    services.find_gcs_addresses.cache_clear()  # as `ray.init` does: a cluster may have come or gone
     given = address if address != "auto" else None
     wanted = given or os.environ.get("RAY_ADDRESS") or address or _this_machines() or "local"
     if "://" in wanted:
