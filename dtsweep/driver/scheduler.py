@@ -157,7 +157,10 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             except ray.exceptions.RayActorError:
                 pass
             except ray.exceptions.RayTaskError:
-                said = "Tune's process of the trial ended before it had asked the session for it"
+                # The lane has never heard of it, and may go on with others.
+                return AttemptResult(
+                    status="collateral", reason="Ray Tune's process ended before it had begun the trial"
+                )
             else:
                 return result
         return AttemptResult(status="collateral", reason=said, lane_is_spent=True, session_has_ended=True)
