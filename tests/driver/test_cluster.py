@@ -207,6 +207,32 @@ def test_a_cluster_that_stops_ends_the_run_in_a_line_with_what_was_done_stored(f
     assert "ok" in dtsweep.load(results)["status"].tolist()
 
 
+def test_a_head_that_dies_as_a_run_begins_ends_it_in_a_line_before_ray_does(folder: Path) -> None:
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    gone = f"dtsweep: Ray at {cluster.address} has stopped, or can't be reached any more; what was done is stored; "
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dtsweep", "run", "sweep.py", "--address", cluster.address, "--set", "workers=1"],
+        cwd=folder,
+        env=without_ray(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert any("using Ray" in line for line in iter(process.stderr.readline, ""))
+        # Alone: the nodes stay, as where the head is another machine.
+        os.kill(cluster.head_node.all_processes["gcs_server"][0].process.pid, signal.SIGKILL)
+        _, rest = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.communicate()
+        cluster.shutdown()
+    assert (process.returncode, f"{gone}the same command goes on" in rest) == (4, True), rest
+    assert "Traceback" not in rest
+
+
 def test_nodes_that_never_come_end_after_the_timeout(folder: Path, dtsweep_command: Command, tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

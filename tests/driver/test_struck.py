@@ -26,6 +26,7 @@ from tests.session.test_lane import settings as lane_settings
 pytestmark = pytest.mark.ray
 
 STRUCK = Path(__file__).parents[1] / "struck" / "struck.py"
+ABSENT = STRUCK.with_name("absent.py")
 
 
 @pytest.fixture(scope="module")
@@ -102,3 +103,34 @@ def test_a_lane_that_died_idle_costs_no_more_than_logs(address: str, tmp_path: P
         ray.shutdown()
     (line,) = said
     assert line.startswith("a session was not ended in order (ActorDiedError)")
+
+
+def test_what_can_not_be_imported_costs_one_launch_and_is_measured_once_it_is_there(
+    address: str, marks: Path, tmp_path: Path, dtsweep_command: Command
+) -> None:
+    arguments = ["run", ABSENT, "--address", address, "--results", tmp_path / "r", "--set", "workers=1"]
+    done = dtsweep_command(*arguments, folder=tmp_path)
+    assert done.returncode == 1, done.stderr
+    rows = pd.read_parquet(tmp_path / "r" / "trials")
+    assert set(rows["status"]) == {"launch_failed"}
+    assert all("install 'no_such_package' on all nodes" in reason for reason in rows["reason"])
+    # The first waited for the launch, the others for none.
+    assert rows["startup_s"].notna().sum() == 1
+    (marks / "installed").touch()
+    done = dtsweep_command(*arguments, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert dtsweep.load(tmp_path / "r")["status"].tolist() == ["ok"] * 3
+
+
+def test_workers_that_can_not_reach_each_other_cost_one_launch_and_are_told_the_way_out(
+    address: str, marks: Path, tmp_path: Path, dtsweep_command: Command
+) -> None:
+    (marks / "installed").touch()
+    axes = ["--set", "workers=1", "--set", "env.GLOO_SOCKET_IFNAME=absent0"]
+    arguments = ["--address", address, "--results", tmp_path / "r"]
+    done = dtsweep_command("run", ABSENT, *arguments, *axes, folder=tmp_path)
+    assert done.returncode == 1, done.stderr
+    rows = pd.read_parquet(tmp_path / "r" / "trials")
+    assert set(rows["status"]) == {"launch_failed"}
+    assert rows["startup_s"].notna().sum() == 1
+    assert all("absent0" in reason and "GLOO_SOCKET_IFNAME" in reason for reason in rows["reason"])
