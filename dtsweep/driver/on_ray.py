@@ -8,10 +8,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dtsweep.driver.ahead import ComingAndGoing
 from dtsweep.driver.cluster import Cluster
 from dtsweep.driver.connect import connected
 from dtsweep.driver.planned import PlannedRun
-from dtsweep.driver.prepare import Prepared, prepare
+from dtsweep.driver.prepare import Prepared, prepare, resources_of_worker
 from dtsweep.driver.pulse import ClusterGoneError, pulse_of_ray, watched
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import RunTally
@@ -51,7 +52,9 @@ def _drive(
     recorder.store_refused(prepared.refused, planned.plan.rows)
     watch, profile = prepared.canaries, planned.options.profile
     queue = Queue(prepared.sweep, prepared.groups, lanes=len(settings), canaries=watch, is_profiled=profile)
-    scheduler, pulse, storage = Scheduler(queue, settings, recorder), pulse_of_ray(), settings[0].storage
+    nodes = ComingAndGoing(each=resources_of_worker(prepared.sweep)) if settings[0].is_autoscaled else None
+    scheduler, pulse = Scheduler(queue, settings, recorder, nodes=nodes), pulse_of_ray()
+    storage = settings[0].storage
     stopped = f"{cluster} has stopped, or can't be reached any more"
 
     def last_words() -> None:
@@ -91,6 +94,7 @@ def _lane_settings(planned: PlannedRun, prepared: Prepared, cluster: Cluster, *,
         is_private=cluster.is_private,
         known_devices=planned.known_devices,
         nests=prepared.nests,
+        is_autoscaled=cluster.autoscaler is not None,
     )
     return [replace(settings, nodes=tuple(n.node_id for n in nodes) if nodes else None) for nodes in prepared.lanes]
 

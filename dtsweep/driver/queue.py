@@ -23,7 +23,7 @@ CANARY_EVERY_S = 600.0
 PROFILE_TRIES = 3
 """Trials of a world that are profiled until one ends well: more of them the profiler itself may break."""
 
-HOPELESS = ("no_nodes", "version_mismatch")
+HOPELESS = ("no_nodes", "infeasible", "version_mismatch")
 """Statuses after which the other trials of a session would wait as long, for the same nodes."""
 
 
@@ -81,6 +81,12 @@ class Queue:
     def has_work(self, lane: int) -> bool:
         """Whether there is something to hand out to this lane."""
         return bool(self._lanes[lane].group or self._waiting)
+
+    def next_world(self, lane: int) -> World | None:
+        """The world of a lane's next session, once no trial of the present one is left to hand out; until then None."""
+        if self._waiting and all(trial.is_canary for trial, _ in self._lanes[lane].group):
+            return self._waiting[0][0][0].point.world
+        return None
 
     def next(
         self, lane: int, *, now: float, rivals: Callable[[Point], tuple[tuple[float, float], ...]]

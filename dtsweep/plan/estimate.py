@@ -60,7 +60,8 @@ def _trial_s(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> float:
 
 
 def _start_s(rows: Sequence[Mapping[str, Any]]) -> float:
-    known = [float(row["startup_s"]) for row in _measured(rows) if row["startup_s"]]
+    # Nodes that came stay for what follows: their wait is no part of another start.
+    known = [row["startup_s"] - (row["nodes_wait_s"] or 0.0) for row in _measured(rows) if row["startup_s"]]
     # The longest: others waited for servers alone, or for a session that had begun to start before them.
     return max(known, default=SESSION_START_S)
 

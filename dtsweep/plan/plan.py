@@ -29,7 +29,7 @@ PLANNED_BY = frozenset(
     {
         *("trial_id", "harness", "role", "status", "reason", "stop_reason", "workload", "workload_digest", "sources"),
         *("environment", "measure", "devices", "cpus_per_worker", "gpus_per_worker"),
-        *("window_s", "startup_s", "trial_s", "overhead_s"),
+        *("window_s", "startup_s", "nodes_wait_s", "trial_s", "overhead_s"),
         *("dtsweep_version", "torch_version", "ray_version", "python_version", "numpy_version"),
     }
 )

@@ -20,6 +20,7 @@ from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import explaining_failure
 from dtsweep.session.deadlines import AttemptProgress, hang_at
 from dtsweep.session.nodes import NO_LOG, pinned_to
+from dtsweep.session.request import NodeRequests
 from dtsweep.session.session import RefusedError, Session, SessionError
 from dtsweep.session.settings import Settings
 from dtsweep.sweep.point import World
@@ -45,11 +46,16 @@ class Lane:
         # Each with its node: a world's shards live on the nodes of its ranks.
         self._shards: list[tuple[str, Any]] = []
         self._is_spent = False
+        self._nodes = NodeRequests(settings)
 
     async def prepare(self, group: str, world: World) -> None:
         """Begin to start the session of the first task, which `run` will bring; that tells what became of it."""
         if not self._attempts:
             self._starting = asyncio.create_task(self._start(group, world))
+
+    async def ask_ahead(self, world: World | None) -> None:
+        """Ask for the nodes that the session after this one, of this world, will lack; None is for no more."""
+        self._nodes.ask_ahead(world)
 
     async def run(self, task: Task) -> None:
         """Run one attempt in the session that fits it, or wait for one under way; its result waits for `collect`.
@@ -87,6 +93,7 @@ class Lane:
         return replace(
             result,
             startup_s=startup_s,
+            nodes_wait_s=self._nodes.waited_s(),
             lane_is_spent=self._is_spent,
             session_has_ended=self._session is None or self._session.is_stale,
             logs=logs,
@@ -94,6 +101,7 @@ class Lane:
 
     async def close(self) -> dict[str, str]:
         """End with the run, as a private Ray does, which takes the ranks along; return the logs that became known."""
+        self._nodes.withdraw()
         if self._session is not None and self._settings.is_private:
             self._logs |= await self._session.leave()
         else:
@@ -156,9 +164,11 @@ class Lane:
         return await self._start(task.session_group, task.point.world), True
 
     async def _start(self, group: str, world: World) -> Session:
+        await self._nodes.come(world)
         actor = ray.get_runtime_context().current_actor
         self._session = session = Session(group, world, self._settings, actor)
         await session.start()
+        self._nodes.launched(world)
         return session
 
     async def _attempt(self, session: Session, task: Task, shards: Sequence[Any]) -> AttemptResult:

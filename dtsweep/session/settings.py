@@ -52,6 +52,9 @@ class Settings:
     nests: bool = False
     """Whether a session also runs smaller worlds, made of some of its ranks."""
 
+    is_autoscaled: bool = False
+    """Whether an autoscaler adds and removes nodes: they are asked for before a session starts."""
+
     nodes: tuple[str, ...] | None = None
     """The nodes of this lane; None is all."""
 
