@@ -42,9 +42,11 @@ class ComingAndGoing:
         """
         now = time.time()
         hosts = len({facts.node_id for facts in result.facts.values()})
-        # Its nodes are its own once all of them are there.
-        held_s = hosts * (wall_s - (result.nodes_wait_s or 0.0))
-        return max(0.0, node_s(node_lives(self.each), began=now - wall_s, ended=now) - held_s)
+        held_s = wall_s
+        if result.startup_s is not None:
+            # Its nodes are its own once all of them are there.
+            held_s = result.startup_s - (result.nodes_wait_s or 0.0) + (result.trial_s or 0.0)
+        return max(0.0, node_s(node_lives(self.each), began=now - wall_s, ended=now) - hosts * held_s)
 
 
 def node_s(lives: Sequence[NodeLife], *, began: float, ended: float) -> float:

@@ -34,7 +34,7 @@ class AttemptResult:
     """Start of the session and of its parameter servers, where this attempt waited for them."""
 
     nodes_wait_s: float | None = None
-    """Of the start of its session, the wait for nodes; None where it started none, or where nodes stay."""
+    """Of `startup_s`, the wait for nodes; None where it waited for no session, or where nodes stay."""
 
     idle_node_s: float | None = None
     """Node-seconds in which none of its ranks was on a node that was up; None where nodes stay."""

@@ -197,7 +197,7 @@ TRIALS: tuple[Column, ...] = (
         "startup_s", FLOAT, "s", "start of the session and of its parameter servers, where this trial waited for them"
     ),
     Column("trial_s", FLOAT, "s", "from handing out the trial to its last worker's answer: build, window and all else"),
-    Column("nodes_wait_s", FLOAT, "s", "how long its session waited for an autoscaler's nodes before it started"),
+    Column("nodes_wait_s", FLOAT, "s", "of startup_s, the wait for an autoscaler's nodes"),
     Column(
         "idle_node_s", FLOAT, "s", "node-seconds, from hand-out to end, of an autoscaler's nodes without a worker of it"
     ),

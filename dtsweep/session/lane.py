@@ -93,7 +93,7 @@ class Lane:
         return replace(
             result,
             startup_s=startup_s,
-            nodes_wait_s=self._nodes.waited_s(),
+            nodes_wait_s=self._nodes.waited_s(since=began),
             lane_is_spent=self._is_spent,
             session_has_ended=self._session is None or self._session.is_stale,
             logs=logs,

@@ -81,7 +81,8 @@ class NodeRequests:
         self._present: World | None = None
         """Of the session that holds its nodes."""
         self._ahead: NodeRequest | None = None
-        self._waited_s: float | None = None
+        self._wait: tuple[float, float] | None = None
+        """From when until when nodes were waited for last, by the monotonic clock."""
 
     def ask_ahead(self, world: World | None) -> None:
         """Ask for what the next session will lack, once this one has its nodes: before, it would take them.
@@ -109,17 +110,21 @@ class NodeRequests:
             await request.met()
         finally:
             request.withdraw()
-            self._waited_s = time.monotonic() - began
+            self._wait = began, time.monotonic()
 
     def launched(self, world: World) -> None:
         """Note that a session of this world holds its nodes."""
         self._present = world
         self._ask()
 
-    def waited_s(self) -> float | None:
-        """How long the session that started last waited for nodes, in seconds, said once; None where none did."""
-        waited_s, self._waited_s = self._waited_s, None
-        return waited_s
+    def waited_s(self, *, since: float) -> float | None:
+        """How long nodes were waited for from then on, in seconds; said once for each session that started, else None.
+
+        Args:
+            since: by the monotonic clock.
+        """
+        wait, self._wait = self._wait, None
+        return None if wait is None else max(0.0, wait[1] - max(wait[0], since))
 
     def withdraw(self) -> None:
         """Ask for nothing ahead any more."""
