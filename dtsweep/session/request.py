@@ -38,9 +38,7 @@ class NodeRequest:
         """
         each = {"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker}
         bundle = {kind: count for kind, count in each.items() if count}
-        # Its name tells whose it is: it outlives its lane.
-        name = f"{ray.get_runtime_context().get_actor_name()}:{time.monotonic_ns()}"
-        self._group = placement_group([bundle] * workers, strategy=world.placement.upper(), name=name)
+        self._group = placement_group([bundle] * workers, strategy=world.placement.upper(), name=_name())
         self._world, self._settings = world, settings
 
     async def met(self) -> None:
@@ -66,9 +64,24 @@ class NodeRequest:
                     "no_nodes", f"nodes for {workers} workers did not come in {seconds} s; see --node-timeout"
                 )
 
+    def keep_alive(self) -> PlacementGroup:
+        """Have the nodes that came count as used, with all that workers need free: Train takes its time to start."""
+        addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
+        came = sorted(set(placement_group_table(self._group)["bundles_to_node_id"].values()) & addresses.keys())
+        return placement_group(
+            [{f"node:{addresses[node_id]}": 0.001} for node_id in came],
+            bundle_label_selector=[{"ray.io/node-id": node_id} for node_id in came],
+            name=_name(),
+        )
+
     def withdraw(self) -> None:
         """Ask no longer; nodes that came are free."""
         remove_placement_group(self._group)
+
+
+def _name() -> str:
+    """A name that tells whose a placement group is: it outlives its lane."""
+    return f"{ray.get_runtime_context().get_actor_name()}:{time.monotonic_ns()}"
 
 
 class NodeRequests:
@@ -81,6 +94,7 @@ class NodeRequests:
         self._present: World | None = None
         """Of the session that holds its nodes."""
         self._ahead: NodeRequest | None = None
+        self._kept_alive: PlacementGroup | None = None
         self._wait: tuple[float, float] | None = None
         """From when until when nodes were waited for last, by the monotonic clock."""
 
@@ -108,6 +122,8 @@ class NodeRequests:
         request = NodeRequest(world, self._settings, workers=world.workers)
         try:
             await request.met()
+            self._kept_alive = request.keep_alive()
+            await asyncio.to_thread(self._kept_alive.wait, LOOK_EVERY_S)
         finally:
             request.withdraw()
             self._wait = began, time.monotonic()
@@ -115,6 +131,7 @@ class NodeRequests:
     def launched(self, world: World) -> None:
         """Note that a session of this world holds its nodes."""
         self._present = world
+        self._let_go()
         self._ask()
 
     def waited_s(self, *, since: float) -> float | None:
@@ -127,10 +144,16 @@ class NodeRequests:
         return None if wait is None else max(0.0, wait[1] - max(wait[0], since))
 
     def withdraw(self) -> None:
-        """Ask for nothing ahead any more."""
+        """Ask for nothing ahead any more, and keep nothing."""
+        self._let_go()
         if self._ahead is not None:
             self._ahead.withdraw()
             self._ahead = None
+
+    def _let_go(self) -> None:
+        if self._kept_alive is not None:
+            remove_placement_group(self._kept_alive)
+            self._kept_alive = None
 
     def _ask(self) -> None:
         if self._present is not None and self._next is not None:

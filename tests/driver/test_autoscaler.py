@@ -268,7 +268,7 @@ def test_nodes_come_for_the_largest_world_ahead_for_the_next_and_go(
     assert last["started_at"].timestamp() < lives[3][0] < first["started_at"].timestamp()
     measured = rows.query("status == 'ok'")
     assert measured["nodes_wait_s"].isna().tolist() == [False, True, False, False]
-    assert measured["nodes_wait_s"].iloc[0] > first["nodes_wait_s"]
+    assert first["nodes_wait_s"] < 3
     # It stood idle from when it came until that trial ended.
     idle_s = first["started_at"].timestamp() - lives[3][0]
     assert last["idle_node_s"] == pytest.approx(idle_s, abs=1)
@@ -346,6 +346,6 @@ def growing_head(configuration: Path, *, v2: bool, most: int = 4) -> Iterator[st
     finally:
         started = [psutil.Process(head.pid), *psutil.Process(head.pid).children(recursive=True)]
         head.send_signal(signal.SIGTERM)
-        for process in psutil.wait_procs(started, timeout=20)[1]:
+        for process in psutil.wait_procs(started, timeout=5)[1]:
             process.kill()
         head.communicate(timeout=30)
