@@ -33,20 +33,27 @@ class ComingAndGoing:
         """Whether those that are there can't hold a world, even with all that runs on them gone."""
         return not holds(rooms_of(nodes_there(), self.each), world)[0]
 
-    def idle_node_s(self, result: AttemptResult, *, wall_s: float) -> float:
+    def idle_node_s(self, result: AttemptResult, *, wall_s: float) -> float | None:
         """Node-seconds of an attempt that has just ended in which none of its ranks was on a node that was up.
 
         Args:
             result: what became of it.
             wall_s: how long ago it was handed out, in seconds.
+
+        Returns:
+            They; None where the head does not say which nodes were up.
         """
         now = time.time()
+        try:
+            lives = node_lives(self.each)
+        except ray.exceptions.RayError:
+            return None
         hosts = len({facts.node_id for facts in result.facts.values()})
         held_s = wall_s
         if result.startup_s is not None:
             # Its nodes are its own once all of them are there.
             held_s = result.startup_s - (result.nodes_wait_s or 0.0) + (result.trial_s or 0.0)
-        return max(0.0, node_s(node_lives(self.each), began=now - wall_s, ended=now) - hosts * held_s)
+        return max(0.0, node_s(lives, began=now - wall_s, ended=now) - hosts * held_s)
 
 
 def node_s(lives: Sequence[NodeLife], *, began: float, ended: float) -> float:

@@ -270,7 +270,7 @@ class Session:
     async def _why_not_up(self) -> tuple[str, str]:
         cause = getattr(self._error, "controller_failure", None) or self._error
         if type(cause).__name__ == "InsufficientClusterResourcesError":
-            return "infeasible", str(cause).strip().splitlines()[-2].strip()
+            return "infeasible", " ".join(str(cause).split())
         if type(cause).__name__ == "WorkerGroupStartupTimeoutError":
             seconds = f"{self._settings.node_timeout_s:g}"
             return "no_nodes", f"nodes for {self.workers} workers did not come in {seconds} s; see --node-timeout"

@@ -21,7 +21,7 @@ from tests.outcomes import Tokens
 Axes = dict[str, list[Any]]
 AXES: Axes = {"workers": [1, 2], "micro_batch": [2, 4, 8]}
 RETRIED = ["rank_died", "node_lost", "preempted", "collateral"]
-HOPELESS = ["no_nodes", "version_mismatch"]
+HOPELESS = ["no_nodes", "infeasible", "version_mismatch"]
 
 
 def queue_of(
@@ -64,6 +64,17 @@ def test_a_session_is_a_world_between_two_canaries_the_largest_world_first() -> 
     one = [(2, "canary"), *[(2, "trial")] * 3, (2, "canary")]
     other = [(1, "canary"), *[(1, "trial")] * 3, (1, "canary")]
     assert worlds(work_off(queue_of())) == [*one, *other]
+
+
+def test_the_next_world_is_known_while_the_last_trial_of_the_present_one_and_its_canary_run() -> None:
+    queue = queue_of()
+    known = []
+    while not queue.is_empty:
+        trial, task = take(queue)
+        following = queue.next_world(0)
+        known.append(following and following.workers)
+        queue.ended(0, trial, task, "ok", session_has_ended=False)
+    assert known == [None, None, None, 1, 1, *[None] * 5]
 
 
 def test_a_session_of_several_worlds_has_the_canary_of_the_largest() -> None:
