@@ -104,7 +104,7 @@ class NodeRequests:
         Args:
             world: the next session's; None to ask for nothing any more.
         """
-        self.withdraw()
+        self._withdraw_ahead()
         self._next = world
         self._ask()
 
@@ -146,6 +146,9 @@ class NodeRequests:
     def withdraw(self) -> None:
         """Ask for nothing ahead any more, and keep nothing."""
         self._let_go()
+        self._withdraw_ahead()
+
+    def _withdraw_ahead(self) -> None:
         if self._ahead is not None:
             self._ahead.withdraw()
             self._ahead = None
