@@ -7,6 +7,7 @@ The driver's process; imports Ray and Ray Tune, except `run` and its own imports
     recorder        turns each finished attempt into rows and stores them
     planned         a run that is planned: options, results so far, its recorder
     shipping        the workload and the user's modules, packed for the nodes; tasks travel through lanes
+    autoscaler      whether a Ray has one, and which nodes it can add
     cluster         what a Ray has, and what fits on it
     token           Ray's token: sent to a cluster that asks for one
     connect         which Ray is used: one that runs, or a private one
@@ -14,6 +15,7 @@ The driver's process; imports Ray and Ray Tune, except `run` and its own imports
     pulse           whether the Ray of a run is still there
     prepare         a plan laid out on a cluster; pure
     lanes           the actors of the lanes: started, watched, told to end, replaced
+    ahead           nodes that the next session lacks, and those that stand idle
     scheduler       gives Ray Tune the queue's attempts, fetches results from lanes, has them stored
     tuner           runs Ray Tune; its `TrialRunner`, an actor, has a lane run each attempt; signals
     on_ray          the run on a Ray, private or not

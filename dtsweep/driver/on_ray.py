@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from dtsweep.driver.ahead import ComingAndGoing
 from dtsweep.driver.cluster import Cluster
 from dtsweep.driver.connect import connected
 from dtsweep.driver.planned import PlannedRun
-from dtsweep.driver.prepare import Prepared, prepare
+from dtsweep.driver.prepare import Prepared, prepare, resources_of_worker
 from dtsweep.driver.pulse import ClusterGoneError, Pulse, pulse_of_ray, watched
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import RunTally
@@ -85,10 +86,11 @@ def _drive(planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings]
         is_profiled=planned.options.profile,
         fine=planned.plan.fine,
     )
+    nodes = ComingAndGoing(each=resources_of_worker(prepared.sweep)) if settings[0].is_autoscaled else None
     running: dict[str, Running] = {}
     try:
         with _gone_is_told(watch.pulse):
-            scheduler = Scheduler(queue, settings, recorder)
+            scheduler = Scheduler(queue, settings, recorder, nodes=nodes)
             running = scheduler.running
             with planned.progress:
                 run_tuners(scheduler, watch.signals, watch.gone, storage=settings[0].storage)
@@ -134,7 +136,7 @@ def _lane_settings(planned: PlannedRun, prepared: Prepared, cluster: Cluster, *,
         is_private=cluster.is_private,
         known_devices=planned.known_devices,
         nests=prepared.nests,
-        grows=bool(cluster.node_types),
+        is_autoscaled=cluster.autoscaler is not None,
     )
     return [replace(settings, nodes=tuple(n.node_id for n in nodes) if nodes else None) for nodes in prepared.lanes]
 

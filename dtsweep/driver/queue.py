@@ -82,6 +82,12 @@ class Queue:
         """Whether there is something to hand out to this lane."""
         return bool(self._lanes[lane].group or self._waiting)
 
+    def next_world(self, lane: int) -> World | None:
+        """The world of a lane's next session, once no trial of the present one is left to hand out; until then None."""
+        if self._waiting and all(trial.is_canary for trial, _ in self._lanes[lane].group):
+            return self._waiting[0][0][0].point.world
+        return None
+
     def next(
         self, lane: int, *, now: float, rivals: Callable[[Point], tuple[tuple[float, float], ...]]
     ) -> tuple[Trial, Task]:

@@ -299,4 +299,10 @@ def compact(results: Results, progress: Progress) -> None:
 
 def _times(result: AttemptResult, wall_s: float) -> dict[str, float | None]:
     overhead_s = wall_s - (result.startup_s or 0.0) - (result.trial_s or 0.0)
-    return {"startup_s": result.startup_s, "trial_s": result.trial_s, "overhead_s": max(0.0, overhead_s)}
+    return {
+        "startup_s": result.startup_s,
+        "trial_s": result.trial_s,
+        "overhead_s": max(0.0, overhead_s),
+        "nodes_wait_s": result.nodes_wait_s,
+        "idle_node_s": result.idle_node_s,
+    }

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import ray
 from ray.tune.search import Searcher
 
+from dtsweep.driver.ahead import ComingAndGoing
 from dtsweep.driver.lanes import close_lanes, start_lane, stop_lanes
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
@@ -56,16 +57,19 @@ class Running:
 class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
     """Ray Tune's search algorithm: what it suggests is the next attempt of a lane that is free."""
 
-    def __init__(self, queue: Queue, settings: Sequence[Settings], recorder: Recorder) -> None:
+    def __init__(
+        self, queue: Queue, settings: Sequence[Settings], recorder: Recorder, *, nodes: ComingAndGoing | None = None
+    ) -> None:
         """Start the lanes.
 
         Args:
             queue: says what comes next; it has as many lanes.
             settings: of the sessions of each lane.
             recorder: stores each attempt that ended.
+            nodes: those of an autoscaler; None where nodes stay.
         """
         super().__init__()
-        self._queue, self._recorder = queue, recorder
+        self._queue, self._recorder, self._nodes = queue, recorder, nodes
         self._lanes = [start_lane(index, lane_settings) for index, lane_settings in enumerate(settings)]
         for lane, (group, world) in zip(self._lanes, queue.first_sessions(), strict=False):
             # While Tune starts.
@@ -104,8 +108,18 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         trial, task = self._queue.next(index, now=now, rivals=self._recorder.rivals)
         self.running[trial_id] = Running(trial=trial, task=task, lane=index, began=now, started_at=datetime.now(UTC))
         self._lanes[index].is_busy = True
+        self._ask_ahead(index)
         self._handed_out += 1
         return {"task": task, "lane": self._lanes[index].name, "namespace": ray.get_runtime_context().namespace}
+
+    def _ask_ahead(self, index: int) -> None:
+        """Have a lane ask for the nodes that its next session lacks, while the last trials of this one run."""
+        if self._nodes is None:
+            return
+        lane, world = self._lanes[index], self._queue.next_world(index)
+        if world != lane.asked_for:
+            lane.asked_for = world
+            lane.actor.ask_ahead.remote(world if world and self._nodes.lack(world) else None)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Ignore it: a trial has one result, its last."""
@@ -127,6 +141,8 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         if result.refusal is not None:
             raise SweepError(result.refusal)
         wall_s = time.monotonic() - ended.began
+        if self._nodes is not None:
+            result = replace(result, idle_node_s=self._nodes.idle_node_s(result, wall_s=wall_s))
         status = self._recorder.store(ended.trial, ended.task, result, started_at=ended.started_at, wall_s=wall_s)
         self._recorder.store_pruned(self._queue.prune(ended.trial, status))
         given_up = self._queue.give_up(ended.lane, ended.task, status, hopeless_for=result.hopeless_for)

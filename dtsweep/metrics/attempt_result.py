@@ -33,6 +33,12 @@ class AttemptResult:
     startup_s: float | None = None
     """Start of the session and of its parameter servers, where this attempt waited for them."""
 
+    nodes_wait_s: float | None = None
+    """Of `startup_s`, the wait for nodes; None where it waited for no session, or where nodes stay."""
+
+    idle_node_s: float | None = None
+    """Node-seconds in which none of its ranks was on a node that was up; None where nodes stay."""
+
     trial_s: float | None = None
     """From handing out the task to the last rank's answer."""
 

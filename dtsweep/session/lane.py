@@ -23,6 +23,7 @@ from dtsweep.session.deadlines import AttemptProgress, collective_timeout_s, han
 from dtsweep.session.memory_kills import MemoryKills
 from dtsweep.session.node_choice import STRIKES, Strikes, choose_nodes, leaving_nodes, nodes_now
 from dtsweep.session.nodes import NO_LOG, NODE_ANSWERS_S
+from dtsweep.session.request import NodeRequests
 from dtsweep.session.session import RefusedError, Session, SessionError
 from dtsweep.session.settings import Settings
 from dtsweep.session.shards import PlacedShard, ShardError, load_code, start_shard
@@ -51,11 +52,16 @@ class Lane:
         self._strikes = Strikes()
         self._left_out: set[str] = set()
         self._notes: list[str] = []
+        self._nodes = NodeRequests(settings)
 
     async def prepare(self, group: str, world: World) -> None:
         """Begin to start the session of the first task, which `run` will bring; that tells what became of it."""
         if not self._attempts:
             self._starting = asyncio.create_task(self._start(group, world))
+
+    async def ask_ahead(self, world: World | None) -> None:
+        """Ask for the nodes that the session after this one, of this world, will lack; None is for no more."""
+        self._nodes.ask_ahead(world)
 
     async def run(self, task: Task) -> None:
         """Run one attempt in the session that fits it, or wait for one under way; its result waits for `collect`.
@@ -101,6 +107,7 @@ class Lane:
             result,
             notes=notes,
             startup_s=startup_s,
+            nodes_wait_s=self._nodes.waited_s(since=began),
             lane_is_spent=self._is_spent,
             session_has_ended=self._session is None or self._session.is_stale,
             logs=logs,
@@ -108,6 +115,7 @@ class Lane:
 
     async def close(self) -> dict[str, str]:
         """End with the run, as a private Ray does, which takes the ranks along; return the logs that became known."""
+        self._nodes.withdraw()
         if self._session is not None and self._settings.is_private:
             self._logs |= await self._session.leave()
         else:
@@ -179,10 +187,12 @@ class Lane:
         return await self._start(task.session_group, task.point.world), True
 
     async def _start(self, group: str, world: World) -> Session:
+        await self._nodes.come(world)
         actor = ray.get_runtime_context().current_actor
         without = await self._left_out_of(world)
         self._session = session = Session(group, world, self._settings, actor, without)
         await session.start()
+        self._nodes.launched(world)
         return session
 
     async def _stays(self, session: Session, task: Task) -> bool:
@@ -208,7 +218,7 @@ class Lane:
             struck=self._strikes.struck(),
             world=world,
             each=resources | {"GPU": self._settings.gpus_per_worker},
-            grows=self._settings.grows,
+            grows=self._settings.is_autoscaled,
         )
         why = {
             "is being taken back": chosen.leaving,

@@ -52,11 +52,11 @@ class Settings:
     nests: bool = False
     """Whether a session also runs smaller worlds, made of some of its ranks."""
 
+    is_autoscaled: bool = False
+    """Whether an autoscaler adds and removes nodes: they are asked for before a session starts."""
+
     nodes: tuple[str, ...] | None = None
     """The nodes of this lane; None is all."""
-
-    grows: bool = False
-    """Whether nodes can be added to the cluster."""
 
     def workload(self) -> Any:
         """The sweep's workload."""

@@ -108,7 +108,8 @@ class Resources:
     """What each worker gets, and how many trials run side by side."""
 
     gpus_per_worker: int | None = None
-    """GPUs of a worker. None: one where the cluster has GPUs or can add them, else 0."""
+    """GPUs of a worker. None: one where the cluster has GPUs or can add them, else 0; where it can add nodes of unknown
+    types, that must be said."""
 
     cpus_per_worker: int = 1
     """CPUs of a worker, and its thread count."""

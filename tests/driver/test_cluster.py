@@ -6,8 +6,6 @@ import itertools
 import json
 import os
 import select
-import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import psutil
 import pytest
 
 import dtsweep
@@ -231,82 +228,3 @@ def test_a_head_that_dies_as_a_run_begins_ends_it_in_a_line_before_ray_does(fold
         cluster.shutdown()
     assert (process.returncode, f"{gone}the same command goes on" in rest) == (4, True), rest
     assert "Traceback" not in rest
-
-
-def test_nodes_that_never_come_end_after_the_timeout(folder: Path, dtsweep_command: Command, tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    configuration = tmp_path / "cluster.yaml"
-    configuration.write_text(AUTOSCALER.format(port=port))
-    head = subprocess.Popen(
-        [
-            str(Path(sys.executable).with_name("ray")),
-            "start",
-            "--head",
-            "--block",
-            "--num-cpus=0",
-            f"--port={port}",
-            f"--autoscaling-config={configuration}",
-            "--include-dashboard=false",
-            "--node-ip-address=127.0.0.1",
-        ],
-        env=without_ray(RAY_FAKE_CLUSTER="1", RAY_AUTH_MODE="disabled", AUTOSCALER_UPDATE_INTERVAL_S="1"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        assert head.stdout is not None
-        for line in head.stdout:
-            if "runtime started" in line:
-                break
-        address = f"127.0.0.1:{port}"
-        arguments = ["--address", address, "--results", folder / "r", "--node-timeout", 5, "--set", "workers=2"]
-        arguments += ["--set", "placement=pack", "--set", "micro_batch=1,2"]
-        done = dtsweep_command("run", folder / "sweep.py", *arguments, folder=folder, RAY_AUTH_MODE="disabled")
-    finally:
-        started = [psutil.Process(head.pid), *psutil.Process(head.pid).children(recursive=True)]
-        head.send_signal(signal.SIGTERM)
-        for process in psutil.wait_procs(started, timeout=20)[1]:
-            process.kill()
-        head.communicate(timeout=30)
-    assert done.returncode == 4, done.stderr
-    frame = dtsweep.load(folder / "r")
-    assert frame["status"].tolist() == ["no_nodes", "no_nodes"]
-    assert "did not come in 5 s" in frame["reason"][0]
-
-
-AUTOSCALER = """
-cluster_name: never
-max_workers: 0
-idle_timeout_minutes: 1
-provider:
-  type: fake_multinode
-  gcs_address: 127.0.0.1:{port}
-head_node_type: head
-available_node_types:
-  head:
-    resources: {{}}
-    node_config: {{}}
-    max_workers: 0
-  worker:
-    resources: {{"CPU": 1}}
-    node_config: {{}}
-    min_workers: 0
-    max_workers: 2
-upscaling_speed: 1.0
-auth: {{}}
-docker: {{}}
-initialization_commands: []
-setup_commands: []
-head_setup_commands: []
-worker_setup_commands: []
-head_start_ray_commands: []
-worker_start_ray_commands: []
-file_mounts: {{}}
-cluster_synced_files: []
-file_mounts_sync_continuously: false
-rsync_exclude: []
-rsync_filter: []
-"""
