@@ -1,4 +1,4 @@
-"""What the sweep beside it needs. A rank that imports this lacks a package, until the mark says that it is installed."""
+"""What the sweep beside it needs. A rank that imports this lacks a package until the mark says that it is there."""
 
 import os
 from pathlib import Path
