@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
