@@ -63,7 +63,8 @@ def test_a_process_that_ends_is_named_by_its_place_in_the_trial(attempts: tuple[
     idle = died.loc["idle"]
     assert idle["reason"].startswith("process 1 of the session, idle in this trial, on ")
     # The log of a rank of the trial would explain nothing.
-    assert pd.isna(idle["log"])
+    assert idle["log"] == f"logs/{idle['session']}/1.log"
+    assert (results / idle["log"]).is_file()
 
 
 def test_a_collective_of_each_world_waits_longer_than_the_lane(attempts: tuple[pd.DataFrame, Path]) -> None:

@@ -13,9 +13,12 @@ from dtsweep.driver.tuner import STOPPING, signals_noted
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
+    # These tests may themselves run under nohup.
+    outside = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     before = {number: signal.getsignal(number) for number in STOPPING}
     yield
     assert {number: signal.getsignal(number) for number in STOPPING} == before
+    signal.signal(signal.SIGHUP, outside)
 
 
 @pytest.mark.parametrize("number", STOPPING)
