@@ -12,8 +12,10 @@ import ray
 from dtsweep.session.deadlines import CLOSE_S, STOP_S
 from dtsweep.session.lane import Lane
 from dtsweep.session.nodes import pinned_to
+from dtsweep.session.request import withdraw_all
 from dtsweep.session.settings import Settings
 from dtsweep.session.trainer import train_settings
+from dtsweep.sweep.point import World
 
 LANE_CALLS = 100_000
 """Calls that a lane may serve at once: each rank waits in one for its task, while it makes others. Ray's default is
@@ -36,6 +38,9 @@ class LaneActor:
     name: str
     settings: Settings
     is_busy: bool = False
+
+    asked_for: World | None = None
+    """The world whose missing nodes it was told to ask for."""
 
     question: Any = None
     """Asked last, and not answered so far."""
@@ -62,6 +67,7 @@ class LaneActor:
     def replaced(self) -> LaneActor:
         """Kill the process of this lane; the one that takes its place."""
         ray.kill(self.actor)
+        withdraw_all(self.name)
         return start_lane(self.index, self.settings)
 
 
