@@ -6,8 +6,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from ray.train import ControllerError
-from ray.train.v2._internal.exceptions import InsufficientClusterResourcesError
 
 from dtsweep import Sweep
 from dtsweep.metrics.rank_result import RankResult
@@ -117,11 +115,3 @@ def test_an_attempt_ended_as_its_ranks_say_where_all_came_to_their_end(
     verdict: tuple[str, str] | None, results: dict[int, RankResult], status: str
 ) -> None:
     assert ended_as(verdict, results, workers=2)[0] == status
-
-
-def test_what_train_says_the_cluster_can_never_have_is_infeasible_and_not_waited_for(tmp_path: Path) -> None:
-    session = Session("1", task().point.world, settings(tmp_path), None)
-    session._error = ControllerError(
-        InsufficientClusterResourcesError("Insufficient resources.\nReduce `num_workers`.\n")
-    )
-    assert asyncio.run(session._why_not_up()) == ("infeasible", "Insufficient resources. Reduce `num_workers`.")
