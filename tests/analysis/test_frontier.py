@@ -153,11 +153,12 @@ def test_a_dominated_point_is_slower_in_both_by_some_verdict(seed: int) -> None:
     frame = measured(rng.uniform(1, 1.2, 3).tolist(), rng.uniform(90, 110, 3).tolist(), noise=0.02, seed=seed)
     points = frontier(frame).set_index("point_id")
     for point in points.index:
-        verdicts = [difference(frame, point, other)["verdict"].tolist() for other in points.index.drop(point)]
-        worse = ["slower", "slower"] in verdicts
+        found = [difference(frame, point, other) for other in points.index.drop(point)]
+        worse = ["slower", "slower"] in [each["verdict"].tolist() for each in found]
         assert (points.loc[point, "standing"] == "dominated") == worse
-    means = points.assign(cost=-points["samples_per_s"])[["latency_s", "cost"]].to_numpy()
-    assert points.loc[on_frontier(means), "standing"].eq("frontier").all()
+        # By its own estimates, which are of logarithms: the means of two points that nearly agree may say otherwise.
+        is_beaten = any(each["ratio"][0] < 1 < each["ratio"][1] for each in found)
+        assert (points.loc[point, "standing"] == "frontier") == (not is_beaten)
     assert points["on_frontier"].any()
 
 
