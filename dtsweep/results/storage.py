@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from dtsweep.errors import StorageError, SweepError, did_you_mean
+from dtsweep.errors import StorageError, SweepError, did_you_mean, without_credentials
 
 _S3_OPTIONS = ("endpoint_override", "region", "scheme")
 
@@ -25,7 +24,7 @@ class Storage:
 
     def __init__(self, where: str | Path) -> None:
         """Open it without touching it; `where` is a path or a URI such as s3://bucket/folder."""
-        self.shown = re.sub(r"//[^/@]*@", "//", str(where))
+        self.shown = without_credentials(str(where))
         """`where` without credentials, for messages."""
         self._files, self._root = _file_system(str(where), self.shown)
 
