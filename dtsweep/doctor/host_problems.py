@@ -18,8 +18,8 @@ LEAST_FREE_DISK_BYTES = 5 * 2**30
 LEAST_FREE_SHARE = 0.05
 """Where less of a disk is free, Ray stops to put objects there."""
 
-OWN_PROCESSES_BYTES = int(2.9 * 2**30)
-"""What processes of Ray, Train, Tune and dtsweep take where the driver runs, ranks left out (docs/log.md)."""
+OWN_PROCESSES_BYTES = int(1.5 * 2**30)
+"""What a run adds where its driver is: processes of one session without its ranks, Tune's, growth (docs/log.md)."""
 
 BUSY_GPU_BYTES = 2**30
 """An idle GPU has less in use."""
@@ -75,8 +75,8 @@ def _space_problems(row: Row) -> list[str]:
             found.append(f"{folder} has {_gib(disk['free_bytes'])} free of {_gib(disk['total_bytes'])}; make room")
     if row["has_driver"] and row["free_memory_bytes"] < OWN_PROCESSES_BYTES:
         found.append(
-            f"{_gib(row['free_memory_bytes'])} of memory are free, and the processes beside a run's ranks take about "
-            f"{_gib(OWN_PROCESSES_BYTES)} here; give this node more"
+            f"{_gib(row['free_memory_bytes'])} of memory are free, and a run takes {_gib(OWN_PROCESSES_BYTES)} here "
+            "beside its ranks; end what else runs here, or give this node more"
         )
     return found
 
@@ -105,8 +105,10 @@ def _gpu_problems(row: Row) -> list[str]:
     if gpus is None:
         return []
     found = []
-    if row["ray_gpus"] > len(gpus):
-        found.append(f"Ray has {row['ray_gpus']} GPUs, the driver {len(gpus)}; start Ray with --num-gpus={len(gpus)}")
+    # A process can have a slice for a GPU (MIG).
+    count = sum(1 if gpu["slices"] is None else gpu["slices"] for gpu in gpus)
+    if row["ray_gpus"] > count:
+        found.append(f"Ray has {row['ray_gpus']} GPUs, the driver {count}; start Ray with --num-gpus={count}")
     for index, gpu in enumerate(gpus):
         if uses := _uses_of(gpu):
             found.append(f"GPU {index} is not idle ({', '.join(uses)}); wait for whoever uses it (nvidia-smi)")
@@ -116,6 +118,8 @@ def _gpu_problems(row: Row) -> list[str]:
 
 
 def _uses_of(gpu: Mapping[str, Any]) -> list[str]:
+    if gpu["slices"] is not None:  # the counters are those of all slices, some of which may be others'
+        return []
     processes, used, share = gpu["processes"], gpu["used_bytes"], gpu["utilization"]
     return [
         *([f"{processes} processes"] if processes else []),

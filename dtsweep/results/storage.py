@@ -145,6 +145,8 @@ def _s3(where: str) -> tuple[Any, str]:
     for name in options:
         if name not in _S3_OPTIONS:
             raise ValueError(f"option {name!r} is unknown, {did_you_mean(name, _S3_OPTIONS)}")
+    if "@" not in uri.netloc and without_credentials(where).partition("?")[0] != where.partition("?")[0]:
+        raise ValueError("a slash in the secret key is written %2F")
     bucket = uri.netloc.rpartition("@")[2]
     options.setdefault("endpoint_override", os.environ.get("AWS_ENDPOINT_URL", ""))
     if not options["endpoint_override"]:

@@ -9,10 +9,19 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from dtsweep.doctor.diagnose import _store
 from dtsweep.doctor.links import SIZES
 from dtsweep.provenance.versions import all_versions
 from dtsweep.results.links import SCHEMA
 from tests.conftest import Command
+
+
+def test_links_that_cannot_be_stored_are_a_problem_and_no_reason_to_forget_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    told: list[str] = []
+    (problem,) = _store(str(tmp_path / "file" / "below"), [], tell=told.append)
+    assert problem.startswith("results: can't write results in ")
+    assert told == []
 
 
 @pytest.fixture(scope="module")
