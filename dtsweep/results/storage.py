@@ -151,7 +151,7 @@ def _s3(where: str) -> tuple[Any, str]:
     options.setdefault("endpoint_override", os.environ.get("AWS_ENDPOINT_URL", ""))
     if not options["endpoint_override"]:
         del options["endpoint_override"]
-        options.setdefault("region", pafs.resolve_s3_region(bucket))
+        options["region"] = options.get("region") or pafs.resolve_s3_region(bucket)
     files = pafs.S3FileSystem(
         access_key=unquote(uri.username) if uri.username else None,
         secret_key=unquote(uri.password) if uri.password else None,
