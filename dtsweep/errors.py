@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 CREDENTIALS = re.compile(
-    r"(?<=//)[^\s/@:\[\"]*:(?!\d{1,5}[/?#])[^\s@\"]*@(?:[^\s/@\"]*@)*"
+    r"(?<=//)[^\s/@:\[\"]*:(?!\d{1,5}[/?#])(?:(?!://)[^\s@\"]){0,2048}@(?:[^\s/@\"]*@)*"
     r"|(?:(?<=http://)|(?<=https://)|(?<=s3://)|(?<=gs://))[^\s/@:\"]+@"
     r"|(?<=[?&])(?:[\w.-]*(?:key|secret|token|password|credential|signature)|sig)=[^\s&\"']+",
     re.IGNORECASE,
@@ -15,7 +15,8 @@ CREDENTIALS = re.compile(
 """What gives a URL's reader access: its user with a password, a token in their place, or one among its options.
 
 `ssh://git@host` and `abfs://container@account` have a name there, `http://host:3128/a@b` has a port. Unlike the
-standard has it, a password may hold slashes: secret keys of S3 do.
+standard has it, a password may hold slashes: secret keys of S3 do. It ends where another URL begins, and somewhere,
+so that a long log is read through in a second.
 """
 
 

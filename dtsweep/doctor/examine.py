@@ -19,7 +19,8 @@ def examine(with_gpu: bool) -> Row:
 
     Returns:
         `node`, `device`, `is_gpu` and `threads`; `rates`, by precision as `compare_with_peak` gives them;
-        whether `nvml` (None without a GPU, and for a slice of one) and `rapl` tell energy; `clock_source`; `versions`; `misses_gpu`.
+        whether `nvml` (None without a GPU, and for a slice of one) and `rapl` tell energy; `clock_source`; `versions`;
+        `misses_gpu`.
     """
     import torch
 

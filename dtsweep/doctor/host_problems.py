@@ -49,8 +49,8 @@ def find_host_problems(hosts: Sequence[Row], *, dashboard: Mapping[str, Any] | N
 
 def _problems_of(row: Row, *, several: bool) -> list[str]:
     found = [*_clock_problems(row), *_space_problems(row)]
-    if several and row["has_ranks"]:
-        found += _network_problems(row)
+    if row["has_ranks"]:
+        found += _network_problems(row, several=several)
     return found + _gpu_problems(row)
 
 
@@ -81,23 +81,22 @@ def _space_problems(row: Row) -> list[str]:
     return found
 
 
-def _network_problems(row: Row) -> list[str]:
-    """What keeps ranks of several hosts from reaching each other."""
-    asked, known = row["asked"], ", ".join(name for name in row["interfaces"] if name != "lo")
-    if row["has_ranks"] and row["ray_gpus"]:
-        name, taken = "NCCL_SOCKET_IFNAME", row["nccl_interfaces"]
-        if not taken:
-            return [f"{name}={asked.get(name)} names no interface of this host ({known}); set it to one of them"]
-        return [f"NCCL would take the loopback; set {name} to one of {known}"] if taken == ["lo"] else []
-    name, address = "GLOO_SOCKET_IFNAME", row["gloo_address"]
-    if not address:
-        return [f"{name}={asked.get(name)} names no interface of this host ({known}); set it to one of them"]
-    if ipaddress.ip_address(address).is_loopback:
-        return [
-            f"gloo would listen on {address}, where no other host reaches it: set {name} to one of "
+def _network_problems(row: Row, *, several: bool) -> list[str]:
+    """What keeps ranks from reaching each other: an interface that is not there, and between hosts the loopback."""
+    known = ", ".join(name for name in row["interfaces"] if name != "lo") or "lo"
+    if row["ray_gpus"]:
+        name, taken, alone = "NCCL_SOCKET_IFNAME", row["nccl_interfaces"], row["nccl_interfaces"] == ["lo"]
+        problem = f"NCCL would take the loopback; set {name} to one of {known}"
+    else:
+        name, taken = "GLOO_SOCKET_IFNAME", row["gloo_address"]
+        alone = bool(taken) and ipaddress.ip_address(taken).is_loopback
+        problem = (
+            f"gloo would listen on {taken}, where no other host reaches it: set {name} to one of "
             f"{known}, in Resources(environment=…), or have the host name resolve to this host's address"
-        ]
-    return []
+        )
+    if not taken:
+        return [f"{name}={row['asked'].get(name)} names no interface of this host ({known}); set it to one of them"]
+    return [problem] if several and alone else []
 
 
 def _gpu_problems(row: Row) -> list[str]:

@@ -26,6 +26,9 @@ WARM_TIMES = 3
 PAIR_WITHIN_S = 90.0
 """How long a pair of ranks may take: its processes, torch, the group, all sizes."""
 
+OTHER_WITHIN_S = 5.0
+"""How much longer the second rank of a pair may take than the first."""
+
 Row = dict[str, Any]
 
 
@@ -127,7 +130,8 @@ def measure_links(nodes: Sequence[Node], *, tell: Callable[[str], None]) -> tupl
         except (ray.exceptions.RayError, TimeoutError) as error:
             where = "two ranks of one node" if within else f"nodes {pair[0].node_id[:8]} and {pair[1].node_id[:8]}"
             reason = error_line(getattr(error, "cause", None) or error)
-            hint = "see that nothing holds their resources, and which interface they take (GLOO_SOCKET_IFNAME)"
+            variable = "NCCL_SOCKET_IFNAME" if kind == "GPU" else "GLOO_SOCKET_IFNAME"
+            hint = f"see that nothing holds their resources, and which interface they take ({variable})"
             problems.append(f"{where} could not all-reduce: {reason}; {hint}")
             continue
         latency, bandwidth = alpha_beta([row["size_bytes"] for row in found], [row["time_s"] for row in found])
@@ -146,8 +150,26 @@ def _measure_pair(node_ids: Sequence[str], kind: str) -> list[Row]:
         on_gpus = kind == "GPU" and all(able)
         host, port = ray.get(ranks[0].listen.remote(), timeout=PAIR_WITHIN_S)
         tasks = [each.measure.remote(rank, host, port, on_gpus=on_gpus) for rank, each in enumerate(ranks)]
-        answers = ray.get(tasks, timeout=PAIR_WITHIN_S)
+        return _rows_of(tasks)
     finally:
         for each in ranks:
             ray.kill(each)
-    return answers[0]  # type: ignore[no-any-return]  # the ranks agree
+
+
+def _rows_of(tasks: Sequence[Any]) -> list[Row]:
+    """What both ranks measured, or the error of one; each is asked, since Ray prints errors that nobody asks for."""
+    # Where one fails, the other may wait for it.
+    ray.wait(tasks, timeout=PAIR_WITHIN_S)
+    ended, late = ray.wait(tasks, num_returns=len(tasks), timeout=OTHER_WITHIN_S)
+    rows: list[Row] = []
+    errors = []
+    for task in ended:
+        try:
+            rows = ray.get(task)
+        except ray.exceptions.RayError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    if late:
+        raise TimeoutError(f"no answer in {PAIR_WITHIN_S:.0f} s")
+    return rows

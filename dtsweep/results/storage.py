@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -126,6 +127,8 @@ def _write_local(path: Path, data: bytes) -> None:
 
 def _file_system(where: str, shown: str) -> tuple[Any, str]:
     if "://" not in where:
+        if found := re.match(r"(s3|gs|gcs|abfss?|hdfs):/*", where):
+            raise SweepError(f"results {shown!r} is no folder; did you mean {found[1]}://{shown[found.end() :]}?")
         return pafs.LocalFileSystem(), str(Path(where).expanduser().absolute())
     try:
         if where.startswith("s3://"):

@@ -60,7 +60,9 @@ def test_a_problem_names_the_node_and_the_next_step(changes: dict[str, Any], pro
     assert re.match(re.escape(f"gpu-1: {problem}").replace(r"\.\*", ".*"), found), found
 
 
-def test_what_only_matters_between_hosts_or_to_ranks_is_no_problem_elsewhere() -> None:
+def test_an_absent_interface_is_a_problem_anywhere_what_only_matters_between_hosts_or_to_ranks_there_alone() -> None:
+    (absent,) = find_host_problems([host_row(gloo_address="", asked={"GLOO_SOCKET_IFNAME": "ib0"})], dashboard=None)
+    assert "GLOO_SOCKET_IFNAME=ib0 names no interface" in absent
     alone = host_row(gloo_address="127.0.0.1")
     assert find_host_problems([alone, alone | {"node_id": "c3"}], dashboard=None) == []
     assert problems_of(has_ranks=False, gloo_address="127.0.0.1", shared_memory_bytes=GIB // 16) == []

@@ -44,3 +44,8 @@ def test_an_address_is_shown_without_its_credentials(secret: str) -> None:
 def test_a_slash_in_a_secret_key_is_refused_with_the_way_to_write_it() -> None:
     with pytest.raises(SweepError, match=r"results 's3://bucket/x' can't be opened: a slash .* is written %2F"):
         try_place("s3://AKIA:hun/ter2@bucket/x")
+
+
+def test_an_address_that_lacks_a_slash_is_no_folder() -> None:
+    with pytest.raises(SweepError, match=r"results 's3:/bucket/x' is no folder; did you mean s3://bucket/x\?"):
+        try_place("s3:/bucket/x")
