@@ -11,6 +11,7 @@ from dtsweep.session.trainer import train_settings, trainer_of
 from dtsweep.sweep.point import Point
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
 def test_ray_exports_nothing_of_a_session_and_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = {"HF_TOKEN": "hunter2", "NCCL_ALGO": "Ring"}
     settings = Settings(
