@@ -18,7 +18,7 @@ from dtsweep.doctor.problems import find_problems
 from dtsweep.driver.cluster import Node
 from dtsweep.driver.connect import connected
 from dtsweep.driver.visit import answers_of, for_ranks, sent_to
-from dtsweep.errors import error_line
+from dtsweep.errors import StorageError, error_line
 from dtsweep.provenance.versions import all_versions, slow_import
 from dtsweep.results.links import store_links, try_place
 from dtsweep.session.nodes import pinned_to
@@ -52,10 +52,12 @@ def diagnose(address: str | None, *, tell: Callable[[str], None], results: str |
         results: a place where results are to lie: tried, and given the times of the links.
 
     Raises:
-        SweepError: the address names no running Ray.
-        StorageError: the place is none of results.
+        SweepError: the address names no running Ray, or the place is none of results.
     """
-    place = [] if results is None else try_place(results)
+    place = []
+    if results is not None:
+        tell("writing, listing and deleting a file where results are to lie")
+        place = try_place(results)
     with connected(address, folder=None) as cluster:
         usable = for_ranks(cluster.nodes)
         tell(f"using {cluster.described()}; looking around on every node")
@@ -67,11 +69,20 @@ def diagnose(address: str | None, *, tell: Callable[[str], None], results: str |
     hosts, nodes = (_told_apart(rows, hosts) for rows in (hosts, nodes))
     links = [_named(link, nodes) for link in links]
     if results is not None and links and not place:
-        tell(f"times of all-reduces stored: {results}/links/{store_links(results, links)}")
+        place = _store(results, links, tell=tell)
     judged = [*find_problems(nodes, here=all_versions()), *find_host_problems(hosts, dashboard=dashboard)]
     # A node that gives no answer gives none to either question.
     problems = dict.fromkeys([*filter(None, [slow_import()]), *place, *judged, *unmeasured])
     return Diagnosis(nodes=nodes, hosts=hosts, links=links, dashboard=dashboard, problems=[*problems])
+
+
+def _store(results: str, links: Sequence[Row], *, tell: Callable[[str], None]) -> list[str]:
+    """Store measured links; why that is not possible, which is no reason to forget the diagnosis."""
+    try:
+        tell(f"times of all-reduces stored: {results}/links/{store_links(results, links)}")
+    except StorageError as error:
+        return [f"results: {error}"]
+    return []
 
 
 def _look_around(nodes: Sequence[Node]) -> list[Row]:

@@ -18,8 +18,8 @@ LEAST_FREE_DISK_BYTES = 5 * 2**30
 LEAST_FREE_SHARE = 0.05
 """Where less of a disk is free, Ray stops to put objects there."""
 
-OWN_PROCESSES_BYTES = int(2.9 * 2**30)
-"""What processes of Ray, Train, Tune and dtsweep take where the driver runs, ranks left out (docs/log.md)."""
+OWN_PROCESSES_BYTES = int(1.5 * 2**30)
+"""What a run adds where its driver is: processes of one session without its ranks, Tune's, growth (docs/log.md)."""
 
 BUSY_GPU_BYTES = 2**30
 """An idle GPU has less in use."""
@@ -49,8 +49,8 @@ def find_host_problems(hosts: Sequence[Row], *, dashboard: Mapping[str, Any] | N
 
 def _problems_of(row: Row, *, several: bool) -> list[str]:
     found = [*_clock_problems(row), *_space_problems(row)]
-    if several and row["has_ranks"]:
-        found += _network_problems(row)
+    if row["has_ranks"]:
+        found += _network_problems(row, several=several)
     return found + _gpu_problems(row)
 
 
@@ -75,29 +75,28 @@ def _space_problems(row: Row) -> list[str]:
             found.append(f"{folder} has {_gib(disk['free_bytes'])} free of {_gib(disk['total_bytes'])}; make room")
     if row["has_driver"] and row["free_memory_bytes"] < OWN_PROCESSES_BYTES:
         found.append(
-            f"{_gib(row['free_memory_bytes'])} of memory are free, and the processes beside a run's ranks take about "
-            f"{_gib(OWN_PROCESSES_BYTES)} here; give this node more"
+            f"{_gib(row['free_memory_bytes'])} of memory are free, and a run takes {_gib(OWN_PROCESSES_BYTES)} here "
+            "beside its ranks; end what else runs here, or give this node more"
         )
     return found
 
 
-def _network_problems(row: Row) -> list[str]:
-    """What keeps ranks of several hosts from reaching each other."""
-    asked, known = row["asked"], ", ".join(name for name in row["interfaces"] if name != "lo")
-    if row["has_ranks"] and row["ray_gpus"]:
-        name, taken = "NCCL_SOCKET_IFNAME", row["nccl_interfaces"]
-        if not taken:
-            return [f"{name}={asked.get(name)} names no interface of this host ({known}); set it to one of them"]
-        return [f"NCCL would take the loopback; set {name} to one of {known}"] if taken == ["lo"] else []
-    name, address = "GLOO_SOCKET_IFNAME", row["gloo_address"]
-    if not address:
-        return [f"{name}={asked.get(name)} names no interface of this host ({known}); set it to one of them"]
-    if ipaddress.ip_address(address).is_loopback:
-        return [
-            f"gloo would listen on {address}, where no other host reaches it: set {name} to one of "
+def _network_problems(row: Row, *, several: bool) -> list[str]:
+    """What keeps ranks from reaching each other: an interface that is not there, and between hosts the loopback."""
+    known = ", ".join(name for name in row["interfaces"] if name != "lo") or "lo"
+    if row["ray_gpus"]:
+        name, taken, alone = "NCCL_SOCKET_IFNAME", row["nccl_interfaces"], row["nccl_interfaces"] == ["lo"]
+        problem = f"NCCL would take the loopback; set {name} to one of {known}"
+    else:
+        name, taken = "GLOO_SOCKET_IFNAME", row["gloo_address"]
+        alone = bool(taken) and ipaddress.ip_address(taken).is_loopback
+        problem = (
+            f"gloo would listen on {taken}, where no other host reaches it: set {name} to one of "
             f"{known}, in Resources(environment=…), or have the host name resolve to this host's address"
-        ]
-    return []
+        )
+    if not taken:
+        return [f"{name}={row['asked'].get(name)} names no interface of this host ({known}); set it to one of them"]
+    return [problem] if several and alone else []
 
 
 def _gpu_problems(row: Row) -> list[str]:
@@ -105,8 +104,10 @@ def _gpu_problems(row: Row) -> list[str]:
     if gpus is None:
         return []
     found = []
-    if row["ray_gpus"] > len(gpus):
-        found.append(f"Ray has {row['ray_gpus']} GPUs, the driver {len(gpus)}; start Ray with --num-gpus={len(gpus)}")
+    # A process can have a slice for a GPU (MIG).
+    count = sum(1 if gpu["slices"] is None else gpu["slices"] for gpu in gpus)
+    if row["ray_gpus"] > count:
+        found.append(f"Ray has {row['ray_gpus']} GPUs, the driver {count}; start Ray with --num-gpus={count}")
     for index, gpu in enumerate(gpus):
         if uses := _uses_of(gpu):
             found.append(f"GPU {index} is not idle ({', '.join(uses)}); wait for whoever uses it (nvidia-smi)")
@@ -116,6 +117,8 @@ def _gpu_problems(row: Row) -> list[str]:
 
 
 def _uses_of(gpu: Mapping[str, Any]) -> list[str]:
+    if gpu["slices"] is not None:  # the counters are those of all slices, some of which may be others'
+        return []
     processes, used, share = gpu["processes"], gpu["used_bytes"], gpu["utilization"]
     return [
         *([f"{processes} processes"] if processes else []),

@@ -26,11 +26,20 @@ WARM_TIMES = 3
 PAIR_WITHIN_S = 90.0
 """How long a pair of ranks may take: its processes, torch, the group, all sizes."""
 
+OTHER_WITHIN_S = 5.0
+"""How much longer the second rank of a pair may take than the first."""
+
 Row = dict[str, Any]
 
 
 class LinkRank:
     """An actor that is one of two ranks."""
+
+    def has_gpu(self) -> bool:
+        """Whether torch can use a GPU here."""
+        import torch
+
+        return torch.cuda.is_available()
 
     def listen(self) -> tuple[str, int]:
         """Open the store at which both ranks meet; its host and port."""
@@ -40,25 +49,24 @@ class LinkRank:
         self._store = TCPStore(host, 0, 2, is_master=True, wait_for_workers=False)
         return host, self._store.port
 
-    def measure(self, rank: int, host: str, port: int, sizes: Sequence[int], seconds: float) -> list[Row]:
+    def measure(self, rank: int, host: str, port: int, *, on_gpus: bool) -> list[Row]:
         """Time all-reduces of float32 sums with the other rank; rows of `all_reduces`."""
         import torch
         from torch import distributed
         from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is not in __all__
 
-        device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-        backend = "nccl" if device.type == "cuda" else "gloo"
+        device, backend = (torch.device("cuda", 0), "nccl") if on_gpus else (torch.device("cpu"), "gloo")
         store = self._store if rank == 0 else TCPStore(host, port, 2, is_master=False)
         distributed.init_process_group(
             backend, store=store, rank=rank, world_size=2, timeout=timedelta(seconds=PAIR_WITHIN_S)
         )
         try:
-            return [{"backend": backend, **_time_size(size, device, seconds)} for size in sizes]
+            return [{"backend": backend, **_time_size(size, device)} for size in SIZES]
         finally:
             distributed.destroy_process_group()
 
 
-def _time_size(size: int, device: Any, seconds: float) -> Row:
+def _time_size(size: int, device: Any) -> Row:
     """Time all-reduces of one size: the mean over both ranks, as nccl-tests gives it."""
     import torch
     from torch import distributed
@@ -77,7 +85,7 @@ def _time_size(size: int, device: Any, seconds: float) -> Row:
         return mean.item() / 2
 
     # Both ranks have the same number from the sum, so both go on as often.
-    times = max(2, min(MOST_TIMES, int(seconds / run(WARM_TIMES))))
+    times = max(2, min(MOST_TIMES, int(SECONDS_PER_SIZE / run(WARM_TIMES))))
     return {"size_bytes": size, "count": size // 4, "times": times, "time_s": run(times)}
 
 
@@ -122,7 +130,8 @@ def measure_links(nodes: Sequence[Node], *, tell: Callable[[str], None]) -> tupl
         except (ray.exceptions.RayError, TimeoutError) as error:
             where = "two ranks of one node" if within else f"nodes {pair[0].node_id[:8]} and {pair[1].node_id[:8]}"
             reason = error_line(getattr(error, "cause", None) or error)
-            hint = "see that nothing holds their resources, and which interface they take (GLOO_SOCKET_IFNAME)"
+            variable = "NCCL_SOCKET_IFNAME" if kind == "GPU" else "GLOO_SOCKET_IFNAME"
+            hint = f"see that nothing holds their resources, and which interface they take ({variable})"
             problems.append(f"{where} could not all-reduce: {reason}; {hint}")
             continue
         latency, bandwidth = alpha_beta([row["size_bytes"] for row in found], [row["time_s"] for row in found])
@@ -136,10 +145,31 @@ def _measure_pair(node_ids: Sequence[str], kind: str) -> list[Row]:
     resources = {"num_cpus": 1, "num_gpus": int(kind == "GPU"), "max_restarts": 0}
     ranks = [actor.options(**resources, scheduling_strategy=pinned_to(node)).remote() for node in node_ids]
     try:
+        # Ray hides no GPU from a rank that asked for none, and torch may be unable to use one that it asked for.
+        able = ray.get([each.has_gpu.remote() for each in ranks], timeout=PAIR_WITHIN_S)
+        on_gpus = kind == "GPU" and all(able)
         host, port = ray.get(ranks[0].listen.remote(), timeout=PAIR_WITHIN_S)
-        given = (host, port, SIZES, SECONDS_PER_SIZE)
-        answers = ray.get([each.measure.remote(rank, *given) for rank, each in enumerate(ranks)], timeout=PAIR_WITHIN_S)
+        tasks = [each.measure.remote(rank, host, port, on_gpus=on_gpus) for rank, each in enumerate(ranks)]
+        return _rows_of(tasks)
     finally:
         for each in ranks:
             ray.kill(each)
-    return answers[0]  # type: ignore[no-any-return]  # the ranks agree
+
+
+def _rows_of(tasks: Sequence[Any]) -> list[Row]:
+    """What both ranks measured, or the error of one; each is asked, since Ray prints errors that nobody asks for."""
+    # Where one fails, the other may wait for it.
+    ray.wait(tasks, timeout=PAIR_WITHIN_S)
+    ended, late = ray.wait(tasks, num_returns=len(tasks), timeout=OTHER_WITHIN_S)
+    rows: list[Row] = []
+    errors = []
+    for task in ended:
+        try:
+            rows = ray.get(task)
+        except ray.exceptions.RayError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    if late:
+        raise TimeoutError(f"no answer in {PAIR_WITHIN_S:.0f} s")
+    return rows

@@ -109,7 +109,7 @@ def link_columns(rows: Rows) -> dict[str, list[str]]:
 
 
 def _format_offset(ahead: float, error: float) -> str:
-    return f"{ahead * 1e3:.1f} ± {error * 1e3:.1f}"
+    return f"{round(ahead * 1e3, 1) + 0.0:.1f} ± {error * 1e3:.1f}"  # no -0.0
 
 
 def _format_gib(size: float | None) -> str:

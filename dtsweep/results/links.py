@@ -53,19 +53,26 @@ def store_links(where: str | Path, links: Sequence[Mapping[str, Any]]) -> str:
     """
     now = datetime.now(UTC)
     rows = [{"measured_at": now, "ranks": 2, **link, **each} for link in links for each in link["all_reduces"]]
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), sink, compression="zstd", write_page_checksum=True)
     name = f"links-{uuid.uuid4().hex}.parquet"
-    Storage(where).write(FOLDER, name, sink.getvalue().to_pybytes())
+    Storage(where).write(FOLDER, name, _parquet(rows))
     return name
 
 
+def _parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), sink, compression="zstd", write_page_checksum=True)
+    return bytes(sink.getvalue().to_pybytes())
+
+
 def try_place(where: str | Path) -> list[str]:
-    """Write, list and delete a file where results are to lie; say what is not possible, with the next step."""
+    """Write, list and delete a file where results are to lie; say what is not possible, with the next step.
+
+    It is one of links without rows, so that readers of the folder are content if it has to stay.
+    """
     name = f"probe-{uuid.uuid4().hex}.parquet"
     try:
         storage = Storage(where)
-        storage.write(FOLDER, name, b"probe")
+        storage.write(FOLDER, name, _parquet([]))
     except StorageError as error:
         return [f"results: {error}"]
     problems = []

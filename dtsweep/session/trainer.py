@@ -33,6 +33,8 @@ def train_settings(node_timeout_s: float, *, cluster: str | None) -> dict[str, s
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
         "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": f"{node_timeout_s:g}",
         "RAY_TRAIN_METRICS_ENABLED": "0",
+        # It would tell the dashboard and its exports what the ranks are given, secrets among it.
+        "RAY_TRAIN_ENABLE_STATE_TRACKING": "0",
         # On this machine alone no node is taken back: a process less to start.
         "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "1" if cluster else "0",
         "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",

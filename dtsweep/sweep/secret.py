@@ -5,37 +5,71 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
+
+from dtsweep.errors import without_credentials
 
 WORDS = frozenset(
     {
-        *("TOKEN", "SECRET", "SECRETS", "KEY", "KEYS", "PASSWORD", "PASSWORDS", "CREDENTIAL", "CREDENTIALS"),
-        *("PASSWD", "PASSPHRASE"),
+        *("SECRET", "SECRETS", "PASSWORD", "PASSWORDS", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS"),
+        *("AUTHORIZATION", "COOKIE", "COOKIES", "JWT"),
     }
 )
-"""Words of a name that speak of a secret, between its underscores; TOKENS, which training counts, is none."""
+"""Words of a name that speak of a secret, between its underscores."""
 
-RUN_TOGETHER = re.compile(r"(API|ACCESS|PRIVATE|AUTH)KEY|.+(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)")
-"""Such words without an underscore before them: APIKEY, PGPASSWORD; but not MONKEY."""
+LAST_WORDS = frozenset({"AUTH", "PASS", "PWD"})
+"""Those that do as the last of several: DB_PASS, but not PASS_COUNT; NPM_AUTH, but not RAY_AUTH_MODE; not PWD."""
 
-IN_URL = re.compile(r"//[^/\s@]*:[^/\s@]+@")
-"""A password in a URL, as proxies have it, whatever the variable is called."""
+KEYS = frozenset({"TOKEN", "KEY", "KEYS"})
+"""Those that do where no word beside them speaks of a text or a number; TOKENS, which training counts, is none."""
+
+OF_TEXT_OR_NUMBER = frozenset(
+    {
+        *("PAD", "BOS", "EOS", "UNK", "MASK", "SEP", "CLS"),
+        *("COUNT", "LENGTH", "LEN", "LIMIT", "SIZE", "MAX", "MIN", "NUM"),
+    }
+)
+
+OF_ACCESS = frozenset({"API", "ACCESS", "AUTH", "PRIVATE"})
+
+RUN_TOGETHER = re.compile(
+    r".*(API|ACCESS|AUTH|PRIVATE|SECRET)KEY(ID|S)?|.+(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)"
+)
+"""Such words without an underscore before them: OPENAIAPIKEY, PGPASSWORD; but not MONKEY."""
 
 HIDDEN = re.compile(r"hidden:[0-9a-f]{4}")
 
 
 def is_secret(name: str, value: str = "") -> bool:
-    """Whether the name of a variable speaks of a secret, or its value is a URL with a password.
+    """Whether the name of a variable speaks of a secret, or its value is a URL with credentials.
 
     >>> [is_secret(name) for name in ("HF_TOKEN", "AWS_ACCESS_KEY_ID", "wandbApiKey", "PGPASSWORD")]
     [True, True, True, True]
     >>> [is_secret(name) for name in ("TOKENIZERS_PARALLELISM", "MONKEY_COUNT", "NCCL_IB_PKEY", "MAX_TOKENS")]
     [False, False, False, False]
     """
-    words = [word.upper() for word in re.split(r"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])", name)]
-    named = any(word in WORDS or RUN_TOGETHER.fullmatch(word) for word in words)
-    return named or IN_URL.search(value) is not None
+    words = [word.upper() for word in re.split(r"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])", name) if word]
+    # The address of a proxy goes without a scheme too.
+    text = f"//{value}" if words[-1:] == ["PROXY"] and "//" not in value else value
+    return _speaks_of_secret(words) or has_credentials(text)
+
+
+def _speaks_of_secret(words: Sequence[str]) -> bool:
+    if any(word in WORDS or RUN_TOGETHER.fullmatch(word) for word in words):
+        return True
+    if len(words) > 1 and words[-1] in LAST_WORDS:
+        return True
+    return not KEYS.isdisjoint(words) and (OF_TEXT_OR_NUMBER.isdisjoint(words) or not OF_ACCESS.isdisjoint(words))
+
+
+def has_credentials(text: str) -> bool:
+    """Whether a text has a URL with a password or a token.
+
+    >>> has_credentials("postgres://me:p/w@host/db"), has_credentials("ssh://git@host/x")
+    (True, False)
+    """
+    return without_credentials(text) != text
 
 
 def hidden(environment: Mapping[str, str]) -> dict[str, str]:

@@ -117,7 +117,7 @@ class Resources:
     concurrent: int = 1
     """Lanes: trials that run side by side, each lane on nodes of its own."""
 
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Variables of the worker processes; stored with the results.
 
     Of one whose name speaks of a token, key, password, secret or credential, a short hash is stored and shown.

@@ -61,4 +61,11 @@ def host_row(**changes: Any) -> Row:
     return healthy | changes
 
 
-IDLE_GPU = {"name": "H100", "used_bytes": 2**20, "utilization": 0.0, "processes": 0, "memory_errors": 0}
+IDLE_GPU = {
+    "name": "H100",
+    "used_bytes": 2**20,
+    "utilization": 0.0,
+    "processes": 0,
+    "memory_errors": 0,
+    "slices": None,
+}

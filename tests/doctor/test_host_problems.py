@@ -33,7 +33,7 @@ def test_healthy_hosts_have_no_problems() -> None:
         ({"shared_memory_bytes": GIB // 2, "object_store_bytes": 0}, "shared memory .* want 1.0 GiB"),
         ({"disks": {"/scratch": {"total_bytes": 10 * GIB, "free_bytes": 2 * GIB}}}, "/scratch has 2.0 GiB free of 10"),
         ({"disks": {"/scratch": {"total_bytes": 900 * GIB, "free_bytes": 40 * GIB}}}, "/scratch has 40.0 GiB free"),
-        ({"has_driver": True, "free_memory_bytes": 2 * GIB}, "2.0 GiB of memory are free, .* about 2.9 GiB here"),
+        ({"has_driver": True, "free_memory_bytes": GIB}, "1.0 GiB of memory are free, .* 1.5 GiB here beside"),
         ({"gloo_address": "127.0.1.1"}, "gloo would listen on 127.0.1.1, where no other host .* GLOO_SOCKET_IFNAME"),
         ({"gloo_address": "::1"}, "gloo would listen on ::1"),
         (
@@ -50,6 +50,8 @@ def test_healthy_hosts_have_no_problems() -> None:
             {"ray_gpus": 2, "gpus": [IDLE_GPU, IDLE_GPU | {"processes": 2, "used_bytes": 9 * GIB, "utilization": 0.5}]},
             "GPU 1 is not idle (2 processes, 9.0 GiB in use, busy for 50% of the time); wait for",
         ),
+        ({"ray_gpus": 3, "gpus": [IDLE_GPU | {"slices": 2}]}, "Ray has 3 GPUs, the driver 2; start Ray with"),
+        ({"ray_gpus": 1, "gpus": [IDLE_GPU | {"slices": 0}]}, "Ray has 1 GPUs, the driver 0; start Ray with"),
         ({"ray_gpus": 1, "gpus": [IDLE_GPU | {"memory_errors": 3}]}, "GPU 0 has 3 uncorrected memory errors; take it"),
     ],
 )
@@ -58,16 +60,24 @@ def test_a_problem_names_the_node_and_the_next_step(changes: dict[str, Any], pro
     assert re.match(re.escape(f"gpu-1: {problem}").replace(r"\.\*", ".*"), found), found
 
 
-def test_what_only_matters_between_hosts_or_to_ranks_is_no_problem_elsewhere() -> None:
+def test_an_absent_interface_is_a_problem_anywhere_what_only_matters_between_hosts_or_to_ranks_there_alone() -> None:
+    (absent,) = find_host_problems([host_row(gloo_address="", asked={"GLOO_SOCKET_IFNAME": "ib0"})], dashboard=None)
+    assert "GLOO_SOCKET_IFNAME=ib0 names no interface" in absent
     alone = host_row(gloo_address="127.0.0.1")
     assert find_host_problems([alone, alone | {"node_id": "c3"}], dashboard=None) == []
     assert problems_of(has_ranks=False, gloo_address="127.0.0.1", shared_memory_bytes=GIB // 16) == []
-    assert problems_of(free_memory_bytes=2 * GIB) == []
+    assert problems_of(free_memory_bytes=GIB) == []
+    assert problems_of(free_memory_bytes=2 * GIB, has_driver=True) == []
 
 
 def test_an_uncertain_clock_and_unknown_gpus_accuse_nobody() -> None:
     assert problems_of(clock_offset_s=1.4, clock_error_s=0.5) == []
     assert problems_of(gpus=[dict.fromkeys(IDLE_GPU)]) == []
+
+
+def test_a_gpu_in_slices_is_as_many_for_ray_and_its_counters_accuse_nobody() -> None:
+    sliced = IDLE_GPU | {"slices": 2, "processes": 3, "used_bytes": 9 * GIB, "utilization": 0.5}
+    assert problems_of(ray_gpus=3, gpus=[sliced, IDLE_GPU]) == []
 
 
 def test_a_dashboard_that_asks_for_no_token_is_a_problem_and_so_is_a_silent_host() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from dtsweep.hardware.readiness import (
     disk_bytes,
     free_memory_bytes,
@@ -15,13 +17,25 @@ from dtsweep.hardware.readiness import (
 from tests.stand_in_nvml import MissingNvml, StandInNvml
 
 
-def test_a_container_that_may_take_less_than_the_machine_has_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("folder", "limit", "used", "prefix"),
+    [(".", "max", "current", ""), ("memory", "limit_in_bytes", "usage_in_bytes", "total_")],
+)
+def test_a_container_that_may_take_less_than_the_machine_has_says_so_and_files_it_read_are_none_of_it(
+    tmp_path: Path, folder: str, limit: str, used: str, prefix: str
+) -> None:
     assert free_memory_bytes(tmp_path) > 2**20
-    (tmp_path / "memory.max").write_text("3000000\n")
-    (tmp_path / "memory.current").write_text("2000000\n")
+    group = tmp_path / folder
+    group.mkdir(exist_ok=True)
+    (group / f"memory.{limit}").write_text("3000000\n")
+    (group / f"memory.{used}").write_text("2900000\n")
+    stat = {f"{prefix}active_file": 200000, f"{prefix}inactive_file": 700000, "inactive_file": 700000, "anon": 1}
+    (group / "memory.stat").write_text("".join(f"{name} {count}\n" for name, count in stat.items()))
     assert free_memory_bytes(tmp_path) == 1_000_000
-    (tmp_path / "memory.max").write_text("max\n")
+    (group / f"memory.{limit}").write_text("max\n" if limit == "max" else "9223372036854771712\n")
     assert free_memory_bytes(tmp_path) > 2**20
+    (group / f"memory.{limit}").write_text("1000000\n")
+    assert free_memory_bytes(tmp_path) == 0
 
 
 def test_sizes_are_those_of_the_disk_and_unknown_where_there_is_no_folder(tmp_path: Path) -> None:
@@ -50,4 +64,13 @@ def test_all_gpus_of_a_host_are_told_with_what_is_unknown() -> None:
     assert len(found) == 2
     assert found[0]["processes"] == 3
     assert found[0]["memory_errors"] is None
+    assert found[0]["slices"] is None
     assert gpus(nvml=MissingNvml()) is None
+
+
+def test_a_gpu_that_is_in_slices_tells_how_many() -> None:
+    for mig, slices, told in ((1, 2, 2), (1, 0, 0), (0, 0, None)):
+        unknown = ("nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetName")
+        found = gpus(nvml=StandInNvml(mig=mig, slices=slices, unsupported=unknown))
+        assert found is not None
+        assert found[0]["slices"] == told

@@ -70,7 +70,8 @@ def test_links_have_the_columns_of_nccl_tests() -> None:
 
 
 def test_hosts_say_what_is_unknown_and_name_gpus_where_there_are_any() -> None:
-    columns = host_columns([host_row(shared_memory_bytes=None, gloo_address="")])
+    columns = host_columns([host_row(shared_memory_bytes=None, gloo_address="", clock_offset_s=-1e-6)])
+    assert columns["clock\nahead ms"] == ["0.0 ± 1.0"]
     assert columns["shared\nGiB"] == ["unknown"]
     assert columns["gloo\nlistens on"] == ["none"]
     assert "GPUs" not in columns
