@@ -119,7 +119,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         lane, world = self._lanes[index], self._queue.next_world(index)
         if world != lane.asked_for:
             lane.asked_for = world
-            lane.actor.ask_ahead.remote(world if world and self._nodes.lack(world) else None)
+            lane.actor.ask_ahead.remote(world)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Ignore it: a trial has one result, its last."""

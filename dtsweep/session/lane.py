@@ -49,7 +49,7 @@ class Lane:
         self._shards: list[PlacedShard] = []
         self._is_spent = False
         self._nodes = NodeWatch(settings)
-        self._requests = NodeRequests(settings)
+        self._requests = NodeRequests(settings, self._nodes)
 
     async def prepare(self, group: str, world: World) -> None:
         """Begin to start the session of the first task, which `run` will bring; that tells what became of it."""
@@ -57,8 +57,8 @@ class Lane:
             self._starting = asyncio.create_task(self._start(group, world))
 
     async def ask_ahead(self, world: World | None) -> None:
-        """Ask for the nodes that the session after this one, of this world, will lack; None is for no more."""
-        self._requests.ask_ahead(world)
+        """Ask for the nodes that the session after this one, of this world, will lack; None to ask for none."""
+        await self._requests.ask_ahead(world)
 
     async def run(self, task: Task) -> None:
         """Run one attempt in the session that fits it, or wait for one under way; its result waits for `collect`.
@@ -183,12 +183,14 @@ class Lane:
         return await self._start(task.session_group, task.point.world), True
 
     async def _start(self, group: str, world: World) -> Session:
-        await self._requests.come(world)
+        without = await self._requests.come(world)
         actor = ray.get_runtime_context().current_actor
-        without = await self._nodes.left_out(world)
         self._session = session = Session(group, world, self._settings, actor, without)
-        await session.start()
-        self._requests.launched(world)
+        try:
+            await session.start()
+        finally:
+            self._requests.let_go()
+        await self._requests.launched()
         return session
 
     async def _stays(self, session: Session, task: Task) -> bool:
