@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pandas as pd
 import psutil
 import pytest
 from ray.core.generated.autoscaler_pb2 import AutoscalingState, GangResourceRequest
@@ -21,6 +23,8 @@ from dtsweep.driver.ahead import NodeLife, node_s
 from dtsweep.driver.autoscaler import Autoscaler, HeadFacts, NodeType, autoscaler_of, configured, facts_here, is_scaling
 from dtsweep.session.request import is_refused
 from tests.conftest import Command, without_ray
+
+KILLS = Path(__file__).parents[1] / "struck" / "kills.py"
 
 HEAD_ID = "f" * 51 + "00000"
 """The node id that Ray's fake provider expects of a head."""
@@ -399,9 +403,32 @@ def test_struck_nodes_are_replaced_while_others_can_come_and_what_a_killed_sessi
     ]
 
 
+@pytest.mark.ray
+def test_a_kill_costs_one_attempt_where_the_world_takes_all_that_the_autoscaler_can_add(
+    tmp_path: Path, dtsweep_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DTSWEEP_TEST_MARK", str(tmp_path))
+    # Its ranks are not to be killed on their import.
+    (tmp_path / "import").touch()
+    killed = ["RayTrainWorker", "TrainController"]
+    whole = TYPES | {"small": {"resources": {"CPU": os.cpu_count()}, "node_config": {}, "max_workers": 1}}
+    with growing_head(tmp_path / "cluster.yaml", v2=True, most=1, types=whole) as address:
+        arguments = ["run", KILLS, "--address", address, "--results", tmp_path / "r", "--node-timeout", 40]
+        axes = ["--set", f"workload.by={','.join(killed)},nothing"]
+        done = dtsweep_command(*arguments, *axes, folder=tmp_path, RAY_AUTH_MODE="disabled")
+    assert done.returncode == 0, done.stderr
+    rows = pd.read_parquet(tmp_path / "r" / "trials").sort_values("started_at")
+    # What the figures of docs/log.md are taken from; pytest shows it with -s.
+    print(rows[["workload_by", "attempt", *SHOWN[2:]]].to_string())
+    assert rows.query("workload_by in @killed")["status"].tolist() == ["rank_died", "ok"] * 2
+    assert rows.query("workload_by == 'nothing'")["status"].tolist() == ["ok"]
+    # The node stays: only the first session waited for it to come.
+    assert rows["nodes_wait_s"].iloc[1:].max() < 15
+
+
 @contextmanager
-def growing_head(configuration: Path, *, v2: bool, most: int = 4) -> Iterator[str]:
-    """Start a head without CPUs whose autoscaler can add as many nodes of `TYPES`; give its address."""
+def growing_head(configuration: Path, *, v2: bool, most: int = 4, types: object = TYPES) -> Iterator[str]:
+    """Start a head without CPUs whose autoscaler can add as many nodes of these types; give its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -421,7 +448,7 @@ def growing_head(configuration: Path, *, v2: bool, most: int = 4) -> Iterator[st
                     **{"gcs_address": f"127.0.0.1:{port}", "head_node_id": HEAD_ID},
                     **{"launch_multiple": True, "disable_node_updaters": True},
                 },
-                **{"head_node_type": "ray.head.default", "available_node_types": TYPES},
+                **{"head_node_type": "ray.head.default", "available_node_types": types},
                 **{key: {} for key in ("auth", "docker", "file_mounts")},
                 **{key: [] for key in EMPTY_LISTS},
             }

@@ -10,7 +10,7 @@ import ray
 from ray._raylet import GcsClient
 from ray.core.generated.autoscaler_pb2 import DrainNodeReason
 
-NOTICE_S = 2.0
+NOTICE_S = 8.0
 
 
 def is_first(strike: str) -> bool:
@@ -28,6 +28,7 @@ def take_node_back() -> None:
     until_ms = int((time.time() + NOTICE_S) * 1000)
     reason = DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
     GcsClient(context.gcs_address).drain_node(context.get_node_id(), reason, "spot", until_ms)
+    Path(os.environ["DTSWEEP_TEST_MARK"], "notice").write_text(context.get_node_id())
     time.sleep(60)
 
 
