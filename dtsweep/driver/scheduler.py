@@ -15,7 +15,7 @@ from typing import Any
 import ray
 from ray.tune.search import Searcher
 
-from dtsweep.driver.ahead import ComingAndGoing
+from dtsweep.driver.idle import ComingAndGoing
 from dtsweep.driver.lanes import close_lanes, start_lane, stop_lanes
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder

@@ -19,8 +19,8 @@ import pytest
 from ray.core.generated.autoscaler_pb2 import AutoscalingState, GangResourceRequest
 
 import dtsweep
-from dtsweep.driver.ahead import NodeLife, node_s
 from dtsweep.driver.autoscaler import Autoscaler, HeadFacts, NodeType, autoscaler_of, configured, facts_here, is_scaling
+from dtsweep.driver.idle import NodeLife, node_s
 from dtsweep.session.request import is_refused
 from tests.conftest import Command, without_ray
 
