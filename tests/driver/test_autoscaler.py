@@ -261,10 +261,13 @@ SILENT = (
 import os, signal, threading
 lane = lane_of()
 head = int(sys.argv[2])
+coming = lane.come.remote(9)
+while not asked():
+    pass
 os.kill(head, signal.SIGSTOP)
 threading.Timer(13, os.kill, (head, signal.SIGCONT)).start()
 print(call(lane, "stays"))
-print(call(lane, "come", 9))
+print(ray.get(coming))
 """
 )
 
