@@ -15,7 +15,7 @@ The driver's process; imports Ray and Ray Tune, except `run` and its own imports
     pulse           whether the Ray of a run is still there
     prepare         a plan laid out on a cluster; pure
     lanes           the actors of the lanes: started, watched, told to end, replaced
-    ahead           nodes that the next session lacks, and those that stand idle
+    idle            how long an autoscaler's nodes stand idle
     scheduler       gives Ray Tune the queue's attempts, fetches results from lanes, has them stored
     tuner           runs Ray Tune; its `TrialRunner`, an actor, has a lane run each attempt; signals
     on_ray          the run on a Ray, private or not

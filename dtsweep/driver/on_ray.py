@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from dtsweep.driver.ahead import ComingAndGoing
 from dtsweep.driver.cluster import Cluster
 from dtsweep.driver.connect import connected
+from dtsweep.driver.idle import ComingAndGoing
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.prepare import Prepared, prepare, resources_of_worker
 from dtsweep.driver.pulse import ClusterGoneError, Pulse, pulse_of_ray, watched

@@ -15,7 +15,7 @@ from typing import Any
 import ray
 from ray.tune.search import Searcher
 
-from dtsweep.driver.ahead import ComingAndGoing
+from dtsweep.driver.idle import ComingAndGoing
 from dtsweep.driver.lanes import close_lanes, start_lane, stop_lanes
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
@@ -119,7 +119,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         lane, world = self._lanes[index], self._queue.next_world(index)
         if world != lane.asked_for:
             lane.asked_for = world
-            lane.actor.ask_ahead.remote(world if world and self._nodes.lack(world) else None)
+            lane.actor.ask_ahead.remote(world)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Ignore it: a trial has one result, its last."""

@@ -35,8 +35,16 @@ class NodeChoice:
     struck: Sequence[NodeNow]
     """Both are left out."""
 
+    lacking: int = 0
+    """For how many of its workers nodes have to be added, once all that runs on the others has ended."""
+
     misfit: str | None = None
-    """Why the others can't hold it."""
+    """Why the others can't hold it, where none can be added."""
+
+    @property
+    def without(self) -> list[str]:
+        """Ids of the nodes that are left out."""
+        return [node.node_id for node in (*self.leaving, *self.struck)]
 
 
 class Strikes:
@@ -54,6 +62,10 @@ class Strikes:
         """Nodes on which so many trials died, and nowhere else: one that dies anywhere is at fault itself."""
         counts = Counter(next(iter(nodes)) for nodes in self._nodes.values() if len(nodes) == 1)
         return frozenset(node_id for node_id, count in counts.items() if count >= STRIKES)
+
+    def forgive(self) -> None:
+        """Forget them all."""
+        self._nodes = {}
 
 
 def nodes_now() -> list[NodeNow]:
@@ -93,14 +105,33 @@ def choose_nodes(
     leaving = [node for node in nodes if node.leaves_at is not None]
     staying = [node for node in nodes if node.leaves_at is None]
     sound = [node for node in staying if node.node_id not in struck]
-    if grows or can_hold(_rooms(sound, each), workers=world.workers, placement=world.placement):
-        return NodeChoice(leaving=leaving, struck=[node for node in staying if node not in sound])
+    lacking = workers_lacking(_rooms(sound, each), workers=world.workers, placement=world.placement)
+    if grows or not lacking:
+        struck_nodes = [node for node in staying if node not in sound]
+        return NodeChoice(leaving=leaving, struck=struck_nodes, lacking=lacking)
     rooms = _rooms(staying, each)
     if can_hold(rooms, workers=world.workers, placement=world.placement):
         return NodeChoice(leaving=leaving, struck=[])
     has = f"{len(staying)} node{'s' * (len(staying) != 1)} with room for {'+'.join(map(str, rooms)) or 'none'}"
     gone = f"; {', '.join(node.name for node in leaving)} is being taken back" if leaving else ""
     return NodeChoice(leaving=leaving, struck=[], misfit=f"{world.workers} workers don't fit any more: {has}{gone}")
+
+
+def workers_lacking(rooms: Sequence[int], *, workers: int, placement: str) -> int:
+    """For how many workers of a world nodes have no room: all of one that needs a single node that is not there.
+
+    Args:
+        rooms: how many workers each could hold.
+        workers: of the world.
+        placement: of the world.
+
+    >>> [workers_lacking([2, 1], workers=4, placement=p) for p in ("pack", "strict_pack", "strict_spread")]
+    [1, 4, 2]
+    """
+    if can_hold(rooms, workers=workers, placement=placement):
+        return 0
+    held = {"strict_pack": 0, "strict_spread": sum(room > 0 for room in rooms)}
+    return workers - held.get(placement, sum(rooms))
 
 
 def can_hold(rooms: Sequence[int], *, workers: int, placement: str) -> bool:

@@ -7,7 +7,9 @@ was installed without it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 
 import ray
 from ray.core.generated.gcs_pb2 import PlacementGroupTableData
@@ -32,6 +34,12 @@ def orphans(groups: Iterable[PlacementGroupTableData], *, job_id: str) -> list[b
         and group.state != removed
         and group.creator_job_id.hex() == job_id
     ]
+
+
+async def look_for_orphans(*, within_s: float) -> None:
+    """Remove orphans, once; a head of Ray that does not answer in time is asked again at the caller's next look."""
+    with suppress(ray.exceptions.RayError, TimeoutError):
+        await asyncio.wait_for(asyncio.to_thread(remove_orphans), within_s)
 
 
 def remove_orphans() -> int:

@@ -21,7 +21,7 @@ from dtsweep.session.deadlines import CLOSE_S, IMPORT_S
 from dtsweep.session.endings import STOPPED, NotUp, causes_of, is_preempted, why_not_up
 from dtsweep.session.memory_kills import MemoryKills, kills_in
 from dtsweep.session.nodes import answers, on_node, read_tail, write_stacks
-from dtsweep.session.orphans import remove_orphans
+from dtsweep.session.orphans import look_for_orphans
 from dtsweep.session.seats import Seat, members_of, seats
 from dtsweep.session.settings import Settings
 from dtsweep.session.trainer import trainer_of
@@ -109,7 +109,7 @@ class Session:
                 up = ", ".join(map(str, sorted(self.facts))) or "none"
                 reason = f"of {self.workers} ranks these came up: {up}; does an import wait for something?"
                 raise SessionError("launch_failed", reason, hopeless_for="world")
-            await asyncio.to_thread(remove_orphans)
+            await look_for_orphans(within_s=until - time.monotonic())
             await self.wait(min(until - time.monotonic(), ORPHANS_EVERY_S))
         self._compare_versions()
         if message := other_devices(self.facts, known=self._settings.known_devices):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -12,15 +13,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pandas as pd
 import psutil
 import pytest
 from ray.core.generated.autoscaler_pb2 import AutoscalingState, GangResourceRequest
 
 import dtsweep
-from dtsweep.driver.ahead import NodeLife, node_s
 from dtsweep.driver.autoscaler import Autoscaler, HeadFacts, NodeType, autoscaler_of, configured, facts_here, is_scaling
+from dtsweep.driver.idle import NodeLife, node_s
 from dtsweep.session.request import is_refused
 from tests.conftest import Command, without_ray
+
+KILLS = Path(__file__).parents[1] / "struck" / "kills.py"
 
 HEAD_ID = "f" * 51 + "00000"
 """The node id that Ray's fake provider expects of a head."""
@@ -171,47 +175,125 @@ print(json.dumps(sorted(lives)))
 """Waits until all nodes with CPUs are gone, and prints from when until when each was up, and its CPUs."""
 
 REQUESTS = """
-import sys, time
+import asyncio, sys
 import ray
-from ray.util.placement_group import placement_group_table
-from dtsweep.session import request
+from ray.util.placement_group import placement_group, placement_group_table
+from dtsweep.session import node_watch, request
+from dtsweep.session.node_watch import NodeWatch
 from dtsweep.session.session import SessionError
 from dtsweep.session.settings import Code, Settings
 from dtsweep.sweep.point import World
 
-request.INFEASIBLE_S = 3.0
-resources = {"cpus_per_worker": 1, "gpus_per_worker": 0, "environment": {}}
+CPU = {"CPU": 1}
 
 class Lane:
-    def __init__(self):
+    def __init__(self, seconds=60.0):
         request.INFEASIBLE_S = 3.0
-
-    async def ends_as(self, seconds):
         settings = Settings(code=Code(pickled=b"", folder=None), node_timeout_s=seconds, storage="", is_private=False,
-                            is_autoscaled=True, **resources)
-        self.nodes = request.NodeRequests(settings)
+                            cpus_per_worker=1, gpus_per_worker=0, environment={}, is_autoscaled=True)
+        self.watch = NodeWatch(settings)
+        self.requests = request.NodeRequests(settings, self.watch)
+
+    async def come(self, workers, placement="pack"):
         try:
-            await self.nodes.come(World(workers=9, placement="pack", environment=()))
+            return sorted(await self.requests.come(World(workers=workers, placement=placement, environment=())))
         except SessionError as error:
             return f"{error.status}: {error}"
 
-    async def ask_ahead(self):
-        self.nodes.launched(World(workers=1, placement="pack", environment=()))
-        self.nodes.ask_ahead(World(workers=9, placement="pack", environment=()))
+    async def launched(self):
+        await self.requests.launched()
+
+    async def ask_ahead(self, workers, placement="pack"):
+        await self.requests.ask_ahead(World(workers=workers, placement=placement, environment=()))
+
+    async def strike(self, nodes):
+        for node in nodes:
+            self.watch.died(f"one on {node}", node)
+            self.watch.died(f"another on {node}", node)
+
+    async def stays(self):
+        node_watch.NODE_ANSWERS_S = 2.0
+        return await self.watch.stay(["a node"], until=0)
+
+    async def notes(self):
+        return self.watch.take_notes()
+
+    async def hold(self, bundles):
+        group = placement_group(bundles, strategy="STRICT_SPREAD")
+        return await asyncio.to_thread(group.wait, 30)
 
 def asked():
     return sum(entry["state"] != "REMOVED" for entry in placement_group_table().values())
 
+def call(lane, method, *arguments):
+    return ray.get(getattr(lane, method).remote(*arguments))
+
+def nodes():
+    return sorted(node["NodeID"] for node in ray.nodes() if node["Alive"] and "CPU" in node["Resources"])
+
+def lane_of(*arguments, name="lane"):
+    return ray.remote(num_cpus=0)(Lane).options(name=name).remote(*arguments)
+
 ray.init(address=sys.argv[1], log_to_driver=False)
-lane = ray.remote(num_cpus=0)(Lane).options(name="lane").remote()
-for seconds in (1.0, 60.0):
-    print(ray.get(lane.ends_as.remote(seconds)), asked())
-ray.get(lane.ask_ahead.remote())
-ray.kill(lane)
+"""
+"""What a lane asks for, without sessions; the scripts that follow go on from here."""
+
+GIVEN_UP = (
+    REQUESTS
+    + """
+lane = lane_of(1.0, name="brief")
+call(lane, "ask_ahead", 8)
+print(call(lane, "come", 9), asked())
+lane = lane_of()
+print(call(lane, "come", 9), asked())
+call(lane, "ask_ahead", 9)
+call(lane, "launched")
 print(asked())
+ray.kill(lane)
 request.withdraw_all("lane")
 print(asked())
 """
+)
+
+SILENT = (
+    REQUESTS
+    + """
+import os, signal, threading
+lane = lane_of()
+head = int(sys.argv[2])
+coming = lane.come.remote(9)
+while not asked():
+    pass
+os.kill(head, signal.SIGSTOP)
+threading.Timer(13, os.kill, (head, signal.SIGCONT)).start()
+print(call(lane, "stays"))
+print(ray.get(coming))
+"""
+)
+
+STRUCK = (
+    REQUESTS
+    + """
+lane = lane_of()
+print(call(lane, "come", 3, "strict_spread"))
+call(lane, "launched")
+before = nodes()
+call(lane, "ask_ahead", 3, "strict_spread")
+print(len(before), "there,", asked(), "kept alive")
+call(lane, "strike", before)
+call(lane, "ask_ahead", 1)
+print(asked() - 1, "asked for ahead")
+print(call(lane, "come", 1) == before, len(nodes()), "there")
+call(lane, "strike", nodes())
+print(call(lane, "come", 1), asked(), "kept alive")
+for note in call(lane, "notes"):
+    print(note.split(" ", 2)[2])
+holder = lane_of(name="holder")
+print(call(holder, "hold", [CPU] * 4))
+ray.kill(holder)
+print(call(lane, "come", 4, "strict_spread"))
+"""
+)
 
 
 @pytest.fixture(scope="module")
@@ -221,11 +303,11 @@ def growing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def told_by(script: str, address: str) -> str:
+def told_by(script: str, *arguments: object) -> str:
     """What a script prints that asks a Ray, in a process of its own: it must not stay connected."""
     environment = without_ray(RAY_AUTH_MODE="disabled")
     done = subprocess.run(
-        [sys.executable, "-c", script, address],
+        [sys.executable, "-c", script, *map(str, arguments)],
         env=environment,
         capture_output=True,
         text=True,
@@ -289,7 +371,7 @@ SHOWN = [
 
 @pytest.mark.ray
 def test_what_does_not_come_is_given_up_in_a_line_and_asked_for_no_more(growing: str) -> None:
-    assert told_by(REQUESTS, growing).splitlines() == [
+    assert told_by(GIVEN_UP, growing).splitlines() == [
         "no_nodes: nodes for 9 workers did not come in 1 s; see --node-timeout 0",
         "infeasible: the autoscaler can't add nodes for 9 workers: see `ray status` 0",
         "1",
@@ -297,9 +379,64 @@ def test_what_does_not_come_is_given_up_in_a_line_and_asked_for_no_more(growing:
     ]
 
 
+@pytest.mark.ray
+def test_a_head_that_is_silent_for_some_seconds_fails_no_session(growing: str) -> None:
+    (head,) = (
+        process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if process.name() == "gcs_server" and f"--gcs_server_port={growing.rpartition(':')[2]}" in process.cmdline()
+    )
+    began = time.monotonic()
+    said = told_by(SILENT, growing, head)
+    assert said.splitlines() == ["True", "infeasible: the autoscaler can't add nodes for 9 workers: see `ray status`"]
+    assert time.monotonic() - began > 13
+
+
+@pytest.mark.ray
+def test_struck_nodes_are_replaced_while_others_can_come_and_what_a_killed_session_holds_is_given_back(
+    growing: str,
+) -> None:
+    assert told_by(STRUCK, growing).splitlines() == [
+        "[]",
+        # The same world again lacks none of them; without them it does.
+        "3 there, 1 kept alive",
+        "1 asked for ahead",
+        "True 4 there",
+        # Now there can be no more, and they are better than nothing.
+        "[] 1 kept alive",
+        *["is left out: 2 trials lost a process there"] * 4,
+        *["is used again: none came in its place"] * 4,
+        "True",
+        "[]",
+    ]
+
+
+@pytest.mark.ray
+def test_a_kill_costs_one_attempt_where_the_world_takes_all_that_the_autoscaler_can_add(
+    tmp_path: Path, dtsweep_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DTSWEEP_TEST_MARK", str(tmp_path))
+    # Its ranks are not to be killed on their import.
+    (tmp_path / "import").touch()
+    killed = ["RayTrainWorker", "TrainController"]
+    whole = TYPES | {"small": {"resources": {"CPU": os.cpu_count()}, "node_config": {}, "max_workers": 1}}
+    with growing_head(tmp_path / "cluster.yaml", v2=True, most=1, types=whole) as address:
+        arguments = ["run", KILLS, "--address", address, "--results", tmp_path / "r", "--node-timeout", 40]
+        axes = ["--set", f"workload.by={','.join(killed)},nothing"]
+        done = dtsweep_command(*arguments, *axes, folder=tmp_path, RAY_AUTH_MODE="disabled")
+    assert done.returncode == 0, done.stderr
+    rows = pd.read_parquet(tmp_path / "r" / "trials").sort_values("started_at")
+    # What the figures of docs/log.md are taken from; pytest shows it with -s.
+    print(rows[["workload_by", "attempt", *SHOWN[2:]]].to_string())
+    ended = rows.groupby("workload_by")["status"].agg(list).to_dict()
+    assert ended == {"nothing": ["ok"], **{process: ["rank_died", "ok"] for process in killed}}
+    # The node stays, and what the killed ones held of it is free at once.
+    assert rows["nodes_wait_s"].iloc[1:].max() < 15
+
+
 @contextmanager
-def growing_head(configuration: Path, *, v2: bool, most: int = 4) -> Iterator[str]:
-    """Start a head without CPUs whose autoscaler can add as many nodes of `TYPES`; give its address."""
+def growing_head(configuration: Path, *, v2: bool, most: int = 4, types: object = TYPES) -> Iterator[str]:
+    """Start a head without CPUs whose autoscaler can add as many nodes of these types; give its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -319,7 +456,7 @@ def growing_head(configuration: Path, *, v2: bool, most: int = 4) -> Iterator[st
                     **{"gcs_address": f"127.0.0.1:{port}", "head_node_id": HEAD_ID},
                     **{"launch_multiple": True, "disable_node_updaters": True},
                 },
-                **{"head_node_type": "ray.head.default", "available_node_types": TYPES},
+                **{"head_node_type": "ray.head.default", "available_node_types": types},
                 **{key: {} for key in ("auth", "docker", "file_mounts")},
                 **{key: [] for key in EMPTY_LISTS},
             }

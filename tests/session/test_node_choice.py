@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dtsweep.session.node_choice import NodeNow, Strikes, choose_nodes
+from dtsweep.session.node_choice import NodeChoice, NodeNow, Strikes, choose_nodes
 from dtsweep.sweep.point import World
 
 
@@ -12,13 +12,17 @@ def node(node_id: str, *, cpus: int = 1, leaves_at: float | None = None) -> Node
     return NodeNow(node_id=node_id, name=f"host-{node_id}", resources={"CPU": cpus}, leaves_at=leaves_at)
 
 
+def choice_of(nodes: list[NodeNow], workers: int, *, struck: str, placement: str, grows: bool) -> NodeChoice:
+    world = World(workers=workers, placement=placement, environment=())
+    return choose_nodes(nodes, struck=set(struck), world=world, each={"CPU": 1, "GPU": 0}, grows=grows)
+
+
 def chosen(
     nodes: list[NodeNow], workers: int, *, struck: str = "", placement: str = "pack", grows: bool = False
 ) -> tuple[list[str], str | None]:
     """The ids of what is left out, and why the rest is too little."""
-    world = World(workers=workers, placement=placement, environment=())
-    choice = choose_nodes(nodes, struck=set(struck), world=world, each={"CPU": 1, "GPU": 0}, grows=grows)
-    return [node.node_id for node in (*choice.leaving, *choice.struck)], choice.misfit
+    choice = choice_of(nodes, workers, struck=struck, placement=placement, grows=grows)
+    return choice.without, choice.misfit
 
 
 A, B, C = (node(name) for name in "abc")
@@ -42,6 +46,24 @@ def test_where_nodes_can_be_added_they_are_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
+    ("workers", "placement", "struck", "lacking"),
+    [
+        # Of b nothing counts, since it leaves; a and c have room for one worker each.
+        (2, "pack", "", 0),
+        (3, "pack", "", 1),
+        (2, "pack", "a", 1),
+        (3, "strict_spread", "a", 2),
+        (2, "strict_pack", "", 2),
+    ],
+)
+def test_nodes_that_leave_or_are_struck_are_not_there_for_the_next_world(
+    workers: int, placement: str, struck: str, lacking: int
+) -> None:
+    choice = choice_of([A, LEAVING, C], workers, struck=struck, placement=placement, grows=True)
+    assert (choice.lacking, choice.misfit) == (lacking, None)
+
+
+@pytest.mark.parametrize(
     ("workers", "placement", "left_out"),
     [(2, "pack", ["a"]), (3, "pack", []), (2, "strict_spread", ["a"]), (3, "strict_spread", [])],
 )
@@ -60,6 +82,10 @@ def test_two_trials_that_died_on_a_node_and_nowhere_else_strike_it() -> None:
     for trial in ("one", "one", "two"):
         strikes.died(trial, "a")
     assert strikes.struck() == {"a"}
+    strikes.forgive()
+    assert strikes.struck() == frozenset()
+    for trial in ("one", "two"):
+        strikes.died(trial, "a")
     # The second dies elsewhere as well: that is its own fault.
     strikes.died("two", "b")
     assert strikes.struck() == frozenset()

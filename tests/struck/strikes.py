@@ -24,11 +24,17 @@ def is_first(strike: str) -> bool:
 
 def take_node_back() -> None:
     """Have the owner of this node give notice, as one of spot machines does, and train on until it is gone."""
+    give_notice("notice", NOTICE_S)
+    time.sleep(60)
+
+
+def give_notice(mark: str, notice_s: float) -> None:
+    """Have the owner of this node say when it takes it back; the mark tells the test which one it is."""
     context = ray.get_runtime_context()
-    until_ms = int((time.time() + NOTICE_S) * 1000)
+    until_ms = int((time.time() + notice_s) * 1000)
     reason = DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
     GcsClient(context.gcs_address).drain_node(context.get_node_id(), reason, "spot", until_ms)
-    time.sleep(60)
+    Path(os.environ["DTSWEEP_TEST_MARK"], mark).write_text(context.get_node_id())
 
 
 def send(number: int, process: str) -> None:

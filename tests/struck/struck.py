@@ -21,6 +21,8 @@ class Struck:
         if samples.start and self.by != "nothing" and strikes.is_first(self.by):
             if self.by == "notice":
                 strikes.take_node_back()
+            elif self.by == "early notice":
+                strikes.give_notice(self.by, 120)
             else:
                 # "Lane, frozen" stops the process of the lane, and "Lane" kills it.
                 process, _, is_frozen = self.by.partition(", ")

@@ -1,4 +1,4 @@
-"""An autoscaler's nodes: those that the next session lacks are asked for ahead, and idle ones are counted."""
+"""An autoscaler's nodes: from when until when each was up, and how long they stood idle."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from dataclasses import dataclass
 
 import ray
 
-from dtsweep.driver.cluster import nodes_there, rooms_of
 from dtsweep.metrics.attempt_result import AttemptResult
-from dtsweep.session.node_choice import can_hold
-from dtsweep.sweep.point import World
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +26,6 @@ class ComingAndGoing:
 
     each: Mapping[str, float]
     """Resources of one worker."""
-
-    def lack(self, world: World) -> bool:
-        """Whether those that are there can't hold a world, even with all that runs on them gone."""
-        return not can_hold(rooms_of(nodes_there(), self.each), workers=world.workers, placement=world.placement)
 
     def idle_node_s(self, result: AttemptResult, *, wall_s: float) -> float | None:
         """Node-seconds of an attempt that has just ended in which none of its ranks was on a node that was up.
