@@ -16,6 +16,7 @@ torch in functions alone. In reading order:
     trainer         the TorchTrainer of a session
     endings         what Ray says of how a trainer ended
     session         one TorchTrainer run: its ranks, and how it ended
+    node_watch      nodes that a lane's sessions must not use: struck ones, and those that leave
     request         nodes that are asked of an autoscaler before a session starts
     lane            the actor in which one session lives at a time
 """

@@ -8,7 +8,6 @@ repeat, or a failure that leaves the ranks out of step ends a session and starts
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,8 +20,8 @@ from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import explaining_failure
 from dtsweep.session.deadlines import AttemptProgress, collective_timeout_s, hang_at
 from dtsweep.session.memory_kills import MemoryKills
-from dtsweep.session.node_choice import STRIKES, Strikes, choose_nodes, leaving_nodes, nodes_now
-from dtsweep.session.nodes import NO_LOG, NODE_ANSWERS_S
+from dtsweep.session.node_watch import NodeWatch
+from dtsweep.session.nodes import NO_LOG
 from dtsweep.session.request import NodeRequests
 from dtsweep.session.session import RefusedError, Session, SessionError
 from dtsweep.session.settings import Settings
@@ -49,10 +48,8 @@ class Lane:
         self._logs: dict[str, str] = {}
         self._shards: list[PlacedShard] = []
         self._is_spent = False
-        self._strikes = Strikes()
-        self._left_out: set[str] = set()
-        self._notes: list[str] = []
-        self._nodes = NodeRequests(settings)
+        self._nodes = NodeWatch(settings)
+        self._requests = NodeRequests(settings)
 
     async def prepare(self, group: str, world: World) -> None:
         """Begin to start the session of the first task, which `run` will bring; that tells what became of it."""
@@ -61,7 +58,7 @@ class Lane:
 
     async def ask_ahead(self, world: World | None) -> None:
         """Ask for the nodes that the session after this one, of this world, will lack; None is for no more."""
-        self._nodes.ask_ahead(world)
+        self._requests.ask_ahead(world)
 
     async def run(self, task: Task) -> None:
         """Run one attempt in the session that fits it, or wait for one under way; its result waits for `collect`.
@@ -102,12 +99,11 @@ class Lane:
             result, startup_s = AttemptResult(status="collateral", reason=reason), None
             await self._drop()
         logs, self._logs = self._logs, {}
-        notes, self._notes = self._notes, []
         return replace(
             result,
-            notes=notes,
+            notes=self._nodes.take_notes(),
             startup_s=startup_s,
-            nodes_wait_s=self._nodes.waited_s(since=began),
+            nodes_wait_s=self._requests.waited_s(since=began),
             lane_is_spent=self._is_spent,
             session_has_ended=self._session is None or self._session.is_stale,
             logs=logs,
@@ -115,7 +111,7 @@ class Lane:
 
     async def close(self) -> dict[str, str]:
         """End with the run, as a private Ray does, which takes the ranks along; return the logs that became known."""
-        self._nodes.withdraw()
+        self._requests.withdraw()
         if self._session is not None and self._settings.is_private:
             self._logs |= await self._session.leave()
         else:
@@ -187,55 +183,24 @@ class Lane:
         return await self._start(task.session_group, task.point.world), True
 
     async def _start(self, group: str, world: World) -> Session:
-        await self._nodes.come(world)
+        await self._requests.come(world)
         actor = ray.get_runtime_context().current_actor
-        without = await self._left_out_of(world)
+        without = await self._nodes.left_out(world)
         self._session = session = Session(group, world, self._settings, actor, without)
         await session.start()
-        self._nodes.launched(world)
+        self._requests.launched(world)
         return session
 
     async def _stays(self, session: Session, task: Task) -> bool:
         """Whether the nodes of a session stay until a task has surely ended."""
-        if self._settings.is_private:
-            return True
-        leaving = await asyncio.wait_for(asyncio.to_thread(leaving_nodes), NODE_ANSWERS_S)
-        ends_at = time.time() + collective_timeout_s(task)
-        return all(leaving.get(str(facts.node_id), math.inf) > ends_at for facts in session.facts.values())
-
-    async def _left_out_of(self, world: World) -> list[str]:
-        """The ids of nodes that a session of this world must not use.
-
-        Raises:
-            SessionError: the others can't hold it, and none will come.
-        """
-        if self._settings.is_private:
-            return []
-        usable, resources = self._settings.nodes, {"CPU": self._settings.cpus_per_worker}
-        nodes = await asyncio.wait_for(asyncio.to_thread(nodes_now), NODE_ANSWERS_S)
-        chosen = choose_nodes(
-            [node for node in nodes if usable is None or node.node_id in usable],
-            struck=self._strikes.struck(),
-            world=world,
-            each=resources | {"GPU": self._settings.gpus_per_worker},
-            grows=self._settings.is_autoscaled,
-        )
-        why = {
-            "is being taken back": chosen.leaving,
-            f"is left out: {STRIKES} trials lost a process there": chosen.struck,
-        }
-        for what, left_out in why.items():
-            self._notes += [f"node {node.name} {what}" for node in left_out if node.node_id not in self._left_out]
-            self._left_out |= {node.node_id for node in left_out}
-        if chosen.misfit is not None:
-            raise SessionError("infeasible", chosen.misfit, hopeless_for="world")
-        return [node.node_id for node in (*chosen.leaving, *chosen.struck)]
+        nodes = {str(facts.node_id) for facts in session.facts.values()}
+        return await self._nodes.stay(nodes, until=time.time() + collective_timeout_s(task))
 
     async def _attempt(self, session: Session, task: Task, shards: Sequence[Any]) -> AttemptResult:
         began = time.monotonic()
         verdict = await self._verdict(session, task, shards)
         if verdict is not None and verdict[0] == "rank_died" and session.dead_rank in session.facts:
-            self._strikes.died(task.trial_id, str(session.facts[session.dead_rank].node_id))
+            self._nodes.died(task.trial_id, str(session.facts[session.dead_rank].node_id))
         results = dict(session.results)
         workers = len(session.members)
         status, reason = ended_as(verdict, results, workers=workers)
