@@ -145,7 +145,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             result = replace(result, idle_node_s=self._nodes.idle_node_s(result, wall_s=wall_s))
         status = self._recorder.store(ended.trial, ended.task, result, started_at=ended.started_at, wall_s=wall_s)
         self._recorder.store_pruned(self._queue.prune(ended.trial, status))
-        given_up = self._queue.give_up(ended.lane, ended.task, status, hopeless_for=result.hopeless_for)
+        given_up = self._queue.give_up(ended.lane, ended.task, hopeless_for=result.hopeless_for)
         self._queue.ended(
             ended.lane,
             ended.trial,
