@@ -74,9 +74,10 @@ class Lane:
             self._attempts[task.attempt_id] = asyncio.create_task(self._run(task))
         await asyncio.shield(self._attempts[task.attempt_id])
 
-    async def collect(self, attempt_id: str) -> AttemptResult:
-        """Hand over a result, once."""
-        return await self._attempts.pop(attempt_id)
+    async def collect(self, attempt_id: str) -> AttemptResult | None:
+        """Hand over a result, once; None for an attempt that nobody has asked for."""
+        attempt = self._attempts.pop(attempt_id, None)
+        return None if attempt is None else await attempt
 
     async def _run(self, task: Task) -> AttemptResult:
         began = time.monotonic()

@@ -63,6 +63,18 @@ def test_what_ranks_say_of_an_earlier_attempt_is_not_taken_for_this_one(lane: La
     assert session.results == {1: OK}
 
 
+def test_a_lane_that_was_never_asked_for_an_attempt_says_so_and_hands_over_a_result_once(lane: Lane) -> None:
+    other = task(workers=3)
+    lane._is_spent, lane._session = True, None
+
+    async def collected() -> list[str | None]:
+        before = await lane.collect(other.attempt_id)
+        await lane.run(other)
+        return [each and each.status for each in (before, await lane.collect(other.attempt_id))]
+
+    assert asyncio.run(collected()) == [None, "collateral"]
+
+
 def test_a_rank_that_can_not_use_its_device_any_more_ends_its_session(lane: Lane) -> None:
     session = lane._session
     assert session is not None
