@@ -10,11 +10,15 @@ from functools import partial
 import ray
 from ray.exceptions import RayActorError
 
-from dtsweep.metrics.rank_result import RankFacts
+from dtsweep.metrics.rank_result import RankFacts, RankResult
+from dtsweep.metrics.rows import explaining_failure
 from dtsweep.session.endings import STOPPED, causes_of, is_preempted
 from dtsweep.session.memory_kills import MemoryKills, kills_in
 from dtsweep.session.nodes import NODE_ANSWERS_S, answers, on_node, write_stacks
 from dtsweep.sweep.settings import Measure
+
+UNBROKEN = ("ok", "nan", "wrong_gradient", "timeout")
+"""Statuses of a rank that has run its steps to the end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,3 +154,16 @@ async def why_silent(ranks: Ranks, *, answered: Collection[int], measure: Measur
     silent = [rank for rank, _ in enumerate(ranks.members) if rank not in answered]
     names = ", ".join(f"{rank} on {ranks.facts[ranks.members[rank]].node}" for rank in silent)
     return Verdict(status="hang", reason=f"no answer from rank {names} after {phase}; all stacks are in the logs")
+
+
+def ended_as(verdict: Verdict | None, results: Mapping[int, RankResult], *, workers: int) -> tuple[str, str | None]:
+    """The status and reason of an attempt.
+
+    Args:
+        verdict: on ranks that did not answer; None where all did, or some said why.
+        results: of those that have answered by now.
+        workers: how many ranks there are.
+    """
+    is_whole = len(results) == workers and all(result.status in UNBROKEN for result in results.values())
+    # Ranks that came to their end while others were asked about them have measured all the same.
+    return explaining_failure(results) if verdict is None or is_whole else (verdict.status, verdict.reason)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +18,8 @@ import ray
 
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rank_result import RankFacts, RankResult
-from dtsweep.metrics.rows import explaining_failure
 from dtsweep.session.deadlines import AttemptProgress, collective_timeout_s, hang_at
-from dtsweep.session.diagnosis import Verdict
+from dtsweep.session.diagnosis import UNBROKEN, Verdict, ended_as
 from dtsweep.session.endings import is_death, not_up_again
 from dtsweep.session.memory_kills import MemoryKills
 from dtsweep.session.node_watch import NodeWatch
@@ -31,9 +30,6 @@ from dtsweep.session.settings import Settings
 from dtsweep.session.shards import ShardError, ShardPool
 from dtsweep.sweep.point import World
 from dtsweep.sweep.task import HEADING, Task
-
-UNBROKEN = ("ok", "nan", "wrong_gradient", "timeout")
-"""Statuses of a rank that has run its steps to the end."""
 
 LEFT_OVER = 0.01
 """Share of the device's memory that may be left after a trial, against after the session's first."""
@@ -291,16 +287,3 @@ class Lane:
     async def _keep_logs(self) -> None:
         if self._session is not None:
             self._logs |= await self._session.tails()
-
-
-def ended_as(verdict: Verdict | None, results: Mapping[int, RankResult], *, workers: int) -> tuple[str, str | None]:
-    """The status and reason of an attempt.
-
-    Args:
-        verdict: on ranks that did not answer; None where all did, or some said why.
-        results: of those that have answered by now.
-        workers: how many ranks there are.
-    """
-    is_whole = len(results) == workers and all(result.status in UNBROKEN for result in results.values())
-    # Ranks that came to their end while others were asked about them have measured all the same.
-    return explaining_failure(results) if verdict is None or is_whole else (verdict.status, verdict.reason)

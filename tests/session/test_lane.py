@@ -11,15 +11,14 @@ from dtsweep import Sweep
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.session import session as session_module
 from dtsweep.session.diagnosis import Verdict
-from dtsweep.session.lane import Lane, ended_as
+from dtsweep.session.lane import Lane
 from dtsweep.session.session import Session, SessionError
 from dtsweep.session.settings import Code, Settings
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
 from tests.outcomes import Tokens
 
-OK, LOST, NAN = (RankResult(status=status) for status in ("ok", "collateral", "nan"))
-HANG = Verdict(status="hang", reason="no answer from rank 1")
+OK, NAN = (RankResult(status=status) for status in ("ok", "nan"))
 
 
 def settings(folder: Path) -> Settings:
@@ -128,20 +127,3 @@ def test_a_death_as_a_session_starts_strikes_its_node_and_three_in_a_row_give_up
     assert lane._nodes._strikes.struck() == {"a"}
     assert not_up("preempted") == ("preempted", None)
     assert not_up("rank_died") == ("launch_failed", "world")
-
-
-@pytest.mark.parametrize(
-    ("verdict", "results", "status"),
-    [
-        (None, {0: OK, 1: OK}, "ok"),
-        (None, {0: LOST, 1: NAN}, "nan"),
-        (HANG, {0: OK}, "hang"),
-        # All came to their end while they were asked for their stacks.
-        (HANG, {0: OK, 1: OK}, "ok"),
-        (Verdict(status="rank_died", reason="process 2 ended"), {0: LOST, 1: LOST}, "rank_died"),
-    ],
-)
-def test_an_attempt_ended_as_its_ranks_say_where_all_came_to_their_end(
-    verdict: Verdict | None, results: dict[int, RankResult], status: str
-) -> None:
-    assert ended_as(verdict, results, workers=2)[0] == status
