@@ -80,6 +80,7 @@ class Lane:
         startup_s = None
         try:
             session, has_started = await self._session_for(task)
+            del self._deaths[session.world]
             session.enter(task.point.world)
             shards, shards_started = await self._shards.on(session.nodes_of_shards(task))
             if has_started or shards_started:
@@ -200,7 +201,6 @@ class Lane:
         without = await self._nodes.left_out(world)
         self._session = session = Session(group, world, self._settings, actor, without)
         await session.start()
-        del self._deaths[world]
         self._requests.launched(world)
         return session
 
