@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,9 +25,30 @@ LANE_CALLS = 100_000
 CLOSED_S = 4 * CLOSE_S
 """How long a lane may take to end its session and fetch its logs."""
 
-ASK_EVERY_S, SILENT_S, LAST_LOOK_S = 10.0, 180.0, 5.0
-"""How often a lane is asked whether it lives, how long its answer may take, which is more than its process takes to
-start on a busy machine, and how much longer it is then waited for."""
+ASK_EVERY_S, LANE_SILENT_S = 10.0, 180.0
+"""How often a lane is asked whether it lives, and how long its answer may take, which is more than its process takes to
+start on a busy machine; in the driver's own time."""
+
+MOST_COUNTED_S = 5.0
+"""Of the time between two looks at the lanes at most so much is the driver's own."""
+
+
+class OwnTime:
+    """The time in which the driver itself ran: one that was stopped, by Ctrl-Z or a debugger, has yet to hear lanes."""
+
+    def __init__(self) -> None:
+        """None has passed."""
+        self._looked_at: float | None = None
+
+    def passed_s(self, now: float) -> float:
+        """How much of it has passed since the last look, in seconds; `now` is by the monotonic clock.
+
+        >>> own = OwnTime()
+        >>> own.passed_s(100.0), own.passed_s(101.0), own.passed_s(4000.0)
+        (0.0, 1.0, 5.0)
+        """
+        since, self._looked_at = self._looked_at, now
+        return 0.0 if since is None else min(now - since, MOST_COUNTED_S)
 
 
 @dataclass(kw_only=True)
@@ -45,24 +67,23 @@ class LaneActor:
     question: Any = None
     """Asked last, and not answered so far."""
 
-    asked_at: float = 0.0
-    """When, by the monotonic clock."""
+    asked_s: float = math.inf
+    """How long ago, in the driver's own time; infinite before the first question."""
 
-    def silence(self, now: float) -> str | None:
+    def silence(self, passed_s: float) -> str | None:
         """Ask the lane whether it lives; say that it has owed an answer for too long, as a frozen process does.
 
         Args:
-            now: by the monotonic clock.
+            passed_s: since this was called last, in the driver's own time.
         """
-        # A driver that was stopped itself, as by Ctrl-Z, has yet to take the answer in.
-        patience_s = LAST_LOOK_S if now - self.asked_at >= SILENT_S else 0
-        if self.question is not None and ray.wait([self.question], timeout=patience_s)[0]:
+        self.asked_s += passed_s
+        if self.question is not None and ray.wait([self.question], timeout=0)[0]:
             # Where the process has ended, whoever calls it learns that.
             self.question = None
-        if self.question is None and now - self.asked_at >= ASK_EVERY_S:
-            self.question, self.asked_at = self.actor.__ray_ready__.remote(), now
-        is_silent = self.question is not None and now - self.asked_at >= SILENT_S
-        return f"the session's process did not answer for {SILENT_S:g} s" if is_silent else None
+        if self.question is None and self.asked_s >= ASK_EVERY_S:
+            self.question, self.asked_s = self.actor.__ray_ready__.remote(), 0.0
+        is_silent = self.question is not None and self.asked_s >= LANE_SILENT_S
+        return f"the session's process did not answer for {LANE_SILENT_S:g} s" if is_silent else None
 
     def replaced(self) -> LaneActor:
         """Kill the process of this lane; the one that takes its place."""

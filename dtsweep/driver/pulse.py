@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import ray
 
-SILENT_S = 40.0
+HEAD_SILENT_S = 40.0
 """How long its head may stay silent: one that is restarted is back by then, and Ray ends the driver after 60 s."""
 
 LOOK_EVERY_S, ANSWER_S = 2.0, 1.0
@@ -37,7 +37,7 @@ class Pulse:
         if _error_of(self._head) is None:
             self._answered = now
         # A busy node that does not answer in time has not ended; one that refuses has.
-        return now - self._answered >= SILENT_S or isinstance(_error_of(self._node), ConnectionRefusedError)
+        return now - self._answered >= HEAD_SILENT_S or isinstance(_error_of(self._node), ConnectionRefusedError)
 
     def is_gone_for_good(self) -> bool:
         """The same, once that is sure: a head that is silent now is waited for until it answers or counts as gone."""

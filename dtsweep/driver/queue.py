@@ -12,7 +12,7 @@ from dtsweep.plan.canaries import CANARY_TRIALS
 from dtsweep.plan.canaries import canaries as canaries_of
 from dtsweep.plan.pruning import Fine, out_of_memory
 from dtsweep.plan.trial import Trial
-from dtsweep.results.statuses import RETRIED, is_retried
+from dtsweep.results.statuses import is_retried
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point, World
 from dtsweep.sweep.settings import Sweep
@@ -146,28 +146,28 @@ class Queue:
         if session_has_ended or is_small:
             self._watch_the_next(queue)
 
-    def give_up(self, lane: int, task: Task, status: str, *, hopeless_for: str | None) -> list[tuple[Trial, Task]]:
+    def give_up(self, lane: int, task: Task, *, hopeless_for: str | None) -> list[tuple[Trial, Task]]:
         """Take out what would end as an attempt whose session did not come up; before `ended`.
 
         Args:
             lane: that ran it.
             task: the attempt.
-            status: how it ended. What may go away is given up with a trial's last attempt, and a canary has but one.
             hopeless_for: whose other trials would end alike: of its `world` or of the whole `run`; None gives up none.
 
         Returns:
             Trials of this lane and of those that no lane has begun, and the tasks that they would have had.
         """
-        may_go_away = status in RETRIED and (task.is_canary or is_retried(status, attempt=task.attempt))
-        if hopeless_for is None or may_go_away:
+        if hopeless_for is None:
             return []
+        worlds = None if hopeless_for == "run" else {task.point.world}
         given_up: list[tuple[Trial, int]] = []
         for group in (self._lanes[lane].group, *self._waiting):
-            left = [one for one in group if hopeless_for == "world" and one[0].point.world != task.point.world]
-            kept = {trial.trial_id for trial, _ in left}
-            given_up += [one for one in group if one[0].trial_id not in kept and not one[0].is_canary]
-            group.clear()
-            group.extend(left)
+            for _ in range(len(group)):
+                trial, attempt = group.popleft()
+                if worlds is not None and trial.point.world not in worlds:
+                    group.append((trial, attempt))
+                elif not trial.is_canary:
+                    given_up.append((trial, attempt))
         self._waiting = deque(group for group in self._waiting if group)
         return [(t, task_of(self._sweep, t.point, repeat=t.repeat, attempt=attempt)) for t, attempt in given_up]
 

@@ -244,8 +244,10 @@ class Recorder:
 
     def _unmeasured(self, trials: Sequence[tuple[Trial, str]], status: str) -> list[tuple[Trial, dict[str, Any]]]:
         """Make the rows of trials that are not run, each with its reason."""
-        tasks = (task_of(self._sweep, trial.point, repeat=trial.repeat) for trial, _ in trials)
-        return [(t, self._unmeasured_row(t, task, status, why)) for (t, why), task in zip(trials, tasks, strict=True)]
+        return [
+            (trial, self._unmeasured_row(trial, task_of(self._sweep, trial.point, repeat=trial.repeat), status, why))
+            for trial, why in trials
+        ]
 
     def _note_all(self, ended: Sequence[tuple[Trial, Mapping[str, Any]]]) -> None:
         for trial, row in ended:

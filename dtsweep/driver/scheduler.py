@@ -16,10 +16,10 @@ import ray
 from ray.tune.search import Searcher
 
 from dtsweep.driver.idle import ComingAndGoing
-from dtsweep.driver.lanes import close_lanes, start_lane, stop_lanes
+from dtsweep.driver.lanes import OwnTime, close_lanes, start_lane, stop_lanes
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
-from dtsweep.errors import SweepError
+from dtsweep.errors import SweepError, error_line
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.plan.trial import Trial
 from dtsweep.session.deadlines import attempt_bound_s
@@ -31,6 +31,8 @@ TRIALS_PER_TUNER = 500
 
 COLLECT_S = 60.0
 """How long a lane may take to hand over a result that it has."""
+
+NOT_BEGUN = "Ray Tune's process ended before it had begun the trial"
 
 RUNNER_ANSWERS_S = 60.0
 """Once its lane was killed, Tune's process of a trial has this long to notice."""
@@ -50,8 +52,11 @@ class Running:
     stuck: str | None = None
     """Why its lane was killed."""
 
-    killed_at: float = 0.0
-    """When, by the monotonic clock."""
+    watched_s: float = 0.0
+    """How long it has been under way in the driver's own time."""
+
+    killed_at_s: float = 0.0
+    """At which `watched_s` its lane was killed, or last whoever waits for that."""
 
 
 class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
@@ -75,6 +80,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             # While Tune starts.
             lane.actor.prepare.remote(group, world)
         self._handed_out = 0
+        self._own_time = OwnTime()
         self.running: dict[str, Running] = {}
         self.failure: BaseException | None = None
 
@@ -145,7 +151,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             result = replace(result, idle_node_s=self._nodes.idle_node_s(result, wall_s=wall_s))
         status = self._recorder.store(ended.trial, ended.task, result, started_at=ended.started_at, wall_s=wall_s)
         self._recorder.store_pruned(self._queue.prune(ended.trial, status))
-        given_up = self._queue.give_up(ended.lane, ended.task, status, hopeless_for=result.hopeless_for)
+        given_up = self._queue.give_up(ended.lane, ended.task, hopeless_for=result.hopeless_for)
         self._queue.ended(
             ended.lane,
             ended.trial,
@@ -167,18 +173,16 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         if ended.stuck is None and not reply.get("lane_died"):
             collected = self._lanes[ended.lane].actor.collect.remote(ended.task.attempt_id)
             try:
-                result: AttemptResult = ray.get(collected, timeout=COLLECT_S)
+                result: AttemptResult | None = ray.get(collected, timeout=COLLECT_S)
             except ray.exceptions.GetTimeoutError:
                 said = f"the session's process did not hand over its result in {COLLECT_S:g} s"
             except ray.exceptions.RayActorError:
                 pass
-            except ray.exceptions.RayTaskError:
-                # The lane has never heard of it, and may go on with others.
-                return AttemptResult(
-                    status="collateral", reason="Ray Tune's process ended before it had begun the trial"
-                )
+            except ray.exceptions.RayTaskError as error:
+                said = f"the session's process failed: {error_line(error.cause or error)}"
             else:
-                return result
+                # The lane may go on with others where it has never heard of this one.
+                return result or AttemptResult(status="collateral", reason=NOT_BEGUN)
         return AttemptResult(status="collateral", reason=said, lane_is_spent=True, session_has_ended=True)
 
     def watch(self, now: float, runners: Mapping[str, Any]) -> None:
@@ -188,17 +192,19 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             now: by the monotonic clock.
             runners: Tune's actors that wait for attempts, by Tune's name of the trial.
         """
-        silent = {lane.index: why for lane in self._lanes if (why := lane.silence(now)) is not None}
+        passed_s = self._own_time.passed_s(now)
+        silent = {lane.index: why for lane in self._lanes if (why := lane.silence(passed_s)) is not None}
         for trial_id, running in self.running.items():
             lane = self._lanes[running.lane]
+            running.watched_s += passed_s
             if running.stuck is None:
-                running.stuck = silent.get(lane.index) or overdue(running, lane.settings, now=now)
+                running.stuck = silent.get(lane.index) or overdue(running, lane.settings)
                 if running.stuck is not None:
-                    running.killed_at = now
+                    running.killed_at_s = running.watched_s
                     ray.kill(lane.actor)
-            elif now - running.killed_at >= RUNNER_ANSWERS_S and trial_id in runners:
+            elif running.watched_s - running.killed_at_s >= RUNNER_ANSWERS_S and trial_id in runners:
                 # It does not answer either; Tune asks another one.
-                running.killed_at = now
+                running.killed_at_s = running.watched_s
                 ray.kill(runners[trial_id])
         for index in silent.keys() - {running.lane for running in self.running.values()}:
             self._lanes[index] = self._lanes[index].replaced()
@@ -218,9 +224,9 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         stop_lanes(self._lanes)
 
 
-def overdue(running: Running, settings: Settings, *, now: float) -> str | None:
-    """Say that an attempt took longer than all deadlines of its session together, or None; `now` is monotonic."""
+def overdue(running: Running, settings: Settings) -> str | None:
+    """Say that an attempt takes longer than all deadlines of its session together, or None."""
     bound_s = attempt_bound_s(running.task, node_timeout_s=settings.node_timeout_s)
-    if now - running.began < bound_s:
+    if running.watched_s < bound_s:
         return None
     return f"the session was not done with the attempt after {bound_s:.0f} s, all its deadlines together"

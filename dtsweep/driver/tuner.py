@@ -130,6 +130,12 @@ class _StopWithoutCluster(tune.Callback):  # type: ignore[misc]  # as above
             raise ClusterGoneError
 
 
+def callbacks_of(scheduler: Scheduler, signals: list[int], gone: threading.Event) -> list[tune.Callback]:
+    """What Tune calls in each of its steps, in this order; arguments as `run_tuners` has them."""
+    # What the others ask of Ray may never come back once its cluster is gone.
+    return [_StopWithoutCluster(gone), _StopOnSignal(signals, scheduler), _WatchLanes(scheduler)]
+
+
 def run_tuners(scheduler: Scheduler, signals: list[int], gone: threading.Event, *, storage: str) -> None:
     """Run Tuner after Tuner until nothing is left.
 
@@ -157,7 +163,7 @@ def run_tuners(scheduler: Scheduler, signals: list[int], gone: threading.Event, 
                 name=f"tuner-{time.monotonic_ns()}",
                 storage_path=f"{storage}/tune",
                 verbose=0,
-                callbacks=[_StopOnSignal(signals, scheduler), _WatchLanes(scheduler), _StopWithoutCluster(gone)],
+                callbacks=callbacks_of(scheduler, signals, gone),
                 failure_config=tune.FailureConfig(max_failures=RUNNER_RESTARTS),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),

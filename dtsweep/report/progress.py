@@ -29,8 +29,8 @@ class Progress:
         self.total = 0
         self._console = console or Console(stderr=True, highlight=False)
         self._counts = Counter[str]()
-        self._ends: list[float] = []
-        """When trials that were run ended, by the monotonic clock."""
+        self._ended, self._first_end = 0, 0.0
+        """How many trials that were run ended, and when the first did, by the monotonic clock."""
         self._began = time.monotonic()
         self._best: dict[Product, tuple[float, str, bool]] = {}
         self._product: Product = ("", None)
@@ -62,7 +62,8 @@ class Progress:
         if not again:
             self._counts[row["status"]] += 1
             if row["status"] != "skipped":
-                self._ends.append(time.monotonic())
+                self._first_end = self._first_end if self._ended else time.monotonic()
+                self._ended += 1
         name = short_name(point, self._axes)
         rate, doubt = row.get("samples_per_s") or 0.0, row.get("implausible")
         if row["status"] == "ok":
@@ -93,7 +94,7 @@ class Progress:
         failed = sum(count for status, count in self._counts.items() if status not in fine)
         parts = [f"{done}/{self.total} trials", f"{failed} failed" if failed else ""]
         # How long still, before what may be cut off at the edge of the terminal. The first trial waited for a start.
-        each_s = (now - self._ends[0]) / (len(self._ends) - 1) if len(self._ends) > 1 else None
+        each_s = (now - self._first_end) / (self._ended - 1) if self._ended > 1 else None
         left = "" if each_s is None else f"about {duration(each_s * max(0, self.total - done))} left"
         parts.append(left or f"{duration(now - self._began)} so far")
         if self._product in self._best:

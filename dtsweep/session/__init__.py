@@ -15,7 +15,8 @@ torch in functions alone. In reading order:
     worker_loop     the loop in which a session's ranks take tasks
     trainer         the TorchTrainer of a session
     endings         what Ray says of how a trainer ended
-    session         one TorchTrainer run: its ranks, and how it ended
+    diagnosis       which rank is dead, stopped or silent, and on which node
+    session         one TorchTrainer run: its ranks, and smaller worlds of them
     node_watch      nodes that a lane's sessions must not use: struck ones, and those that leave
     request         nodes that are asked of an autoscaler before a session starts
     lane            the actor in which one session lives at a time

@@ -9,6 +9,7 @@ from typing import Any
 from ray.exceptions import RayActorError, RayError
 
 from dtsweep.errors import error_line
+from dtsweep.results.statuses import ATTEMPTS
 
 STOPPED = {"T": "stopped by a signal (SIGSTOP)", "t": "stopped by a debugger"}
 """States of a process, as proc(5) has them, in which it does nothing until somebody lets it go on."""
@@ -20,12 +21,13 @@ OTHER_INTERFACE = (
 
 @dataclass(frozen=True, kw_only=True)
 class NotUp:
-    """Why ranks did not come up, for a cause that stays."""
+    """Why ranks did not come up."""
 
     status: str
     reason: str
-    hopeless_for: str
-    """Whose other trials would end alike: those of the `world`, or of the whole `run`."""
+    hopeless_for: str | None
+    """Whose other trials would end alike: those of the `world`, or of the whole `run`; None where another start may
+    come up."""
 
 
 def causes_of(error: BaseException | None) -> Mapping[int, BaseException]:
@@ -82,6 +84,31 @@ def why_not_up(error: BaseException | None, *, workers: int, node_timeout_s: flo
         reason = f"the workers can't reach each other: {said}; {OTHER_INTERFACE}"
         return NotUp(status="launch_failed", reason=reason, hopeless_for="world")
     return None
+
+
+def is_death(status: str) -> bool:
+    """Whether what ended a start from outside was a death, which may come again wherever the ranks run."""
+    # What is left once nodes have gone is looked at before the next start.
+    return status not in ("node_lost", "preempted")
+
+
+def not_up_again(status: str, reason: str, *, deaths: int) -> NotUp:
+    """What follows from a start that was ended from outside.
+
+    Args:
+        status: of its end.
+        reason: why it ended.
+        deaths: starts of its world in a row that were ended by a death, with this one.
+
+    >>> not_up_again("oom_host", "no memory", deaths=1).status
+    'collateral'
+    """
+    if deaths >= ATTEMPTS:
+        # Two on a node strike it, so that the last of them had another one, where there is one.
+        reason = f"{reason}; {deaths} starts in a row ended so"
+        return NotUp(status="launch_failed", reason=reason, hopeless_for="world")
+    # The trial itself has taken no memory yet.
+    return NotUp(status="collateral" if status == "oom_host" else status, reason=reason, hopeless_for=None)
 
 
 def _raised(rank: int, error: BaseException) -> NotUp:

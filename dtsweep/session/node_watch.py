@@ -67,7 +67,7 @@ class NodeWatch:
         chosen = self._chosen(await self._usable(within_s), world, grows=self._settings.is_autoscaled)
         why = {
             "is being taken back": chosen.leaving,
-            f"is left out: {STRIKES} trials lost a process there": chosen.struck,
+            f"is left out: processes of {STRIKES} trials or starts died there": chosen.struck,
         }
         for what, left_out in why.items():
             self._notes += [f"node {node.name} {what}" for node in left_out if node.node_id not in self._left_out]

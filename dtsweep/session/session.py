@@ -1,4 +1,4 @@
-"""One session: the TorchTrainer run of a world on a thread, its ranks, smaller worlds of them, and how it ended."""
+"""One session: the TorchTrainer run of a world on a thread, its ranks, and smaller worlds of them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import other_devices
 from dtsweep.provenance.versions import differences, versions
 from dtsweep.session.deadlines import CLOSE_S, IMPORT_S
-from dtsweep.session.endings import STOPPED, NotUp, causes_of, is_preempted, why_not_up
-from dtsweep.session.memory_kills import MemoryKills, kills_in
-from dtsweep.session.nodes import answers, on_node, read_tail, write_stacks
+from dtsweep.session.diagnosis import Ranks, Verdict, verdict_on, why_silent
+from dtsweep.session.endings import why_not_up
+from dtsweep.session.memory_kills import MemoryKills
+from dtsweep.session.nodes import on_node, read_tail
 from dtsweep.session.orphans import look_for_orphans
 from dtsweep.session.seats import Seat, members_of, seats
 from dtsweep.session.settings import Settings
@@ -36,10 +37,19 @@ ORPHANS_EVERY_S = 1.0
 class SessionError(Exception):
     """A session did not come up; `status` says in which way."""
 
-    def __init__(self, status: str, message: str, *, hopeless_for: str | None = None) -> None:
-        """Keep the status of the trials that wanted it, and whose other trials would end alike: `world`, `run`."""
+    def __init__(
+        self, status: str, message: str, *, hopeless_for: str | None = None, verdict: Verdict | None = None
+    ) -> None:
+        """Keep what follows.
+
+        Args:
+            status: of the trials that wanted it.
+            message: why.
+            hopeless_for: whose other trials would end alike: `world`, `run`.
+            verdict: on a start that was ended from outside: another one may come up.
+        """
         super().__init__(message)
-        self.status, self.hopeless_for = status, hopeless_for
+        self.status, self.hopeless_for, self.verdict = status, hopeless_for, verdict
 
 
 class RefusedError(Exception):
@@ -71,7 +81,6 @@ class Session:
         self.changed = asyncio.Event()
         self.has_ended = False
         self.is_stale = False
-        self.dead_rank: int | None = None
         self.attempt_id: str | None = None
         """The attempt that its ranks were handed last."""
         self._settings, self._lane, self._without = settings, lane, without
@@ -103,8 +112,7 @@ class Session:
         until = time.monotonic() + self._settings.node_timeout_s + IMPORT_S
         while len(self.facts) < self.workers:
             if self.has_ended:
-                known = await self._why_not_up()
-                raise SessionError(known.status, known.reason, hopeless_for=known.hopeless_for)
+                raise await self._why_not_up()
             if time.monotonic() > until:
                 up = ", ".join(map(str, sorted(self.facts))) or "none"
                 reason = f"of {self.workers} ranks these came up: {up}; does an import wait for something?"
@@ -156,6 +164,10 @@ class Session:
         """What the ranks of the world run on, by their ranks in it."""
         return {rank: self.facts[member] for rank, member in enumerate(self.members)}
 
+    def nodes_of_shards(self, task: Task) -> list[RankFacts]:
+        """Beside which ranks a task's parameter servers live: shard i on the node of rank i mod workers."""
+        return [self.facts[self.members[index % task.point.workers]] for index in range(task.point.servers)]
+
     async def wait(self, seconds: float | None) -> None:
         """Wait until something happens, at most so long."""
         try:
@@ -197,68 +209,18 @@ class Session:
         positions = {result.position for result in self.results.values()}
         return len(self.members) == 1 or (len(positions) == 1 and None not in positions)
 
-    async def verdict(self) -> tuple[str, str]:
-        """Say how the session ended, which it should not have: status and reason."""
-        causes = causes_of(self._error)
-        self.dead_rank = min(causes, default=None)
-        where = self._named(self.dead_rank)
-        text = " ".join([str(self._error), *map(str, causes.values())])
-        if is_preempted(self._error):
-            return "preempted", f"the node of {where} was taken back"
-        if "low on memory" in text or "OutOfMemory" in text:
-            return "oom_host", f"{where} was killed: its node was low on memory"
-        lost = await self._lost_nodes()
-        if lost:
-            return "node_lost", f"node {', '.join(lost)} is gone"
-        if await self._was_killed_for_memory():
-            return "oom_host", f"{where} ended when the kernel killed a process of its container: no memory was left"
-        return (
-            "rank_died",
-            f"{where} ended" if causes else f"the trainer ended: {text.splitlines()[0] if text else 'no reason given'}",
+    async def verdict(self) -> Verdict:
+        """Say how the session ended, which it should not have."""
+        return await verdict_on(self._error, self._ranks())
+
+    async def why_silent(self, measure: Measure) -> Verdict:
+        """Say which ranks don't answer, and have all of them write their stacks to their logs."""
+        return await why_silent(
+            self._ranks(), answered=set(self.results), measure=measure, is_warm=bool(self.warm_ups())
         )
 
-    def _named(self, rank: int | None) -> str:
-        """A rank of the session by its rank in the world of the trial, with its node."""
-        if rank is None:
-            return "a process of the session"
-        node = self.facts[rank].node if rank in self.facts else "an unknown node"
-        if rank in self.members:
-            return f"rank {list(self.members).index(rank)} on {node}"
-        return f"process {rank} of the session, idle in this trial, on {node}"
-
-    async def _was_killed_for_memory(self) -> bool:
-        """Whether the dead rank's container has lost a process for want of memory since the rank came up."""
-        before = self._kills.get(self.dead_rank) if self.dead_rank is not None else None
-        if before is None or self.dead_rank is None:
-            return False
-        now = await on_node(str(self.facts[self.dead_rank].node_id), kills_in, before.path)
-        return isinstance(now, int) and now > before.count
-
-    async def _lost_nodes(self) -> list[str]:
-        """Names of nodes that are gone: Ray notices a node's end seconds later than that of its processes."""
-        here = ray.get_runtime_context().get_node_id()
-        ids = {facts.node_id: facts.node for facts in self.facts.values()}
-        nodes = {node_id: name for node_id, name in ids.items() if node_id not in (here, None)}
-        lives = await asyncio.gather(*(answers(str(node_id)) for node_id in nodes))
-        return sorted({name for name, answered in zip(nodes.values(), lives, strict=True) if not answered})
-
-    async def stacks(self, measure: Measure) -> str:
-        """Have all ranks write their stacks to their logs; say which ranks did not answer."""
-        silent = sorted(set(range(len(self.members))) - set(self.results))
-        told = (on_node(str(facts.node_id), write_stacks, facts.pid) for facts in self.facts.values())
-        states = dict(zip(self.facts, await asyncio.gather(*told), strict=True))
-        phase = (
-            f"a window of max_seconds={measure.max_seconds:g}, what follows it, and a minute"
-            if self.warm_ups()
-            else f"{measure.max_warmup_seconds:g} s of warm-up"
-        )
-        stopped = [rank for rank in self.members if states[rank] in STOPPED]
-        if stopped:
-            self.dead_rank = stopped[0]
-            which = ", ".join(f"{self._named(rank)} is {STOPPED[states[rank]]}" for rank in stopped)
-            return f"{which}; no answer after {phase}; the stacks of the others are in the logs"
-        names = ", ".join(f"{rank} on {self.facts[self.members[rank]].node}" for rank in silent)
-        return f"no answer from rank {names} after {phase}; all stacks are in the logs"
+    def _ranks(self) -> Ranks:
+        return Ranks(facts=self.facts, members=self.members, kills=self._kills)
 
     async def leave(self) -> dict[str, str]:
         """Leave the ranks to the end of their Ray, which is near; return the ends of their logs."""
@@ -291,9 +253,9 @@ class Session:
             await self.wait(until - time.monotonic())
         return self.has_ended
 
-    async def _why_not_up(self) -> NotUp:
+    async def _why_not_up(self) -> SessionError:
         known = why_not_up(self._error, workers=self.workers, node_timeout_s=self._settings.node_timeout_s)
         if known is not None:
-            return known
-        status, reason = await self.verdict()
-        return NotUp(status=status, reason=f"the workers did not start: {reason}", hopeless_for="world")
+            return SessionError(known.status, known.reason, hopeless_for=known.hopeless_for)
+        verdict = await self.verdict()
+        return SessionError(verdict.status, f"the workers did not start: {verdict.reason}", verdict=verdict)

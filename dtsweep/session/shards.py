@@ -1,14 +1,16 @@
-"""Shards of the parameter server are started, each on the node of a rank; one that does not come up is named."""
+"""The parameter server's shards, each on the node of a rank: started, kept, dropped; one that fails is named."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 
 from dtsweep.errors import error_line
+from dtsweep.metrics.rank_result import RankFacts
 from dtsweep.session.deadlines import IMPORT_S
 from dtsweep.session.nodes import answers, pinned_to
 from dtsweep.session.settings import Code
@@ -31,6 +33,40 @@ class ShardError(Exception):
         """Keep the status of the trial that wanted it."""
         super().__init__(message)
         self.status = status
+
+
+class ShardPool:
+    """The shards that a lane keeps from trial to trial."""
+
+    def __init__(self, code: Code) -> None:
+        """Start none yet; `code` is what each of them loads."""
+        self._code = code
+        self._shards: list[PlacedShard] = []
+
+    async def on(self, beside: Sequence[RankFacts]) -> tuple[Sequence[Any], bool]:
+        """Actors of shards, one on the node of each of these ranks; whether some were started.
+
+        Raises:
+            ShardError: one did not come up.
+        """
+        ready, chosen, new = list(self._shards), list[PlacedShard](), list[PlacedShard]()
+        for facts in beside:
+            shard = next((shard for shard in ready if shard.node_id == facts.node_id), None)
+            if shard is None:
+                shard = start_shard(str(facts.node_id), node=facts.node)
+                self._shards.append(shard)
+                new.append(shard)
+            else:
+                ready.remove(shard)
+            chosen.append(shard)
+        await asyncio.gather(*(load_code(shard, self._code) for shard in new))
+        return [shard.actor for shard in chosen], bool(new)
+
+    def drop(self) -> None:
+        """Kill all of them."""
+        for shard in self._shards:
+            ray.kill(shard.actor)
+        self._shards = []
 
 
 def start_shard(node_id: str, *, node: str) -> PlacedShard:

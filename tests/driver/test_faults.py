@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -41,6 +42,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command) -
         ("raise_everywhere", "user_error", "rank 0: ValueError: wrong on every rank"),
         ("kill", "rank_died", "rank 1 on "),
         ("hang", "hang", "no answer from rank "),
+        ("stop", "hang", f"rank 1 on {socket.gethostname()} is stopped by a signal (SIGSTOP); no answer after 8 s "),
         ("oom", "oom_device", "rank 1: OutOfMemoryError: CUDA out of memory"),
         ("nan", "nan", "rank 0: the loss is not finite from step 0 on"),
         ("bypass", "wrong_gradient", "rank 0: gradients of 2 of 2 parameters differ between workers by up to "),

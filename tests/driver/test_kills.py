@@ -36,7 +36,7 @@ def attempts(tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command)
     ("killed", "status", "reason"),
     [
         ("Lane", "collateral", "the session's process was killed"),
-        ("TrainController", "rank_died", "the trainer ended: "),
+        ("TrainController", "collateral", "the trainer ended: "),
         ("Shard", "collateral", "rank 0: ActorDiedError"),
     ],
 )

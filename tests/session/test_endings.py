@@ -15,7 +15,7 @@ from ray.train.v2.api.exceptions import PreemptionError
 from ray.train.v2.api.preemption import PreemptionInfo
 
 from dtsweep.results.statuses import FINAL
-from dtsweep.session.endings import causes_of, has_lost_process, is_preempted, why_not_up
+from dtsweep.session.endings import causes_of, has_lost_process, is_death, is_preempted, not_up_again, why_not_up
 from dtsweep.session.trainer import no_restarts
 
 RAISED = WorkerGroupError("", {1: ModuleNotFoundError("no module named my_model")})
@@ -83,6 +83,22 @@ def test_a_launch_that_would_fail_again_says_why_and_whose_trials_it_is_hopeless
     assert "\n" not in known.reason
     # The same command measures them once it is mended.
     assert status not in FINAL
+
+
+def test_a_start_that_was_ended_from_outside_is_tried_as_often_as_a_trial() -> None:
+    known = [not_up_again("rank_died", "rank 0 on a ended", deaths=deaths) for deaths in (1, 2, 3)]
+    assert [(each.status, each.hopeless_for) for each in known] == [
+        *[("rank_died", None)] * 2,
+        ("launch_failed", "world"),
+    ]
+    assert known[-1].reason == "rank 0 on a ended; 3 starts in a row ended so"
+
+
+def test_nodes_that_go_are_no_sign_that_the_next_start_ends_alike() -> None:
+    assert [is_death(status) for status in ("rank_died", "oom_host", "collateral", "node_lost", "preempted")] == [
+        *[True] * 3,
+        *[False] * 2,
+    ]
 
 
 @pytest.mark.parametrize("error", [DIED, RECLAIMED, NOTICED, ControllerError(WorkerGroupStartupFailedError("died"))])
