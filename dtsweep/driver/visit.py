@@ -43,7 +43,8 @@ def answers_of(tasks: Mapping[str, Any], *, timeout_s: float) -> tuple[dict[str,
             cause = error_line(getattr(error, "cause", None) or error)
             reasons[nodes[task]] = f"{cause}; see that dtsweep and torch run there"
     for task in late:
-        ray.cancel(task, force=True)
+        # Ray kills no actor by a task; whoever started that ends it.
+        ray.cancel(task, force=task.task_id().actor_id().is_nil())
         reasons[nodes[task]] = (
             f"no answer in {timeout_s:.0f} s; wait for the jobs that hold it (ray status), or restart it"
         )
