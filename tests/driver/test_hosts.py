@@ -119,7 +119,7 @@ def hosts(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         except (OSError, subprocess.CalledProcessError) as error:
             pytest.skip(f"no network namespaces here: {getattr(error, 'stderr', None) or error}")
         try:
-            # In one folder, nodes that start at once would give their sockets the same names. Paths of those must be short.
+            # In one folder nodes that start at once give their sockets the same names; paths of sockets must be short.
             folders = [tmp_path_factory.mktemp("h") / "t" for _ in hosts]
             at = "--head --num-cpus=0 --port=6379 --node-ip-address=10.77.0.1 --include-dashboard=false"
             processes.append(ray_start(hosts[0], f"{at} --temp-dir={folders[0]}"))
