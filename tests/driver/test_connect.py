@@ -223,8 +223,9 @@ from dtsweep.session.settings import Code, Settings
 @ray.remote(num_cpus=0)
 def seen(boxed):  # a worker asks the driver for what is small
     import net
-    there = sorted(path.name for path in Path(net.__file__).parent.rglob("*") if path.suffix != ".pyc")
-    return there, ray.get(boxed[0])
+    there = Path(net.__file__).parent
+    assert "py_modules_files" in there.parts, f"{there} did not travel"
+    return sorted(path.name for path in there.rglob("*") if path.suffix != ".pyc"), ray.get(boxed[0])
 
 def asked_by_train():
     settings = Settings(
@@ -238,7 +239,7 @@ def joined(address, **variables):
     os.environ.update(variables)
     ray.__version__ = variables.get("VERSION", ray.__version__)
     try:
-        with connected(address, folder=Path.cwd()):
+        with connected(address, folder=Path(sys.argv[1])):
             if address == "local":
                 return "joined"
             there, joined = ray.get(seen.remote([ray.put("joined")]), timeout=60)
@@ -265,11 +266,11 @@ def test_a_cluster_is_joined_with_its_token_or_without_after_a_private_ray_too(
     (tmp_path / "net" / "__init__.py").write_text("")
     files = "joined with ['__init__.py', 'sub'], Train asks "
     no_dashboard = f"{files}http://127.0.0.1:9"
-    other_dashboard = f"{files}{known}" if HAS_DASHBOARD else no_dashboard
+    its_own = known.removeprefix("127.0.0.1") if HAS_DASHBOARD else no_dashboard
     version = ray.__version__
     cases = [
         ("local", {"HOME": its_token}, "joined"),
-        (known, {"HOME": its_token}, other_dashboard),
+        (known, {"HOME": its_token}, its_own),
         (bare, {"HOME": its_token}, no_dashboard),
         (bare.replace("127.0.0.1", "[::1]"), {"HOME": no_token}, files),
         (bare, {"HOME": its_token, "RAY_AUTH_MODE": "token"}, files),
@@ -288,8 +289,8 @@ def test_a_cluster_is_joined_with_its_token_or_without_after_a_private_ray_too(
     ]
     asked = json.dumps([(address, variables) for address, variables, _ in cases])
     done = subprocess.run(
-        [sys.executable, "-c", JOINS],
-        cwd=tmp_path,
+        [sys.executable, "-c", JOINS, tmp_path],
+        cwd=no_token,  # workers find what lies in the driver's
         env=without_ray(HOME=no_token, PYTHONPATH=str(ROOT)),
         input=asked,
         capture_output=True,
