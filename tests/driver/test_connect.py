@@ -264,7 +264,7 @@ def test_a_cluster_is_joined_with_its_token_or_without_after_a_private_ray_too(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("PASSWORD=hunter2")
     (tmp_path / "net" / "__init__.py").write_text("")
-    files = "joined with ['__init__.py', 'sub'], Train asks "
+    files = "joined with ['__init__.py'], Train asks "
     no_dashboard = f"{files}http://127.0.0.1:9"
     its_own = known.removeprefix("127.0.0.1") if HAS_DASHBOARD else no_dashboard
     version = ray.__version__
