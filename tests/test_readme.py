@@ -27,8 +27,12 @@ RUNS = sorted({line for line in commands() if line.startswith("dtsweep sweeps/")
 IN_PROCESS = [line for line in commands() if line.endswith(" --in-process")]
 READS = [line for line in commands() if line.startswith(("dtsweep plan ", "dtsweep report "))]
 DOCTOR = "dtsweep doctor"
-BY_RAY = [line for line in commands() if line.startswith(("ray ", "export RAY_"))]
-"""Run in `tests/driver`, `test_connect.py` and `test_hosts.py`, with addresses of this machine."""
+CLOUD = [line for line in commands() if line.startswith(("ray up ", "ray exec "))]
+"""Not run."""
+
+BY_RAY = [line for line in commands() if line.startswith(("ray start ", "ray job ", "export RAY_"))]
+"""What they do is run in `tests/driver`, with addresses of this machine: `ray start` by `test_hosts.py` and
+`test_connect.py`, with more options; jobs, and by variables what is exported, by `test_connect.py`."""
 
 CONTROLS = [line for line in commands() if line.startswith("torchrun ")]
 PYTHON = blocks("python")
@@ -45,7 +49,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_command_is_run_or_named_as_not_run() -> None:
-    assert {*RUNS, *IN_PROCESS, *READS, DOCTOR, *CONTROLS, *NOT_RUN, *BY_RAY, "make sweep"} == {*commands()}
+    assert {*RUNS, *IN_PROCESS, *READS, DOCTOR, *CONTROLS, *NOT_RUN, *CLOUD, *BY_RAY, "make sweep"} == {*commands()}
 
 
 @pytest.mark.parametrize("line", READS)

@@ -91,7 +91,7 @@ def _look_around(nodes: Sequence[Node]) -> list[Row]:
     actor = ray.remote(num_cpus=0)(Host)
     actors = {n.node_id: actor.options(scheduling_strategy=pinned_to(n.node_id)).remote() for n in nodes}
     tasks = {node_id: host.look_around.remote() for node_id, host in actors.items()}
-    answers, reasons = answers_of(tasks, timeout_s=ANSWER_TIMEOUT_S)
+    answers, reasons = answers_of(tasks, timeout_s=ANSWER_TIMEOUT_S, of_actors=True)
     rows = [_unanswered(node_id, reason) for node_id, reason in reasons.items()]
     for node in nodes:
         if node.node_id not in answers:

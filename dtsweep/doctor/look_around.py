@@ -105,7 +105,8 @@ def dashboard_answers(address: str | None, *, timeout_s: float = 2.0) -> dict[st
         timeout_s: for its answer.
 
     Returns:
-        `address` and `asks_for_token`; None where there is none, or it listens on the loopback alone.
+        `address` and `asks_for_token`; None where there is none, what listens there speaks no HTTP, or it
+        listens on the loopback alone.
     """
     import http.client
 
@@ -116,7 +117,7 @@ def dashboard_answers(address: str | None, *, timeout_s: float = 2.0) -> dict[st
     try:
         connection.request("GET", "/api/jobs/")
         status = connection.getresponse().status
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return None
     finally:
         connection.close()

@@ -18,12 +18,15 @@ import ray
 from ray._private import services
 
 from dtsweep.driver.cluster import Cluster, look_at
-from dtsweep.driver.shipping import LEFT_OUT, modules_of_job, shipped_modules
+from dtsweep.driver.shipping import modules_of_job, shipped_modules, travelling
 from dtsweep.driver.token import forget_token, send_token_if_asked
 from dtsweep.errors import SweepError
 
 CONNECT_S = 5.0
 """How long a cluster may take to answer."""
+
+SAID = 400
+"""Characters of an error of Ray that a line repeats at most."""
 
 
 @contextmanager
@@ -86,7 +89,8 @@ def _process_kept() -> Iterator[None]:
             del os.environ[name]
         os.environ.update(variables)
         forget_token()
-        if threading.current_thread() is threading.main_thread():
+        # None: a handler of a program that this Python lies in, which Python can't put back.
+        if terminate is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, terminate)
 
 
@@ -103,8 +107,8 @@ def _start_private(temporary: str, environment: Mapping[str, str]) -> None:
                 _temp_dir=temporary,
             )
         except Exception as error:  # Ray raises a bare one
-            first = str(error).strip().splitlines()[0]
-            raise SweepError(f"a private Ray did not start ({first}); is this machine very busy? try again") from error
+            said = _said(error)
+            raise SweepError(f"a private Ray did not start ({said}); is this machine very busy? try again") from error
 
 
 @contextmanager
@@ -144,16 +148,25 @@ def _join(address: str, modules: list[str]) -> None:
             address = services.canonicalize_bootstrap_address(address)
         _need_answer(address)
         send_token_if_asked(address)
-        ray.init(
-            address=address,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            runtime_env={"py_modules": modules, "excludes": [*LEFT_OUT]},
-        )
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        first = str(error).strip().splitlines()[0]
         hint = "start one, give the port of its head node (6379 by default), or use --address local"
-        raise SweepError(f"no Ray at {address!r} ({first}); {hint}") from error
+        raise SweepError(f"no Ray at {address!r} ({_said(error)}); {hint}") from error
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=travelling(modules))
+    except Exception as error:  # Ray raises bare ones
+        hint = "run dtsweep on one of its nodes, with its versions of Ray and Python"
+        raise SweepError(f"the Ray at {address!r} can't be joined ({_said(error)}); {hint}") from error
+
+
+def _said(error: Exception) -> str:
+    r"""What Ray says of an error, in a line: versions and the like stand below its first.
+
+    >>> _said(RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.59.0\n"))
+    'Version mismatch: The cluster was started with: Ray: 2.59.0'
+    >>> _said(ConnectionError())
+    'ConnectionError'
+    """
+    return " ".join(str(error).split())[:SAID] or type(error).__name__
 
 
 def _need_answer(address: str) -> None:

@@ -109,8 +109,13 @@ def lane_options(settings: Settings) -> dict[str, Any]:
     }
     if not settings.is_private:
         # A private Ray was started with them, so that the processes that it keeps ready fit.
-        variables = train_settings(settings.node_timeout_s, cluster=context.gcs_address)
-        options["runtime_env"] = {"env_vars": variables}
+        options["runtime_env"] = {
+            "env_vars": train_settings(
+                settings.node_timeout_s,
+                cluster=context.gcs_address,
+                has_dashboard=bool(ray._private.worker.get_dashboard_url()),
+            )
+        }
     return options
 
 

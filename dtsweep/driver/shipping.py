@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ray import cloudpickle
+from ray._private.ray_constants import RAY_RUNTIME_ENV_IGNORE_GITIGNORE
 from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
+from ray._private.runtime_env.packaging import _dir_travel, _get_excludes
 
 from dtsweep import errors
 from dtsweep.errors import SweepError
@@ -65,9 +70,9 @@ def shipped_modules(folder: Path | None, modules: Sequence[Path] = ()) -> list[s
     """
     beside = [] if folder is None else sorted(folder.resolve().iterdir())
     # The first of a name is imported.
-    paths = [Path(errors.__file__).parent, *(path.resolve() for path in modules)]
+    paths = [Path(errors.__file__).parent, *(_by_own_name(path) for path in modules)]
     paths += [path for path in beside if path.suffix == ".py" or (path / "__init__.py").is_file()]
-    sizes = {path: sum(file.stat().st_size for file in _files(path)) for path in paths}
+    sizes = {path: _sent_bytes(path) for path in paths}
     if sum(sizes.values()) > UPLOAD_LIMIT_BYTES:
         total, largest = sum(sizes.values()) / 2**20, max(sizes, key=lambda path: sizes[path])
         raise SweepError(f"the code has {total:.0f} MiB, most of it {largest}, Ray takes 512; move data elsewhere")
@@ -84,5 +89,24 @@ def modules_of_job(environment: Mapping[str, str]) -> list[str]:
     return list((job.get("runtime_env") or {}).get("py_modules") or [])
 
 
-def _files(path: Path) -> Iterator[Path]:
-    yield from (file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+def travelling(modules: Sequence[str]) -> dict[str, Any]:
+    """Make the runtime environment of a run, by which Ray sends modules to the nodes.
+
+    Args:
+        modules: paths, and URIs of what Ray has already.
+    """
+    return {"py_modules": [*modules], "excludes": [*LEFT_OUT]}
+
+
+def _by_own_name(path: Path) -> Path:
+    """A path by which the same module is found once, and under the name that it is imported by: it may be a link."""
+    return path.parent.resolve() / path.name
+
+
+def _sent_bytes(path: Path) -> int:
+    """What Ray packs of a module, in bytes before compression."""
+    packed: list[Path] = []
+    heeds_gitignore = os.environ.get(RAY_RUNTIME_ENV_IGNORE_GITIGNORE) != "1"
+    left_out = [_get_excludes(path, [*LEFT_OUT])]
+    _dir_travel(path, left_out, packed.append, include_gitignore=heeds_gitignore, logger=logging.getLogger(__name__))
+    return sum(file.stat().st_size for file in packed if file.is_file())

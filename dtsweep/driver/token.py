@@ -17,6 +17,10 @@ from ray.exceptions import AuthenticationError
 from dtsweep.errors import SweepError
 
 MODE = "RAY_AUTH_MODE"
+PATIENCE = "RAY_py_gcs_connect_timeout_s"
+
+ANSWER_S = 10
+"""How long a head node may take to answer that has let us connect; Ray adds ten for its two connections."""
 
 
 def send_token_if_asked(address: str) -> None:
@@ -53,7 +57,8 @@ def forget_token() -> None:
 
 
 def _lets_in(address: str, *, mode: str) -> bool:
-    os.environ[MODE] = mode
+    given = os.environ.get(PATIENCE)
+    os.environ |= {MODE: mode, PATIENCE: str(ANSWER_S)}
     forget_token()
     try:
         # A refusal is an answer here, but Ray also writes a line about it.
@@ -61,6 +66,10 @@ def _lets_in(address: str, *, mode: str) -> bool:
             GcsClient(address=address)
     except AuthenticationError:
         return False
+    finally:
+        del os.environ[PATIENCE]
+        os.environ |= {} if given is None else {PATIENCE: given}
+        forget_token()
     return True
 
 

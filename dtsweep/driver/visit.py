@@ -23,12 +23,15 @@ def sent_to(node_id: str, function: Callable[..., Any], *arguments: Any, **resou
     return task.remote(*arguments)
 
 
-def answers_of(tasks: Mapping[str, Any], *, timeout_s: float) -> tuple[dict[str, Any], dict[str, str]]:
+def answers_of(
+    tasks: Mapping[str, Any], *, timeout_s: float, of_actors: bool = False
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Wait for tasks, which then end.
 
     Args:
         tasks: by node.
         timeout_s: for all of them together.
+        of_actors: whether they are methods of actors; Ray ends none by force, so whoever started the actors does.
 
     Returns:
         Answers by node; and why there is none, by node.
@@ -43,7 +46,7 @@ def answers_of(tasks: Mapping[str, Any], *, timeout_s: float) -> tuple[dict[str,
             cause = error_line(getattr(error, "cause", None) or error)
             reasons[nodes[task]] = f"{cause}; see that dtsweep and torch run there"
     for task in late:
-        ray.cancel(task, force=True)
+        ray.cancel(task, force=not of_actors)
         reasons[nodes[task]] = (
             f"no answer in {timeout_s:.0f} s; wait for the jobs that hold it (ray status), or restart it"
         )

@@ -19,17 +19,18 @@ NO_DASHBOARD = "http://127.0.0.1:9"
 """Where nothing listens: the port of the discard protocol."""
 
 
-def train_settings(node_timeout_s: float, *, cluster: str | None) -> dict[str, str]:
+def train_settings(node_timeout_s: float, *, cluster: str | None, has_dashboard: bool = False) -> dict[str, str]:
     """The environment of a session, which Ray Train reads.
 
     Args:
         node_timeout_s: how long nodes may take to come.
         cluster: address of the Ray that was joined; None where one was started for this run, on this machine.
+        has_dashboard: whether that has one; where not, Ray tells the port that it would have, another Ray's perhaps.
     """
     return {
         # Whom Train's cleaner asks whether a session lives. By itself it would ask the machine's last `ray start`,
         # which knows no session of another cluster, and it would remove what the session runs in.
-        "RAY_API_SERVER_ADDRESS": cluster or NO_DASHBOARD,
+        "RAY_API_SERVER_ADDRESS": cluster if cluster and has_dashboard else NO_DASHBOARD,
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
         "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": f"{node_timeout_s:g}",
         "RAY_TRAIN_METRICS_ENABLED": "0",

@@ -54,6 +54,23 @@ def test_a_dashboard_on_the_loopback_or_none_is_not_reached_by_others() -> None:
     assert dashboard_answers(f"{socket.gethostname()}.invalid:{port}") is None
 
 
+def test_what_speaks_no_http_is_no_dashboard() -> None:
+    outside = [address for name, own in interfaces().items() if name != "lo" for address in own if "." in address]
+    if not outside:
+        pytest.skip("this machine has no address but the loopback")
+
+    def greet(server: socket.socket) -> None:
+        with server.accept()[0] as connection:
+            connection.recv(100)
+            connection.sendall(b"220 mail ready\r\n")
+
+    with socket.create_server(("0.0.0.0", 0)) as server:
+        thread = threading.Thread(target=greet, args=[server])
+        thread.start()
+        assert dashboard_answers(f"{outside[0]}:{server.getsockname()[1]}") is None
+        thread.join()
+
+
 def test_a_clock_is_believed_by_the_soonest_answer() -> None:
     # Asked at 0, 1, …; each answer takes 1 s, and the other clock is 100 s ahead.
     ours = iter(float(second) for second in range(100))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
@@ -17,7 +19,9 @@ from typing import NamedTuple
 import pandas as pd
 import psutil
 import pytest
+import ray
 
+from dtsweep.driver import token
 from dtsweep.driver.connect import connected
 from dtsweep.driver.run import refuse_what_ray_deletes
 from dtsweep.driver.shipping import own_modules, shipped_modules
@@ -97,6 +101,26 @@ def test_an_address_that_can_t_be_joined_is_a_line(
         raise AssertionError
     assert str(raised.value).startswith(said)
     assert dict(os.environ) == before
+
+
+def test_what_accepts_and_never_answers_is_no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As patient as Ray can be told to be least; else it is 20 s.
+    monkeypatch.setattr(token, "ANSWER_S", 1)
+    monkeypatch.setenv("RAY_gcs_rpc_server_connect_timeout_s", "1")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(SweepError, match=f"no Ray at '{address}' .*; start one"), connected(address, folder=None):
+            raise AssertionError
+    seconds = time.monotonic() - began
+    print(f"given up after {seconds:.1f} s")
+    assert seconds < 15
+
+
+def test_a_handler_of_sigterm_that_python_did_not_set_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "getsignal", lambda _: None)  # as in Python inside another program
+    with pytest.raises(SweepError, match="no Ray at"), connected("127.0.0.1:1", folder=None):
+        raise AssertionError
 
 
 def test_results_are_refused_where_ray_keeps_the_code_of_a_job_for_a_while(
@@ -189,20 +213,37 @@ def heads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Head, Head
 
 JOINS = """
 import json, os, sys
+from pathlib import Path
 import ray
 from dtsweep.driver.connect import connected
+from dtsweep.driver.lanes import lane_options
 from dtsweep.errors import SweepError
+from dtsweep.session.settings import Code, Settings
 
 @ray.remote(num_cpus=0)
-def asked_back(boxed):  # a worker asks the driver for what is small
-    return ray.get(boxed[0])
+def seen(boxed):  # a worker asks the driver for what is small
+    import net
+    there = Path(net.__file__).parent
+    assert "py_modules_files" in there.parts, f"{there} did not travel"
+    return sorted(path.name for path in there.rglob("*") if path.suffix != ".pyc"), ray.get(boxed[0])
+
+def asked_by_train():
+    settings = Settings(
+        code=Code(pickled=b"", folder=None), cpus_per_worker=1, gpus_per_worker=0, environment={},
+        node_timeout_s=1, storage="", is_private=False,
+    )
+    return lane_options(settings)["runtime_env"]["env_vars"]["RAY_API_SERVER_ADDRESS"]
 
 def joined(address, **variables):
     before = dict(os.environ)
     os.environ.update(variables)
+    ray.__version__ = variables.get("VERSION", ray.__version__)
     try:
-        with connected(address, folder=None):
-            return ray.get(asked_back.remote([ray.put("joined")]), timeout=60)
+        with connected(address, folder=Path(sys.argv[1])):
+            if address == "local":
+                return "joined"
+            there, joined = ray.get(seen.remote([ray.put("joined")]), timeout=60)
+            return f"{joined} with {there}, Train asks {asked_by_train()}"
     except SweepError as error:
         return str(error)
     finally:
@@ -215,26 +256,42 @@ print(json.dumps([joined(address, **variables) for address, variables in [privat
 
 
 @pytest.mark.ray
-def test_a_cluster_is_joined_with_its_token_or_without_after_a_private_ray_too(heads: tuple[Head, Head]) -> None:
+def test_a_cluster_is_joined_with_its_token_or_without_after_a_private_ray_too(
+    heads: tuple[Head, Head], tmp_path: Path
+) -> None:
     (bare, no_token, _), (known, its_token, _) = heads
+    for name in ("net/__init__.py", "net/.env", "net/sub/.env.local", "net/.git/config", ".env"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("PASSWORD=hunter2")
+    (tmp_path / "net" / "__init__.py").write_text("")
+    files = "joined with ['__init__.py'], Train asks "
+    no_dashboard = f"{files}http://127.0.0.1:9"
+    its_own = known.removeprefix("127.0.0.1") if HAS_DASHBOARD else no_dashboard
+    version = ray.__version__
     cases = [
         ("local", {"HOME": its_token}, "joined"),
-        (known, {"HOME": its_token}, "joined"),
-        (bare, {"HOME": its_token}, "joined"),
-        (bare.replace("127.0.0.1", "[::1]"), {"HOME": no_token}, "joined"),
-        (bare, {"HOME": its_token, "RAY_AUTH_MODE": "token"}, "joined"),
-        ("auto", {"HOME": its_token, "RAY_ADDRESS": known}, "joined"),
+        (known, {"HOME": its_token}, its_own),
+        (bare, {"HOME": its_token}, no_dashboard),
+        (bare.replace("127.0.0.1", "[::1]"), {"HOME": no_token}, files),
+        (bare, {"HOME": its_token, "RAY_AUTH_MODE": "token"}, files),
+        ("auto", {"HOME": its_token, "RAY_ADDRESS": known}, files),
         (known, {"HOME": no_token}, "asks for a token, and there is none; copy ~/.ray/auth_token of"),
         (known, {"HOME": no_token, "RAY_AUTH_MODE": "token"}, "asks for a token, and there is none"),
         (known, {"RAY_AUTH_TOKEN": "b" * 64}, "asks for a token, and this machine's is another; copy"),
         (known, {"HOME": its_token, "RAY_AUTH_MODE": "disabled"}, "RAY_AUTH_MODE=disabled keeps it back"),
-        (bare, {}, "joined"),
+        (bare, {}, files),
+        # The head's own versions, though it may have no CPUs; last, as this one stays.
+        (
+            bare,
+            {"VERSION": "2.1.0"},
+            f"can't be joined (Version mismatch: The cluster was started with: Ray: {version} ",
+        ),
     ]
     asked = json.dumps([(address, variables) for address, variables, _ in cases])
     done = subprocess.run(
-        [sys.executable, "-c", JOINS],
-        cwd=no_token,
-        env=without_ray(HOME=no_token),
+        [sys.executable, "-c", JOINS, tmp_path],
+        cwd=no_token,  # workers find what lies in the driver's
+        env=without_ray(HOME=no_token, PYTHONPATH=str(ROOT)),
         input=asked,
         capture_output=True,
         text=True,
@@ -244,6 +301,7 @@ def test_a_cluster_is_joined_with_its_token_or_without_after_a_private_ray_too(h
     assert done.returncode == 0, done.stderr
     for (_, _, expected), said in zip(cases, json.loads(done.stdout), strict=True):
         assert expected in said
+    assert "Ray: 2.1.0 Python: " in json.loads(done.stdout)[-1]
     # Refusals of tokens are answers: Ray's lines about them tell the user nothing.
     assert "InvalidAuthToken" not in done.stderr
 

@@ -119,12 +119,13 @@ def hosts(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         except (OSError, subprocess.CalledProcessError) as error:
             pytest.skip(f"no network namespaces here: {getattr(error, 'stderr', None) or error}")
         try:
+            # In one folder nodes that start at once give their sockets the same names; paths of sockets must be short.
+            folders = [tmp_path_factory.mktemp("h") / "t" for _ in hosts]
             at = "--head --num-cpus=0 --port=6379 --node-ip-address=10.77.0.1 --include-dashboard=false"
-            # Paths of sockets must be short.
-            processes.append(ray_start(hosts[0], f"{at} --temp-dir={tmp_path_factory.mktemp('h') / 't'}"))
+            processes.append(ray_start(hosts[0], f"{at} --temp-dir={folders[0]}"))
             wait_until_up(processes[0])
-            for number, host in enumerate(hosts[1:], 2):
-                at = f"--address=10.77.0.1:6379 --num-cpus=1 --node-ip-address=10.77.0.{number}"
+            for number, (host, folder) in enumerate(zip(hosts[1:], folders[1:], strict=True), 2):
+                at = f"--address=10.77.0.1:6379 --num-cpus=1 --node-ip-address=10.77.0.{number} --temp-dir={folder}"
                 processes.append(ray_start(host, at, hidden=tmp_path / "hidden"))
             for process in processes[1:]:
                 wait_until_up(process)

@@ -1,15 +1,19 @@
-"""A node with other versions is found before anything is launched."""
+"""Visits to nodes: one that does not answer is named, and one with other versions before anything is launched."""
 
 from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import ray
 
+from dtsweep.driver.connect import connected
+from dtsweep.driver.visit import answers_of, sent_to
 from tests.conftest import Command
 
 SWEEP = """
@@ -51,3 +55,22 @@ def test_a_run_is_refused_before_its_first_launch_where_a_node_has_other_version
     assert re.search(r"dtsweep: nothing was started: \S+: torch 2\.1\.0, but 2\.\S+ where dtsweep runs; install", last)
     assert not list(tmp_path.rglob("*.parquet"))
     print(f"refused after {seconds:.1f} s")
+
+
+@pytest.mark.ray
+def test_neither_a_task_nor_an_actor_that_does_not_answer_is_waited_for(mixed_cluster: str) -> None:
+    def never() -> None:
+        threading.Event().wait()
+
+    class Silent:
+        def say(self) -> None:
+            threading.Event().wait()
+
+    with connected(mixed_cluster, folder=None) as cluster:
+        node = cluster.nodes[0].node_id
+        actor = ray.remote(num_cpus=0)(Silent).remote()
+        for task, of_actors in ((sent_to(node, never), False), (actor.say.remote(), True)):
+            answers, reasons = answers_of({node: task}, timeout_s=0.1, of_actors=of_actors)
+            assert answers == {}
+            assert reasons[node].startswith("no answer in 0 s; wait for the jobs that hold it")
+        ray.kill(actor)

@@ -89,7 +89,7 @@ def test_a_log_that_never_ends_is_cut_within_the_trial_and_goes_on(tmp_path: Pat
         file.write(b"x" * 5000)
         deadline = time.monotonic() + 10
         while path.stat().st_size and time.monotonic() < deadline:
-            time.sleep(0.01)
+            watch.join(0.01)
         file.write(b"the end")
         assert path.read_bytes() == b"the end"
     path.unlink()
