@@ -89,6 +89,10 @@ class Recorder:
         self._sources = sources_of(sweep.workload, file=sweep.file)
         self._same = {"git_commit": git_commit(folder), "harness": harness}
 
+    def began(self, trial: Trial) -> None:
+        """Tell the progress that an attempt was handed out."""
+        self._progress.began(trial.trial_id, trial.point)
+
     def store(
         self, trial: Trial, task: Task, result: AttemptResult, *, started_at: datetime, wall_s: float | None = None
     ) -> str:
@@ -275,6 +279,7 @@ class Recorder:
         return {"role": "trial", **row, **self._sources.columns(row), **self._same}
 
     def _note(self, trial: Trial, row: Mapping[str, Any]) -> None:
+        self._progress.over(trial.trial_id)
         if trial.is_canary:
             # It is no answer to the question: it counts neither as done nor as failed.
             self._progress.canary(trial.point, row)

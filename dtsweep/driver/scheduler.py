@@ -113,6 +113,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         now = time.monotonic()
         trial, task = self._queue.next(index, now=now, rivals=self._recorder.rivals)
         self.running[trial_id] = Running(trial=trial, task=task, lane=index, began=now, started_at=datetime.now(UTC))
+        self._recorder.began(trial)
         self._lanes[index].is_busy = True
         self._ask_ahead(index)
         self._handed_out += 1

@@ -16,6 +16,9 @@ from dtsweep.report.text import format_number, format_rate, plain
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
 from dtsweep.sweep.point import Point
 
+LONG_S = 15.0
+"""An attempt that has run for longer is named in the live line: most then wait for a session or for nodes."""
+
 Product = tuple[str, str | None]
 """Semantics and model: more of one is no substitute for another."""
 
@@ -35,6 +38,8 @@ class Progress:
         self._best: dict[Product, tuple[float, str, bool]] = {}
         self._product: Product = ("", None)
         self._has_begun = False
+        self._running: dict[str, tuple[Point, float]] = {}
+        """Trials under way by id, each with when it was handed out, by the monotonic clock."""
         self._live: Live | None = None
 
     def __enter__(self) -> Progress:
@@ -56,6 +61,14 @@ class Progress:
     def say(self, text: str) -> None:
         """Print a line."""
         self._console.print(plain(text), soft_wrap=True)
+
+    def began(self, trial_id: str, point: Point) -> None:
+        """Note that an attempt was handed out; `over` that it has ended."""
+        self._running[trial_id] = point, time.monotonic()
+
+    def over(self, trial_id: str) -> None:
+        """Note that it has ended, in whatever way."""
+        self._running.pop(trial_id, None)
 
     def ended(self, point: Point, row: Mapping[str, Any], *, again: bool = False) -> None:
         """Name an attempt that ended; count its trial, unless it is measured again."""
@@ -97,6 +110,10 @@ class Progress:
         each_s = (now - self._first_end) / (self._ended - 1) if self._ended > 1 else None
         left = "" if each_s is None else f"about {duration(each_s * max(0, self.total - done))} left"
         parts.append(left or f"{duration(now - self._began)} so far")
+        # The one that was handed out first: the others wait for less.
+        point, since = next(iter(self._running.values()), (None, now))
+        if point is not None and self._has_begun and now - since >= LONG_S:
+            parts.append(f"{short_name(point, self._axes)} for {duration(now - since)}")
         if self._product in self._best:
             # Of what was measured last: another model's, or a stale update, is another product.
             rate, name, is_doubtful = self._best[self._product]
