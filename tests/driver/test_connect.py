@@ -196,7 +196,7 @@ def started(home: Path, *, has_dashboard: bool) -> Iterator[Head]:
     finally:
         processes = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
         process.terminate()
-        for left in psutil.wait_procs(processes, timeout=20)[1]:
+        for left in psutil.wait_procs(processes, timeout=3)[1]:
             left.kill()
         process.communicate(timeout=30)
 

@@ -134,7 +134,7 @@ def hosts(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             started = [child for one in processes for child in psutil.Process(one.pid).children(recursive=True)]
             for process in reversed(processes):
                 process.terminate()
-            for left in psutil.wait_procs(started, timeout=20)[1]:
+            for left in psutil.wait_procs(started, timeout=3)[1]:
                 left.kill()
             for process in processes:
                 process.communicate(timeout=30)
