@@ -12,8 +12,11 @@ ifneq ($(DATA),)
 export DTSWEEP_TEST_DATA ?= $(DATA)
 endif
 
+# What kills, freezes and takes away real processes and nodes: slow, and of interest where those are handled.
+FAULTS = $(patsubst %,tests/driver/test_%.py,autoscaler cluster_gone hosts kills leaving struck)
+
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test test-fast test-ray test-gpu check lint format docs notebook bench clean
+.PHONY: help setup sweep test test-fast test-ray test-faults test-gpu check lint format docs notebook bench clean
 .NOTPARALLEL: # not two installers in one .venv, and no tests beside each other but those that test-fast puts there
 
 help: ## List the targets
@@ -40,13 +43,16 @@ lint: setup ## Format, lint and types
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 
-test: test-fast test-ray ## Run all tests but those that need a GPU
+test: test-fast test-ray ## Run all tests but those of test-faults and those that need a GPU
 
 test-fast: setup ## Run the tests that start no Ray, on two cores
 	.venv/bin/python -m pytest -n 2 --dist loadfile -m 'not ray and not gpu' --durations=10
 
 test-ray: setup ## Run the tests that start a private Ray, one after the other
-	.venv/bin/python -m pytest -m ray --durations=10
+	.venv/bin/python -m pytest -m ray --durations=10 $(addprefix --ignore=,$(FAULTS))
+
+test-faults: setup ## Run the tests that kill, freeze and take away processes and nodes of real Rays
+	.venv/bin/python -m pytest -m ray --durations=10 $(FAULTS)
 
 test-gpu: setup ## Run the tests that need an NVIDIA GPU and a torch built for CUDA; without them all are skipped
 	.venv/bin/python -m pytest -m gpu

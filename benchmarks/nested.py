@@ -27,7 +27,7 @@ import ray
 
 from benchmarks.log_entry import heading, quartiles, table
 from dtsweep import Measure, Resources, Sweep, workloads
-from dtsweep.driver.scheduler import start_lane
+from dtsweep.driver.lanes import start_lane
 from dtsweep.driver.shipping import pickled_workload
 from dtsweep.measure.statistics import students_t
 from dtsweep.metrics.attempt_result import AttemptResult
@@ -132,7 +132,7 @@ def pair(storage: str, *, own_first: bool) -> dict[str, Any]:
 @contextmanager
 def private_ray() -> Iterator[str]:
     """A Ray with room for both launches; gives a folder for what Train leaves."""
-    os.environ.update({"RAY_worker_niceness": "0", **train_settings(300.0, is_private=True)})
+    os.environ.update({"RAY_worker_niceness": "0", **train_settings(300.0, cluster=None)})
     with tempfile.TemporaryDirectory(prefix="dtsweep-", dir="/tmp", ignore_cleanup_errors=True) as temporary:
         ray.init(
             address="local",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dtsweep.errors import StorageError, SweepError, nearest
+from dtsweep.errors import StorageError, SweepError, nearest, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,7 +84,7 @@ def run(sweep: str, results: str | None, settings: tuple[str, ...], **options: A
         click.echo(f"dtsweep: interrupted; what was done is stored; {_how_to_go_on(options['rerun'])}", err=True)
         sys.exit(130)
     if tally.storage_error is not None:
-        click.echo(f"dtsweep: {tally.storage_error}", err=True)
+        _tell(f"dtsweep: {tally.storage_error}")
     elif tally.signal_number is not None:
         _end_at_next_signal()
         click.echo(f"dtsweep: interrupted; what was done is stored; {_how_to_go_on(options['rerun'])}", err=True)
@@ -119,7 +119,7 @@ def plan(
     made = make_plan(question, found, store.attempts(PLANNED_BY), rerun=rerun)
     misfits = _misfits(question, made, address) if address else None
     for name, reason in store.quarantined:
-        click.echo(f"left out {store}/{name}: {reason}", err=True)
+        _tell(f"left out {store}/{name}: {reason}")
     if as_json:
         _print_json(plan_json(made, misfits))
     else:
@@ -138,19 +138,20 @@ def report(results: str, show_all: bool, one_product: bool, as_json: bool) -> No
 
 @cli.command()
 @_address
+@click.option("--results", metavar="DIR-or-URI", help="Also try this place, and store there how fast links are.")
 @_json
-def doctor(address: str | None, as_json: bool) -> None:
-    """Check every node: what one of its devices reaches, which counters can be read, versions."""
+def doctor(address: str | None, results: str | None, as_json: bool) -> None:
+    """Check every node and the links between them: rates, counters, versions, clocks, networks, memory, disks, GPUs."""
     from dataclasses import asdict
 
     from dtsweep.doctor.diagnose import diagnose
     from dtsweep.report.doctor import print_diagnosis
 
-    diagnosis = diagnose(address, tell=lambda text: click.echo(text, err=True))
+    diagnosis = diagnose(address, tell=_tell, results=results)
     if as_json:
         _print_json(asdict(diagnosis))
     else:
-        print_diagnosis(diagnosis.nodes, diagnosis.problems, console=_console())
+        print_diagnosis(**asdict(diagnosis), console=_console())
     sys.exit(1 if diagnosis.problems else 0)
 
 
@@ -159,10 +160,10 @@ def main() -> None:
     try:
         cli(prog_name="dtsweep")
     except SweepError as error:
-        click.echo(f"dtsweep: {error}", err=True)
+        _tell(f"dtsweep: {error}")
         sys.exit(2)
     except StorageError as error:
-        click.echo(f"dtsweep: {error}", err=True)
+        _tell(f"dtsweep: {error}")
         sys.exit(5)
 
 
@@ -197,7 +198,7 @@ def _print_report(results: str, *, as_json: bool, show_all: bool, one_product: b
     with warnings.catch_warnings(record=True, action="always") as said:
         content = content_of(load(results, canaries=True), one_product=one_product)
     for warning in said:
-        click.echo(f"dtsweep: {warning.message}", err=True)
+        _tell(f"dtsweep: {warning.message}")
     if as_json:
         _print_json(report_json(content))
     else:
@@ -208,6 +209,10 @@ def _misfits(sweep: Sweep, made: Plan, address: str) -> dict[str, str]:
     from dtsweep.driver.on_ray import misfits
 
     return misfits(sweep, made, address)
+
+
+def _tell(text: str) -> None:
+    click.echo(printable(text), err=True)
 
 
 def _console() -> Console:

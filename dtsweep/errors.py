@@ -3,7 +3,30 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+CREDENTIALS = re.compile(
+    r"(?<=//)[^\s/@:\[\"]*:(?!\d{1,5}[/?#])(?:(?!://)[^\s@\"]){0,2048}@(?:[^\s/@\"]*@)*"
+    r"|(?:(?<=http://)|(?<=https://)|(?<=s3://)|(?<=gs://))[^\s/@:\"]+@"
+    r"|(?<=[?&])(?:[\w.-]*(?:key|secret|token|password|credential|signature)|sig)=[^\s&\"']+",
+    re.IGNORECASE,
+)
+"""What gives a URL's reader access: its user with a password, a token in their place, or one among its options.
+
+`ssh://git@host` and `abfs://container@account` have a name there, `http://host:3128/a@b` has a port. Unlike the
+standard has it, a password may hold slashes: secret keys of S3 do. It ends where another URL begins, and somewhere,
+so that a long log is read through in a second.
+"""
+
+
+def without_credentials(text: str) -> str:
+    """Text as others may read it: credentials in its URLs left out.
+
+    >>> without_credentials("s3://AKIA:a/b+c@bucket/runs?region=us-1&token=t0 by https://hf_x@hub.org/a@b")
+    's3://bucket/runs?region=us-1& by https://hub.org/a@b'
+    """
+    return CREDENTIALS.sub("", text)
 
 
 class SweepError(Exception):
@@ -14,21 +37,38 @@ class SweepError(Exception):
 
     def __init__(self, message: str, *, word: str | None = None) -> None:
         """Keep `word`, by which the reader of a sweep file finds the line to name."""
-        super().__init__(" ".join(message.split()))
+        super().__init__(without_credentials(" ".join(message.split())))
         self.word = word
 
 
 class StorageError(Exception):
     """Results can't be written or read; the command exits with 5 and keeps what was stored."""
 
+    def __init__(self, message: str) -> None:
+        """Say it without credentials, which libraries repeat with the address."""
+        super().__init__(without_credentials(message))
+
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters, but tab and newline: with them a stored text could move the cursor, or name the window."""
+
+
+def printable(text: str) -> str:
+    r"""Text for the terminal: control characters as they are written in Python, no credentials.
+
+    >>> print(printable("red \x1b[31m, C1 \x9b31m"))
+    red \x1b[31m, C1 \x9b31m
+    """
+    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", without_credentials(text))
+
 
 def error_line(error: BaseException) -> str:
-    r"""Name an exception, with the first line of what it says.
+    r"""Name an exception, with the first line of what it says, without credentials.
 
     >>> error_line(ValueError("no such layer\nin all")), error_line(KeyError())
     ('ValueError: no such layer', 'KeyError')
     """
-    return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
+    return ": ".join([type(error).__name__, *without_credentials(str(error).strip()).splitlines()[:1]])
 
 
 def nearest(given: str, allowed: Iterable[str]) -> str | None:
@@ -60,10 +100,10 @@ def did_you_mean(given: str, allowed: Iterable[str]) -> str:
 
 
 def quoted(value: object) -> str:
-    """Show a value in a message: its repr in one line, cut where it gets long.
+    """Show a value in a message: its repr in one line without credentials, cut where it gets long.
 
     >>> quoted("ddp"), len(quoted(list(range(1000))))
     ("'ddp'", 60)
     """
-    text = " ".join(repr(value).split())
+    text = without_credentials(" ".join(repr(value).split()))
     return text if len(text) <= 60 else f"{text[:59]}…"

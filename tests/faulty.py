@@ -45,6 +45,8 @@ class Faulty:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.fault == "hang":
             time.sleep(3600)
+        if self.fault == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
         if self.fault == "oom":
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
@@ -53,7 +55,7 @@ sweep = Sweep(
     workload=Faulty(),
     axes={
         "workers": [2],
-        "workload.fault": ["none", "raise", "raise_everywhere", "kill", "hang", "oom", "nan", "bypass", "size"],
+        "workload.fault": ["none", "raise", "raise_everywhere", "kill", "hang", "stop", "oom", "nan", "bypass", "size"],
         "micro_batch": [1, 2],
     },
     skip=lambda p: "faults once" if p.micro_batch == 2 and p.workload.fault != "none" else None,

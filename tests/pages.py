@@ -20,7 +20,10 @@ from dtsweep.sweep.values import column_types
 ROOT = Path(__file__).parents[1]
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("sweep-files", "sync-modes", "measuring", "results")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("sweep-files", "sync-modes", "measuring", "results", "clusters", "doctor")
+    ),
 ]
 
 

@@ -28,6 +28,7 @@ class StandInNvml:
     energy_mj: int = 1_000_000
     pids: Collection[int] = ()
     mig: int = 0
+    slices: int = 0
     devices: int = 1
     unsupported: Collection[str] = ()
     errors: Collection[tuple[int, int]] = ()
@@ -50,6 +51,8 @@ class StandInNvml:
     def answer(self, function: str, *arguments: Any) -> Any:
         if function == "nvmlDeviceGetHandleByUUID" and arguments != (f"GPU-{UUID}",):
             raise pynvml.NVMLError_NotFound
+        if function == "nvmlDeviceGetMigDeviceHandleByIndex" and arguments[1] >= self.slices:
+            raise pynvml.NVMLError_NotFound
         if function == "nvmlEventSetWait_v2":
             if not self.errors:
                 raise pynvml.NVMLError_Timeout
@@ -62,6 +65,8 @@ class StandInNvml:
             "nvmlDeviceGetHandleByIndex": "handle",
             "nvmlDeviceGetCount": self.devices,
             "nvmlDeviceGetMigMode": [self.mig, self.mig],
+            "nvmlDeviceGetMaxMigDeviceCount": 7,
+            "nvmlDeviceGetMigDeviceHandleByIndex": "slice",
             "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=self.utilization),
             "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=self.memory_bytes),
             "nvmlDeviceGetClockInfo": self.clock_mhz,

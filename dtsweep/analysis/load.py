@@ -10,6 +10,7 @@ from dtsweep.metrics.older_rows import recomputed
 from dtsweep.metrics.plausible import JUDGED_COLUMNS, contradictions, judged_columns
 from dtsweep.metrics.product import model_digest
 from dtsweep.results.store import Results, newest_trials
+from dtsweep.sweep.secret import hidden_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +23,8 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
     text, and UTC times. A file that is left out is named in a warning. Step times, exchange and skew of rows that were
     measured before `latency_s` was a column are computed anew from their stored steps; without these steps they are
     flagged `older_steps`. Rows from before `model_digest` get one of what is known of their model, FLOPs and tokens. A
-    row without a stored contradiction (`implausible`) is judged anew by its own columns.
+    row without a stored contradiction (`implausible`) is judged anew by its own columns. Secrets that an earlier
+    version stored as they were are hidden.
 
     Args:
         results: the place.
@@ -39,6 +41,7 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
         _recompute(frame, older, store)
     _tell_models_apart(frame)
     _judge(frame)
+    frame["environment"] = frame["environment"].map(hidden_json, na_action="ignore")
     return frame
 
 

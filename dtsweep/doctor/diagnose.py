@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ray
 
 from dtsweep.doctor.examine import Row, examine
+from dtsweep.doctor.host_problems import find_host_problems
+from dtsweep.doctor.links import measure_links
+from dtsweep.doctor.look_around import Host, ask_clock, dashboard_answers
 from dtsweep.doctor.problems import find_problems
 from dtsweep.driver.cluster import Node
 from dtsweep.driver.connect import connected
-from dtsweep.errors import error_line
-from dtsweep.provenance.versions import slow_import, versions
+from dtsweep.driver.visit import answers_of, for_ranks, sent_to
+from dtsweep.errors import StorageError, error_line
+from dtsweep.provenance.versions import all_versions, slow_import
+from dtsweep.results.links import store_links, try_place
 from dtsweep.session.nodes import pinned_to
 
 ANSWER_TIMEOUT_S = 120.0
@@ -26,50 +33,129 @@ class Diagnosis:
 
     nodes: Sequence[Row]
     """One row per node that has CPUs or GPUs, by name."""
+    hosts: Sequence[Row]
+    """One row per node of what its host has left, by name."""
+    links: Sequence[Row]
+    """One row per pair of ranks that all-reduced, with the times by size."""
+    dashboard: Mapping[str, Any] | None
+    """Of Ray, where it is reached beyond the loopback."""
     problems: Sequence[str]
     """One line each, with the next step."""
 
 
-def diagnose(address: str | None, *, tell: Callable[[str], None]) -> Diagnosis:
-    """Connect as a run does and examine all nodes at once.
+def diagnose(address: str | None, *, tell: Callable[[str], None], results: str | None = None) -> Diagnosis:
+    """Connect as a run does and examine all nodes at once, then the links between them.
 
     Args:
         address: `local`, `auto`, HOST:PORT or None.
         tell: takes lines about the progress.
+        results: a place where results are to lie: tried, and given the times of the links.
 
     Raises:
-        SweepError: the address names no running Ray.
+        SweepError: the address names no running Ray, or the place is none of results.
     """
+    place = []
+    if results is not None:
+        tell("writing, listing and deleting a file where results are to lie")
+        place = try_place(results)
     with connected(address, folder=None) as cluster:
-        tell(f"using {cluster.described()}; trying matrix products on every node")
-        rows = _visit([node for node in cluster.nodes if node.resources.get("CPU") or node.resources.get("GPU")])
-    problems = [*filter(None, [slow_import()]), *find_problems(rows, here=versions())]
-    return Diagnosis(nodes=rows, problems=problems)
+        usable = for_ranks(cluster.nodes)
+        tell(f"using {cluster.described()}; looking around on every node")
+        hosts = _look_around(cluster.nodes)
+        tell("trying matrix products on every node")
+        nodes = _examined(usable)
+        links, unmeasured = measure_links(usable, tell=tell)
+        dashboard = dashboard_answers(ray._private.worker.get_dashboard_url())
+    hosts, nodes = (_told_apart(rows, hosts) for rows in (hosts, nodes))
+    links = [_named(link, nodes) for link in links]
+    if results is not None and links and not place:
+        place = _store(results, links, tell=tell)
+    judged = [*find_problems(nodes, here=all_versions()), *find_host_problems(hosts, dashboard=dashboard)]
+    # A node that gives no answer gives none to either question.
+    problems = dict.fromkeys([*filter(None, [slow_import()]), *place, *judged, *unmeasured])
+    return Diagnosis(nodes=nodes, hosts=hosts, links=links, dashboard=dashboard, problems=[*problems])
 
 
-def _visit(nodes: Sequence[Node]) -> list[Row]:
+def _store(results: str, links: Sequence[Row], *, tell: Callable[[str], None]) -> list[str]:
+    """Store measured links; why that is not possible, which is no reason to forget the diagnosis."""
+    try:
+        tell(f"times of all-reduces stored: {results}/links/{store_links(results, links)}")
+    except StorageError as error:
+        return [f"results: {error}"]
+    return []
+
+
+def _look_around(nodes: Sequence[Node]) -> list[Row]:
+    """Look around on all nodes, then ask one after the other for its time: side by side, they would wait for us."""
+    driver = ray.get_runtime_context().get_node_id()
+    actor = ray.remote(num_cpus=0)(Host)
+    actors = {n.node_id: actor.options(scheduling_strategy=pinned_to(n.node_id)).remote() for n in nodes}
+    tasks = {node_id: host.look_around.remote() for node_id, host in actors.items()}
+    answers, reasons = answers_of(tasks, timeout_s=ANSWER_TIMEOUT_S, of_actors=True)
+    rows = [_unanswered(node_id, reason) for node_id, reason in reasons.items()]
+    for node in nodes:
+        if node.node_id not in answers:
+            continue
+        try:
+            clock = ask_clock(partial(_now_of, actors[node.node_id]))
+        except ray.exceptions.RayError as error:
+            rows.append(_unanswered(node.node_id, f"{error_line(error)}; see that it stays up"))
+            continue
+        own = {"node_id": node.node_id, "has_driver": node.node_id == driver, **_known_to_ray(node)}
+        rows.append({**own, **answers[node.node_id], **clock})
+    for host in actors.values():
+        ray.kill(host)
+    return _by_name(rows)
+
+
+def _now_of(host: Any) -> float:
+    return float(ray.get(host.seconds.remote(), timeout=ANSWER_TIMEOUT_S))
+
+
+def _known_to_ray(node: Node) -> Row:
+    return {
+        "address": next((name[5:] for name in node.resources if name.startswith("node:") and "_" not in name), ""),
+        "has_ranks": bool(for_ranks([node])),
+        "ray_gpus": int(node.resources.get("GPU", 0)),
+        "object_store_bytes": int(node.resources.get("object_store_memory", 0)),
+    }
+
+
+def _examined(nodes: Sequence[Node]) -> list[Row]:
     tasks = {}
     for node in nodes:
         with_gpu = node.resources.get("GPU", 0) >= 1
-        task = ray.remote(examine).options(
-            num_cpus=min(1, node.resources.get("CPU", 0)),
-            num_gpus=int(with_gpu),
-            max_retries=0,
-            scheduling_strategy=pinned_to(node.node_id),
-        )
-        tasks[task.remote(with_gpu=with_gpu)] = node.node_id
-    done, late = ray.wait(list(tasks), num_returns=len(tasks), timeout=ANSWER_TIMEOUT_S) if tasks else ([], [])
-    rows = [_collect(task, tasks[task]) for task in done]
-    for task in late:
-        ray.cancel(task, force=True)
-        message = f"no answer in {ANSWER_TIMEOUT_S:.0f} s; wait for the jobs that hold it (ray status), or restart it"
-        rows.append({"node_id": tasks[task], "node": tasks[task][:8], "error": message})
+        resources = {"num_cpus": min(1, node.resources.get("CPU", 0)), "num_gpus": int(with_gpu)}
+        tasks[node.node_id] = sent_to(node.node_id, examine, with_gpu, **resources)
+    answers, reasons = answers_of(tasks, timeout_s=ANSWER_TIMEOUT_S)
+    rows = [{"node_id": node_id, **answer} for node_id, answer in answers.items()]
+    return _by_name([*rows, *(_unanswered(node_id, reason) for node_id, reason in reasons.items())])
+
+
+def _unanswered(node_id: str, reason: str) -> Row:
+    return {"node_id": node_id, "node": node_id[:8], "error": reason}
+
+
+def _by_name(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (row["node"], row["node_id"]))
 
 
-def _collect(task: Any, node_id: str) -> Row:
-    try:
-        return {"node_id": node_id, **ray.get(task)}
-    except ray.exceptions.RayError as error:
-        message = error_line(getattr(error, "cause", None) or error)
-        return {"node_id": node_id, "node": node_id[:8], "error": f"{message}; see that dtsweep and torch run there"}
+def _told_apart(rows: Sequence[Row], hosts: Sequence[Row]) -> list[Row]:
+    """Add the node's id to the name of a host that several nodes have."""
+    count = Counter(row["node"] for row in hosts)
+    shared = {row["node_id"] for row in hosts if count[row["node"]] > 1}
+    return [
+        {**row, "node": f"{row['node']} {row['node_id'][:8]}"}
+        if row["node_id"] in shared and "error" not in row
+        else row
+        for row in rows
+    ]
+
+
+def _named(link: Row, nodes: Sequence[Row]) -> Row:
+    """Name the nodes and devices of a link."""
+    known = {row["node_id"]: row for row in nodes}
+    there = [known[node_id] for node_id in dict.fromkeys(link["node_ids"]) if node_id in known]
+    devices = dict.fromkeys(row["device"] for row in there if "device" in row)
+    backend = link["all_reduces"][0]["backend"]
+    return {**link, "backend": backend, "nodes": ", ".join(row["node"] for row in there), "device": ", ".join(devices)}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from dtsweep.provenance.versions import versions
+from dtsweep.provenance.versions import all_versions
 from dtsweep.sweep.precision import PRECISIONS
 
 Row = dict[str, Any]
 """One node: values of `examine` and `node_id`; or `node_id`, `node` and `error`, where it could not be examined."""
 
 
-def examine(*, with_gpu: bool) -> Row:
+def examine(with_gpu: bool) -> Row:
     """Examine the node that this process is on, and one of its devices.
 
     Args:
@@ -19,14 +19,15 @@ def examine(*, with_gpu: bool) -> Row:
 
     Returns:
         `node`, `device`, `is_gpu` and `threads`; `rates`, by precision as `compare_with_peak` gives them;
-        whether `nvml` (None without a GPU) and `rapl` tell energy; `clock_source`; `versions`; `misses_gpu`.
+        whether `nvml` (None without a GPU, and for a slice of one) and `rapl` tell energy; `clock_source`; `versions`;
+        `misses_gpu`.
     """
     import torch
 
     from dtsweep.hardware.fingerprint import fingerprint
     from dtsweep.hardware.host import cpu_energy_counters
     from dtsweep.hardware.nvml import find_gpu
-    from dtsweep.hardware.peaks import matmul_flops, peak_flops
+    from dtsweep.hardware.peaks import SLICE, matmul_flops, peak_flops
 
     is_gpu = with_gpu and torch.cuda.is_available()
     device = torch.device("cuda", 0) if is_gpu else torch.device("cpu")
@@ -37,15 +38,17 @@ def examine(*, with_gpu: bool) -> Row:
         if is_gpu or not declared.needs_gpu
     }
     gpu = find_gpu(known["device_uuid"]) if is_gpu else None
+    # NVML counts the energy of the whole, never of a slice: nothing is amiss there.
+    can_tell = is_gpu and not SLICE.search(known["device"])
     return {
         **{name: known[name] for name in ("node", "device", "threads")},
         "is_gpu": is_gpu,
         "misses_gpu": with_gpu and not is_gpu,
         "rates": rates,
-        "nvml": gpu is not None and gpu.energy_j() is not None if is_gpu else None,
+        "nvml": gpu is not None and gpu.energy_j() is not None if can_tell else None,
         "rapl": cpu_energy_counters() is not None,
         "clock_source": known["machine"].get("clock_source"),
-        "versions": versions(),
+        "versions": all_versions(),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dtsweep.doctor.examine import Row
-from dtsweep.provenance.versions import differences
+from dtsweep.provenance.versions import mismatches
 
 LOW_SHARE_OF_PEAK = 0.4
 """A matrix product that reaches less of the data sheet's peak is a problem."""
@@ -34,7 +34,7 @@ def find_problems(rows: Sequence[Row], *, here: Mapping[str, str]) -> list[str]:
 
 
 def _problems_of(row: Row, rows: Sequence[Row], here: Mapping[str, str]) -> list[str]:
-    found = _version_problems(row["versions"], here)
+    found = mismatches(row["versions"], here)
     if row["misses_gpu"]:
         torch_version = row["versions"].get("torch_version")
         found.append(f"Ray has a GPU that torch {torch_version} can't use; install its CUDA or ROCm build")
@@ -43,14 +43,6 @@ def _problems_of(row: Row, rows: Sequence[Row], here: Mapping[str, str]) -> list
     if row["clock_source"] in SLOW_CLOCK_SOURCES:
         found.append(f"clock source {row['clock_source']} is slow to read; boot with clocksource=tsc")
     return found + _rate_problems(row, rows)
-
-
-def _version_problems(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
-    """Packages of another release than the driver's; one without a version on the node travels with the job."""
-    return [
-        f"{name.removesuffix('_version')} {theirs}, but {ours} where dtsweep runs; install the same on all nodes"
-        for name, theirs, ours in differences(there, here)
-    ]
 
 
 def _rate_problems(row: Row, rows: Sequence[Row]) -> list[str]:

@@ -7,10 +7,15 @@ The driver's process; imports Ray and Ray Tune, except `run` and its own imports
     recorder        turns each finished attempt into rows and stores them
     planned         a run that is planned: options, results so far, its recorder
     shipping        the workload and the user's modules, packed for the nodes; tasks travel through lanes
+    autoscaler      whether a Ray has one, and which nodes it can add
     cluster         what a Ray has, and what fits on it
+    token           Ray's token: sent to a cluster that asks for one
     connect         which Ray is used: one that runs, or a private one
+    visit           tasks and answers of all nodes, side by side; other versions than the driver's are refused
     pulse           whether the Ray of a run is still there
     prepare         a plan laid out on a cluster; pure
+    lanes           the actors of the lanes: started, watched, told to end, replaced
+    idle            how long an autoscaler's nodes stand idle
     scheduler       gives Ray Tune the queue's attempts, fetches results from lanes, has them stored
     tuner           runs Ray Tune; its `TrialRunner`, an actor, has a lane run each attempt; signals
     on_ray          the run on a Ray, private or not

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import ray
 
-from dtsweep.sweep.point import Point
+from dtsweep.driver.autoscaler import Autoscaler, NodeType, find_autoscaler
+from dtsweep.session.node_choice import can_hold, room_for
+from dtsweep.sweep.point import Point, World
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,80 +32,107 @@ class Cluster:
     """Whether it was started for this run and ends with it."""
 
     nodes: Sequence[Node]
-    node_types: Sequence[Mapping[str, float]]
-    """Resources of each node type that an autoscaler can add; empty without one."""
+    autoscaler: Autoscaler | None = None
+    """What adds and removes nodes; None where those that are there stay."""
 
-    def has_gpus(self) -> bool:
-        """Whether a node, or one that can be added, has a GPU."""
-        return any(kind.get("GPU", 0) for kind in (*(node.resources for node in self.nodes), *self.node_types))
+    def has_gpus(self) -> bool | None:
+        """Whether a node, or one that can be added, has a GPU; None where that is unknown."""
+        types = self.autoscaler.types if self.autoscaler else ()
+        there, addable = (kind.resources for kind in self.nodes), (kind.resources for kind in types or ())
+        if any(resources.get("GPU", 0) for resources in (*there, *addable)):
+            return True
+        return None if types is None else False
 
     def described(self) -> str:
         """One line for the user: name, nodes, devices."""
         total = {kind: sum(node.resources.get(kind, 0) for node in self.nodes) for kind in ("CPU", "GPU")}
         size = ", ".join(f"{int(count)} {kind}{'s' * (count != 1)}" for kind, count in total.items() if count)
-        more = f", grows by {len(self.node_types)} node types" if self.node_types else ""
-        return f"{self.name}: {len(self.nodes)} node{'s' * (len(self.nodes) != 1)}, {size or 'no CPU'}{more}"
+        return f"{self.name}: {_counted(len(self.nodes), 'node')}, {size or 'no CPU'}{self._growth()}"
 
     def misfit(self, point: Point, *, each: Mapping[str, float], nodes: Sequence[Node] | None = None) -> str | None:
-        """Say why a world can't be held, or None; where nodes can be added, that shows only by waiting.
+        """Say why a world can't be held, or None; with nodes of unknown types that shows only by waiting.
 
         Args:
             point: its workers and placement.
             each: resources of one worker.
-            nodes: those of a lane; all by default.
+            nodes: those of a lane; by default all that there are or may be.
         """
-        if self.node_types:
+        if nodes is not None:
+            rooms = rooms_of(nodes, each)
+        elif self.autoscaler and self.autoscaler.types is None:
             return None
-        nodes = self.nodes if nodes is None else nodes
-        rooms = [_room(node.resources, each) for node in nodes]
-        wanted = " + ".join(f"{count:g} {kind}" for kind, count in each.items() if count)
-        has = f"{len(nodes)} node{'s' * (len(nodes) != 1)} with room for {'+'.join(map(str, rooms)) or 'none'}"
-        if point.placement == "strict_pack":
-            fits, rule = max(rooms, default=0) >= point.workers, " on one node"
-        elif point.placement == "strict_spread":
-            fits, rule = sum(room > 0 for room in rooms) >= point.workers, " on a node each"
         else:
-            fits, rule = sum(rooms) >= point.workers, ""
-        if fits:
+            rooms = self._rooms(each)
+        wanted = " + ".join(f"{count:g} {kind}" for kind, count in each.items() if count)
+        most = "at most " * (nodes is None and self.autoscaler is not None)
+        has = f"{most}{_counted(len(rooms), 'node')} with room for {'+'.join(map(str, rooms)) or 'none'}"
+        if can_hold(rooms, workers=point.workers, placement=point.placement):
             return None
+        rule = {"strict_pack": " on one node", "strict_spread": " on a node each"}.get(point.placement, "")
         return f"{point.workers} workers of {wanted}{rule} don't fit: {has}"
+
+    def least_nodes(self, world: World, *, each: Mapping[str, float]) -> int:
+        """How many nodes a world needs at least.
+
+        Args:
+            world: its workers and placement.
+            each: resources of one worker.
+        """
+        if world.placement == "strict_pack":
+            return 1
+        # Of unknown types: as large as the largest that is there.
+        room = 1 if world.placement == "strict_spread" else max(self._rooms(each), default=1)
+        return math.ceil(world.workers / max(1, room))
+
+    def _rooms(self, each: Mapping[str, float]) -> list[int]:
+        """Workers that each node can hold, of all that there are or, where that is known, may be at once."""
+        autoscaler = self.autoscaler or Autoscaler(types=(), max_nodes=0)
+        types = autoscaler.types or ()
+        # A node that could be added again counts among those that may be.
+        staying = [node for node in self.nodes if not any(_is_of(node, kind) for kind in types)]
+        added = [room for kind in types for room in [room_for(kind.resources, each)] * kind.max_nodes]
+        most = sorted(added, reverse=True)[: autoscaler.max_nodes]
+        return rooms_of(staying, each) + most
+
+    def _growth(self) -> str:
+        if self.autoscaler is None:
+            return ""
+        if self.autoscaler.types is None:
+            return ", and an autoscaler that can add nodes of unknown types"
+        names = " or ".join(kind.name for kind in self.autoscaler.types) or "none"
+        return f", and an autoscaler that can have up to {_counted(self.autoscaler.max_nodes or 0, 'node')} of {names}"
 
 
 def look_at(name: str, *, is_private: bool) -> Cluster:
-    """The Ray to which this process is connected."""
-    nodes = [Node(node_id=node["NodeID"], resources=node["Resources"]) for node in ray.nodes() if node["Alive"]]
-    return Cluster(name=name, is_private=is_private, nodes=nodes, node_types=[] if is_private else _node_types())
+    """The Ray to which this process is connected.
+
+    Raises:
+        SweepError: its head does not answer.
+    """
+    autoscaler = None if is_private else find_autoscaler()
+    return Cluster(name=name, is_private=is_private, nodes=nodes_there(), autoscaler=autoscaler)
 
 
-def _node_types() -> list[Mapping[str, float]]:
-    """What an autoscaler can add: from the cluster's own configuration, else from that of this head node."""
-    from ray._private.state import state
-
-    config = state.get_cluster_config()
-    if config is not None and config.node_group_configs:
-        return [dict(group.resources) for group in config.node_group_configs if group.max_count]
-    for command in _commands():
-        gcs = any(ray.get_runtime_context().gcs_address in word for word in command)
-        for word in command:
-            if gcs and word.startswith("--autoscaling-config="):
-                return _types_in(Path(word.partition("=")[2]))
-    return []
+def nodes_there() -> list[Node]:
+    """The nodes of the Ray to which this process is connected, as they are now."""
+    return [Node(node_id=node["NodeID"], resources=node["Resources"]) for node in ray.nodes() if node["Alive"]]
 
 
-def _commands() -> Iterator[list[str]]:
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            yield path.read_bytes().decode(errors="replace").split("\0")
-        except OSError:  # the process has ended
-            continue
+def rooms_of(nodes: Sequence[Node], each: Mapping[str, float]) -> list[int]:
+    """How many workers each node can hold, by all that it has.
+
+    Args:
+        nodes: they.
+        each: resources of one worker.
+    """
+    return [room_for(node.resources, each) for node in nodes]
 
 
-def _types_in(path: Path) -> list[Mapping[str, float]]:
-    import yaml
+def _is_of(node: Node, kind: NodeType) -> bool:
+    """Whether a node is, by what it has, one of a type; the head is of none."""
+    is_head = "node:__internal_head__" in node.resources
+    return not is_head and all(node.resources.get(name, 0) == kind.resources.get(name, 0) for name in ("CPU", "GPU"))
 
-    types: Mapping[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8")).get("available_node_types", {})
-    return [kind.get("resources", {}) for kind in types.values() if kind.get("max_workers", 1)]
 
-
-def _room(resources: Mapping[str, float], each: Mapping[str, float]) -> int:
-    return min((int(resources.get(kind, 0) // count) for kind, count in each.items() if count), default=0)
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"

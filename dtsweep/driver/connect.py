@@ -9,30 +9,40 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
 import ray
+from ray._private import services
 
 from dtsweep.driver.cluster import Cluster, look_at
-from dtsweep.driver.shipping import shipped_modules
+from dtsweep.driver.shipping import modules_of_job, shipped_modules, travelling
+from dtsweep.driver.token import forget_token, send_token_if_asked
 from dtsweep.errors import SweepError
 
 CONNECT_S = 5.0
 """How long a cluster may take to answer."""
 
+SAID = 400
+"""Characters of an error of Ray that a line repeats at most."""
+
 
 @contextmanager
 def connected(
-    address: str | None, *, folder: Path | None, environment: Mapping[str, str] = MappingProxyType({})
+    address: str | None,
+    *,
+    folder: Path | None,
+    modules: Sequence[Path] = (),
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Cluster]:
     """Use a Ray: the one named, else that of `RAY_ADDRESS`, else this machine's cluster, else a private one.
 
     Args:
         address: `local`, `auto`, HOST:PORT or None.
         folder: the sweep file's; what can be imported from it goes to the nodes of a cluster.
+        modules: the user's own modules and packages that go there too, wherever they lie.
         environment: of all processes of a private Ray.
 
     Raises:
@@ -40,11 +50,7 @@ def connected(
     """
     if ray.is_initialized():
         raise SweepError("this process uses a Ray already; call ray.shutdown() first")
-    wanted = address or os.environ.get("RAY_ADDRESS") or _this_machines() or "local"
-    if "://" in wanted:
-        source = "" if address else "RAY_ADDRESS is "
-        hint = "use HOST:PORT of the head node, --address local, or ray job submit"
-        raise SweepError(f"{source}{wanted!r}: dtsweep runs on a node of the cluster, not through Ray Client; {hint}")
+    wanted = _wanted(address)
     temporary: str | None = None
     with _process_kept():
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -53,7 +59,7 @@ def connected(
                 temporary = tempfile.mkdtemp(prefix="dtsweep-", dir="/tmp")  # sockets need a short path
                 _start_private(temporary, environment)
             else:
-                _join(wanted, folder)
+                _join(wanted, [*shipped_modules(folder, modules), *modules_of_job(os.environ)])
             yield look_at(
                 "a private Ray on this machine" if temporary else f"Ray at {ray.get_runtime_context().gcs_address}",
                 is_private=bool(temporary),
@@ -82,7 +88,9 @@ def _process_kept() -> Iterator[None]:
         for name in os.environ.keys() - variables.keys():
             del os.environ[name]
         os.environ.update(variables)
-        if threading.current_thread() is threading.main_thread():
+        forget_token()
+        # None: a handler of a program that this Python lies in, which Python can't put back.
+        if terminate is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, terminate)
 
 
@@ -99,8 +107,8 @@ def _start_private(temporary: str, environment: Mapping[str, str]) -> None:
                 _temp_dir=temporary,
             )
         except Exception as error:  # Ray raises a bare one
-            first = str(error).strip().splitlines()[0]
-            raise SweepError(f"a private Ray did not start ({first}); is this machine very busy? try again") from error
+            said = _said(error)
+            raise SweepError(f"a private Ray did not start ({said}); is this machine very busy? try again") from error
 
 
 @contextmanager
@@ -119,22 +127,46 @@ def _environment(variables: Mapping[str, str], *, without: str) -> Iterator[None
                 os.environ[name] = value
 
 
-def _join(address: str, folder: Path | None) -> None:
+def _wanted(address: str | None) -> str:
+    """`local`, `auto` or HOST:PORT: what was asked for, else what Ray's own programs would use."""
+    services.find_gcs_addresses.cache_clear()  # as `ray.init` does: a cluster may have come or gone
+    given = address if address != "auto" else None
+    wanted = given or os.environ.get("RAY_ADDRESS") or address or _this_machines() or "local"
+    if "://" in wanted:
+        source = "" if given else "RAY_ADDRESS is "
+        hint = "use HOST:PORT of the head node, --address local, or ray job submit"
+        what = "its dashboard's address" if wanted.startswith("http") else "for Ray Client"
+        raise SweepError(f"{source}{wanted!r}: that is {what}, and dtsweep runs on a node of the cluster; {hint}")
+    return wanted
+
+
+def _join(address: str, modules: list[str]) -> None:
     # A job that was submitted has a runtime environment of its own, which ours is added to.
     os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
-    if address != "auto":
-        _need_answer(address)
     try:
-        ray.init(
-            address=address,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            runtime_env={"py_modules": shipped_modules(folder)},
-        )
+        if address == "auto":
+            address = services.canonicalize_bootstrap_address(address)
+        _need_answer(address)
+        send_token_if_asked(address)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        first = str(error).strip().splitlines()[0]
-        hint = "start one, or use --address local; if it asks for a token, set RAY_AUTH_MODE=token"
-        raise SweepError(f"no Ray at {address!r} ({first}); {hint}") from error
+        hint = "start one, give the port of its head node (6379 by default), or use --address local"
+        raise SweepError(f"no Ray at {address!r} ({_said(error)}); {hint}") from error
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=travelling(modules))
+    except Exception as error:  # Ray raises bare ones
+        hint = "run dtsweep on one of its nodes, with its versions of Ray and Python"
+        raise SweepError(f"the Ray at {address!r} can't be joined ({_said(error)}); {hint}") from error
+
+
+def _said(error: Exception) -> str:
+    r"""What Ray says of an error, in a line: versions and the like stand below its first.
+
+    >>> _said(RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.59.0\n"))
+    'Version mismatch: The cluster was started with: Ray: 2.59.0'
+    >>> _said(ConnectionError())
+    'ConnectionError'
+    """
+    return " ".join(str(error).split())[:SAID] or type(error).__name__
 
 
 def _need_answer(address: str) -> None:
@@ -144,10 +176,11 @@ def _need_answer(address: str) -> None:
         SweepError: nothing does, or it is no address.
     """
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise SweepError(f"address {address!r} is no HOST:PORT; use that, auto or local")
+    is_plain = ":" not in host or (host[0], host[-1]) == ("[", "]")
+    if not (host and is_plain and port.isdigit()):
+        raise SweepError(f"address {address!r} is no HOST:PORT; use that ([::1]:6379 in IPv6), auto or local")
     try:
-        socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
     except OSError as error:
         reason = error.strerror or "no answer"
         raise SweepError(f"no Ray at {address!r} ({reason}); start one, or use --address local") from error
@@ -155,7 +188,5 @@ def _need_answer(address: str) -> None:
 
 def _this_machines() -> str | None:
     """The address of the cluster whose node this machine is: of the last `ray start`, if it still runs."""
-    from ray._private import services
-
     address = services.find_bootstrap_address(None)
     return address if address in services.find_gcs_addresses() else None

@@ -46,6 +46,7 @@ def _work_off(planned: PlannedRun, queue: Queue, recorder: Recorder) -> None:
         while not queue.is_empty:
             began, started_at = time.monotonic(), datetime.now(UTC)
             trial, task = queue.next(0, now=began, rivals=recorder.rivals)
+            recorder.began(trial)
             try:
                 results = {0: run_attempt(context, task)}
             except (KeyboardInterrupt, bdb.BdbQuit):

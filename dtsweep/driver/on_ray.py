@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
-from collections.abc import Sequence
-from dataclasses import replace
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from dtsweep.driver.cluster import Cluster
 from dtsweep.driver.connect import connected
+from dtsweep.driver.idle import ComingAndGoing
 from dtsweep.driver.planned import PlannedRun
-from dtsweep.driver.prepare import Prepared, prepare
-from dtsweep.driver.pulse import ClusterGoneError, pulse_of_ray, watched
+from dtsweep.driver.prepare import Prepared, prepare, resources_of_worker
+from dtsweep.driver.pulse import ClusterGoneError, Pulse, pulse_of_ray, watched
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import RunTally
-from dtsweep.driver.scheduler import Scheduler
-from dtsweep.driver.shipping import pickled_workload
+from dtsweep.driver.scheduler import Running, Scheduler
+from dtsweep.driver.shipping import own_modules, pickled_workload
 from dtsweep.driver.tuner import Interrupted, run_tuners, signals_noted
+from dtsweep.driver.visit import refuse_other_versions
 from dtsweep.errors import StorageError
 from dtsweep.plan.plan import Plan
 from dtsweep.provenance.versions import slow_import
@@ -29,61 +32,96 @@ from dtsweep.sweep.settings import Sweep
 def run_on_ray(planned: PlannedRun) -> RunTally:
     """Run a plan on the Ray that its options name."""
     folder = planned.sweep.file.parent if planned.sweep.file else None
-    for_train = train_settings(planned.options.node_timeout_s, is_private=True)
+    for_train = train_settings(planned.options.node_timeout_s, cluster=None)
     if warning := slow_import():
         planned.progress.say(warning)
     with (
         tempfile.TemporaryDirectory(prefix="dtsweep-train-", ignore_cleanup_errors=True) as storage,
-        connected(planned.options.address, folder=folder, environment=for_train) as cluster,
+        connected(
+            planned.options.address, folder=folder, modules=own_modules(planned.sweep), environment=for_train
+        ) as cluster,
         # After Ray has started: it takes SIGTERM for itself.
         signals_noted() as signals,
     ):
-        planned.progress.say(f"using {cluster.described()}")
-        prepared = prepare(planned.sweep, planned.plan, cluster)
-        settings = _lane_settings(planned, prepared, cluster, storage=storage)
-        return _drive(planned, prepared, settings, signals, cluster=cluster.name)
+        stopped, pulse = f"{cluster.name} has stopped, or can't be reached any more", pulse_of_ray()
+
+        def last_words() -> None:
+            shutil.rmtree(storage, ignore_errors=True)
+            planned.progress.say(f"dtsweep: {stopped}; what was done is stored; the same command goes on")
+
+        # From the first: whatever Ray is asked may not come back.
+        with watched(pulse, last_words=last_words, exit_code=4) as gone:
+            planned.progress.say(f"using {cluster.described()}")
+            if not cluster.is_private:
+                refuse_other_versions(cluster, tell=planned.progress.say)
+            prepared = prepare(planned.sweep, planned.plan, cluster)
+            settings = _lane_settings(planned, prepared, cluster, storage=storage)
+            watch = Watch(pulse=pulse, gone=gone, signals=signals, stopped=stopped)
+            return _drive(planned, prepared, settings, watch)
 
 
-def _drive(
-    planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings], signals: list[int], *, cluster: str
-) -> RunTally:
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """What may end a run before its time."""
+
+    pulse: Pulse
+    gone: threading.Event
+    """Says that the cluster has stopped."""
+
+    signals: list[int]
+    """That came."""
+
+    stopped: str
+    """How it is told that the cluster has stopped."""
+
+
+def _drive(planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings], watch: Watch) -> RunTally:
     recorder = planned.recorder(prepared.sweep, flags=prepared.flags)
     recorder.store_refused(prepared.refused, planned.plan.rows)
-    watch, profile = prepared.canaries, planned.options.profile
     queue = Queue(
         prepared.sweep,
         prepared.groups,
         lanes=len(settings),
-        canaries=watch,
-        is_profiled=profile,
+        canaries=prepared.canaries,
+        is_profiled=planned.options.profile,
         fine=planned.plan.fine,
     )
-    scheduler, pulse, storage = Scheduler(queue, settings, recorder), pulse_of_ray(), settings[0].storage
-    stopped = f"{cluster} has stopped, or can't be reached any more"
-
-    def last_words() -> None:
-        shutil.rmtree(storage, ignore_errors=True)
-        planned.progress.say(f"dtsweep: {stopped}; what was done is stored; the same command goes on")
-
+    nodes = ComingAndGoing(each=resources_of_worker(prepared.sweep)) if settings[0].is_autoscaled else None
+    running: dict[str, Running] = {}
     try:
-        with watched(pulse, last_words=last_words, exit_code=4) as gone:
+        with _gone_is_told(watch.pulse):
+            scheduler = Scheduler(queue, settings, recorder, nodes=nodes)
+            running = scheduler.running
             with planned.progress:
-                run_tuners(scheduler, signals, gone, storage=storage)
+                run_tuners(scheduler, watch.signals, watch.gone, storage=settings[0].storage)
             recorder.store_logs(scheduler.close(planned.progress.say))
     except Interrupted as interrupted:
         recorder.tally.signal_number = interrupted.signal_number
-        for running in scheduler.running.values():
-            recorder.store_cancelled(running.trial, running.task, running.started_at)
+        for each in running.values():
+            recorder.store_cancelled(each.trial, each.task, each.started_at)
     except StorageError as error:
         recorder.tally.storage_error = str(error)
-    except (ClusterGoneError, Exception) as error:
-        # Without a cluster whatever Ray is asked may fail, in words of its own.
-        if isinstance(error, Exception) and not pulse.is_gone(now=time.monotonic()):
-            raise
-        recorder.tally.cluster_error = stopped
-        for running in scheduler.running.values():
-            recorder.store_lost(running.trial, running.task, running.started_at)
+    except ClusterGoneError:
+        recorder.tally.cluster_error = watch.stopped
+        for each in running.values():
+            recorder.store_lost(each.trial, each.task, each.started_at)
     return recorder.tally
+
+
+@contextmanager
+def _gone_is_told(pulse: Pulse) -> Iterator[None]:
+    """Raise `ClusterGoneError` for what fails because the cluster has stopped.
+
+    Without a cluster whatever Ray is asked may fail, in words of its own and long before the cluster counts as gone.
+    """
+    try:
+        yield
+    except StorageError:
+        raise
+    except Exception as error:
+        if pulse.is_gone_for_good():
+            raise ClusterGoneError from error
+        raise
 
 
 def _lane_settings(planned: PlannedRun, prepared: Prepared, cluster: Cluster, *, storage: str) -> list[Settings]:
@@ -98,6 +136,7 @@ def _lane_settings(planned: PlannedRun, prepared: Prepared, cluster: Cluster, *,
         is_private=cluster.is_private,
         known_devices=planned.known_devices,
         nests=prepared.nests,
+        is_autoscaled=cluster.autoscaler is not None,
     )
     return [replace(settings, nodes=tuple(n.node_id for n in nodes) if nodes else None) for nodes in prepared.lanes]
 

@@ -50,7 +50,7 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     """Lay a plan out on a cluster.
 
     Raises:
-        SweepError: the cluster has no room for that many lanes.
+        SweepError: the cluster has no room for that many lanes, or it must be said whether workers get GPUs.
     """
     sweep = _with_gpus(sweep, cluster)
     lanes = _lanes(sweep, cluster)
@@ -61,16 +61,15 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     reasons = [(t, impossible(point, harness) or no_room(point.workers, point.placement)) for t, point in points]
     to_run = [trial for trial, reason in reasons if reason is None]
     groups: list[Sequence[Trial]] = [*groups_of(to_run, fresh=sweep.measure.fresh)]
-    # On an autoscaler the repeats of a world follow each other, so that its nodes are asked for once.
-    is_adjacent = bool(cluster.node_types) and sweep.measure.repeats > 1
-    # There a smaller world of its own gives nodes back.
-    stays = not cluster.node_types or are_brief(sweep, groups, plan.rows)
+    # On an autoscaler a smaller world of its own gives nodes back.
+    stays = cluster.autoscaler is None or are_brief(sweep, groups, plan.rows)
     nests = sweep.measure.nested and not sweep.measure.fresh and stays
-    if is_adjacent and not nests:
-        groups.sort(key=lambda group: -group[0].point.workers)
-    elif nests:
+    if nests:
         groups = _by_launch(groups, lanes=len(lanes))
     full = {row["trial_id"] for row in plan.rows if row["status"] == "oom_device"}
+    planned = list(groups)
+    if cluster.autoscaler is not None:
+        groups = _growing_once(groups, cluster, sweep)
     return Prepared(
         sweep=sweep,
         groups=groups,
@@ -78,8 +77,16 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
         refused=[(trial, reason) for trial, reason in reasons if reason is not None],
         lanes=lanes,
         canaries=canaries([trial for trial in (*to_run, *plan.done) if trial.trial_id not in full]),
-        flags=("adjacent_launches",) * (is_adjacent and not nests),
+        flags=("adjacent_launches",) * (sweep.measure.repeats > 1 and groups != planned),
     )
+
+
+def _growing_once(groups: Sequence[Sequence[Trial]], cluster: Cluster, sweep: Sweep) -> list[Sequence[Trial]]:
+    """Sort sessions so that nodes are asked for once and then given back: most nodes first, repeats side by side."""
+    worlds = [group[0].point.world for group in groups]
+    least = cache(partial(cluster.least_nodes, each=resources_of_worker(sweep)))
+    first = {world: index for index, world in reversed([*enumerate(worlds)])}
+    return sorted(groups, key=lambda g: (-least(w := g[0].point.world), -w.workers, first[w]))
 
 
 def _by_launch(groups: Sequence[Sequence[Trial]], *, lanes: int) -> list[Sequence[Trial]]:
@@ -93,8 +100,13 @@ def _by_launch(groups: Sequence[Sequence[Trial]], *, lanes: int) -> list[Sequenc
 def _with_gpus(sweep: Sweep, cluster: Cluster) -> Sweep:
     """Settle how many GPUs a worker gets."""
     gpus = sweep.resources.gpus_per_worker
-    settled = int(cluster.has_gpus()) if gpus is None else gpus
-    return replace(sweep, resources=replace(sweep.resources, gpus_per_worker=settled))
+    settled = cluster.has_gpus() if gpus is None else gpus
+    if settled is None:
+        raise SweepError(
+            "an autoscaler can add nodes of unknown types here: say how many GPUs a worker gets, "
+            "Resources(gpus_per_worker=1), or 0 for none"
+        )
+    return replace(sweep, resources=replace(sweep.resources, gpus_per_worker=int(settled)))
 
 
 def _lanes(sweep: Sweep, cluster: Cluster) -> Lanes:
@@ -102,7 +114,7 @@ def _lanes(sweep: Sweep, cluster: Cluster) -> Lanes:
     count = sweep.resources.concurrent
     if count == 1:
         return [None]
-    if cluster.node_types:
+    if cluster.autoscaler is not None:
         raise SweepError("concurrent trials need nodes that stay; this cluster adds and removes them: use concurrent=1")
     usable = [node for node in cluster.nodes if node.resources.get("CPU", 0)]
     if len(usable) < count:
@@ -115,5 +127,10 @@ def _lanes(sweep: Sweep, cluster: Cluster) -> Lanes:
 def _no_room(sweep: Sweep, cluster: Cluster, lanes: Lanes, workers: int, placement: str) -> str | None:
     """Say why some lane can't hold a world of this shape, or None."""
     point = Point(workers=workers, placement=placement)
-    each = {"CPU": sweep.resources.cpus_per_worker, "GPU": sweep.resources.gpus_per_worker or 0}
+    each = resources_of_worker(sweep)
     return next((why for lane in lanes if (why := cluster.misfit(point, each=each, nodes=lane))), None)
+
+
+def resources_of_worker(sweep: Sweep) -> dict[str, float]:
+    """Resources of one worker, once its GPUs are settled."""
+    return {"CPU": sweep.resources.cpus_per_worker, "GPU": sweep.resources.gpus_per_worker or 0}

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 
 import ray
 
-SILENT_S = 45.0
+HEAD_SILENT_S = 40.0
 """How long its head may stay silent: one that is restarted is back by then, and Ray ends the driver after 60 s."""
 
 LOOK_EVERY_S, ANSWER_S = 2.0, 1.0
 """How often it is looked at, and how long an answer may take."""
 
-PATIENCE_S = 15.0
-"""How long the run has to end by itself, once its cluster is gone."""
+PATIENCE_S = 10.0
+"""How long the run has to end by itself, once its cluster is gone: both are over before Ray ends the driver."""
 
 
 class ClusterGoneError(BaseException):
@@ -37,7 +37,13 @@ class Pulse:
         if _error_of(self._head) is None:
             self._answered = now
         # A busy node that does not answer in time has not ended; one that refuses has.
-        return now - self._answered >= SILENT_S or isinstance(_error_of(self._node), ConnectionRefusedError)
+        return now - self._answered >= HEAD_SILENT_S or isinstance(_error_of(self._node), ConnectionRefusedError)
+
+    def is_gone_for_good(self) -> bool:
+        """The same, once that is sure: a head that is silent now is waited for until it answers or counts as gone."""
+        while not (is_gone := self.is_gone(now=time.monotonic())) and _error_of(self._head) is not None:
+            time.sleep(LOOK_EVERY_S)
+        return is_gone
 
 
 def pulse_of_ray() -> Pulse:

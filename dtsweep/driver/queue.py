@@ -24,9 +24,6 @@ CANARY_EVERY_S = 600.0
 PROFILE_TRIES = 3
 """Trials of a world that are profiled until one ends well: more of them the profiler itself may break."""
 
-HOPELESS = ("no_nodes", "version_mismatch")
-"""Statuses after which the other trials of a session would wait as long, for the same nodes."""
-
 
 @dataclass(kw_only=True)
 class LaneQueue:
@@ -85,6 +82,12 @@ class Queue:
         """Whether there is something to hand out to this lane."""
         return bool(self._lanes[lane].group or self._waiting)
 
+    def next_world(self, lane: int) -> World | None:
+        """The world of a lane's next session, once no trial of the present one is left to hand out; until then None."""
+        if self._waiting and all(trial.is_canary for trial, _ in self._lanes[lane].group):
+            return self._waiting[0][0][0].point.world
+        return None
+
     def next(
         self, lane: int, *, now: float, rivals: Callable[[Point], tuple[tuple[float, float], ...]]
     ) -> tuple[Trial, Task]:
@@ -118,7 +121,7 @@ class Queue:
         *,
         session_has_ended: bool,
         session_workers: int | None = None,
-    ) -> list[tuple[Trial, Task]]:
+    ) -> None:
         """Note how an attempt ended; queue another one where that may help.
 
         Args:
@@ -128,9 +131,6 @@ class Queue:
             status: how it ended.
             session_has_ended: whether the next attempt gets another session.
             session_workers: of the session that ran it, where it is known.
-
-        Returns:
-            What is given up with it: trials of its session that would end alike, and the tasks they would have had.
         """
         queue = self._lanes[lane]
         if task.is_profiled:
@@ -139,14 +139,37 @@ class Queue:
             # Behind the others of worlds as large: smaller ones can follow in its session, larger ones can't.
             as_large = [not t.is_canary and t.point.workers >= trial.point.workers for t, _ in queue.group]
             queue.group.insert(sum(as_large), (trial, task.attempt + 1))
-        given_up = self._give_up(queue, trial.point.world) if status in HOPELESS else []
         if trial.is_canary and status == "oom_device":
             self._watch_smaller(queue, trial.point)
         # A session that was started in between may be too small for the canary of the one before.
         is_small = queue.canary is not None and (session_workers or math.inf) < queue.canary.point.workers
         if session_has_ended or is_small:
             self._watch_the_next(queue)
-        return given_up
+
+    def give_up(self, lane: int, task: Task, *, hopeless_for: str | None) -> list[tuple[Trial, Task]]:
+        """Take out what would end as an attempt whose session did not come up; before `ended`.
+
+        Args:
+            lane: that ran it.
+            task: the attempt.
+            hopeless_for: whose other trials would end alike: of its `world` or of the whole `run`; None gives up none.
+
+        Returns:
+            Trials of this lane and of those that no lane has begun, and the tasks that they would have had.
+        """
+        if hopeless_for is None:
+            return []
+        worlds = None if hopeless_for == "run" else {task.point.world}
+        given_up: list[tuple[Trial, int]] = []
+        for group in (self._lanes[lane].group, *self._waiting):
+            for _ in range(len(group)):
+                trial, attempt = group.popleft()
+                if worlds is not None and trial.point.world not in worlds:
+                    group.append((trial, attempt))
+                elif not trial.is_canary:
+                    given_up.append((trial, attempt))
+        self._waiting = deque(group for group in self._waiting if group)
+        return [(t, task_of(self._sweep, t.point, repeat=t.repeat, attempt=attempt)) for t, attempt in given_up]
 
     def prune(self, trial: Trial, status: str) -> list[tuple[Trial, str]]:
         """Take out what would run out of device memory as a trial has; before `ended`, which looks at what is left.
@@ -206,12 +229,3 @@ class Queue:
     def _wants_profile(self, point: Point) -> bool:
         can_follow = MODES[point.sync].can_restart
         return self._is_profiled and can_follow and self._profiles[point.world] < PROFILE_TRIES
-
-    def _give_up(self, queue: LaneQueue, world: World) -> list[tuple[Trial, Task]]:
-        given_up = [
-            (trial, task_of(self._sweep, trial.point, repeat=trial.repeat, attempt=attempt))
-            for trial, attempt in queue.group
-            if not trial.is_canary and trial.point.world == world
-        ]
-        queue.group = deque(one for one in queue.group if one[0].point.world != world)
-        return given_up

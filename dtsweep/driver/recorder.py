@@ -89,6 +89,10 @@ class Recorder:
         self._sources = sources_of(sweep.workload, file=sweep.file)
         self._same = {"git_commit": git_commit(folder), "harness": harness}
 
+    def began(self, trial: Trial) -> None:
+        """Tell the progress that an attempt was handed out."""
+        self._progress.began(trial.trial_id, trial.point)
+
     def store(
         self, trial: Trial, task: Task, result: AttemptResult, *, started_at: datetime, wall_s: float | None = None
     ) -> str:
@@ -111,6 +115,8 @@ class Recorder:
         except Exception as error:  # noqa: BLE001  # no number, whatever it is, may cost the trials that follow
             row = self._store_raw(trial, task, result, started_at=started_at, error=error)
         self._note(trial, row)
+        for note in result.notes:
+            self._progress.say(note)
         self.store_logs(result.logs)
         self._store_profiles(task, result)
         if self._results.is_scattered:
@@ -242,8 +248,10 @@ class Recorder:
 
     def _unmeasured(self, trials: Sequence[tuple[Trial, str]], status: str) -> list[tuple[Trial, dict[str, Any]]]:
         """Make the rows of trials that are not run, each with its reason."""
-        tasks = (task_of(self._sweep, trial.point, repeat=trial.repeat) for trial, _ in trials)
-        return [(t, self._unmeasured_row(t, task, status, why)) for (t, why), task in zip(trials, tasks, strict=True)]
+        return [
+            (trial, self._unmeasured_row(trial, task_of(self._sweep, trial.point, repeat=trial.repeat), status, why))
+            for trial, why in trials
+        ]
 
     def _note_all(self, ended: Sequence[tuple[Trial, Mapping[str, Any]]]) -> None:
         for trial, row in ended:
@@ -271,6 +279,7 @@ class Recorder:
         return {"role": "trial", **row, **self._sources.columns(row), **self._same}
 
     def _note(self, trial: Trial, row: Mapping[str, Any]) -> None:
+        self._progress.over(trial.trial_id)
         if trial.is_canary:
             # It is no answer to the question: it counts neither as done nor as failed.
             self._progress.canary(trial.point, row)
@@ -297,4 +306,10 @@ def compact(results: Results, progress: Progress) -> None:
 
 def _times(result: AttemptResult, wall_s: float) -> dict[str, float | None]:
     overhead_s = wall_s - (result.startup_s or 0.0) - (result.trial_s or 0.0)
-    return {"startup_s": result.startup_s, "trial_s": result.trial_s, "overhead_s": max(0.0, overhead_s)}
+    return {
+        "startup_s": result.startup_s,
+        "trial_s": result.trial_s,
+        "overhead_s": max(0.0, overhead_s),
+        "nodes_wait_s": result.nodes_wait_s,
+        "idle_node_s": result.idle_node_s,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from dtsweep.analysis.load import load
 from dtsweep.driver.planned import Options, PlannedRun
 from dtsweep.driver.recorder import RunTally, compact
-from dtsweep.errors import StorageError
+from dtsweep.errors import StorageError, SweepError
 from dtsweep.plan.plan import PLANNED_BY, make_plan
 from dtsweep.report.progress import Progress
 from dtsweep.results.store import Results
@@ -21,10 +22,26 @@ from dtsweep.sweep.settings import Sweep
 if TYPE_CHECKING:
     import pandas as pd
 
+_OF_A_JOB = re.compile(r"/runtime_resources/(working_dir|py_modules)_files/")
+
 
 def results_of(sweep: Sweep, *, in_process: bool = False) -> str:
     """Where results lie by default."""
     return f"results/{sweep.name}" + "-in-process" * in_process
+
+
+def refuse_what_ray_deletes(results: str) -> None:
+    """Refuse a folder in the code of a Ray job, which Ray unpacks below its session and deletes when it needs the room.
+
+    Raises:
+        SweepError: `results` lie there: by default they do, where the job has a working directory.
+    """
+    path = results.removeprefix("file://")
+    if "://" not in path and _OF_A_JOB.search(f"{Path(path).expanduser().resolve()}/"):
+        raise SweepError(
+            f"results {results!r} would lie in this Ray job's copy of its code, which Ray deletes; "
+            "give --results an absolute path or a URI such as s3://bucket/folder"
+        )
 
 
 def run(
@@ -69,6 +86,7 @@ def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTa
         SweepError: the sweep, the options or the results can't be used.
         StorageError: the results can't be read, or not be written to; nothing was started.
     """
+    refuse_what_ray_deletes(options.results)
     results, progress = Results(options.results), Progress(axes=sweep.axes)
     if options.in_process:
         sweep, found = _for_this_process(sweep, found)

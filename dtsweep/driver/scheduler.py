@@ -6,47 +6,36 @@ In Tune's words this is a *search algorithm*: Tune asks it for the next trial an
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import ray
 from ray.tune.search import Searcher
 
+from dtsweep.driver.idle import ComingAndGoing
+from dtsweep.driver.lanes import OwnTime, close_lanes, start_lane, stop_lanes
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
-from dtsweep.errors import SweepError
+from dtsweep.errors import SweepError, error_line
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.plan.trial import Trial
-from dtsweep.session.lane import Lane
-from dtsweep.session.nodes import pinned_to
+from dtsweep.session.deadlines import attempt_bound_s
 from dtsweep.session.settings import Settings
-from dtsweep.session.trainer import train_settings
 from dtsweep.sweep.task import Task
 
 TRIALS_PER_TUNER = 500
 """A Tuner slows down and grows with its trials; a fresh one over the same sessions does not."""
 
+COLLECT_S = 60.0
+"""How long a lane may take to hand over a result that it has."""
 
-CLOSE_S = 120.0
-"""How long a lane may take to end its session and fetch its logs."""
+NOT_BEGUN = "Ray Tune's process ended before it had begun the trial"
 
-LANE_CALLS = 100_000
-"""Calls that a lane may serve at once: each rank waits in one for its task, while it makes others. Ray's default is
-1,000, with which as many ranks would leave no room for their answers."""
-
-
-@dataclass(kw_only=True)
-class LaneActor:
-    """The actor of a lane, and whether it runs an attempt."""
-
-    actor: Any
-    name: str
-    settings: Settings
-    is_busy: bool = False
+RUNNER_ANSWERS_S = 60.0
+"""Once its lane was killed, Tune's process of a trial has this long to notice."""
 
 
 @dataclass(kw_only=True)
@@ -57,27 +46,41 @@ class Running:
     task: Task
     lane: int
     began: float
+    """By the monotonic clock, in seconds."""
+
     started_at: datetime
+    stuck: str | None = None
+    """Why its lane was killed."""
+
+    watched_s: float = 0.0
+    """How long it has been under way in the driver's own time."""
+
+    killed_at_s: float = 0.0
+    """At which `watched_s` its lane was killed, or last whoever waits for that."""
 
 
 class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
     """Ray Tune's search algorithm: what it suggests is the next attempt of a lane that is free."""
 
-    def __init__(self, queue: Queue, settings: Sequence[Settings], recorder: Recorder) -> None:
+    def __init__(
+        self, queue: Queue, settings: Sequence[Settings], recorder: Recorder, *, nodes: ComingAndGoing | None = None
+    ) -> None:
         """Start the lanes.
 
         Args:
             queue: says what comes next; it has as many lanes.
             settings: of the sessions of each lane.
             recorder: stores each attempt that ended.
+            nodes: those of an autoscaler; None where nodes stay.
         """
         super().__init__()
-        self._queue, self._recorder = queue, recorder
+        self._queue, self._recorder, self._nodes = queue, recorder, nodes
         self._lanes = [start_lane(index, lane_settings) for index, lane_settings in enumerate(settings)]
         for lane, (group, world) in zip(self._lanes, queue.first_sessions(), strict=False):
             # While Tune starts.
             lane.actor.prepare.remote(group, world)
         self._handed_out = 0
+        self._own_time = OwnTime()
         self.running: dict[str, Running] = {}
         self.failure: BaseException | None = None
 
@@ -110,9 +113,20 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         now = time.monotonic()
         trial, task = self._queue.next(index, now=now, rivals=self._recorder.rivals)
         self.running[trial_id] = Running(trial=trial, task=task, lane=index, began=now, started_at=datetime.now(UTC))
+        self._recorder.began(trial)
         self._lanes[index].is_busy = True
+        self._ask_ahead(index)
         self._handed_out += 1
         return {"task": task, "lane": self._lanes[index].name, "namespace": ray.get_runtime_context().namespace}
+
+    def _ask_ahead(self, index: int) -> None:
+        """Have a lane ask for the nodes that its next session lacks, while the last trials of this one run."""
+        if self._nodes is None:
+            return
+        lane, world = self._lanes[index], self._queue.next_world(index)
+        if world != lane.asked_for:
+            lane.asked_for = world
+            lane.actor.ask_ahead.remote(world)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Ignore it: a trial has one result, its last."""
@@ -120,7 +134,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Take an attempt's result, store it, and queue another attempt where that may help."""
         try:
-            self._complete(self.running.pop(trial_id), result or {"lane_died": True})
+            self._complete(self.running.pop(trial_id), result or {})
         except Exception as failure:  # noqa: BLE001  # Tune would wrap it; the driver raises it as it is
             # The first says what is wrong, and with a full disk where its trial was kept.
             self.failure = self.failure or failure
@@ -129,15 +143,17 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         lane = self._lanes[ended.lane]
         result = self._collect(ended, reply)
         if result.lane_is_spent:
-            ray.kill(lane.actor)
-            lane = self._lanes[ended.lane] = start_lane(ended.lane, lane.settings)
+            lane = self._lanes[ended.lane] = lane.replaced()
         lane.is_busy = False
         if result.refusal is not None:
             raise SweepError(result.refusal)
         wall_s = time.monotonic() - ended.began
+        if self._nodes is not None:
+            result = replace(result, idle_node_s=self._nodes.idle_node_s(result, wall_s=wall_s))
         status = self._recorder.store(ended.trial, ended.task, result, started_at=ended.started_at, wall_s=wall_s)
         self._recorder.store_pruned(self._queue.prune(ended.trial, status))
-        given_up = self._queue.ended(
+        given_up = self._queue.give_up(ended.lane, ended.task, hopeless_for=result.hopeless_for)
+        self._queue.ended(
             ended.lane,
             ended.trial,
             ended.task,
@@ -148,16 +164,51 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         self._recorder.store_given_up(given_up, result)
 
     def _collect(self, ended: Running, reply: Mapping[str, Any]) -> AttemptResult:
-        """Fetch an attempt's result; where its lane's process has ended, make one that says so."""
-        if not reply.get("lane_died"):
+        """Fetch an attempt's result; where its lane's process has ended or is stuck, make one that says so.
+
+        Args:
+            ended: the attempt.
+            reply: of Tune's process; empty where it could not be kept alive, which is no fault of the lane's.
+        """
+        said = ended.stuck or "the session's process was killed"
+        if ended.stuck is None and not reply.get("lane_died"):
+            collected = self._lanes[ended.lane].actor.collect.remote(ended.task.attempt_id)
             try:
-                result: AttemptResult = ray.get(self._lanes[ended.lane].actor.collect.remote(ended.task.attempt_id))
+                result: AttemptResult | None = ray.get(collected, timeout=COLLECT_S)
+            except ray.exceptions.GetTimeoutError:
+                said = f"the session's process did not hand over its result in {COLLECT_S:g} s"
             except ray.exceptions.RayActorError:
                 pass
+            except ray.exceptions.RayTaskError as error:
+                said = f"the session's process failed: {error_line(error.cause or error)}"
             else:
-                return result
-        said = "the session's process was killed"
+                # The lane may go on with others where it has never heard of this one.
+                return result or AttemptResult(status="collateral", reason=NOT_BEGUN)
         return AttemptResult(status="collateral", reason=said, lane_is_spent=True, session_has_ended=True)
+
+    def watch(self, now: float, runners: Mapping[str, Any]) -> None:
+        """Kill the lanes that are stuck, so that whoever waits for them goes on.
+
+        Args:
+            now: by the monotonic clock.
+            runners: Tune's actors that wait for attempts, by Tune's name of the trial.
+        """
+        passed_s = self._own_time.passed_s(now)
+        silent = {lane.index: why for lane in self._lanes if (why := lane.silence(passed_s)) is not None}
+        for trial_id, running in self.running.items():
+            lane = self._lanes[running.lane]
+            running.watched_s += passed_s
+            if running.stuck is None:
+                running.stuck = silent.get(lane.index) or overdue(running, lane.settings)
+                if running.stuck is not None:
+                    running.killed_at_s = running.watched_s
+                    ray.kill(lane.actor)
+            elif running.watched_s - running.killed_at_s >= RUNNER_ANSWERS_S and trial_id in runners:
+                # It does not answer either; Tune asks another one.
+                running.killed_at_s = running.watched_s
+                ray.kill(runners[trial_id])
+        for index in silent.keys() - {running.lane for running in self.running.values()}:
+            self._lanes[index] = self._lanes[index].replaced()
 
     def save(self, checkpoint_path: str) -> None:
         """Keep nothing: the Parquet rows say what is done."""
@@ -166,43 +217,17 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         """Restore nothing, since nothing was kept."""
 
     def close(self, say: Callable[[str], None]) -> dict[str, str]:
-        """End all sessions in order; return the logs that became known.
+        """End all sessions in order; return the logs that became known. `say` is told of what went wrong."""
+        return close_lanes(self._lanes, say)
 
-        Args:
-            say: told of a session that could not be ended so: all that it measured is stored.
-        """
-        logs: dict[str, str] = {}
-        for closed in [lane.actor.close.remote() for lane in self._lanes]:
-            try:
-                logs |= ray.get(closed, timeout=CLOSE_S)
-            except ray.exceptions.RayError as error:
-                say(
-                    f"a session was not ended in order ({type(error).__name__}); logs of its last trials may be missing"
-                )
-        self.kill()
-        return logs
-
-    def kill(self) -> None:
-        """End all sessions at once; their ranks go with them."""
-        for lane in self._lanes:
-            ray.kill(lane.actor)
+    def stop(self) -> None:
+        """End all sessions although trials run."""
+        stop_lanes(self._lanes)
 
 
-def start_lane(index: int, settings: Settings) -> LaneActor:
-    """Start the actor of a lane beside this process."""
-    name = f"dtsweep-lane-{index}-{os.urandom(4).hex()}"
-    actor = ray.remote(Lane).options(name=name, **lane_options(settings)).remote(settings)
-    return LaneActor(actor=actor, name=name, settings=settings)
-
-
-def lane_options(settings: Settings) -> dict[str, Any]:
-    """Ray's options of the actor of a lane."""
-    options = {
-        "num_cpus": 0,
-        "max_concurrency": LANE_CALLS,
-        "scheduling_strategy": pinned_to(ray.get_runtime_context().get_node_id()),
-    }
-    if not settings.is_private:
-        # A private Ray was started with them, so that the processes that it keeps ready fit.
-        options["runtime_env"] = {"env_vars": train_settings(settings.node_timeout_s, is_private=False)}
-    return options
+def overdue(running: Running, settings: Settings) -> str | None:
+    """Say that an attempt takes longer than all deadlines of its session together, or None."""
+    bound_s = attempt_bound_s(running.task, node_timeout_s=settings.node_timeout_s)
+    if running.watched_s < bound_s:
+        return None
+    return f"the session was not done with the attempt after {bound_s:.0f} s, all its deadlines together"

@@ -1,12 +1,19 @@
-"""What travels to the nodes: the workload by value, and the modules beside the sweep file."""
+"""What travels to the nodes: the workload by value, the user's modules and those of a Ray job by file."""
 
 from __future__ import annotations
 
+import json
+import logging
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ray import cloudpickle
+from ray._private.ray_constants import RAY_RUNTIME_ENV_IGNORE_GITIGNORE
+from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
+from ray._private.runtime_env.packaging import _dir_travel, _get_excludes
 
 from dtsweep import errors
 from dtsweep.errors import SweepError
@@ -17,6 +24,9 @@ from dtsweep.sweep.settings import Sweep
 
 UPLOAD_LIMIT_BYTES = 512 * 2**20
 """What Ray takes as code of a job."""
+
+LEFT_OUT = (".env", ".env.*", ".git")
+"""What stays here of a package that travels, in the patterns of .gitignore: Ray takes all files of its folder."""
 
 
 def pickled_workload(sweep: Sweep, *, is_shipped: bool) -> Code:
@@ -42,21 +52,61 @@ def pickled_workload(sweep: Sweep, *, is_shipped: bool) -> Code:
     return Code(pickled=pickled, folder=folder, packages=packages)
 
 
-def shipped_modules(folder: Path | None) -> list[str]:
+def own_modules(sweep: Sweep) -> list[Path]:
+    """List the user's own modules and packages that the workload imports; a compiled module alone Ray does not take."""
+    found = sources_of(sweep.workload, file=sweep.file).modules
+    return [path for path in found if path.is_dir() or path.suffix == ".py"]
+
+
+def shipped_modules(folder: Path | None, modules: Sequence[Path] = ()) -> list[str]:
     """List what travels to the nodes: dtsweep as it is here, and each module and package beside the sweep file.
+
+    Args:
+        folder: the sweep file's.
+        modules: others, wherever they lie.
 
     Raises:
         SweepError: it is more than Ray takes.
     """
-    modules = [str(Path(errors.__file__).parent)]
-    if folder is not None:
-        beside = sorted(folder.resolve().iterdir())
-        modules += [str(path) for path in beside if path.suffix == ".py" or (path / "__init__.py").is_file()]
-    size = sum(path.stat().st_size for module in modules for path in _files(Path(module)))
-    if size > UPLOAD_LIMIT_BYTES:
-        raise SweepError(f"the code in {folder} has {size / 2**20:.0f} MiB, Ray takes 512; move data elsewhere")
-    return modules
+    beside = [] if folder is None else sorted(folder.resolve().iterdir())
+    # The first of a name is imported.
+    paths = [Path(errors.__file__).parent, *(_by_own_name(path) for path in modules)]
+    paths += [path for path in beside if path.suffix == ".py" or (path / "__init__.py").is_file()]
+    sizes = {path: _sent_bytes(path) for path in paths}
+    if sum(sizes.values()) > UPLOAD_LIMIT_BYTES:
+        total, largest = sum(sizes.values()) / 2**20, max(sizes, key=lambda path: sizes[path])
+        raise SweepError(f"the code has {total:.0f} MiB, most of it {largest}, Ray takes 512; move data elsewhere")
+    return [str(path) for path in sizes]
 
 
-def _files(path: Path) -> Iterator[Path]:
-    yield from (file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+def modules_of_job(environment: Mapping[str, str]) -> list[str]:
+    """List the modules that a Ray job brings, where this process is its entrypoint: Ray would drop them for ours.
+
+    >>> modules_of_job({"RAY_JOB_CONFIG_JSON_ENV_VAR": '{"runtime_env": {"py_modules": ["gcs://_ray_pkg_1.zip"]}}'})
+    ['gcs://_ray_pkg_1.zip']
+    """
+    job = json.loads(environment.get(RAY_JOB_CONFIG_JSON_ENV_VAR, "{}"))
+    return list((job.get("runtime_env") or {}).get("py_modules") or [])
+
+
+def travelling(modules: Sequence[str]) -> dict[str, Any]:
+    """Make the runtime environment of a run, by which Ray sends modules to the nodes.
+
+    Args:
+        modules: paths, and URIs of what Ray has already.
+    """
+    return {"py_modules": [*modules], "excludes": [*LEFT_OUT]}
+
+
+def _by_own_name(path: Path) -> Path:
+    """A path by which the same module is found once, and under the name that it is imported by: it may be a link."""
+    return path.parent.resolve() / path.name
+
+
+def _sent_bytes(path: Path) -> int:
+    """What Ray packs of a module, in bytes before compression."""
+    packed: list[Path] = []
+    heeds_gitignore = os.environ.get(RAY_RUNTIME_ENV_IGNORE_GITIGNORE) != "1"
+    left_out = [_get_excludes(path, [*LEFT_OUT])]
+    _dir_travel(path, left_out, packed.append, include_gitignore=heeds_gitignore, logger=logging.getLogger(__name__))
+    return sum(file.stat().st_size for file in packed if file.is_file())

@@ -65,7 +65,7 @@ class TrialRunner(tune.Trainable):  # type: ignore[misc]  # Ray's types are skip
     def step(self) -> dict[str, Any]:
         """Run it to its end."""
         ended = {tune.result.DONE: True}
-        # A lane that was killed: by us, at the end of an interrupted run, or by its node's lack of memory.
+        # A lane that was killed: by us, where it is stuck or the run interrupted, or by its node's lack of memory.
         died = {"lane_died": True, **ended}
         try:
             lane = ray.get_actor(self._config["lane"], namespace=self._config["namespace"])
@@ -98,8 +98,22 @@ class _StopOnSignal(tune.Callback):  # type: ignore[misc]  # as above
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
         if self._signals:
             # First the lanes: Tune waits for its trials to end, and they wait for the lanes.
-            self._scheduler.kill()
+            self._scheduler.stop()
             raise Interrupted(self._signals[0])
+
+
+class _WatchLanes(tune.Callback):  # type: ignore[misc]  # as above
+    """Keeps a Tuner from waiting for a lane that is stuck."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        runners = {trial.trial_id: trial.temporary_state.ray_actor for trial in trials}
+        self._scheduler.watch(time.monotonic(), {name: runner for name, runner in runners.items() if runner})
 
 
 class _StopWithoutCluster(tune.Callback):  # type: ignore[misc]  # as above
@@ -114,6 +128,12 @@ class _StopWithoutCluster(tune.Callback):  # type: ignore[misc]  # as above
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
         if self._gone.is_set():
             raise ClusterGoneError
+
+
+def callbacks_of(scheduler: Scheduler, signals: list[int], gone: threading.Event) -> list[tune.Callback]:
+    """What Tune calls in each of its steps, in this order; arguments as `run_tuners` has them."""
+    # What the others ask of Ray may never come back once its cluster is gone.
+    return [_StopWithoutCluster(gone), _StopOnSignal(signals, scheduler), _WatchLanes(scheduler)]
 
 
 def run_tuners(scheduler: Scheduler, signals: list[int], gone: threading.Event, *, storage: str) -> None:
@@ -143,7 +163,7 @@ def run_tuners(scheduler: Scheduler, signals: list[int], gone: threading.Event, 
                 name=f"tuner-{time.monotonic_ns()}",
                 storage_path=f"{storage}/tune",
                 verbose=0,
-                callbacks=[_StopOnSignal(signals, scheduler), _StopWithoutCluster(gone)],
+                callbacks=callbacks_of(scheduler, signals, gone),
                 failure_config=tune.FailureConfig(max_failures=RUNNER_RESTARTS),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from dtsweep.sweep.secret import hidden
+
 FAMILIES = (
     # What exchanges.
     *("NCCL_", "RCCL_", "GLOO_", "UCC_", "UCX_", "FI_", "IBV_", "MLX5_", "RDMAV_", "SHARP_"),
@@ -90,4 +92,4 @@ def ambient(environment: Mapping[str, str], *, own_variables: Collection[str] = 
     if "LD_PRELOAD" in found:
         # Which libraries, and not where somebody has put them.
         found["LD_PRELOAD"] = " ".join(Path(library).name for library in found["LD_PRELOAD"].replace(":", " ").split())
-    return found
+    return hidden(found)

@@ -36,6 +36,9 @@ AFTER, AFTER_S = 0.5, 5.0
 """What the steps after a window, which tell what the exchange costs, may take: a share of `max_seconds`, but no longer
 than the window took, or, where its mean is to be known, than a few seconds."""
 
+WINDOWS = 3
+"""Windows of a trial at most: one in which something was compiled is measured again."""
+
 Rivals = Sequence[tuple[float, float]]
 """Measured points: latency in seconds, samples per second."""
 

@@ -33,11 +33,20 @@ class AttemptResult:
     startup_s: float | None = None
     """Start of the session and of its parameter servers, where this attempt waited for them."""
 
+    nodes_wait_s: float | None = None
+    """Of `startup_s`, the wait for nodes; None where it waited for no session, or where nodes stay."""
+
+    idle_node_s: float | None = None
+    """Node-seconds in which none of its ranks was on a node that was up; None where nodes stay."""
+
     trial_s: float | None = None
     """From handing out the task to the last rank's answer."""
 
     shard_nodes: Sequence[int] = ()
     """The rank on whose node each shard of the parameter server lives."""
+
+    hopeless_for: str | None = None
+    """Where its session did not come up: whose other trials would end alike, of its `world` or of the whole `run`."""
 
     session_has_ended: bool = False
     """Whether the next attempt gets another session."""
@@ -47,6 +56,9 @@ class AttemptResult:
 
     refusal: str | None = None
     """Why the run must end, although nothing is wrong with the trial: it was not begun."""
+
+    notes: Sequence[str] = ()
+    """Lines for the user: which nodes are left out from now on."""
 
     logs: Mapping[str, str] = field(default_factory=dict)
     """Ends of the ranks' logs that became known, by `<session>/<rank>`."""

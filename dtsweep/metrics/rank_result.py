@@ -154,5 +154,8 @@ class RankResult:
     device_bytes: int | None = None
     """What the device has."""
 
+    is_spent: bool = False
+    """Whether its process can't use its device any more."""
+
     position: int | None = None
     """Collectives that the rank has begun: ranks in step have the same number."""

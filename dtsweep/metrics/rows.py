@@ -18,6 +18,7 @@ from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
 from dtsweep.metrics.summary import product_columns, staleness_columns, trial_columns
 from dtsweep.metrics.window_view import mark_warmup
 from dtsweep.sweep.point import Point, identity
+from dtsweep.sweep.secret import hidden
 from dtsweep.sweep.settings import Measure, Sweep
 from dtsweep.sweep.task import Task
 from dtsweep.sweep.values import stored_fields
@@ -41,7 +42,7 @@ def point_row(sweep: Sweep, point: Point) -> Row:
         "workload": type(point.workload).__name__,
         "seed": sweep.seed,
         "semantics": point.semantics,
-        "environment": json.dumps({**sweep.resources.environment, **point.environment}, sort_keys=True),
+        "environment": json.dumps(hidden({**sweep.resources.environment, **point.environment}), sort_keys=True),
         "global_batch": global_batch,
         "samples_per_update": global_batch or point.samples_per_worker_step,
         "cpus_per_worker": sweep.resources.cpus_per_worker,

@@ -63,8 +63,10 @@ def _trial_s(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> float:
 def _start_s(rows: Sequence[Mapping[str, Any]]) -> float:
     longest: dict[str, float] = {}
     for row in _measured(rows):
+        # Nodes that came stay for what follows: their wait is no part of another start.
+        seconds = float(row["startup_s"] or 0.0) - float(row["nodes_wait_s"] or 0.0)
         # Of a session the longest: its other trials waited for parameter servers alone.
-        longest[row["session"]] = max(longest.get(row["session"], 0.0), float(row["startup_s"] or 0.0))
+        longest[row["session"]] = max(longest.get(row["session"], 0.0), seconds)
     known = [seconds for seconds in longest.values() if seconds]
     return statistics.median(known) if known else SESSION_START_S
 

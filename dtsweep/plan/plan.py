@@ -20,6 +20,7 @@ from dtsweep.results.standing import standing
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.axes import Candidate, by_world
 from dtsweep.sweep.point import Point, World, identity
+from dtsweep.sweep.secret import hidden, hidden_json
 from dtsweep.sweep.settings import Measure, Sweep
 from dtsweep.sweep.task import trial_name
 
@@ -40,7 +41,7 @@ PLANNED_BY = frozenset(
             "sources",
         ),
         *("environment", "measure", "devices", "cpus_per_worker", "gpus_per_worker"),
-        *("window_s", "startup_s", "trial_s", "overhead_s"),
+        *("window_s", "startup_s", "nodes_wait_s", "trial_s", "overhead_s"),
         *("dtsweep_version", "torch_version", "ray_version", "python_version", "numpy_version"),
     }
 )
@@ -149,7 +150,8 @@ def outdated(sweep: Sweep, stands: Rows) -> dict[str, str]:
     measured = [row for row in stands if row["status"] == "ok"]
     for row in measured:
         now = {**settings, **_environment(sweep, row)}
-        if what := _other_setting(row, now) or sources.differ_from(row):
+        shown = {**row, "environment": row["environment"] and hidden_json(row["environment"])}
+        if what := _other_setting(shown, now) or sources.differ_from(row):
             differ[row["trial_id"]] = what
     newest = measured[-1]["trial_id"] if measured else None
     if newest in differ:
@@ -183,7 +185,7 @@ def _environment(sweep: Sweep, row: Mapping[str, Any]) -> dict[str, str]:
     stored: dict[str, str] = json.loads(row["environment"] or "{}")
     swept = {name.removeprefix("env.") for name in sweep.axes if name.startswith("env.")}
     points_own = {name: value for name, value in stored.items() if name in swept}
-    return {"environment": json.dumps({**sweep.resources.environment, **points_own}, sort_keys=True)}
+    return {"environment": json.dumps(hidden({**sweep.resources.environment, **points_own}), sort_keys=True)}
 
 
 def _in_order(sweep: Sweep, inside: Mapping[World, Sequence[Point]], *, repeat: int) -> Iterator[Point]:

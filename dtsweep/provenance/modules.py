@@ -46,6 +46,12 @@ class Module:
         return bool(places) and not self.is_standard and not any(INSTALLED.intersection(p.parts) for p in places)
 
     @property
+    def places(self) -> list[Path]:
+        """Its file, of a package its folders; none where it is compiled into Python."""
+        files = [] if self.file is None else [self.file]
+        return files if self.folders is None else [Path(folder) for folder in self.folders]
+
+    @property
     def is_standard(self) -> bool:
         """Whether it comes with Python; one of the user's may have the same name."""
         if self.file is None:

@@ -45,6 +45,9 @@ class Sources:
     packages: set[str] = field(default_factory=set)
     """Installed packages that the source imports, by the names that they are imported by."""
 
+    modules: list[Path] = field(default_factory=list, compare=False)
+    """The user's own modules that the source imports: their files, and the outermost folders of packages."""
+
     contents: dict[tuple[Path, bool], str | None] = field(default_factory=dict, compare=False)
     """Of paths that fields name, and whether folders count, as they were when they were first asked for: the same for
     all rows of a run."""
@@ -161,6 +164,8 @@ def _of_module(name: str, found: Sources) -> Iterable[str]:
         if name == top and not is_standard:
             found.packages.add(top)
         return []
+    if name == top:
+        found.modules.extend(module.places)
     if module.file is None:
         return []
     if module.file.suffix == ".py":

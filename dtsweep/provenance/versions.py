@@ -21,6 +21,12 @@ def versions() -> dict[str, str]:
     return found
 
 
+def all_versions() -> dict[str, str]:
+    """The same, and those of the packages that carry numbers between processes and into files."""
+    carriers = package_versions(["numpy", "pyarrow"])
+    return {**versions(), **{f"{name}_version": found for name, found in carriers.items()}}
+
+
 def release(version: str) -> str:
     """A version without the build's label and the patch level: those may differ between a head and its workers.
 
@@ -39,6 +45,23 @@ def differences(there: Mapping[str, str], here: Mapping[str, str]) -> list[tuple
     """
     both = [(name, there[name], ours) for name, ours in here.items() if name in there]
     return [(name, theirs, ours) for name, theirs, ours in both if release(theirs) != release(ours)]
+
+
+def mismatches(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
+    """Say which packages of a node are of another release than the driver's; what travels there has no version.
+
+    >>> mismatches({"torch_version": "2.12.1"}, {"torch_version": "2.13.0", "ray_version": "2.60.0"})
+    ['torch 2.12.1, but 2.13.0 where dtsweep runs; install the same on all nodes']
+    >>> mismatches({}, {"torch_version": "2.13.0"})
+    ['torch is not installed, but 2.13.0 where dtsweep runs; install the same on all nodes']
+    """
+    found = differences(there, here)
+    if "torch_version" in here.keys() - there.keys():
+        found.append(("torch_version", "is not installed", here["torch_version"]))
+    return [
+        f"{name.removesuffix('_version')} {theirs}, but {ours} where dtsweep runs; install the same on all nodes"
+        for name, theirs, ours in found
+    ]
 
 
 def slow_import() -> str | None:

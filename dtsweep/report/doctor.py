@@ -1,4 +1,4 @@
-"""Terminal renderer of a diagnosis: rates and counters of each node, and the problems."""
+"""Terminal renderer of a diagnosis: rates and counters of each node, its host, the links, and the problems."""
 
 from __future__ import annotations
 
@@ -14,14 +14,30 @@ Rows = Sequence[Mapping[str, Any]]
 """One row per node, as `dtsweep.doctor.examine` gives it; one with `error` was not examined."""
 
 
-def print_diagnosis(nodes: Rows, problems: Sequence[str], *, console: Console) -> None:
-    """Print the rates of each node, its counters and versions, and what is wrong."""
+def print_diagnosis(
+    *,
+    nodes: Rows,
+    hosts: Rows,
+    links: Rows,
+    dashboard: Mapping[str, Any] | None,
+    problems: Sequence[str],
+    console: Console,
+) -> None:
+    """Print a diagnosis: its fields, as `dtsweep.doctor.diagnose.Diagnosis` has them."""
     rows = [row for row in nodes if "error" not in row]
     if rows:
         say(console, "Matrix products", style="bold")
         print_table(rate_columns(rows), console=console)
         say(console, "\nCounters and versions", style="bold")
         print_table(node_columns(rows), console=console)
+    if known := [row for row in hosts if "error" not in row]:
+        say(console, "\nHosts", style="bold")
+        print_table(host_columns(known), console=console)
+    for link in links:
+        _print_link(link, console=console)
+    if dashboard is not None:
+        asks = "asks for a token" if dashboard["asks_for_token"] else "asks for no token"
+        say(console, f"\nThe dashboard at {dashboard['address']} {asks}.")
     say(console, "\nProblems" if problems else "\nNo problems found.", style="bold")
     for problem in problems:
         say(console, f"- {problem}")
@@ -51,6 +67,53 @@ def node_columns(rows: Rows) -> dict[str, list[str]]:
         "clock": [row["clock_source"] or "unknown" for row in rows],
         **{package: [row["versions"].get(f"{package}_version", "") for row in rows] for package in packages},
     }
+
+
+def host_columns(rows: Rows) -> dict[str, list[str]]:
+    """Table columns of hosts: a line for each; of its disks the one with the least free."""
+    disks = [min(row["disks"].values(), key=lambda disk: disk["free_bytes"]) for row in rows]
+    columns = {
+        "node": [row["node"] for row in rows],
+        "clock\nahead ms": [_format_offset(row["clock_offset_s"], row["clock_error_s"]) for row in rows],
+        "gloo\nlistens on": [row["gloo_address"] or "none" for row in rows],
+        "memory\nfree GiB": [_format_gib(row["free_memory_bytes"]) for row in rows],
+        "shared\nGiB": [_format_gib(row["shared_memory_bytes"]) for row in rows],
+        "disk\nfree GiB": [_format_gib(disk["free_bytes"]) for disk in disks],
+    }
+    if any(row["gpus"] for row in rows):
+        columns["GPUs"] = [str(len(row["gpus"])) if row["gpus"] is not None else "" for row in rows]
+        columns["NCCL\ntakes"] = [", ".join(row["nccl_interfaces"]) or "none" for row in rows]
+    return columns
+
+
+def _print_link(link: Mapping[str, Any], *, console: Console) -> None:
+    where = f"within {link['nodes']}" if link["is_within"] else f"between {link['nodes']}"
+    say(console, f"\nAll-reduce of two ranks {where} ({link['backend']})", style="bold")
+    print_table(link_columns(link["all_reduces"]), console=console)
+    bandwidth = link["bandwidth_bytes_per_s"]
+    rate = f"{format_number(bandwidth / 1e9, digits=3)} GB/s" if bandwidth else "an unknown bandwidth"
+    say(console, f"time = {format_number(link['latency_s'] * 1e6, digits=3)} µs + size / {rate}")
+
+
+def link_columns(rows: Rows) -> dict[str, list[str]]:
+    """Table columns of all-reduces as nccl-tests has them: a line for each size."""
+    return {
+        "size\n(B)": [str(row["size_bytes"]) for row in rows],
+        "count\n(elements)": [str(row["count"]) for row in rows],
+        "type": ["float" for _ in rows],
+        "redop": ["sum" for _ in rows],
+        "time\n(us)": [f"{row['time_s'] * 1e6:.2f}" for row in rows],
+        "algbw\n(GB/s)": [f"{row['algbw_bytes_per_s'] / 1e9:.2f}" for row in rows],
+        "busbw\n(GB/s)": [f"{row['busbw_bytes_per_s'] / 1e9:.2f}" for row in rows],
+    }
+
+
+def _format_offset(ahead: float, error: float) -> str:
+    return f"{round(ahead * 1e3, 1) + 0.0:.1f} ± {error * 1e3:.1f}"  # no -0.0
+
+
+def _format_gib(size: float | None) -> str:
+    return "unknown" if size is None else f"{size / 2**30:.1f}"
 
 
 def _format_tera(rate: float | None) -> str:

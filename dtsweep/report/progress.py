@@ -12,9 +12,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dtsweep.report.text import format_number, format_rate
+from dtsweep.report.text import format_number, format_rate, plain
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
 from dtsweep.sweep.point import Point
+
+LONG_S = 15.0
+"""An attempt that has run for longer is named in the live line: most then wait for a session or for nodes."""
 
 Product = tuple[str, str | None]
 """Semantics and model: more of one is no substitute for another."""
@@ -29,12 +32,14 @@ class Progress:
         self.total = 0
         self._console = console or Console(stderr=True, highlight=False)
         self._counts = Counter[str]()
-        self._ends: list[float] = []
-        """When trials that were run ended, by the monotonic clock."""
+        self._ended, self._first_end = 0, 0.0
+        """How many trials that were run ended, and when the first did, by the monotonic clock."""
         self._began = time.monotonic()
         self._best: dict[Product, tuple[float, str, bool]] = {}
         self._product: Product = ("", None)
         self._has_begun = False
+        self._running: dict[str, tuple[Point, float]] = {}
+        """Trials under way by id, each with when it was handed out, by the monotonic clock."""
         self._live: Live | None = None
 
     def __enter__(self) -> Progress:
@@ -55,14 +60,23 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Print a line."""
-        self._console.print(Text(text), soft_wrap=True)
+        self._console.print(plain(text), soft_wrap=True)
+
+    def began(self, trial_id: str, point: Point) -> None:
+        """Note that an attempt was handed out; `over` that it has ended."""
+        self._running[trial_id] = point, time.monotonic()
+
+    def over(self, trial_id: str) -> None:
+        """Note that it has ended, in whatever way."""
+        self._running.pop(trial_id, None)
 
     def ended(self, point: Point, row: Mapping[str, Any], *, again: bool = False) -> None:
         """Name an attempt that ended; count its trial, unless it is measured again."""
         if not again:
             self._counts[row["status"]] += 1
             if row["status"] != "skipped":
-                self._ends.append(time.monotonic())
+                self._first_end = self._first_end if self._ended else time.monotonic()
+                self._ended += 1
         name = short_name(point, self._axes)
         rate, doubt = row.get("samples_per_s") or 0.0, row.get("implausible")
         if row["status"] == "ok":
@@ -93,16 +107,22 @@ class Progress:
         failed = sum(count for status, count in self._counts.items() if status not in fine)
         parts = [f"{done}/{self.total} trials", f"{failed} failed" if failed else ""]
         # How long still, before what may be cut off at the edge of the terminal. The first trial waited for a start.
-        each_s = (now - self._ends[0]) / (len(self._ends) - 1) if len(self._ends) > 1 else None
+        each_s = (now - self._first_end) / (self._ended - 1) if self._ended > 1 else None
         left = "" if each_s is None else f"about {duration(each_s * max(0, self.total - done))} left"
         parts.append(left or f"{duration(now - self._began)} so far")
+        # The one that was handed out first: the others wait for less.
+        point, since = next(iter(self._running.values()), (None, now))
+        if point is not None and self._has_begun and now - since >= LONG_S:
+            parts.append(f"{short_name(point, self._axes)} for {duration(now - since)}")
         if self._product in self._best:
             # Of what was measured last: another model's, or a stale update, is another product.
             rate, name, is_doubtful = self._best[self._product]
             parts.append(f"{'implausible ' if is_doubtful else ''}best {format_rate(rate)} samples/s ({name})")
         if not self._has_begun:
             parts.append("starting the first session")
-        return Text("  ".join(part for part in parts if part), overflow="ellipsis", no_wrap=True)
+        line = plain("  ".join(part for part in parts if part))
+        line.overflow, line.no_wrap = "ellipsis", True
+        return line
 
 
 def short_name(point: Point, axes: Iterable[str]) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
-from rich.text import Text
 
 from dtsweep.report.content import Content, Frontier, Scaling
 from dtsweep.report.tables import (
@@ -17,7 +16,7 @@ from dtsweep.report.tables import (
     share_columns,
     standing_columns,
 )
-from dtsweep.report.text import count_of, fits_width, print_table, say
+from dtsweep.report.text import count_of, fits_width, plain, print_table, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,7 +111,7 @@ def _print_unmeasured(rows: pd.DataFrame, *, console: Console, show_all: bool) -
     listed = rows if show_all else rows.head(_REASONS_SHOWN)
     for count, status, reason, log in listed.itertuples(index=False):
         lines = [reason if pd.notna(reason) else "no reason stored", f"log: {log}" if pd.notna(log) else ""]
-        table.add_row(str(count), status, Text("\n".join(filter(None, lines))))
+        table.add_row(str(count), plain(status), plain("\n".join(filter(None, lines))))
     console.print(table)
     if hidden := len(rows) - len(listed):
         say(console, f"{count_of(hidden, 'more reason')}: --all shows them")

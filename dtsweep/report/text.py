@@ -10,6 +10,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from dtsweep.errors import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -21,8 +23,13 @@ TEXT_COLUMNS = ("sync", "point", "state", "node", "device", "caution")
 
 
 def say(console: Console, text: str, *, style: str = "") -> None:
-    """Print words as they are: nothing in a reason or a path is markup."""
-    console.print(Text(text, style=style))
+    """Print words as they are: nothing in a reason or a path is markup, or an order to the terminal."""
+    console.print(plain(text, style=style))
+
+
+def plain(text: str, *, style: str = "") -> Text:
+    """Words for a cell or a line, without markup and control characters."""
+    return Text(printable(text), style=style)
 
 
 def print_table(columns: Mapping[str, Sequence[str]], *, console: Console, style: str = "") -> None:
@@ -39,7 +46,7 @@ def print_table(columns: Mapping[str, Sequence[str]], *, console: Console, style
         is_text = header in TEXT_COLUMNS
         table.add_column(header, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
     for row in zip(*columns.values(), strict=True):
-        table.add_row(*map(Text, row), style=style)
+        table.add_row(*map(plain, row), style=style)
     console.print(table)
 
 

@@ -8,5 +8,6 @@ The driver and readers; `statuses` any process. Imports Arrow. In reading order:
     storage         where results lie: a disk or an object store
     parquet         one Parquet file, believed only if its digest agrees
     merge           files joined, for readers and into larger files
+    links           what doctor measured of links, beside them
     store           the three data sets; the trial row is the commit
 """

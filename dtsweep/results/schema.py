@@ -110,7 +110,7 @@ TRIALS: tuple[Column, ...] = (
     Column("seed", INT, "", "seed of the sweep"),
     Column("semantics", TEXT, "", "what an update means: exact, lossy, stale or local"),
     *_axis_columns(),
-    Column("environment", TEXT, "", "JSON of the workers' variables by name"),
+    Column("environment", TEXT, "", "JSON of the workers' variables by name; of secrets a short hash"),
     Column("global_batch", INT, "samples", "per step over all workers; null where a step is one worker's push"),
     Column("samples_per_update", INT, "samples", "behind one update of the parameters"),
     Column(
@@ -198,6 +198,10 @@ TRIALS: tuple[Column, ...] = (
     ),
     Column("trial_s", FLOAT, "s", "from handing out the trial to its last worker's answer: build, window and all else"),
     Column("overhead_s", FLOAT, "s", "the harness's own time for this trial beside trial_s"),
+    Column("nodes_wait_s", FLOAT, "s", "of startup_s, the wait for an autoscaler's nodes"),
+    Column(
+        "idle_node_s", FLOAT, "s", "node-seconds, from hand-out to end, of an autoscaler's nodes without a worker of it"
+    ),
     Column("started_at", TIME, "UTC", "when the attempt began"),
     Column("hosts", INT, "machines", "that the workers ran on"),
     Column("devices", TEXT, "", "device models of the workers"),

@@ -25,6 +25,7 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
         "budget": "the budget of time or money was reached",
         "cancelled": "interrupted by the user",
         "storage": "measured, but its numbers could not be stored",
+        "launch_failed": "the workers could not be started: an import, or the group in which they exchange",
         "version_mismatch": "the workers' versions differ from the driver's",
     }
 )

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from dtsweep.errors import StorageError, SweepError, did_you_mean
+from dtsweep.errors import StorageError, SweepError, did_you_mean, without_credentials
 
 _S3_OPTIONS = ("endpoint_override", "region", "scheme")
 
@@ -25,7 +25,7 @@ class Storage:
 
     def __init__(self, where: str | Path) -> None:
         """Open it without touching it; `where` is a path or a URI such as s3://bucket/folder."""
-        self.shown = re.sub(r"//[^/@]*@", "//", str(where))
+        self.shown = without_credentials(str(where))
         """`where` without credentials, for messages."""
         self._files, self._root = _file_system(str(where), self.shown)
 
@@ -127,6 +127,8 @@ def _write_local(path: Path, data: bytes) -> None:
 
 def _file_system(where: str, shown: str) -> tuple[Any, str]:
     if "://" not in where:
+        if found := re.match(r"(s3|gs|gcs|abfss?|hdfs):/*", where):
+            raise SweepError(f"results {shown!r} is no folder; did you mean {found[1]}://{shown[found.end() :]}?")
         return pafs.LocalFileSystem(), str(Path(where).expanduser().absolute())
     try:
         if where.startswith("s3://"):
@@ -146,11 +148,13 @@ def _s3(where: str) -> tuple[Any, str]:
     for name in options:
         if name not in _S3_OPTIONS:
             raise ValueError(f"option {name!r} is unknown, {did_you_mean(name, _S3_OPTIONS)}")
+    if "@" not in uri.netloc and without_credentials(where).partition("?")[0] != where.partition("?")[0]:
+        raise ValueError("a slash in the secret key is written %2F")
     bucket = uri.netloc.rpartition("@")[2]
     options.setdefault("endpoint_override", os.environ.get("AWS_ENDPOINT_URL", ""))
     if not options["endpoint_override"]:
         del options["endpoint_override"]
-        options.setdefault("region", pafs.resolve_s3_region(bucket))
+        options["region"] = options.get("region") or pafs.resolve_s3_region(bucket)
     files = pafs.S3FileSystem(
         access_key=unquote(uri.username) if uri.username else None,
         secret_key=unquote(uri.password) if uri.password else None,

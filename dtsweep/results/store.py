@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dtsweep.errors import StorageError, SweepError
+from dtsweep.errors import StorageError, SweepError, without_credentials
 from dtsweep.results.merge import batches, merge_files, merged
 from dtsweep.results.parquet import (
     CorruptPartError,
@@ -139,13 +139,13 @@ class Results:
         self._folder.try_writing("trials")
 
     def write_log(self, name: str, text: str) -> None:
-        """Store the end of a rank's log as logs/<name>.log; `name` is `<session>/<rank>`.
+        """Store the end of a rank's log as logs/<name>.log, without credentials; `name` is `<session>/<rank>`.
 
         Raises:
             StorageError: It can't be written.
         """
         folder, _, rank = f"logs/{name}".rpartition("/")
-        self._folder.write(folder, f"{rank}.log", text.encode())
+        self._folder.write(folder, f"{rank}.log", without_credentials(text).encode())
 
     def write_profile(self, name: str, trace: bytes, table: Mapping[str, Any] | None) -> str:
         """Store a profile as profiles/<name>.json.gz, and its table as profiles/<name>.json.

@@ -4,12 +4,20 @@ An actor beside the driver (`lane`), and the ranks (`worker_loop`), which ask it
 torch in functions alone. In reading order:
 
     nodes           small Ray tasks on a given node: its logs, stacks, signs of life
+    orphans         placement groups that killed trainers leave behind
     seats           which ranks of a session make a smaller world
+    node_choice     which nodes a session is started on
     settings        what every session of a run shares, and the code that travels
     deadlines       until when the ranks of an attempt are waited for
+    logs            the ranks' log files: private, bounded, swept away
+    shards          the parameter server's shards on the ranks' nodes
+    memory_kills    processes that the kernel has killed for want of memory
     worker_loop     the loop in which a session's ranks take tasks
     trainer         the TorchTrainer of a session
     endings         what Ray says of how a trainer ended
-    session         one TorchTrainer run: its ranks, and how it ended
+    diagnosis       which rank is dead, stopped or silent, and on which node
+    session         one TorchTrainer run: its ranks, and smaller worlds of them
+    node_watch      nodes that a lane's sessions must not use: struck ones, and those that leave
+    request         nodes that are asked of an autoscaler before a session starts
     lane            the actor in which one session lives at a time
 """

@@ -1,4 +1,4 @@
-"""Until when the ranks of an attempt are waited for: pure functions of what they have said; time is an argument."""
+"""Until when the ranks of an attempt, and their lane, are waited for: pure functions; time is an argument."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from dtsweep.measure.stopping import AFTER
+from dtsweep.measure.stopping import AFTER, WINDOWS
 from dtsweep.sweep.task import Task
 
 OTHERS_REPORT_S = 2.0
@@ -17,6 +17,18 @@ DEATH_SHOWS_S = 15.0
 
 LEAST_SLACK_S = 60.0
 """What ranks may take beside the window and what follows it, at least."""
+
+CLOSE_S = 30.0
+"""How long ranks have to end, and then their trainer after they were killed."""
+
+IMPORT_S = 600.0
+"""Processes that run, of ranks and of shards, have this long for their imports."""
+
+ASKED_NODES_S = 120.0
+"""What a lane may spend on asking nodes about an attempt that failed: which live, stacks, ends of logs, each 30 s."""
+
+STOP_S = 10.0
+"""How long sessions have to end in order when the run is interrupted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +93,24 @@ def collective_timeout_s(task: Task) -> float:
     longest = task.measure.max_warmup_seconds
     last = AttemptProgress(began=0.0, warm_at=longest, slowest_step_s=longest)
     return hang_at(task, last) + LEAST_SLACK_S
+
+
+def attempt_bound_s(task: Task, *, node_timeout_s: float) -> float:
+    """How long a lane may take over an attempt, in seconds, with all that can come before and after it.
+
+    A lane that takes longer waits for something that it has no deadline for.
+
+    Args:
+        task: of the attempt.
+        node_timeout_s: how long nodes may take to come.
+    """
+    # The session that was begun for it may turn out not to fit.
+    starts_s = 2 * (node_timeout_s + IMPORT_S + 2 * CLOSE_S)
+    shards_s = IMPORT_S if task.point.servers else 0.0
+    longest = task.measure.max_warmup_seconds
+    window_s = hang_at(task, AttemptProgress(began=0.0, warm_at=0.0, slowest_step_s=longest))
+    after_s = DEATH_SHOWS_S + ASKED_NODES_S + CLOSE_S
+    return starts_s + shards_s + longest + WINDOWS * window_s + after_s
 
 
 def grace_s(failures: Collection[str]) -> float:

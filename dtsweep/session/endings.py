@@ -3,9 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ray.exceptions import RayActorError, RayError
+
+from dtsweep.errors import error_line
+from dtsweep.results.statuses import ATTEMPTS
+
+STOPPED = {"T": "stopped by a signal (SIGSTOP)", "t": "stopped by a debugger"}
+"""States of a process, as proc(5) has them, in which it does nothing until somebody lets it go on."""
+
+OTHER_INTERFACE = (
+    "Resources(environment={'GLOO_SOCKET_IFNAME': …}), on GPUs NCCL_SOCKET_IFNAME, names the interface that joins them"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotUp:
+    """Why ranks did not come up."""
+
+    status: str
+    reason: str
+    hopeless_for: str | None
+    """Whose other trials would end alike: those of the `world`, or of the whole `run`; None where another start may
+    come up."""
 
 
 def causes_of(error: BaseException | None) -> Mapping[int, BaseException]:
@@ -34,3 +56,67 @@ def has_lost_process(error: BaseException | None) -> bool:
 def _notice(error: BaseException | None) -> Any:
     """What an owner said who takes nodes back; older Ray has no such error."""
     return getattr(error, "preemption_info", None)
+
+
+def why_not_up(error: BaseException | None, *, workers: int, node_timeout_s: float) -> NotUp | None:
+    """Why a trainer ended before its ranks had come up; None for what another launch may not meet.
+
+    Args:
+        error: of its `fit()`.
+        workers: how many there should have been.
+        node_timeout_s: how long nodes may take to come.
+    """
+    cause = getattr(error, "controller_failure", None) or error
+    kind = type(cause).__name__
+    if kind == "WorkerGroupStartupTimeoutError":
+        reason = f"nodes for {workers} workers did not come in {node_timeout_s:g} s; see --node-timeout"
+        return NotUp(status="no_nodes", reason=reason, hopeless_for="world")
+    if kind == "InsufficientClusterResourcesError":
+        lines = str(cause).splitlines()
+        return NotUp(status="infeasible", reason=" ".join(lines[1:2] or lines), hopeless_for="world")
+    if has_lost_process(error):
+        return None
+    if raised := causes_of(error):
+        rank, failure = next(iter(raised.items()))
+        return _raised(rank, failure)
+    if "init_process_group" in str(cause):
+        said = str(cause).strip().splitlines()[-1]
+        reason = f"the workers can't reach each other: {said}; {OTHER_INTERFACE}"
+        return NotUp(status="launch_failed", reason=reason, hopeless_for="world")
+    return None
+
+
+def is_death(status: str) -> bool:
+    """Whether what ended a start from outside was a death, which may come again wherever the ranks run."""
+    # What is left once nodes have gone is looked at before the next start.
+    return status not in ("node_lost", "preempted")
+
+
+def not_up_again(status: str, reason: str, *, deaths: int) -> NotUp:
+    """What follows from a start that was ended from outside.
+
+    Args:
+        status: of its end.
+        reason: why it ended.
+        deaths: starts of its world in a row that were ended by a death, with this one.
+
+    >>> not_up_again("oom_host", "no memory", deaths=1).status
+    'collateral'
+    """
+    if deaths >= ATTEMPTS:
+        # Two on a node strike it, so that the last of them had another one, where there is one.
+        reason = f"{reason}; {deaths} starts in a row ended so"
+        return NotUp(status="launch_failed", reason=reason, hopeless_for="world")
+    # The trial itself has taken no memory yet.
+    return NotUp(status="collateral" if status == "oom_host" else status, reason=reason, hopeless_for=None)
+
+
+def _raised(rank: int, error: BaseException) -> NotUp:
+    """What an exception says that a rank raised before it had its first task."""
+    reason = f"the workers did not start: rank {rank}: {error_line(error)}"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
+        reason += f"; install {package!r} on all nodes, or put it beside the sweep file"
+    # What can't be imported in one world can't be in another.
+    hopeless_for = "run" if isinstance(error, ImportError) else "world"
+    return NotUp(status="launch_failed", reason=reason, hopeless_for=hopeless_for)

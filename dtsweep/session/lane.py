@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,16 +18,18 @@ import ray
 
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rank_result import RankFacts, RankResult
-from dtsweep.metrics.rows import explaining_failure
-from dtsweep.session.deadlines import AttemptProgress, hang_at
-from dtsweep.session.nodes import NO_LOG, pinned_to
+from dtsweep.session.deadlines import AttemptProgress, collective_timeout_s, hang_at
+from dtsweep.session.diagnosis import UNBROKEN, Verdict, ended_as
+from dtsweep.session.endings import is_death, not_up_again
+from dtsweep.session.memory_kills import MemoryKills
+from dtsweep.session.node_watch import NodeWatch
+from dtsweep.session.nodes import NO_LOG
+from dtsweep.session.request import NodeRequests
 from dtsweep.session.session import RefusedError, Session, SessionError
 from dtsweep.session.settings import Settings
+from dtsweep.session.shards import ShardError, ShardPool
 from dtsweep.sweep.point import World
 from dtsweep.sweep.task import HEADING, Task
-
-UNBROKEN = ("ok", "nan", "wrong_gradient", "timeout")
-"""Statuses of a rank that has run its steps to the end."""
 
 LEFT_OVER = 0.01
 """Share of the device's memory that may be left after a trial, against after the session's first."""
@@ -42,14 +45,21 @@ class Lane:
         self._starting: asyncio.Task[Session] | None = None
         self._attempts: dict[str, asyncio.Task[AttemptResult]] = {}
         self._logs: dict[str, str] = {}
-        # Each with its node: a world's shards live on the nodes of its ranks.
-        self._shards: list[tuple[str, Any]] = []
+        self._shards = ShardPool(settings.code)
         self._is_spent = False
+        self._deaths = Counter[World]()
+        """Starts in a row that were ended by a death, by their world."""
+        self._nodes = NodeWatch(settings)
+        self._requests = NodeRequests(settings, self._nodes)
 
     async def prepare(self, group: str, world: World) -> None:
         """Begin to start the session of the first task, which `run` will bring; that tells what became of it."""
         if not self._attempts:
             self._starting = asyncio.create_task(self._start(group, world))
+
+    async def ask_ahead(self, world: World | None) -> None:
+        """Ask for the nodes that the session after this one, of this world, will lack; None to ask for none."""
+        await self._requests.ask_ahead(world)
 
     async def run(self, task: Task) -> None:
         """Run one attempt in the session that fits it, or wait for one under way; its result waits for `collect`.
@@ -60,25 +70,32 @@ class Lane:
             self._attempts[task.attempt_id] = asyncio.create_task(self._run(task))
         await asyncio.shield(self._attempts[task.attempt_id])
 
-    async def collect(self, attempt_id: str) -> AttemptResult:
-        """Hand over a result, once."""
-        return await self._attempts.pop(attempt_id)
+    async def collect(self, attempt_id: str) -> AttemptResult | None:
+        """Hand over a result, once; None for an attempt that nobody has asked for."""
+        attempt = self._attempts.pop(attempt_id, None)
+        return None if attempt is None else await attempt
 
     async def _run(self, task: Task) -> AttemptResult:
         began = time.monotonic()
         startup_s = None
         try:
             session, has_started = await self._session_for(task)
+            del self._deaths[session.world]
             session.enter(task.point.world)
-            shards, shards_started = await self._shards_for(session, task)
+            shards, shards_started = await self._shards.on(session.nodes_of_shards(task))
             if has_started or shards_started:
                 startup_s = time.monotonic() - began
             result = await self._attempt(session, task, shards)
         except RefusedError as error:
             result = AttemptResult(status="cancelled", refusal=str(error))
         except SessionError as error:
-            result, startup_s = AttemptResult(status=error.status, reason=str(error)), time.monotonic() - began
+            result, startup_s = self._not_up(error), time.monotonic() - began
             await self._drop()
+        except ShardError as error:
+            result = AttemptResult(status=error.status, reason=str(error))
+            self._shards.drop()
+            if error.status == "node_lost":
+                await self._drop()
         except Exception as error:  # noqa: BLE001  # whatever it is, it must reach the trial's row
             reason = f"the session failed: {type(error).__name__}: {error}"
             result, startup_s = AttemptResult(status="collateral", reason=reason), None
@@ -86,33 +103,56 @@ class Lane:
         logs, self._logs = self._logs, {}
         return replace(
             result,
+            notes=self._nodes.take_notes(),
             startup_s=startup_s,
+            nodes_wait_s=self._requests.waited_s(since=began),
             lane_is_spent=self._is_spent,
             session_has_ended=self._session is None or self._session.is_stale,
             logs=logs,
         )
 
+    def _not_up(self, error: SessionError) -> AttemptResult:
+        """What a session that did not come up is to the attempt that wanted it."""
+        if error.verdict is None or self._session is None:
+            return AttemptResult(status=error.status, reason=str(error), hopeless_for=error.hopeless_for)
+        if error.verdict.died_on is not None:
+            # Each start by itself: it is no fault of the trial, which has not begun.
+            self._nodes.died(self._session.name, error.verdict.died_on)
+        self._deaths[self._session.world] += is_death(error.status)
+        known = not_up_again(error.status, str(error), deaths=self._deaths[self._session.world])
+        return AttemptResult(status=known.status, reason=known.reason, hopeless_for=known.hopeless_for)
+
     async def close(self) -> dict[str, str]:
         """End with the run, as a private Ray does, which takes the ranks along; return the logs that became known."""
+        self._requests.withdraw()
         if self._session is not None and self._settings.is_private:
             self._logs |= await self._session.leave()
         else:
             await self.end_session()
         return self._logs
 
+    async def stop(self) -> None:
+        """End the session in order although its ranks may work, for a run that ends now."""
+        self._shards.drop()
+        if self._session is not None and self._session.facts:
+            # Of ranks that have not come up yet there is nothing to take hold of.
+            await self._session.kill()
+
     async def end_session(self) -> None:
         """End the session in order, so that its nodes are free."""
         if self._session is not None:
-            self._drop_shards()
+            self._shards.drop()
             await self._session.close()
             await self._keep_logs()
             self._is_spent = not self._session.has_ended
             self._session = None
 
-    async def register(self, session: str, rank: int, facts: RankFacts, actor: Any) -> None:
+    async def register(
+        self, session: str, rank: int, facts: RankFacts, actor: Any, kills: MemoryKills | None = None
+    ) -> None:
         """Note that a rank has come up."""
         if known := self._live(session):
-            known.register(rank, facts, actor)
+            known.register(rank, facts, actor, kills)
 
     async def next_task(self, session: str, rank: int) -> tuple[Task, Sequence[Any]] | None:
         """Wait for this rank's next task; None ends it."""
@@ -146,7 +186,7 @@ class Lane:
         if self._session is not None and self._session.has_ended:
             # It died between two trials: no fault of this one.
             await self._drop()
-        if self._session is not None and not self._session.fits(task):
+        if self._session is not None and not (self._session.fits(task) and await self._stays(self._session, task)):
             await self.end_session()
         if self._session is not None:
             return self._session, starting is not None
@@ -156,20 +196,32 @@ class Lane:
         return await self._start(task.session_group, task.point.world), True
 
     async def _start(self, group: str, world: World) -> Session:
+        without = await self._requests.come(world)
         actor = ray.get_runtime_context().current_actor
-        self._session = session = Session(group, world, self._settings, actor)
-        await session.start()
+        self._session = session = Session(group, world, self._settings, actor, without)
+        try:
+            await session.start()
+        finally:
+            self._requests.let_go()
+        await self._requests.launched()
         return session
+
+    async def _stays(self, session: Session, task: Task) -> bool:
+        """Whether the nodes of a session stay until a task has surely ended."""
+        nodes = {str(facts.node_id) for facts in session.facts.values()}
+        return await self._nodes.stay(nodes, until=time.time() + collective_timeout_s(task))
 
     async def _attempt(self, session: Session, task: Task, shards: Sequence[Any]) -> AttemptResult:
         began = time.monotonic()
         verdict = await self._verdict(session, task, shards)
+        if verdict is not None and verdict.status == "rank_died" and verdict.died_on is not None:
+            self._nodes.died(task.trial_id, verdict.died_on)
         results = dict(session.results)
         workers = len(session.members)
         status, reason = ended_as(verdict, results, workers=workers)
         at_fault = (session.members[rank] for rank, result in sorted(results.items()) if result.status == status)
         # Where no rank said so itself: a process that has died.
-        died = session.members[0] if session.dead_rank is None else session.dead_rank
+        died = session.members[0] if verdict is None or verdict.rank is None else verdict.rank
         result = AttemptResult(
             status=status,
             reason=reason,
@@ -181,7 +233,7 @@ class Lane:
             trial_s=time.monotonic() - began,
             shard_nodes=[rank % workers for rank in range(len(shards))],
         )
-        if status not in UNBROKEN:
+        if status not in UNBROKEN or session.is_spent:
             result = await self._after_failure(session, result)
         elif session.leaves_memory(LEFT_OVER):
             result = replace(result, flags=("memory_left",))
@@ -190,8 +242,8 @@ class Lane:
             session.is_stale = True
         return result
 
-    async def _verdict(self, session: Session, task: Task, shards: Sequence[Any]) -> tuple[str, str] | None:
-        """Hand out a task and wait for all ranks; a status and reason where not all of them answered."""
+    async def _verdict(self, session: Session, task: Task, shards: Sequence[Any]) -> Verdict | None:
+        """Hand out a task and wait for all ranks; a verdict where not all of them answered."""
         session.hand_out(task, shards)
         progress = AttemptProgress(began=time.monotonic())
         while len(session.results) < task.point.workers:
@@ -208,13 +260,13 @@ class Lane:
             if now > progress.give_up_at:
                 return None
             if now > hang:
-                return "hang", await session.stacks(task.measure)
+                return await session.why_silent(task.measure)
             await session.wait(min(progress.give_up_at, hang) - now)
         return None
 
     async def _after_failure(self, session: Session, result: AttemptResult) -> AttemptResult:
         """Keep the session only if its ranks are in step; the logs tell why it failed."""
-        self._drop_shards()
+        self._shards.drop()
         if session.is_in_step():
             await self._keep_logs()
         else:
@@ -229,7 +281,7 @@ class Lane:
         """End the session by force: its ranks wait for a peer that will not come."""
         if self._session is not None:
             session, self._session = self._session, None
-            self._drop_shards()
+            self._shards.drop()
             await session.kill()
             self._is_spent = not session.has_ended
             self._logs |= await session.tails()
@@ -237,42 +289,3 @@ class Lane:
     async def _keep_logs(self) -> None:
         if self._session is not None:
             self._logs |= await self._session.tails()
-
-    async def _shards_for(self, session: Session, task: Task) -> tuple[Sequence[Any], bool]:
-        """Shards of the pool, shard i on the node of rank i mod workers; whether some were started."""
-        ready, chosen, new = list(self._shards), list[tuple[str, Any]](), list[Any]()
-        for index in range(task.point.servers):
-            node_id = str(session.facts[session.members[index % task.point.workers]].node_id)
-            shard = next((shard for shard in ready if shard[0] == node_id), None)
-            if shard is None:
-                from dtsweep.sync.parameter_server import Shard
-
-                options = {"num_cpus": 0, "scheduling_strategy": pinned_to(node_id)}
-                shard = node_id, ray.remote(Shard).options(**options).remote()
-                self._shards.append(shard)
-                new.append(shard[1])
-            else:
-                ready.remove(shard)
-            chosen.append(shard)
-        await asyncio.gather(*(actor.load.remote(self._settings.code) for actor in new))
-        return [actor for _, actor in chosen], bool(new)
-
-    def _drop_shards(self) -> None:
-        for _, actor in self._shards:
-            ray.kill(actor)
-        self._shards = []
-
-
-def ended_as(
-    verdict: tuple[str, str] | None, results: Mapping[int, RankResult], *, workers: int
-) -> tuple[str, str | None]:
-    """The status and reason of an attempt.
-
-    Args:
-        verdict: on ranks that did not answer; None where all did, or some said why.
-        results: of those that have answered by now.
-        workers: how many ranks there are.
-    """
-    is_whole = len(results) == workers and all(result.status in UNBROKEN for result in results.values())
-    # Ranks that came to their end while others were asked about them have measured all the same.
-    return explaining_failure(results) if verdict is None or is_whole else verdict

@@ -19,7 +19,7 @@ TAIL_BYTES = 2**18
 NO_LOG = "log unavailable"
 
 NODE_ANSWERS_S = 30.0
-"""A node that has not said that it lives by then counts as gone."""
+"""A node that has not answered by then counts as gone."""
 
 
 def pinned_to(node_id: str) -> NodeAffinitySchedulingStrategy:
@@ -28,14 +28,16 @@ def pinned_to(node_id: str) -> NodeAffinitySchedulingStrategy:
 
 
 async def on_node(node_id: str, function: Any, *arguments: Any) -> Any:
-    """Call a function on a node: here, or by a task without CPUs; where that fails, say so."""
+    """Call a function on a node: here, or by a task without CPUs; where that fails or takes too long, say so."""
     if node_id == ray.get_runtime_context().get_node_id():
         # On a thread: ranks are asked side by side, and others go on meanwhile.
-        return await asyncio.to_thread(function, *arguments)
-    task = ray.remote(num_cpus=0)(function).options(scheduling_strategy=pinned_to(node_id))
+        answer: Any = asyncio.to_thread(function, *arguments)
+    else:
+        task = ray.remote(num_cpus=0)(function).options(scheduling_strategy=pinned_to(node_id))
+        answer = task.remote(*arguments)
     try:
-        return await task.remote(*arguments)
-    except ray.exceptions.RayError as error:
+        return await asyncio.wait_for(answer, NODE_ANSWERS_S)
+    except (ray.exceptions.RayError, TimeoutError) as error:
         return f"{NO_LOG} ({type(error).__name__})"
 
 
@@ -70,10 +72,21 @@ def read_tail(path: str, is_last: bool) -> str:
     return text
 
 
-def write_stacks(pid: int) -> None:
-    """Have a process on this node write all its stacks to its log."""
+def write_stacks(pid: int) -> str:
+    """Have a process on this node write all its stacks to its log; return its state, a letter of proc(5).
+
+    A process that is stopped (T) writes none. Empty where it has just ended; its log says as much.
+    """
     try:
+        state = state_of(pid)
         os.kill(pid, signal.SIGUSR1)
-    except ProcessLookupError:  # it has just ended; its log says as much
-        return
+    except (ProcessLookupError, FileNotFoundError):
+        return ""
     time.sleep(0.5)
+    return state
+
+
+def state_of(pid: int) -> str:
+    """The state of a process on this node, a letter of proc(5)."""
+    # Its name comes before, in brackets, and may be anything.
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]

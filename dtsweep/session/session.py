@@ -1,4 +1,4 @@
-"""One session: the TorchTrainer run of a world on a thread, its ranks, smaller worlds of them, and how it ended."""
+"""One session: the TorchTrainer run of a world on a thread, its ranks, and smaller worlds of them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ import ray
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import other_devices
 from dtsweep.provenance.versions import differences, versions
-from dtsweep.session.endings import causes_of, has_lost_process, is_preempted
-from dtsweep.session.nodes import answers, on_node, read_tail, write_stacks
+from dtsweep.session.deadlines import CLOSE_S, IMPORT_S
+from dtsweep.session.diagnosis import Ranks, Verdict, verdict_on, why_silent
+from dtsweep.session.endings import why_not_up
+from dtsweep.session.memory_kills import MemoryKills
+from dtsweep.session.nodes import on_node, read_tail
+from dtsweep.session.orphans import look_for_orphans
 from dtsweep.session.seats import Seat, members_of, seats
 from dtsweep.session.settings import Settings
 from dtsweep.session.trainer import trainer_of
@@ -26,19 +30,26 @@ from dtsweep.sweep.point import World
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
 
-CLOSE_S = 30.0
-
-IMPORT_S = 600.0
-"""Ranks whose processes run have this long for their imports."""
+ORPHANS_EVERY_S = 1.0
+"""While ranks are waited for, what killed sessions still hold is looked for: Ray may take seconds to see them end."""
 
 
 class SessionError(Exception):
     """A session did not come up; `status` says in which way."""
 
-    def __init__(self, status: str, message: str) -> None:
-        """Keep the status of the trials that wanted it."""
+    def __init__(
+        self, status: str, message: str, *, hopeless_for: str | None = None, verdict: Verdict | None = None
+    ) -> None:
+        """Keep what follows.
+
+        Args:
+            status: of the trials that wanted it.
+            message: why.
+            hopeless_for: whose other trials would end alike: `world`, `run`.
+            verdict: on a start that was ended from outside: another one may come up.
+        """
         super().__init__(message)
-        self.status = status
+        self.status, self.hopeless_for, self.verdict = status, hopeless_for, verdict
 
 
 class RefusedError(Exception):
@@ -48,7 +59,7 @@ class RefusedError(Exception):
 class Session:
     """The ranks of one world while they live; smaller worlds are made of some of them."""
 
-    def __init__(self, group: str, world: World, settings: Settings, lane: Any) -> None:
+    def __init__(self, group: str, world: World, settings: Settings, lane: Any, without: Sequence[str] = ()) -> None:
         """Prepare; `start` starts.
 
         Args:
@@ -56,6 +67,7 @@ class Session:
             world: of all its ranks.
             settings: of the run.
             lane: the actor that the ranks ask for tasks.
+            without: ids of nodes that it must not use.
         """
         self.group, self.world, self.workers = group, world, world.workers
         self.members: Sequence[int] = range(world.workers)
@@ -69,11 +81,11 @@ class Session:
         self.changed = asyncio.Event()
         self.has_ended = False
         self.is_stale = False
-        self.dead_rank: int | None = None
         self.attempt_id: str | None = None
         """The attempt that its ranks were handed last."""
-        self._settings, self._lane = settings, lane
+        self._settings, self._lane, self._without = settings, lane, without
         self._actors: dict[int, Any] = {}
+        self._kills: dict[int, MemoryKills | None] = {}
         self._error: BaseException | None = None
         self._memory_left: dict[int, int] = {}
         self._worlds = 0
@@ -100,12 +112,13 @@ class Session:
         until = time.monotonic() + self._settings.node_timeout_s + IMPORT_S
         while len(self.facts) < self.workers:
             if self.has_ended:
-                raise SessionError(*await self._why_not_up())
+                raise await self._why_not_up()
             if time.monotonic() > until:
-                raise SessionError(
-                    "hang", f"only ranks {sorted(self.facts)} came up: does an import wait for something?"
-                )
-            await self.wait(until - time.monotonic())
+                up = ", ".join(map(str, sorted(self.facts))) or "none"
+                reason = f"of {self.workers} ranks these came up: {up}; does an import wait for something?"
+                raise SessionError("launch_failed", reason, hopeless_for="world")
+            await look_for_orphans(within_s=until - time.monotonic())
+            await self.wait(min(until - time.monotonic(), ORPHANS_EVERY_S))
         self._compare_versions()
         if message := other_devices(self.facts, known=self._settings.known_devices):
             raise RefusedError(message)
@@ -114,11 +127,12 @@ class Session:
         for rank, facts in sorted(self.facts.items()):
             for name, theirs, ours in differences(facts.machine, versions()):
                 what = f"rank {rank} on {facts.node} has {name} {theirs}, the driver {ours}"
-                raise SessionError("version_mismatch", f"{what}; install the same on all nodes")
+                reason = f"{what}; install the same on all nodes"
+                raise SessionError("version_mismatch", reason, hopeless_for="world")
 
-    def register(self, rank: int, facts: RankFacts, actor: Any) -> None:
-        """Note that a rank has come up."""
-        self.facts[rank], self._actors[rank] = facts, actor
+    def register(self, rank: int, facts: RankFacts, actor: Any, kills: MemoryKills | None = None) -> None:
+        """Note that a rank has come up, and what its container has counted by then."""
+        self.facts[rank], self._actors[rank], self._kills[rank] = facts, actor, kills
         self.changed.set()
 
     def enter(self, world: World) -> None:
@@ -150,6 +164,10 @@ class Session:
         """What the ranks of the world run on, by their ranks in it."""
         return {rank: self.facts[member] for rank, member in enumerate(self.members)}
 
+    def nodes_of_shards(self, task: Task) -> list[RankFacts]:
+        """Beside which ranks a task's parameter servers live: shard i on the node of rank i mod workers."""
+        return [self.facts[self.members[index % task.point.workers]] for index in range(task.point.servers)]
+
     async def wait(self, seconds: float | None) -> None:
         """Wait until something happens, at most so long."""
         try:
@@ -179,57 +197,30 @@ class Session:
         self.is_stale = left - self._memory_left.setdefault(len(self.members), left) > share * device
         return self.is_stale
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether a rank can't use its device any more."""
+        return any(result.is_spent for result in self.results.values())
+
     def is_in_step(self) -> bool:
         """Whether all ranks answered and have begun as many collectives: the next trial can follow."""
-        if self.has_ended or len(self.results) < len(self.members):
+        if self.has_ended or self.is_spent or len(self.results) < len(self.members):
             return False
         positions = {result.position for result in self.results.values()}
         return len(self.members) == 1 or (len(positions) == 1 and None not in positions)
 
-    async def verdict(self) -> tuple[str, str]:
-        """Say how the session ended, which it should not have: status and reason."""
-        causes = causes_of(self._error)
-        self.dead_rank = min(causes, default=None)
-        node = self.facts[self.dead_rank].node if self.dead_rank in self.facts else "an unknown node"
-        where = f"{self._named(self.dead_rank)} on {node}"
-        text = " ".join([str(self._error), *map(str, causes.values())])
-        if is_preempted(self._error):
-            return "preempted", f"the node of {where} was taken back"
-        if "low on memory" in text or "OutOfMemory" in text:
-            return "oom_host", f"{where} was killed: its node was low on memory"
-        lost = await self._lost_nodes()
-        if lost:
-            return "node_lost", f"node {', '.join(lost)} is gone"
-        return (
-            "rank_died",
-            f"{where} ended" if causes else f"the trainer ended: {text.splitlines()[0] if text else 'no reason given'}",
+    async def verdict(self) -> Verdict:
+        """Say how the session ended, which it should not have."""
+        return await verdict_on(self._error, self._ranks())
+
+    async def why_silent(self, measure: Measure) -> Verdict:
+        """Say which ranks don't answer, and have all of them write their stacks to their logs."""
+        return await why_silent(
+            self._ranks(), answered=set(self.results), measure=measure, is_warm=bool(self.warm_ups())
         )
 
-    def _named(self, rank: int | None) -> str:
-        """A rank of the session by its rank in the world of the trial."""
-        if rank is None or rank in self.members:
-            return f"rank {None if rank is None else list(self.members).index(rank)}"
-        return f"process {rank} of the session, idle in this trial,"
-
-    async def _lost_nodes(self) -> list[str]:
-        """Names of nodes that are gone: Ray notices a node's end seconds later than that of its processes."""
-        here = ray.get_runtime_context().get_node_id()
-        ids = {facts.node_id: facts.node for facts in self.facts.values()}
-        nodes = {node_id: name for node_id, name in ids.items() if node_id not in (here, None)}
-        lives = await asyncio.gather(*(answers(str(node_id)) for node_id in nodes))
-        return sorted({name for name, answered in zip(nodes.values(), lives, strict=True) if not answered})
-
-    async def stacks(self, measure: Measure) -> str:
-        """Have all ranks write their stacks to their logs; say which ranks did not answer."""
-        silent = sorted(set(range(len(self.members))) - set(self.results))
-        await asyncio.gather(*(on_node(str(facts.node_id), write_stacks, facts.pid) for facts in self.facts.values()))
-        names = ", ".join(f"{rank} on {self.facts[self.members[rank]].node}" for rank in silent)
-        phase = (
-            f"a window of max_seconds={measure.max_seconds:g}, what follows it, and a minute"
-            if self.warm_ups()
-            else f"{measure.max_warmup_seconds:g} s of warm-up"
-        )
-        return f"no answer from rank {names} after {phase}; all stacks are in the logs"
+    def _ranks(self) -> Ranks:
+        return Ranks(facts=self.facts, members=self.members, kills=self._kills)
 
     async def leave(self) -> dict[str, str]:
         """Leave the ranks to the end of their Ray, which is near; return the ends of their logs."""
@@ -246,7 +237,8 @@ class Session:
 
     def _fit(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            trainer_of(self.world, self._settings, session=self.name, lane=self._lane).fit()
+            trainer = trainer_of(self.world, self._settings, session=self.name, lane=self._lane, without=self._without)
+            trainer.fit()
         except Exception as error:  # noqa: BLE001  # whatever ends the trainer ends the session
             self._error = error
         loop.call_soon_threadsafe(self._ended)
@@ -261,15 +253,9 @@ class Session:
             await self.wait(until - time.monotonic())
         return self.has_ended
 
-    async def _why_not_up(self) -> tuple[str, str]:
-        cause = getattr(self._error, "controller_failure", None) or self._error
-        if type(cause).__name__ in ("WorkerGroupStartupTimeoutError", "InsufficientClusterResourcesError"):
-            seconds = f"{self._settings.node_timeout_s:g}"
-            return "no_nodes", f"nodes for {self.workers} workers did not come in {seconds} s; see --node-timeout"
-        if has_lost_process(self._error):
-            status, reason = await self.verdict()
-            return status, f"the workers did not start: {reason}"
-        raised = causes_of(self._error)
-        lines = str(next(iter(raised.values()), cause)).strip().splitlines()
-        reason = lines[-1] if lines else "no reason given"
-        return "user_error" if raised else "rank_died", f"the workers did not start: {reason}"
+    async def _why_not_up(self) -> SessionError:
+        known = why_not_up(self._error, workers=self.workers, node_timeout_s=self._settings.node_timeout_s)
+        if known is not None:
+            return SessionError(known.status, known.reason, hopeless_for=known.hopeless_for)
+        verdict = await self.verdict()
+        return SessionError(verdict.status, f"the workers did not start: {verdict.reason}", verdict=verdict)

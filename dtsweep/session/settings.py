@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ class Settings:
     code: Code
     cpus_per_worker: int
     gpus_per_worker: int
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = field(repr=False)
     node_timeout_s: float
     storage: str
     """A folder on the driver's node for what Ray Train leaves."""
@@ -51,6 +51,9 @@ class Settings:
 
     nests: bool = False
     """Whether a session also runs smaller worlds, made of some of its ranks."""
+
+    is_autoscaled: bool = False
+    """Whether an autoscaler adds and removes nodes: they are asked for before a session starts."""
 
     nodes: tuple[str, ...] | None = None
     """The nodes of this lane; None is all."""

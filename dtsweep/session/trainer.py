@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
 from dtsweep.session.settings import Settings
 from dtsweep.session.worker_loop import serve
 from dtsweep.sweep.point import World
+from dtsweep.sweep.secret import is_secret
 
 RENDEZVOUS_S = 300
 """How long the ranks of a session have to find each other; a task sets how long its collectives may take."""
 
 
-def train_settings(node_timeout_s: float, *, is_private: bool) -> dict[str, str]:
+NO_DASHBOARD = "http://127.0.0.1:9"
+"""Where nothing listens: the port of the discard protocol."""
+
+
+def train_settings(node_timeout_s: float, *, cluster: str | None, has_dashboard: bool = False) -> dict[str, str]:
     """The environment of a session, which Ray Train reads.
 
     Args:
         node_timeout_s: how long nodes may take to come.
-        is_private: whether Ray was started for this run, on this machine.
+        cluster: address of the Ray that was joined; None where one was started for this run, on this machine.
+        has_dashboard: whether that has one; where not, Ray tells the port that it would have, another Ray's perhaps.
     """
     return {
+        # Whom Train's cleaner asks whether a session lives. By itself it would ask the machine's last `ray start`,
+        # which knows no session of another cluster, and it would remove what the session runs in.
+        "RAY_API_SERVER_ADDRESS": cluster if cluster and has_dashboard else NO_DASHBOARD,
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
         "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": f"{node_timeout_s:g}",
         "RAY_TRAIN_METRICS_ENABLED": "0",
+        # It would tell the dashboard and its exports what the ranks are given, secrets among it.
+        "RAY_TRAIN_ENABLE_STATE_TRACKING": "0",
         # On this machine alone no node is taken back: a process less to start.
-        "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0" if is_private else "1",
+        "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "1" if cluster else "0",
         "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
         "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "3",
         "RAY_CHDIR_TO_TRIAL_DIR": "0",
     }
 
 
-def trainer_of(world: World, settings: Settings, *, session: str, lane: Any) -> Any:
+def trainer_of(world: World, settings: Settings, *, session: str, lane: Any, without: Sequence[str] = ()) -> Any:
     """Make the trainer whose workers are a session's ranks.
 
     Args:
@@ -40,6 +52,7 @@ def trainer_of(world: World, settings: Settings, *, session: str, lane: Any) -> 
         settings: of the run.
         session: its name.
         lane: the actor that the ranks ask for tasks.
+        without: ids of nodes that it must not use.
     """
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
@@ -54,23 +67,37 @@ def trainer_of(world: World, settings: Settings, *, session: str, lane: Any) -> 
             "lane": lane,
             "session": session,
             "settings": settings,
+            # The names of what the sweep sets, and what of it Ray does not set.
             "variables": frozenset(variables),
+            "secrets": {name: value for name, value in variables.items() if is_secret(name, value)},
         },
         scaling_config=ScalingConfig(
             num_workers=world.workers,
             use_gpu=settings.gpus_per_worker > 0,
             resources_per_worker=resources,
             placement_strategy=world.placement.upper(),
-            label_selector={"ray.io/node-id": f"in({','.join(settings.nodes)})"} if settings.nodes else None,
+            label_selector=node_selector(settings.nodes, without),
         ),
         torch_config=TorchConfig(backend="nccl" if settings.gpus_per_worker else "gloo", timeout_s=RENDEZVOUS_S),
         run_config=RunConfig(
             name=session,
             storage_path=settings.storage,
             failure_config=FailureConfig(**no_restarts()),
-            worker_runtime_env={"env_vars": variables},
+            # Ray shows these in its dashboard, state and logs; secrets go with the config.
+            worker_runtime_env={"env_vars": {n: value for n, value in variables.items() if not is_secret(n, value)}},
         ),
     )
+
+
+def node_selector(nodes: Sequence[str] | None, without: Sequence[str]) -> dict[str, str] | None:
+    """Ray's label selector of the nodes that ranks may run on; None is any.
+
+    >>> node_selector(["a", "b"], ["b"]), node_selector(None, ["b"])
+    ({'ray.io/node-id': 'in(a)'}, {'ray.io/node-id': '!in(b)'})
+    """
+    if nodes is not None:
+        return {"ray.io/node-id": f"in({','.join(node for node in nodes if node not in without)})"}
+    return {"ray.io/node-id": f"!in({','.join(without)})"} if without else None
 
 
 def no_restarts() -> dict[str, int]:

@@ -9,25 +9,22 @@ import gc
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from dtsweep.session.deadlines import collective_timeout_s
+from dtsweep.session.logs import LOG_BYTES, keep_bounded, open_log
+from dtsweep.session.memory_kills import memory_kills
 from dtsweep.sweep.task import Task
-
-LOG_BYTES = 4 * 2**20
-"""A rank's log that has grown beyond this is cut before the next trial."""
 
 
 def serve(config: Mapping[str, Any]) -> None:
     """Run in each rank of a TorchTrainer: take tasks until there are none.
 
     Args:
-        config: `lane`, the actor that hands out tasks; `session`, its name; `settings`; `variables`, the names of
-            the environment variables that the sweep sets.
+        config: `lane`, which hands out tasks; `session`, its name; `settings`, `variables`, `secrets`: see `trainer`.
     """
     import ray.train
     import ray.train.torch
@@ -38,6 +35,7 @@ def serve(config: Mapping[str, Any]) -> None:
     from dtsweep.worker.world import ProcessGroups
 
     lane, session, settings = config["lane"], config["session"], config["settings"]
+    os.environ.update(config["secrets"])
     rank = ray.train.get_context().get_world_rank()
     log = _redirect_output(session, rank)
     torch.set_num_threads(settings.cpus_per_worker)
@@ -50,8 +48,8 @@ def serve(config: Mapping[str, Any]) -> None:
         node_id=ray.get_runtime_context().get_node_id(),
         log=str(log),
     )
-    is_first, groups = True, ProcessGroups()
-    ray.get(lane.register.remote(session, rank, context.facts, ray.get_runtime_context().current_actor))
+    is_first, groups, itself = True, ProcessGroups(), ray.get_runtime_context().current_actor
+    ray.get(lane.register.remote(session, rank, context.facts, itself, memory_kills()))
     while (given := ray.get(lane.next_task.remote(session, rank))) is not None:
         task, shards, seat = given
         groups.wait_up_to(collective_timeout_s(task))
@@ -71,10 +69,7 @@ def serve(config: Mapping[str, Any]) -> None:
 
 def _redirect_output(session: str, rank: int) -> Path:
     """Send all output of this process to a file on its node, where a signal also writes its stacks."""
-    folder = Path(tempfile.gettempdir()) / f"dtsweep-logs-{os.getuid()}" / session
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{rank}.log"
-    file = path.open("ab", buffering=0)
+    path, file = open_log(session, rank)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(ValueError):
             stream.flush()
@@ -84,6 +79,7 @@ def _redirect_output(session: str, rank: int) -> Path:
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
     faulthandler.enable(file=sys.stderr)
     faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
+    keep_bounded(path)
     return path
 
 

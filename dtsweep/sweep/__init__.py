@@ -4,6 +4,7 @@ Any process; imports the standard library alone. In reading order:
 
     modes           the list of sync modes, readable without torch
     precision       the table of precisions: what each sets; ranks, FLOP counts and doctor read it
+    secret          which environment variables are secret, and what is stored in their place
     values          values of axes and of a workload's fields, in their declared types
     point           the axes, each declared here (global_batch, workload.*, env.*: see `axes`); a point, its identity
     checks          validation of a sweep's workload and axes, before any point is built

@@ -9,6 +9,7 @@ from typing import Any
 
 from dtsweep.errors import SweepError, did_you_mean, nearest, quoted
 from dtsweep.sweep.point import AXES
+from dtsweep.sweep.secret import has_credentials, is_secret
 from dtsweep.sweep.values import Scalar, workload_fields
 
 
@@ -35,6 +36,12 @@ def check_workload(workload: Any) -> None:
                 f"field {field_name!r} of workload {name} is {quoted(value)}, no JSON value; make it in a method",
                 word=field_name,
             )
+        if has_credentials(json.dumps(value)):
+            raise SweepError(
+                f"field {field_name!r} of workload {name} has a URL with a password or token, and fields are stored; "
+                "read it from a variable in a method, and set that in Resources(environment=…)",
+                word=field_name,
+            )
         if isinstance(value, int) and not abs(value) < 2**63:
             what = f"{quoted(value)}, which 64 bits can't hold"
             raise SweepError(f"field {field_name!r} of workload {name} is {what}; use a smaller one", word=field_name)
@@ -55,6 +62,12 @@ def check_axis(name: str, axis: Any, *, workload: Any) -> None:
         SweepError: with the nearest name, or with what to write instead.
     """
     _check_name(name, [item.name for item in fields(workload) if _is_scalar_field(item, workload)])
+    if name.startswith("env.") and is_secret(name.removeprefix("env.")):
+        raise SweepError(
+            f"axis {name!r} speaks of a secret, and the values of axes are printed and stored; "
+            "set it in Resources(environment=…), of which a hash is stored",
+            word=name,
+        )
     if is_search_space(axis):
         if axis.is_function():
             raise SweepError(
@@ -109,7 +122,7 @@ def as_scalar(name: str, value: Any) -> Scalar:
     """Return a value that an axis may hold.
 
     Raises:
-        SweepError: for anything but a JSON scalar, or a whole number that 64 bits can't hold.
+        SweepError: for anything but a JSON scalar, a whole number that 64 bits can't hold, or a URL with credentials.
     """
     if value is not None and type(value) not in (str, int, float, bool):
         kind = type(value).__name__
@@ -118,4 +131,10 @@ def as_scalar(name: str, value: Any) -> Scalar:
         )
     if isinstance(value, (int, float)) and not abs(value) < (2**63 if isinstance(value, int) else float("inf")):
         raise SweepError(f"axis {name!r} has {quoted(value)}, no JSON scalar; use a finite 64-bit number", word=name)
+    if isinstance(value, str) and has_credentials(value):
+        raise SweepError(
+            f"axis {name!r} has a URL with a password or token, and the values of axes are printed and stored; "
+            "set it in Resources(environment=…), of which a hash is stored",
+            word=name,
+        )
     return value  # type: ignore[no-any-return]  # the lines above made sure

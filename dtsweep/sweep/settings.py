@@ -12,6 +12,7 @@ from dtsweep.errors import SweepError, quoted
 from dtsweep.sweep.checks import check_axis, check_workload, is_search_space
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.precision import PRECISIONS
+from dtsweep.sweep.secret import is_secret
 from dtsweep.sweep.values import coerced
 
 LEAST_HALF_WIDTH = 0.005
@@ -107,7 +108,8 @@ class Resources:
     """What each worker gets, and how many trials run side by side."""
 
     gpus_per_worker: int | None = None
-    """GPUs of a worker. None: one where the cluster has GPUs or can add them, else 0."""
+    """GPUs of a worker. None: one where the cluster has GPUs or can add them, else 0; where it can add nodes of unknown
+    types, that must be said."""
 
     cpus_per_worker: int = 1
     """CPUs of a worker, and its thread count."""
@@ -115,8 +117,11 @@ class Resources:
     concurrent: int = 1
     """Lanes: trials that run side by side, each lane on nodes of its own."""
 
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables of the worker processes; stored with the results."""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Variables of the worker processes; stored with the results.
+
+    Of one whose name speaks of a token, key, password, secret or credential, a short hash is stored and shown.
+    """
 
     peak_flops_per_s: Mapping[str, float] = field(default_factory=dict)
     """Dense FLOP/s of a worker's device by precision, such as `{"bf16": 989e12}`: goes before dtsweep's own table."""
@@ -130,14 +135,16 @@ class Resources:
             )
         _fit(self, {"gpus_per_worker": 0, "cpus_per_worker": 1, "concurrent": 1})
         if not isinstance(self.environment, Mapping):
+            # Without the value: there may be a secret in it.
+            kind = type(self.environment).__name__
             raise SweepError(
-                f"environment={quoted(self.environment)} must be names and values: {{'NAME': 'value'}}",
-                word="environment",
+                f"environment is a {kind}, it must be names and values: {{'NAME': 'value'}}", word="environment"
             )
         for name, value in self.environment.items():
             if not isinstance(value, str):
+                shown = f"={quoted(value)} must be a string, such as {str(value)!r}"
                 raise SweepError(
-                    f"environment {name}={quoted(value)} must be a string, such as {str(value)!r}", word=name
+                    f"environment {name}{' must be a string' if is_secret(str(name)) else shown}", word=str(name)
                 )
         wanted, word = "must be FLOP/s by precision, such as {'bf16': 989e12}", "peak_flops_per_s"
         if not isinstance(self.peak_flops_per_s, Mapping):

@@ -39,6 +39,13 @@ from dtsweep.worker.timing import time_trial
 FEW_STEPS = 3
 """A window that ran out of time with fewer steps is a `timeout`."""
 
+LOST_PEER = (
+    *("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting"),
+    *("Application timeout caused pair closure", "Socket closed", "Socket unexpectedly closed"),
+    *("ncclRemoteError", "remote process exited", "Connection closed by remote peer"),
+)
+"""What gloo and NCCL say to a rank whose peer has ended or stands still."""
+
 
 def run_attempt(
     context: RankContext,
@@ -66,13 +73,27 @@ def run_attempt(
         measured, status, reason = None, status_of(error), error_line(error)
     sys.stdout.flush()
     sys.stderr.flush()
+    left, whole = _cleaned(context.device)
     return RankResult(
         status=status,
         reason=reason,
         measured=measured,
-        memory_left_bytes=release_memory(context.device),
-        device_bytes=total_bytes(context.device),
+        memory_left_bytes=left,
+        device_bytes=whole,
+        is_spent=left is None,
     )
+
+
+def _cleaned(device: torch.device) -> tuple[int | None, int | None]:
+    """Bytes in use after cleaning up, and those of the device; None of one that fails whatever it is asked.
+
+    After a CUDA kernel has failed, as by an index out of range, its process can't use the device any more.
+    """
+    try:
+        return release_memory(device), total_bytes(device)
+    except RuntimeError:
+        traceback.print_exc()
+        return None, None
 
 
 def status_of(error: BaseException) -> str:
@@ -80,9 +101,11 @@ def status_of(error: BaseException) -> str:
     if full := oom_status(error):
         return full
     # A peer that is gone shows as an error of the exchange: the fault is not this rank's.
-    gone = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting")
+    text = str(error)
+    # Whatever gloo's connections say: but for what it checks itself, such as tensors of other sizes.
+    is_lost = "gloo/transport/" in text and "enforce fail" not in text
     gone_server = any(kind.__name__ == "RayActorError" for kind in type(error).__mro__)
-    if gone_server or isinstance(error, distributed.DistError) or any(words in str(error) for words in gone):
+    if gone_server or isinstance(error, distributed.DistError) or is_lost or any(words in text for words in LOST_PEER):
         return "collateral"
     return "user_error"
 

@@ -18,7 +18,7 @@ from dtsweep.hardware.device import barrier
 from dtsweep.hardware.memory import peak_bytes, retries
 from dtsweep.measure.clock import Times
 from dtsweep.measure.exchange import max_over_ranks
-from dtsweep.measure.stopping import AFTER, AFTER_S, Race, Rule
+from dtsweep.measure.stopping import AFTER, AFTER_S, WINDOWS, Race, Rule
 from dtsweep.measure.window import Peers, Window
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.modes import MODE_FIELDS, MODES, latency_column
@@ -30,9 +30,6 @@ from dtsweep.worker.checks import check_gradients, check_late_batch
 from dtsweep.worker.debugger import without_deadline
 from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import RankContext
-
-WINDOWS = 3
-"""Windows of a trial at most: one in which something was compiled is measured again."""
 
 MISMATCH, SLACK_S = 0.005, 0.002
 """By how much steps and window may differ, as a share and for the last look; beyond that a timer is wrong."""

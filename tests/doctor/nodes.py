@@ -35,3 +35,37 @@ def cpu_row(**changes: Any) -> Row:
         "node": "cpu-1",
     }
     return gpu_row(**(cpu | changes))
+
+
+def host_row(**changes: Any) -> Row:
+    healthy = {
+        "node_id": "a1",
+        "node": "gpu-1",
+        "address": "10.0.0.1",
+        "has_driver": False,
+        "has_ranks": True,
+        "ray_gpus": 0,
+        "object_store_bytes": 2 * 2**30,
+        "versions": HERE,
+        "free_memory_bytes": 60 * 2**30,
+        "shared_memory_bytes": 8 * 2**30,
+        "disks": {"/scratch": {"total_bytes": 100 * 2**30, "free_bytes": 50 * 2**30}},
+        "interfaces": {"lo": ["127.0.0.1"], "eth0": ["10.0.0.1"]},
+        "gloo_address": "10.0.0.1",
+        "nccl_interfaces": ["eth0"],
+        "asked": {},
+        "gpus": None,
+        "clock_offset_s": 0.002,
+        "clock_error_s": 0.001,
+    }
+    return healthy | changes
+
+
+IDLE_GPU = {
+    "name": "H100",
+    "used_bytes": 2**20,
+    "utilization": 0.0,
+    "processes": 0,
+    "memory_errors": 0,
+    "slices": None,
+}

@@ -1,21 +1,94 @@
+"""The command, on two nodes of one machine."""
+
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
-from dtsweep.provenance.versions import versions
+from dtsweep.doctor.diagnose import _store
+from dtsweep.doctor.links import SIZES
+from dtsweep.provenance.versions import all_versions
+from dtsweep.results.links import SCHEMA
 from tests.conftest import Command
+from tests.pages import ROOT
+
+
+def test_links_that_cannot_be_stored_are_a_problem_and_no_reason_to_forget_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    told: list[str] = []
+    (problem,) = _store(str(tmp_path / "file" / "below"), [], tell=told.append)
+    assert problem.startswith("results: can't write results in ")
+    assert told == []
+
+
+@pytest.fixture(scope="module")
+def two_nodes() -> Iterator[str]:
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    cluster.add_node(num_cpus=1)
+    yield cluster.address
+    cluster.shutdown()
+
+
+def beside_the_machines_own(problems: list[str]) -> list[str]:
+    """Leave out what a busy machine has: one of two equal nodes may be slow, or full."""
+    own = ("reaches", "of memory are free", "make room", "shared memory", "rfc3987-syntax")
+    return [problem for problem in problems if not any(words in problem for words in own)]
 
 
 @pytest.mark.ray
-def test_the_command_looks_at_every_node_of_the_cluster(tmp_path: Path, dtsweep_command: Command) -> None:
-    done = dtsweep_command("doctor", "--address", "local", "--json", folder=tmp_path)
-    assert done.returncode == 0, done.stderr + done.stdout
-    assert "using a private Ray on this machine: 1 node" in done.stderr
+def test_the_command_looks_at_every_node_and_between_them(
+    two_nodes: str, tmp_path: Path, dtsweep_command: Command
+) -> None:
+    done = dtsweep_command("doctor", "--address", two_nodes, "--results", "kept", "--json", folder=tmp_path)
+    assert done.returncode in (0, 1), done.stderr + done.stdout
+    assert ": 2 nodes, 3 CPUs" in done.stderr
     found = json.loads(done.stdout)
-    assert found["problems"] == []
-    (node,) = found["nodes"]
-    assert node["versions"] == versions()
-    assert all(speed["measured_flops_per_s"] > 1e8 for speed in node["rates"].values())
+    assert beside_the_machines_own(found["problems"]) == []
+    assert len(found["nodes"]) == len(found["hosts"]) == 2
+    for node in found["nodes"]:
+        assert node["versions"] == all_versions()
+        assert all(speed["measured_flops_per_s"] > 1e8 for speed in node["rates"].values())
+    for host in found["hosts"]:
+        # One machine has one clock: what is seen of a difference is the error of asking.
+        assert abs(host["clock_offset_s"]) <= host["clock_error_s"] + 1e-3
+    # Two nodes of one machine have its name, and are told apart all the same.
+    assert len({host["node"] for host in found["hosts"]} | {node["node"] for node in found["nodes"]}) == 2
+    assert [host["has_driver"] for host in found["hosts"]].count(True) == 1
+    inside, between = found["links"]
+    assert (inside["is_within"], between["is_within"]) == (True, False)
+    assert len(set(between["node_ids"])) == 2
+    for link in (inside, between):
+        assert [row["size_bytes"] for row in link["all_reduces"]] == [*SIZES]
+        assert link["backend"] == "gloo"
+        assert link["bandwidth_bytes_per_s"] > 1e6
+    page = (ROOT / "docs/doctor.md").read_text()
+    for row in (found, found["nodes"][0], found["hosts"][0], inside, inside["all_reduces"][0]):
+        assert [key for key in row if f"`{key}`" not in page] == []
+    (file,) = (tmp_path / "kept/links").iterdir()
+    stored = pq.read_table(file)
+    assert stored.schema == SCHEMA
+    assert stored["size_bytes"].to_pylist() == [*SIZES, *SIZES]
+    assert set(stored["is_within"].to_pylist()) == {True, False}
+
+
+@pytest.mark.ray
+def test_what_is_wrong_is_a_line_each_and_no_traceback(tmp_path: Path, dtsweep_command: Command) -> None:
+    (tmp_path / "file").touch()
+    options = ("--address", "local", "--results", "file/below", "--json")
+    done = dtsweep_command("doctor", *options, folder=tmp_path, GLOO_SOCKET_IFNAME="ib7")
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Unhandled" not in done.stderr
+    found = json.loads(done.stdout)
+    place, interface, pair = beside_the_machines_own(found["problems"])
+    assert "results: can't write results in file/below: " in place
+    assert "GLOO_SOCKET_IFNAME=ib7 names no interface of this host" in interface
+    assert "could not all-reduce: " in pair
+    assert len(found["nodes"]) == 1
+    assert found["links"] == []

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dtsweep.doctor.examine import examine
-from dtsweep.provenance.versions import versions
+from dtsweep.provenance.versions import all_versions
 
 
 def test_a_node_that_was_promised_a_gpu_but_has_none_says_so() -> None:
@@ -15,4 +15,4 @@ def test_a_node_that_was_promised_a_gpu_but_has_none_says_so() -> None:
     assert not row["is_gpu"]
     assert row["rates"].keys() == {"fp32", "bf16"}
     assert row["nvml"] is None
-    assert row["versions"] == versions()
+    assert row["versions"] == all_versions()

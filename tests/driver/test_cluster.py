@@ -1,92 +1,27 @@
-"""Clusters of several nodes on this machine: code that travels, lanes, nodes that are lost or never come."""
+"""Clusters of several nodes on this machine: code that travels, lanes, nodes that never come."""
 
 from __future__ import annotations
 
-import itertools
-import os
-import select
-import signal
-import socket
-import subprocess
-import sys
-from collections.abc import Iterator
+import json
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import psutil
 import pytest
 
 import dtsweep
-from tests.conftest import Command, without_ray
+from tests.conftest import Command
+from tests.three_nodes import SWEEP, folder, nodes
 
 pytestmark = pytest.mark.ray
-
-SWEEP = '''
-"""Does it run where neither the sweep file nor its module is?"""
-from dataclasses import dataclass
-from pathlib import Path
-
-from dtsweep import Measure, Resources, Sweep
-from beside import net
-
-@dataclass(frozen=True)
-class Small:
-    watch: str = ""
-    slow: bool = False
-
-    def build(self):
-        import ray
-        import torch.distributed
-        if self.watch:
-            rank = torch.distributed.get_rank()
-            Path(self.watch, str(rank)).write_text(ray.get_runtime_context().get_node_id())
-        return net()
-
-    def batch(self, samples, device):
-        import time
-        import torch
-        if self.slow:
-            time.sleep(0.05)
-        return torch.ones(len(samples), 2)
-
-    def loss(self, model, batch):
-        return model(batch).square().mean()
-
-sweep = Sweep(
-    workload=Small(),
-    axes={"workers": [1, 2, 5], "placement": ["strict_spread", "strict_pack"]},
-    measure=Measure(half_width=None, canary=False, min_seconds=0, min_steps=5),
-    resources=Resources(cpus_per_worker=1),
-)
-'''
-
-
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Any]:
-    """A head without CPUs and three nodes of one CPU."""
-    from ray.cluster_utils import Cluster
-
-    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray's own spelling
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    for _ in range(3):
-        cluster.add_node(num_cpus=1)
-    yield cluster
-    cluster.shutdown()
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A sweep file with a module beside it."""
-    (tmp_path / "sweep.py").write_text(SWEEP)
-    (tmp_path / "beside.py").write_text("from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n")
-    return tmp_path
+__all__ = ["folder", "nodes"]  # fixtures
 
 
 def test_a_cluster_gets_the_code_and_refuses_at_once_what_it_cannot_hold(
     nodes: Any, folder: Path, tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command
 ) -> None:
     arguments = [folder / "sweep.py", "--address", nodes.address, "--results", folder / "r", "--set", "workers=2,5"]
+    arguments += ["--set", "env.NCCL_ALGO=Ring", "--set", "workload.algorithm=Ring"]
     done = dtsweep_command("run", *arguments, folder=tmp_path_factory.mktemp("cwd"))
     assert done.returncode == 4, done.stderr
     assert "4 nodes, 3 CPUs" in done.stderr
@@ -98,7 +33,12 @@ def test_a_cluster_gets_the_code_and_refuses_at_once_what_it_cannot_hold(
         (5, "strict_pack"): "infeasible",
     }
     assert "2 workers of 1 CPU on one node don't fit" in frame.loc[(2, "strict_pack")]["reason"]
-    assert frame.loc[(2, "strict_spread")]["hosts"] == 2
+    trial = frame.loc[(2, "strict_spread")]
+    assert (trial["hosts"], json.loads(trial["environment"])) == (2, {"NCCL_ALGO": "Ring"})
+    ranks = pd.read_parquet(folder / "r" / "ranks")
+    assert set(ranks["node_id"]) < {node.node_id for node in nodes.worker_nodes}
+    assert ranks["node_id"].nunique() == 2
+    assert ranks["device"].notna().all()
 
 
 def test_which_ray_is_used_is_what_ray_users_expect(nodes: Any, folder: Path, dtsweep_command: Command) -> None:
@@ -126,156 +66,3 @@ def test_lanes_run_side_by_side_on_nodes_of_their_own(nodes: Any, folder: Path, 
     ranks = pd.read_parquet(folder / "r" / "ranks")
     assert len(ranks) == 2
     assert ranks["node_id"].nunique() == 2
-
-
-def test_a_lost_node_costs_one_attempt_and_the_trial_is_measured_elsewhere(
-    nodes: Any, folder: Path, tmp_path: Path
-) -> None:
-    watch, results = tmp_path / "watch", tmp_path / "r"
-    watch.mkdir()
-    os.mkfifo(watch / "1")
-    told = os.open(watch / "1", os.O_RDWR)  # for reading and writing: no attempt waits for somebody who reads
-    text = SWEEP.replace('watch: str = ""', f'watch: str = "{watch}"').replace(
-        "slow: bool = False", "slow: bool = True"
-    )
-    (folder / "sweep.py").write_text(text.replace("min_steps=5", "min_steps=100, max_seconds=30"))
-    arguments = ["--address", nodes.address, "--results", results, "--set", "workers=2"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dtsweep", "run", "sweep.py", *map(str, arguments), "--set", "placement=strict_spread"],
-        cwd=folder,
-        env=without_ray(),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert select.select([told], [], [], 120)[0]
-        lost = os.read(told, 4096).decode()
-        node = next(n for n in nodes.worker_nodes if n.node_id == lost)
-        nodes.remove_node(node, allow_graceful=False)
-        _, talk = process.communicate(timeout=240)
-    finally:
-        process.kill()
-        process.communicate()
-        os.close(told)
-    attempts = pd.read_parquet(results / "trials").sort_values("attempt")
-    assert attempts["status"].tolist() == ["node_lost", "ok"], talk
-    assert process.returncode == 0, talk
-
-
-def test_a_cluster_that_stops_ends_the_run_in_a_line_with_what_was_done_stored(folder: Path, tmp_path: Path) -> None:
-    from ray.cluster_utils import Cluster
-
-    results, temporary = tmp_path / "r", tmp_path / "temporary"
-    temporary.mkdir()
-    (folder / "sweep.py").write_text(SWEEP.replace("min_steps=5", "min_steps=100, max_seconds=30"))
-    sizes = "micro_batch=" + ",".join(map(str, range(1, 9)))
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    session = cluster.head_node.get_session_dir_path()
-    gone = f"dtsweep: Ray at {cluster.address} has stopped, or can't be reached any more; what was done is stored; "
-    arguments = ["--address", cluster.address, "--results", results, "--set", "workers=1", "--set", sizes]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dtsweep", "run", "sweep.py", *map(str, arguments), "--set", "workload.slow=true"],
-        cwd=folder,
-        env=without_ray(TMPDIR=str(temporary)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        talk = list(itertools.takewhile(lambda line: "ms/step" not in line, iter(process.stderr.readline, "")))
-        cluster.shutdown()
-        shown, rest = process.communicate(timeout=120)
-    finally:
-        process.kill()
-        process.communicate()
-        cluster.shutdown()
-        # Ray leaves the reader of its logs behind where the head is killed first.
-        for left in psutil.process_iter(["cmdline"]):
-            if any(session in word for word in left.info["cmdline"] or ()):
-                left.kill()
-    said = [*talk, *rest.splitlines()]
-    assert (process.returncode, said[-1]) == (4, f"{gone}the same command goes on"), said
-    assert "Traceback" not in rest
-    assert [path.name for path in temporary.iterdir()] == []
-    # What Ray is asked at that moment may never come back: then nothing is reported, and all is stored alike.
-    assert "Frontier" in shown or not shown
-    assert "ok" in dtsweep.load(results)["status"].tolist()
-
-
-def test_nodes_that_never_come_end_after_the_timeout(folder: Path, dtsweep_command: Command, tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    configuration = tmp_path / "cluster.yaml"
-    configuration.write_text(AUTOSCALER.format(port=port))
-    head = subprocess.Popen(
-        [
-            str(Path(sys.executable).with_name("ray")),
-            "start",
-            "--head",
-            "--block",
-            "--num-cpus=0",
-            f"--port={port}",
-            f"--autoscaling-config={configuration}",
-            "--include-dashboard=false",
-            "--node-ip-address=127.0.0.1",
-        ],
-        env=without_ray(RAY_FAKE_CLUSTER="1", RAY_AUTH_MODE="disabled", AUTOSCALER_UPDATE_INTERVAL_S="1"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        assert head.stdout is not None
-        for line in head.stdout:
-            if "runtime started" in line:
-                break
-        address = f"127.0.0.1:{port}"
-        arguments = ["--address", address, "--results", folder / "r", "--node-timeout", 5, "--set", "workers=2"]
-        arguments += ["--set", "placement=pack", "--set", "micro_batch=1,2"]
-        done = dtsweep_command("run", folder / "sweep.py", *arguments, folder=folder, RAY_AUTH_MODE="disabled")
-    finally:
-        started = [psutil.Process(head.pid), *psutil.Process(head.pid).children(recursive=True)]
-        head.send_signal(signal.SIGTERM)
-        for process in psutil.wait_procs(started, timeout=20)[1]:
-            process.kill()
-        head.communicate(timeout=30)
-    assert done.returncode == 4, done.stderr
-    frame = dtsweep.load(folder / "r")
-    assert frame["status"].tolist() == ["no_nodes", "no_nodes"]
-    assert "did not come in 5 s" in frame["reason"][0]
-
-
-AUTOSCALER = """
-cluster_name: never
-max_workers: 0
-idle_timeout_minutes: 1
-provider:
-  type: fake_multinode
-  gcs_address: 127.0.0.1:{port}
-head_node_type: head
-available_node_types:
-  head:
-    resources: {{}}
-    node_config: {{}}
-    max_workers: 0
-  worker:
-    resources: {{"CPU": 1}}
-    node_config: {{}}
-    min_workers: 0
-    max_workers: 2
-upscaling_speed: 1.0
-auth: {{}}
-docker: {{}}
-initialization_commands: []
-setup_commands: []
-head_setup_commands: []
-worker_setup_commands: []
-head_start_ray_commands: []
-worker_start_ray_commands: []
-file_mounts: {{}}
-cluster_synced_files: []
-file_mounts_sync_continuously: false
-rsync_exclude: []
-rsync_filter: []
-"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,10 +12,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import ray
 
 import dtsweep
 from dtsweep.sweep.task import HEADING
-from tests.conftest import Command
+from tests.conftest import Command, without_ray
 from tests.processes import processes_with
 
 pytestmark = pytest.mark.ray
@@ -40,6 +42,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command) -
         ("raise_everywhere", "user_error", "rank 0: ValueError: wrong on every rank"),
         ("kill", "rank_died", "rank 1 on "),
         ("hang", "hang", "no answer from rank "),
+        ("stop", "hang", f"rank 1 on {socket.gethostname()} is stopped by a signal (SIGSTOP); no answer after 8 s "),
         ("oom", "oom_device", "rank 1: OutOfMemoryError: CUDA out of memory"),
         ("nan", "nan", "rank 0: the loss is not finite from step 0 on"),
         ("bypass", "wrong_gradient", "rank 0: gradients of 2 of 2 parameters differ between workers by up to "),
@@ -90,29 +93,19 @@ def test_a_loss_that_is_nan_has_no_figures_but_its_steps_are_kept(faults: tuple[
     assert (dtsweep.steps(faults[1])["attempt_id"] == row["attempt_id"]).any()
 
 
-# Tune has a handler of its own for the last of them.
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
-def test_a_signal_stores_what_is_done_and_leaves_no_process(
-    tmp_path: Path, dtsweep_command: Command, number: int, code: int
-) -> None:
-    results = tmp_path / "r"
-    marker = f"DTSWEEP_TEST_MARK={results}"
-    arguments = [FAULTY, "--address", "local", "--results", results, "--set", "workload.fault=hang,fine"]
-    # Shuffled, the trial that is measured comes first, and the signal finds the other one waiting for ever.
+def interrupted(folder: Path, address: str, *, number: int, workers: int = 1) -> tuple[subprocess.Popen[str], float]:
+    """Send a signal to a run whose second trial waits for ever; the command, which has ended, and how long that took.
+
+    Its results and its mark are `folder / "r"`.
+    """
+    results = str(folder / "r")
+    arguments = ["--address", address, "--results", results, "--set", "workload.fault=hang,fine"]
+    # Shuffled, the trial that is measured comes first, and the signal finds the other one waiting.
+    size = ["--set", "micro_batch=1", "--set", f"workers={workers}"]
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "dtsweep",
-            "run",
-            *map(str, arguments),
-            "--set",
-            "micro_batch=1",
-            "--set",
-            "workers=1",
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "DTSWEEP_TEST_MARK": str(results)},
+        [sys.executable, "-m", "dtsweep", "run", str(FAULTY), *arguments, *size],
+        cwd=folder,
+        env=without_ray(DTSWEEP_TEST_MARK=results),
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -120,13 +113,37 @@ def test_a_signal_stores_what_is_done_and_leaves_no_process(
     for line in process.stderr:
         if "ms/step" in line:
             break
+    began = time.monotonic()
     process.send_signal(number)
     process.communicate(timeout=60)
+    return process, time.monotonic() - began
+
+
+# Tune has a handler of its own for the last of them.
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
+def test_a_signal_stores_what_is_done_and_leaves_no_process(tmp_path: Path, number: int, code: int) -> None:
+    process, _ = interrupted(tmp_path, "local", number=number)
     assert process.returncode == code
-    statuses = dtsweep.load(results).set_index("workload_fault")["status"].to_dict()
+    statuses = dtsweep.load(tmp_path / "r").set_index("workload_fault")["status"].to_dict()
     assert statuses.pop("fine") == "ok"
     assert set(statuses.values()) <= {"cancelled"}
+    marker = f"DTSWEEP_TEST_MARK={tmp_path / 'r'}"
     deadline = time.monotonic() + 30
     while (left := processes_with(marker)) and time.monotonic() < deadline:
         os.sched_yield()
     assert left == []
+
+
+def test_an_interrupted_run_leaves_nothing_of_ray_train_on_its_cluster(tmp_path: Path, ray_address: str) -> None:
+    process, seconds = interrupted(tmp_path, ray_address, number=signal.SIGINT, workers=2)
+    assert process.returncode == 130
+    assert seconds < 30  # 2 on an idle machine
+    ray.init(address=ray_address, log_to_driver=False, logging_level="ERROR")
+    try:
+        alive = {a["ActorClassName"] for a in ray._private.state.actors().values() if a["State"] == "ALIVE"}
+        reserved = [group["state"] for group in ray.util.placement_group_table().values()]
+    finally:
+        ray.shutdown()
+    # One of its actors is made once for a cluster, and stays.
+    assert alive <= {"_AutoscalingCoordinatorActor"}
+    assert set(reserved) == {"REMOVED"}

@@ -14,7 +14,7 @@ import pytest
 import ray
 
 from dtsweep.driver.connect import connected
-from dtsweep.driver.scheduler import lane_options
+from dtsweep.driver.lanes import lane_options
 from dtsweep.errors import SweepError
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.session.lane import Lane

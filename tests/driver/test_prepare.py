@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dtsweep import Measure, Resources, Sweep, SweepError
+from dtsweep.driver.autoscaler import Autoscaler, NodeType
 from dtsweep.driver.cluster import Cluster, Node
 from dtsweep.driver.prepare import Prepared, prepare
 from dtsweep.plan.plan import make_plan
@@ -19,9 +20,19 @@ from tests.outcomes import Tokens
 TWO_OF_TWO = [{"CPU": 2.0}, {"CPU": 2.0}]
 
 
-def cluster_of(nodes: Sequence[Mapping[str, float]], *, node_types: Sequence[Mapping[str, float]] = ()) -> Cluster:
+UNKNOWN = Autoscaler()
+HEAD = {"node:__internal_head__": 1.0}
+
+
+def cluster_of(nodes: Sequence[Mapping[str, float]], autoscaler: Autoscaler | None = None) -> Cluster:
     named = [Node(node_id=f"node{index}", resources=resources) for index, resources in enumerate(nodes)]
-    return Cluster(name="test", is_private=False, nodes=named, node_types=node_types)
+    return Cluster(name="test", is_private=False, nodes=named, autoscaler=autoscaler)
+
+
+def adds(*types: tuple[int, Mapping[str, float]], most: int = 100) -> Autoscaler:
+    """An autoscaler that can have so many nodes of each type, and of all together."""
+    kinds = [NodeType(name=f"type{i}", resources=has, max_nodes=count) for i, (count, has) in enumerate(types)]
+    return Autoscaler(types=kinds, max_nodes=most)
 
 
 def prepared(
@@ -36,20 +47,28 @@ def refused(made: Prepared) -> dict[tuple[int, str], str]:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "node_types", "given", "settled"),
+    ("nodes", "autoscaler", "given", "settled"),
     [
-        ([{"CPU": 2.0}], [], None, 0),
-        ([{"CPU": 2.0, "GPU": 8.0}], [], None, 1),
-        ([{"CPU": 2.0}], [{"CPU": 8.0, "GPU": 4.0}], None, 1),
-        ([{"CPU": 2.0, "GPU": 8.0}], [], 0, 0),
-        ([{"CPU": 2.0, "GPU": 8.0}], [], 2, 2),
+        ([{"CPU": 2.0}], None, None, 0),
+        ([{"CPU": 2.0, "GPU": 8.0}], None, None, 1),
+        ([{"CPU": 2.0}], adds((1, {"CPU": 8.0, "GPU": 4.0})), None, 1),
+        ([{"CPU": 2.0}], adds((1, {"CPU": 8.0})), None, 0),
+        ([{"CPU": 2.0, "GPU": 8.0}], UNKNOWN, None, 1),
+        ([{"CPU": 2.0}], UNKNOWN, 0, 0),
+        ([{"CPU": 2.0, "GPU": 8.0}], None, 0, 0),
+        ([{"CPU": 2.0, "GPU": 8.0}], None, 2, 2),
     ],
 )
 def test_a_worker_gets_a_gpu_where_there_are_any_unless_the_sweep_says_otherwise(
-    nodes: list[Mapping[str, float]], node_types: list[Mapping[str, float]], given: int | None, settled: int
+    nodes: list[Mapping[str, float]], autoscaler: Autoscaler | None, given: int | None, settled: int
 ) -> None:
-    made = prepared(cluster_of(nodes, node_types=node_types), {"workers": [1]}, gpus_per_worker=given)
+    made = prepared(cluster_of(nodes, autoscaler), {"workers": [1]}, gpus_per_worker=given)
     assert made.sweep.resources.gpus_per_worker == settled
+
+
+def test_node_types_that_are_unknown_are_not_taken_for_types_without_gpus() -> None:
+    with pytest.raises(SweepError, match=r"say how many GPUs a worker gets, Resources\(gpus_per_worker=1\)"):
+        prepared(cluster_of([{"CPU": 2.0}], UNKNOWN), {"workers": [1]})
 
 
 def test_what_does_not_fit_is_refused_with_its_reason_and_in_no_session() -> None:
@@ -90,9 +109,34 @@ def test_what_needs_a_gpu_is_refused_on_cpus_alone() -> None:
     assert not prepared(cluster_of([{"CPU": 2.0, "GPU": 1.0}]), axes).refused
 
 
-def test_where_nodes_can_be_added_only_waiting_tells_what_fits() -> None:
-    made = prepared(cluster_of(TWO_OF_TWO, node_types=[{"CPU": 2.0}]), {"workers": [100]})
-    assert not made.refused
+def test_where_nodes_of_unknown_types_can_be_added_only_waiting_tells_what_fits() -> None:
+    assert not prepared(cluster_of(TWO_OF_TWO, UNKNOWN), {"workers": [100]}, gpus_per_worker=0).refused
+
+
+@pytest.mark.parametrize(
+    ("autoscaler", "room"),
+    [
+        (adds((3, {"CPU": 2.0})), "at most 4 nodes with room for 1+2+2+2"),
+        (adds((3, {"CPU": 2.0}), (1, {"CPU": 4.0}), most=2), "at most 3 nodes with room for 1+4+2"),
+        (adds(), "at most 1 node with room for 1"),
+    ],
+)
+def test_what_fits_not_even_with_all_nodes_that_can_be_added_is_refused(autoscaler: Autoscaler, room: str) -> None:
+    # Of the node of a type that is there already there can be no more than of those that are not.
+    there = [{"CPU": 1.0, **HEAD}] + [{"CPU": 2.0}] * bool(autoscaler.types)
+    made = prepared(cluster_of(there, autoscaler), {"workers": [1, 9]})
+    assert refused(made) == {(9, "pack"): f"9 workers of 1 CPU don't fit: {room}"}
+
+
+def test_a_cluster_that_grows_is_asked_for_the_most_nodes_first_and_for_each_world_once() -> None:
+    axes: dict[str, list[Any]] = {"workers": [2, 4], "placement": ["pack", "strict_pack", "strict_spread"]}
+    grows = cluster_of([HEAD], adds((9, {"CPU": 4.0})))
+    made = prepared(grows, axes, measure=Measure(repeats=2, nested=False))
+    shapes = [(g[0].point.workers, g[0].point.placement, g[0].repeat) for g in made.groups]
+    assert shapes[:4] == [(w, "strict_spread", repeat) for w in (4, 2) for repeat in (1, 2)]
+    assert {shape[:2] for shape in shapes[4:8]} == {(4, "pack"), (4, "strict_pack")}
+    assert [shape[2] for shape in shapes] == [1, 2] * 6
+    assert made.flags == ("adjacent_launches",)
 
 
 def test_on_an_autoscaler_the_repeats_of_a_world_follow_each_other_and_rows_say_so() -> None:
@@ -103,13 +147,13 @@ def test_on_an_autoscaler_the_repeats_of_a_world_follow_each_other_and_rows_say_
     apart = prepared(cluster_of(TWO_OF_TWO), axes, measure=Measure(repeats=2, nested=False))
     assert [(g[0].point.workers, g[0].repeat) for g in apart.groups] == [(2, 1), (1, 1), (2, 2), (1, 2)]
     long = Measure(repeats=2, half_width=None, min_seconds=30)
-    grows = prepared(cluster_of(TWO_OF_TWO, node_types=[{"CPU": 2.0}]), axes, measure=long)
+    grows = prepared(cluster_of(TWO_OF_TWO, adds((1, {"CPU": 2.0}))), axes, measure=long)
     assert [(g[0].point.workers, g[0].repeat) for g in grows.groups] == [(2, 1), (2, 2), (1, 1), (1, 2)]
     assert grows.flags == ("adjacent_launches",)
 
 
 def test_on_an_autoscaler_a_smaller_world_shares_a_session_only_where_that_is_shorter_than_a_start() -> None:
-    grows = cluster_of(TWO_OF_TWO, node_types=[{"CPU": 2.0}])
+    grows = cluster_of(TWO_OF_TWO, adds((1, {"CPU": 2.0})))
     brief = Measure(half_width=None, min_seconds=1)
     few: dict[str, list[Any]] = {"workers": [1, 2], "micro_batch": [1, 2]}
     many: dict[str, list[Any]] = {"workers": [1, 2], "micro_batch": list(range(1, 20))}
@@ -140,12 +184,15 @@ def test_a_trial_must_fit_into_every_lane() -> None:
 
 
 @pytest.mark.parametrize(
-    ("node_types", "message"),
-    [([], "concurrent=3 needs as many nodes"), ([{"CPU": 2.0}], "concurrent trials need nodes that stay")],
+    ("autoscaler", "message"),
+    [
+        (None, "concurrent=3 needs as many nodes"),
+        (adds((1, {"CPU": 2.0})), "concurrent trials need nodes that stay"),
+    ],
 )
-def test_lanes_without_nodes_of_their_own_are_refused(node_types: list[Mapping[str, float]], message: str) -> None:
+def test_lanes_without_nodes_of_their_own_are_refused(autoscaler: Autoscaler | None, message: str) -> None:
     with pytest.raises(SweepError, match=message):
-        prepared(cluster_of(TWO_OF_TWO, node_types=node_types), {"workers": [1]}, concurrent=3)
+        prepared(cluster_of(TWO_OF_TWO, autoscaler), {"workers": [1]}, concurrent=3)
 
 
 @pytest.mark.parametrize("lanes", [1, 100])

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dtsweep.driver.pulse import SILENT_S, Pulse
+from dtsweep.driver import pulse as pulse_module
+from dtsweep.driver.pulse import HEAD_SILENT_S, LOOK_EVERY_S, PATIENCE_S, Pulse
 
 ENDS = """
 import threading, time
@@ -47,8 +48,23 @@ def test_a_cluster_whose_node_on_this_machine_has_ended_is_gone_at_once(listenin
 
 def test_a_head_may_be_silent_for_as_long_as_a_restart_takes(listening: socket.socket) -> None:
     pulse, now = Pulse(head="127.0.0.1:1", node=address_of(listening)), time.monotonic()
-    assert not pulse.is_gone(now=now + SILENT_S - 1)
-    assert pulse.is_gone(now=now + SILENT_S + 1)
+    assert not pulse.is_gone(now=now + HEAD_SILENT_S - 1)
+    assert pulse.is_gone(now=now + HEAD_SILENT_S + 1)
+
+
+def test_a_failure_while_the_head_is_silent_waits_until_it_is_gone_and_one_beside_a_head_that_answers_does_not(
+    listening: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulse_module, "LOOK_EVERY_S", 0.01)
+    here = address_of(listening)
+    assert not Pulse(head=here, node=here).is_gone_for_good()
+    monkeypatch.setattr(pulse_module, "HEAD_SILENT_S", 0.1)
+    assert Pulse(head="127.0.0.1:1", node=here).is_gone_for_good()
+
+
+def test_a_run_has_ended_by_itself_before_ray_ends_it() -> None:
+    ray_waits_s = 60
+    assert ray_waits_s > HEAD_SILENT_S + 2 * LOOK_EVERY_S + PATIENCE_S
 
 
 @pytest.mark.parametrize(("wait", "code", "said"), [("60", 4, "gone\n"), ("0", 0, "ended by itself\n")])

@@ -23,7 +23,7 @@ from tests.outcomes import Tokens
 Axes = dict[str, list[Any]]
 AXES: Axes = {"workers": [1, 2], "micro_batch": [2, 4, 8]}
 RETRIED = ["rank_died", "node_lost", "preempted", "collateral"]
-HOPELESS = ["no_nodes", "version_mismatch"]
+HOPELESS = ["no_nodes", "version_mismatch", "launch_failed"]
 
 
 def queue_of(
@@ -59,6 +59,15 @@ def work_off(queue: Queue, *statuses: str, session_has_ended: bool = False) -> l
     return handed_out
 
 
+def not_up(
+    queue: Queue, one: tuple[Trial, Task], status: str, *, hopeless_for: str | None = "world"
+) -> list[tuple[Trial, Task]]:
+    """Let the session of an attempt not come up; what is given up with it."""
+    given_up = queue.give_up(0, one[1], hopeless_for=hopeless_for)
+    queue.ended(0, *one, status, session_has_ended=True)
+    return given_up
+
+
 def worlds(handed_out: list[tuple[Trial, Task]]) -> list[tuple[int, str]]:
     return [(trial.point.workers, trial.role) for trial, _ in handed_out]
 
@@ -67,6 +76,17 @@ def test_a_session_is_a_world_between_two_canaries_the_largest_world_first() -> 
     one = [(2, "canary"), *[(2, "trial")] * 3, (2, "canary")]
     other = [(1, "canary"), *[(1, "trial")] * 3, (1, "canary")]
     assert worlds(work_off(queue_of())) == [*one, *other]
+
+
+def test_the_next_world_is_known_while_the_last_trial_of_the_present_one_and_its_canary_run() -> None:
+    queue = queue_of()
+    known = []
+    while not queue.is_empty:
+        trial, task = take(queue)
+        following = queue.next_world(0)
+        known.append(following and following.workers)
+        queue.ended(0, trial, task, "ok", session_has_ended=False)
+    assert known == [None, None, None, 1, 1, *[None] * 5]
 
 
 def test_a_session_of_several_worlds_has_the_canary_of_the_largest() -> None:
@@ -116,7 +136,7 @@ def test_a_long_session_does_not_end_with_two_canaries() -> None:
 def test_a_smaller_world_is_tried_where_the_largest_does_not_come_up(status: str) -> None:
     queue = queue_of(is_nested=True)
     canary, task = take(queue)
-    given_up = queue.ended(0, canary, task, status, session_has_ended=True)
+    given_up = not_up(queue, (canary, task), status)
     assert [other.point.workers for other, _ in given_up] == [2, 2, 2]
     assert worlds(work_off(queue)) == [(1, "canary"), *[(1, "trial")] * 3, (1, "canary")]
 
@@ -179,19 +199,40 @@ def test_no_session_is_started_for_the_closing_canary_alone() -> None:
 
 
 @pytest.mark.parametrize("status", HOPELESS)
-def test_a_world_that_does_not_come_up_gives_up_its_other_trials_and_no_other_world(status: str) -> None:
-    queue = queue_of(canary=False)
+def test_a_world_that_does_not_come_up_gives_up_its_other_trials_in_all_repeats_and_no_other_world(status: str) -> None:
+    queue = queue_of(canary=False, repeats=2)
     trial, task = take(queue)
-    given_up = queue.ended(0, trial, task, status, session_has_ended=True)
-    assert [(other.point.workers, made.attempt) for other, made in given_up] == [(2, 1), (2, 1)]
+    given_up = not_up(queue, (trial, task), status)
+    assert [(other.point.workers, made.attempt, made.repeat) for other, made in given_up] == [
+        *[(2, 1, 1)] * 2,
+        *[(2, 1, 2)] * 3,
+    ]
     assert {made.trial_id for _, made in given_up}.isdisjoint({task.trial_id})
-    assert [other.point.workers for other, _ in work_off(queue)] == [1, 1, 1]
+    assert [other.point.workers for other, _ in work_off(queue)] == [1] * 6
+
+
+def test_what_stands_in_the_way_of_every_world_gives_all_of_them_up() -> None:
+    queue = queue_of()
+    canary, task = take(queue)
+    given_up = not_up(queue, (canary, task), "launch_failed", hopeless_for="run")
+    assert [other.point.workers for other, _ in given_up] == [2, 2, 2, 1, 1, 1]
+    assert {other.role for other, _ in given_up} == {"trial"}
+    assert queue.is_empty
+
+
+def test_a_launch_that_may_come_up_the_next_time_gives_up_nothing_and_is_tried_again() -> None:
+    queue = queue_of(canary=False)
+    first = take(queue)
+    assert not_up(queue, first, "rank_died", hopeless_for=None) == []
+    handed_out = [(trial.point.workers, task.attempt) for trial, task in work_off(queue)]
+    # Behind the others of its world.
+    assert handed_out == [(2, 1), (2, 1), (2, 2), (1, 1), (1, 1), (1, 1)]
 
 
 def test_what_is_given_up_has_no_canaries() -> None:
     queue = queue_of()
     canary, task = take(queue)
-    given_up = queue.ended(0, canary, task, "no_nodes", session_has_ended=True)
+    given_up = not_up(queue, (canary, task), "no_nodes")
     assert [other.role for other, _ in given_up] == ["trial"] * 3
 
 

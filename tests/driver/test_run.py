@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,11 +54,13 @@ sweep = Sweep(
         "accumulation": [1, 2],
     },
     measure=Measure(half_width=None, min_steps=16, min_seconds=0, warmup_steps=2, max_steps=64, repeats=1),
-    resources=Resources(environment={"DTSWEEP_EXAMPLE": "set"}),
+    resources=Resources(environment={"DTSWEEP_EXAMPLE": "set", "HF_TOKEN": "hf_hunter2"}),
 )
 '''
 
 MODEL = """
+import os
+
 import torch
 from torch import nn
 
@@ -66,6 +69,7 @@ class Net(nn.Sequential):
         super().__init__(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 1))
 
 def targets(samples, weight):
+    assert os.environ["HF_TOKEN"] == "hf_hunter2"
     numbers = torch.tensor(list(samples), dtype=torch.float32)[:, None]
     inputs = torch.sin(numbers * torch.tensor([1.0, 2.0, 3.0, 4.0]))
     return inputs, inputs.sum(1, keepdim=True) * weight
@@ -199,7 +203,10 @@ def test_the_first_trial_of_each_world_is_profiled_on_a_cpu_by_a_trace_alone(run
 def test_what_the_numbers_rest_on_is_stored(frame: pd.DataFrame, run: tuple[object, Path]) -> None:
     ok = frame[frame["status"] == "ok"]
     assert set(ok["backend"]) == {"gloo"}
-    assert set(ok["environment"]) == {'{"DTSWEEP_EXAMPLE": "set"}'}
+    (environment,) = set(ok["environment"])
+    assert re.fullmatch(r'\{"DTSWEEP_EXAMPLE": "set", "HF_TOKEN": "hidden:[0-9a-f]{4}"\}', environment)
+    stored = [pd.read_parquet(run[1] / "r" / table).to_csv() for table in ("trials", "ranks")]
+    assert "hunter2" not in "".join([*stored, *(log.read_text() for log in (run[1] / "r/logs").rglob("*.log"))])
     assert ok["env_id"].nunique() == 1
     # Two steps before the window of 16 or more; of workers that step apart the fewest steps may be those of two.
     together = ok[ok["semantics"] != "stale"]

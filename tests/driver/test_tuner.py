@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from dtsweep.driver.tuner import STOPPING, signals_noted
+from dtsweep import Sweep
+from dtsweep.driver.pulse import ClusterGoneError
+from dtsweep.driver.queue import Queue
+from dtsweep.driver.recorder import Recorder
+from dtsweep.driver.scheduler import Scheduler
+from dtsweep.driver.tuner import STOPPING, callbacks_of, signals_noted
+from dtsweep.report.progress import Progress
+from dtsweep.results.store import Results
+from tests.outcomes import Tokens
 
 
 @pytest.fixture(autouse=True)
@@ -41,3 +51,19 @@ def test_a_run_under_nohup_goes_on_when_its_terminal_ends() -> None:
             assert signals == []
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_once_its_cluster_is_gone_a_tuner_asks_no_lane_for_anything_even_after_a_signal(
+    tmp_path: Path,
+) -> None:
+    sweep = Sweep(workload=Tokens(), axes={})
+    scheduler = Scheduler(
+        Queue(sweep, [], canaries={}), [], Recorder(sweep, Results(tmp_path / "r"), Progress(axes=[]))
+    )
+    gone = threading.Event()
+    gone.set()
+    with pytest.raises(ClusterGoneError):
+        for callback in callbacks_of(scheduler, [signal.SIGTERM], gone):
+            callback.on_step_begin(0, [])
+    # Nor has it looked at them before.
+    assert scheduler._own_time.passed_s(5.0) == 0.0

@@ -3,8 +3,18 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from dtsweep.report.doctor import node_columns, print_diagnosis, rate_columns
-from tests.doctor.nodes import cpu_row, gpu_row
+from dtsweep.doctor.links import with_bandwidths
+from dtsweep.report.doctor import host_columns, link_columns, node_columns, print_diagnosis, rate_columns
+from tests.doctor.nodes import IDLE_GPU, cpu_row, gpu_row, host_row
+
+LINK = {
+    "is_within": True,
+    "nodes": "gpu-1",
+    "backend": "gloo",
+    "latency_s": 40e-6,
+    "bandwidth_bytes_per_s": 1e9,
+    "all_reduces": [with_bandwidths({"size_bytes": 2**20, "count": 2**18, "times": 9, "time_s": 1e-3}, ranks=4)],
+}
 
 
 def test_columns_say_unknown_where_nothing_is_known() -> None:
@@ -25,9 +35,44 @@ def test_columns_say_unknown_where_nothing_is_known() -> None:
 
 def test_the_diagnosis_is_printed_with_its_problems(capsys: pytest.CaptureFixture[str]) -> None:
     silent = {"node_id": "b2", "node": "b2", "error": "no [answer]; restart it"}
-    print_diagnosis([gpu_row(), silent], ["b2: no [answer]; restart it"], console=Console(width=120))
+    hosts = [host_row(), host_row(gpus=[IDLE_GPU], ray_gpus=1, shared_memory_bytes=None), silent]
+    print_diagnosis(
+        nodes=[gpu_row(), silent],
+        hosts=hosts,
+        links=[LINK],
+        dashboard={"address": "10.0.0.1:8265", "asks_for_token": False},
+        problems=["b2: no [answer]; restart it"],
+        console=Console(width=120),
+    )
     out = capsys.readouterr().out
     assert "NVIDIA H100 80GB HBM3" in out
     assert "- b2: no [answer]; restart it" in out
-    print_diagnosis([gpu_row()], [], console=Console(width=120))
+    assert "All-reduce of two ranks within gpu-1 (gloo)" in out
+    assert "time = 40.0 µs + size / 1.00 GB/s" in out
+    assert "The dashboard at 10.0.0.1:8265 asks for no token." in out
+    print_diagnosis(
+        nodes=[gpu_row()], hosts=[host_row()], links=[], dashboard=None, problems=[], console=Console(width=120)
+    )
     assert "No problems found." in capsys.readouterr().out
+
+
+def test_links_have_the_columns_of_nccl_tests() -> None:
+    columns = link_columns(LINK["all_reduces"])  # type: ignore[arg-type]
+    assert {header.replace("\n", " "): cells for header, cells in columns.items()} == {
+        "size (B)": ["1048576"],
+        "count (elements)": ["262144"],
+        "type": ["float"],
+        "redop": ["sum"],
+        "time (us)": ["1000.00"],
+        "algbw (GB/s)": ["1.05"],
+        "busbw (GB/s)": ["1.57"],
+    }
+
+
+def test_hosts_say_what_is_unknown_and_name_gpus_where_there_are_any() -> None:
+    columns = host_columns([host_row(shared_memory_bytes=None, gloo_address="", clock_offset_s=-1e-6)])
+    assert columns["clock\nahead ms"] == ["0.0 ± 1.0"]
+    assert columns["shared\nGiB"] == ["unknown"]
+    assert columns["gloo\nlistens on"] == ["none"]
+    assert "GPUs" not in columns
+    assert host_columns([host_row(), host_row(gpus=[IDLE_GPU] * 2)])["GPUs"] == ["", "2"]

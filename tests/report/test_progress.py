@@ -92,6 +92,26 @@ def test_the_time_left_counts_neither_the_start_nor_what_was_skipped(monkeypatch
     assert "1 failed" in str(progress._line())
 
 
+def test_an_attempt_that_takes_long_is_named_in_the_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("dtsweep.report.progress.time.monotonic", lambda: now)
+    progress = Progress(axes=["workers"], console=Console(file=StringIO(), width=80))
+    progress.total = 3
+    progress.began("a", Point(workers=2))
+    now = 160.0
+    # It is the start that takes long.
+    assert str(progress._line()) == "0/3 trials  60 s so far  starting the first session"
+    progress.over("a")
+    progress.ended(Point(workers=2), {"status": "collateral", "reason": "killed", "repeat": 1}, again=True)
+    progress.began("a", Point(workers=2))
+    now = 174.0
+    assert str(progress._line()) == "0/3 trials  74 s so far"
+    now = 175.0
+    assert str(progress._line()) == "0/3 trials  75 s so far  workers=2 for 15 s"
+    progress.over("a")
+    assert str(progress._line()) == "0/3 trials  75 s so far"
+
+
 def test_the_best_is_that_of_the_semantics_and_model_measured_last() -> None:
     progress = Progress(axes=["micro_batch"], console=Console(file=StringIO(), width=80))
     progress.total = 9

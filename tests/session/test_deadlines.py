@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dtsweep import Measure, Sweep
-from dtsweep.session.deadlines import AttemptProgress, collective_timeout_s, grace_s, hang_at
+from dtsweep.session.deadlines import AttemptProgress, attempt_bound_s, collective_timeout_s, grace_s, hang_at
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
 from tests.outcomes import Tokens
@@ -100,3 +100,16 @@ def test_the_grace_begins_with_the_first_failure_and_no_later_one_shortens_it() 
     explained = lost.at(105.0, warm_ups=[], failures=["collateral", "user_error"])
     assert explained.give_up_at == 115.0
     assert set(explained.failures) == {"collateral", "user_error"}
+
+
+def test_a_lane_has_longer_for_an_attempt_than_its_ranks_for_all_their_windows() -> None:
+    slow = AttemptProgress(began=0.0, warm_at=100.0, slowest_step_s=100.0)
+    three_windows = 100.0 + 3 * (hang_at(task(), slow) - 100.0)
+    # Two starts of a session: nodes, imports, and the end of the one before.
+    before = 2 * (300.0 + 600.0 + 60.0)
+    assert attempt_bound_s(task(), node_timeout_s=300.0) == before + three_windows + 15.0 + 120.0 + 30.0
+
+
+def test_a_lane_has_time_to_start_parameter_servers() -> None:
+    server = attempt_bound_s(task(sync="parameter_server", shards=1), node_timeout_s=1.0)
+    assert server - attempt_bound_s(task(), node_timeout_s=1.0) == 600.0

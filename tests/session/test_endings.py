@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from ray.exceptions import ActorDiedError, RayActorError
+from ray.exceptions import ActorDiedError, RayActorError, RayTaskError
 from ray.train import ControllerError, FailureConfig, WorkerGroupError
-from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
+from ray.train.v2._internal.exceptions import (
+    InsufficientClusterResourcesError,
+    WorkerGroupStartupFailedError,
+    WorkerGroupStartupTimeoutError,
+    WorkerHealthCheckFailedError,
+)
 from ray.train.v2.api.exceptions import PreemptionError
 from ray.train.v2.api.preemption import PreemptionInfo
 
-from dtsweep.session.endings import causes_of, has_lost_process, is_preempted
+from dtsweep.results.statuses import FINAL
+from dtsweep.session.endings import causes_of, has_lost_process, is_death, is_preempted, not_up_again, why_not_up
 from dtsweep.session.trainer import no_restarts
 
 RAISED = WorkerGroupError("", {1: ModuleNotFoundError("no module named my_model")})
@@ -43,3 +49,58 @@ def test_a_process_that_died_is_known_by_what_train_was_told() -> None:
 def test_train_restarts_no_worker_group_by_itself() -> None:
     config = FailureConfig(**no_restarts())
     assert (config.max_failures, config.controller_failure_limit, config.max_preemption_failures) == (0, 0, 0)
+
+
+NO_PACKAGE = WorkerGroupError("", {1: ModuleNotFoundError("No module named 'timm.models'", name="timm.models")})
+NO_DRIVER = WorkerGroupError("", {0: RuntimeError("the driver is too old\nat all")})
+NO_GROUP = ControllerError(
+    RayTaskError(
+        "_setup_torch_process_group",
+        "Traceback …\n  dist.init_process_group(\nRuntimeError: Unable to find address for: eth7",
+        RuntimeError("Unable to find address for: eth7"),
+    )
+)
+TOO_LARGE = ControllerError(InsufficientClusterResourcesError("Insufficient …\nit requires 9 GPUs\nPlease reduce …"))
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "hopeless_for", "says"),
+    [
+        (NO_PACKAGE, "launch_failed", "run", ["rank 1: ModuleNotFoundError", "install 'timm' on all nodes"]),
+        (NO_DRIVER, "launch_failed", "world", ["rank 0: RuntimeError: the driver is too old"]),
+        (NO_GROUP, "launch_failed", "world", ["address for: eth7", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"]),
+        (ControllerError(WorkerGroupStartupTimeoutError(2)), "no_nodes", "world", ["2 workers did not come in 7 s"]),
+        (TOO_LARGE, "infeasible", "world", ["it requires 9 GPUs"]),
+    ],
+)
+def test_a_launch_that_would_fail_again_says_why_and_whose_trials_it_is_hopeless_for(
+    error: BaseException, status: str, hopeless_for: str, says: list[str]
+) -> None:
+    known = why_not_up(error, workers=2, node_timeout_s=7.0)
+    assert known is not None
+    assert (known.status, known.hopeless_for) == (status, hopeless_for)
+    assert all(words in known.reason for words in says), known.reason
+    assert "\n" not in known.reason
+    # The same command measures them once it is mended.
+    assert status not in FINAL
+
+
+def test_a_start_that_was_ended_from_outside_is_tried_as_often_as_a_trial() -> None:
+    known = [not_up_again("rank_died", "rank 0 on a ended", deaths=deaths) for deaths in (1, 2, 3)]
+    assert [(each.status, each.hopeless_for) for each in known] == [
+        *[("rank_died", None)] * 2,
+        ("launch_failed", "world"),
+    ]
+    assert known[-1].reason == "rank 0 on a ended; 3 starts in a row ended so"
+
+
+def test_nodes_that_go_are_no_sign_that_the_next_start_ends_alike() -> None:
+    assert [is_death(status) for status in ("rank_died", "oom_host", "collateral", "node_lost", "preempted")] == [
+        *[True] * 3,
+        *[False] * 2,
+    ]
+
+
+@pytest.mark.parametrize("error", [DIED, RECLAIMED, NOTICED, ControllerError(WorkerGroupStartupFailedError("died"))])
+def test_a_launch_whose_processes_were_ended_from_outside_may_come_up_the_next_time(error: BaseException) -> None:
+    assert why_not_up(error, workers=2, node_timeout_s=7.0) is None

@@ -10,15 +10,15 @@ import pytest
 from dtsweep import Sweep
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.session import session as session_module
-from dtsweep.session.lane import Lane, ended_as
-from dtsweep.session.session import Session
+from dtsweep.session.diagnosis import Verdict
+from dtsweep.session.lane import Lane
+from dtsweep.session.session import Session, SessionError
 from dtsweep.session.settings import Code, Settings
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
 from tests.outcomes import Tokens
 
-OK, LOST, NAN = (RankResult(status=status) for status in ("ok", "collateral", "nan"))
-HANG = ("hang", "no answer from rank 1")
+OK, NAN = (RankResult(status=status) for status in ("ok", "nan"))
 
 
 def settings(folder: Path) -> Settings:
@@ -62,6 +62,26 @@ def test_what_ranks_say_of_an_earlier_attempt_is_not_taken_for_this_one(lane: La
     assert session.results == {1: OK}
 
 
+def test_a_lane_that_was_never_asked_for_an_attempt_says_so_and_hands_over_a_result_once(lane: Lane) -> None:
+    other = task(workers=3)
+    lane._is_spent, lane._session = True, None
+
+    async def collected() -> list[str | None]:
+        before = await lane.collect(other.attempt_id)
+        await lane.run(other)
+        return [each and each.status for each in (before, await lane.collect(other.attempt_id))]
+
+    assert asyncio.run(collected()) == [None, "collateral"]
+
+
+def test_a_rank_that_can_not_use_its_device_any_more_ends_its_session(lane: Lane) -> None:
+    session = lane._session
+    assert session is not None
+    for broken in (False, True):
+        session.results = {rank: RankResult(status="user_error", position=7, is_spent=broken) for rank in range(2)}
+        assert session.is_in_step() is not broken
+
+
 def test_ranks_are_warm_again_once_all_of_them_are(lane: Lane) -> None:
     session = lane._session
     assert session is not None
@@ -92,18 +112,18 @@ def test_where_a_session_does_not_end_its_lane_is_spent_and_the_trial_tried_agai
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(
-    ("verdict", "results", "status"),
-    [
-        (None, {0: OK, 1: OK}, "ok"),
-        (None, {0: LOST, 1: NAN}, "nan"),
-        (HANG, {0: OK}, "hang"),
-        # All came to their end while they were asked for their stacks.
-        (HANG, {0: OK, 1: OK}, "ok"),
-        (("rank_died", "process 2 ended"), {0: LOST, 1: LOST}, "rank_died"),
-    ],
-)
-def test_an_attempt_ended_as_its_ranks_say_where_all_came_to_their_end(
-    verdict: tuple[str, str] | None, results: dict[int, RankResult], status: str
-) -> None:
-    assert ended_as(verdict, results, workers=2)[0] == status
+def test_a_death_as_a_session_starts_strikes_its_node_and_three_in_a_row_give_up_the_world(lane: Lane) -> None:
+    def not_up(status: str) -> tuple[str, str | None]:
+        # Each start has a session of its own.
+        lane._session = Session("1", task().point.world, lane._settings, None)
+        verdict = Verdict(status=status, reason="rank 0 on a ended", rank=0, died_on="a")
+        result = lane._not_up(SessionError(status, "the workers did not start: rank 0 on a ended", verdict=verdict))
+        return result.status, result.hopeless_for
+
+    assert not_up("rank_died") == ("rank_died", None)
+    assert lane._nodes._strikes.struck() == frozenset()
+    # What took the memory was not the trial, which gets its other attempts.
+    assert not_up("oom_host") == ("collateral", None)
+    assert lane._nodes._strikes.struck() == {"a"}
+    assert not_up("preempted") == ("preempted", None)
+    assert not_up("rank_died") == ("launch_failed", "world")

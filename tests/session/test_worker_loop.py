@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dtsweep import Sweep
-from dtsweep.session.worker_loop import LOG_BYTES, begin_trial
+from dtsweep.session.logs import LOG_BYTES
+from dtsweep.session.worker_loop import begin_trial
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import HEADING, Task, task_of
 from tests.outcomes import Tokens

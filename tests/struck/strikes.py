@@ -1,4 +1,4 @@
-"""What the sweep beside it is struck by. A rank that imports this is killed, the first time."""
+"""What the sweep beside it is struck by. Ranks that import this are killed on the first one's node."""
 
 import os
 import signal
@@ -24,26 +24,35 @@ def is_first(strike: str) -> bool:
 
 def take_node_back() -> None:
     """Have the owner of this node give notice, as one of spot machines does, and train on until it is gone."""
-    context = ray.get_runtime_context()
-    until_ms = int((time.time() + NOTICE_S) * 1000)
-    reason = DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
-    GcsClient(context.gcs_address).drain_node(context.get_node_id(), reason, "spot", until_ms)
+    give_notice("notice", NOTICE_S)
     time.sleep(60)
 
 
-def kill_runner() -> None:
-    """Kill the process of this cluster that waits for the trial on behalf of Ray Tune."""
+def give_notice(mark: str, notice_s: float) -> None:
+    """Have the owner of this node say when it takes it back; the mark tells the test which one it is."""
+    context = ray.get_runtime_context()
+    until_ms = int((time.time() + notice_s) * 1000)
+    reason = DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+    GcsClient(context.gcs_address).drain_node(context.get_node_id(), reason, "spot", until_ms)
+    Path(os.environ["DTSWEEP_TEST_MARK"], mark).write_text(context.get_node_id())
+
+
+def send(number: int, process: str) -> None:
+    """Send a signal to the one process of this cluster with such a title."""
     mark = os.environ["DTSWEEP_TEST_MARK"]
     # Of a process that has ended and of one that is not ours to read, these are None.
-    found = psutil.process_iter(["cmdline", "environ"])
-    (runner,) = (
-        process
-        for process in found
-        if "ray::ResourceTrainable" in " ".join(process.info["cmdline"] or ())
-        and (process.info["environ"] or {}).get("DTSWEEP_TEST_MARK") == mark
+    (found,) = (
+        other
+        for other in psutil.process_iter(["cmdline", "environ"])
+        if f"ray::{process}" in " ".join(other.info["cmdline"] or ())
+        and (other.info["environ"] or {}).get("DTSWEEP_TEST_MARK") == mark
     )
-    runner.kill()
+    found.send_signal(number)
 
 
-if "RANK" in os.environ and is_first("import"):
-    os.kill(os.getpid(), signal.SIGKILL)
+if "RANK" in os.environ:
+    sick, here = Path(os.environ["DTSWEEP_TEST_MARK"], "import"), ray.get_runtime_context().get_node_id()
+    if is_first("import"):
+        sick.write_text(here)
+    if sick.read_text() == here:
+        os.kill(os.getpid(), signal.SIGKILL)

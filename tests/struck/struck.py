@@ -1,5 +1,6 @@
 """A sweep whose trials are struck from outside: once each, so that the next attempt goes well."""
 
+import signal
 from dataclasses import dataclass
 
 import strikes
@@ -18,7 +19,14 @@ class Struck:
 
     def batch(self, samples: range, device: torch.device) -> torch.Tensor:
         if samples.start and self.by != "nothing" and strikes.is_first(self.by):
-            {"notice": strikes.take_node_back, "runner": strikes.kill_runner}[self.by]()
+            if self.by == "notice":
+                strikes.take_node_back()
+            elif self.by == "early notice":
+                strikes.give_notice(self.by, 120)
+            else:
+                # "Lane, frozen" stops the process of the lane, and "Lane" kills it.
+                process, _, is_frozen = self.by.partition(", ")
+                strikes.send(signal.SIGSTOP if is_frozen else signal.SIGKILL, process)
         return torch.ones(len(samples), 4, device=device)
 
     def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
@@ -28,6 +36,6 @@ class Struck:
 
 sweep = Sweep(
     workload=Struck(),
-    axes={"workers": [1], "workload.by": ["nothing", "notice", "runner"]},
+    axes={"workers": [1], "workload.by": ["nothing", "notice", "ResourceTrainable"]},
     measure=Measure(half_width=None, min_seconds=2, min_steps=5, max_steps=10**6, canary=False),
 )

@@ -27,6 +27,7 @@ from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
 from dtsweep.metrics.rows import point_row
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import task_of
+from dtsweep.worker import attempt as attempt_module
 from dtsweep.worker.attempt import run_attempt, status_of
 from dtsweep.worker.rank import RankContext
 from tests.stand_in_nvml import GPU, StandInNvml, torch_sees_a_gpu
@@ -247,6 +248,20 @@ def test_fewer_than_3_steps_in_time_are_a_timeout_and_no_hang() -> None:
     assert (result.status, result.reason) == ("timeout", "0 steps in max_seconds=0; raise it")
 
 
+@pytest.mark.parametrize(("fault", "status"), [("raise", "user_error"), ("", "ok")])
+def test_a_device_that_fails_whatever_it_is_asked_changes_no_status_and_ends_its_process(
+    monkeypatch: pytest.MonkeyPatch, fault: str, status: str
+) -> None:
+    def fail(device: torch.device) -> int:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    # What a kernel that has failed leaves behind, which no CPU can show.
+    monkeypatch.setattr(attempt_module, "release_memory", fail)
+    result = tried(Line(fault=fault))
+    assert (result.status, result.is_spent, result.memory_left_bytes) == (status, True, None)
+    assert (result.measured is not None) == (status == "ok")
+
+
 def test_an_error_says_whose_fault_it_is() -> None:
     # What libraries that take device memory past torch's allocator say (cuBLAS, NCCL).
     assert status_of(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate")) == "oom_device"
@@ -255,6 +270,15 @@ def test_an_error_says_whose_fault_it_is() -> None:
     assert status_of(MemoryError()) == "oom_host"
     assert status_of(RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:9")) == "collateral"
     assert status_of(distributed.DistNetworkError("socket timed out")) == "collateral"
+    nccl = (
+        "NCCL error: remote process exited or there was a network error, NCCL version 2.28.8\nncclRemoteError: A call"
+    )
+    assert status_of(RuntimeError(nccl)) == "collateral"
+    # gloo's own words are in `test_lost_peer`; this one is about what it was given.
+    checked = (
+        "[enforce fail at third_party/gloo/gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 8 vs 4"
+    )
+    assert status_of(RuntimeError(checked)) == "user_error"
     assert status_of(RuntimeError("mat1 and mat2 shapes cannot be multiplied")) == "user_error"
 
 

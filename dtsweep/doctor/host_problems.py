@@ -1,0 +1,131 @@
+"""Problems of hosts and of what they share, each in one line with the next step."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dtsweep.doctor.examine import Row
+
+LARGEST_CLOCK_OFFSET_S = 1.0
+"""Times of rows, and Ray's deadlines, then no longer agree."""
+
+LEAST_SHARED_MEMORY_BYTES = 2**30
+"""What DataLoader's workers and NCCL want; containers have 64 MiB unless told."""
+
+LEAST_FREE_DISK_BYTES = 5 * 2**30
+LEAST_FREE_SHARE = 0.05
+"""Where less of a disk is free, Ray stops to put objects there."""
+
+OWN_PROCESSES_BYTES = int(1.5 * 2**30)
+"""What a run adds where its driver is: processes of one session without its ranks, Tune's, growth (docs/log.md)."""
+
+BUSY_GPU_BYTES = 2**30
+"""An idle GPU has less in use."""
+
+BUSY_GPU_SHARE = 0.05
+
+
+def find_host_problems(hosts: Sequence[Row], *, dashboard: Mapping[str, Any] | None) -> list[str]:
+    """Say in one line each what is wrong and what to do about it.
+
+    Args:
+        hosts: of all nodes, as `look_around` and `diagnose` give them.
+        dashboard: of Ray, as `dashboard_answers` gives it.
+    """
+    found = []
+    several = len({row["address"] for row in hosts if "error" not in row}) > 1
+    for row in hosts:
+        problems = [row["error"]] if "error" in row else _problems_of(row, several=several)
+        found += [f"{row['node']}: {problem}" for problem in problems]
+    if dashboard is not None and not dashboard["asks_for_token"]:
+        found.append(
+            f"the dashboard at {dashboard['address']} runs anybody's code: start Ray with RAY_AUTH_MODE=token, or with "
+            "--dashboard-host=127.0.0.1"
+        )
+    return found
+
+
+def _problems_of(row: Row, *, several: bool) -> list[str]:
+    found = [*_clock_problems(row), *_space_problems(row)]
+    if row["has_ranks"]:
+        found += _network_problems(row, several=several)
+    return found + _gpu_problems(row)
+
+
+def _clock_problems(row: Row) -> list[str]:
+    ahead, error = row["clock_offset_s"], row["clock_error_s"]
+    if abs(ahead) - error <= LARGEST_CLOCK_OFFSET_S:
+        return []
+    return [f"its clock is {abs(ahead):.1f} s {'ahead' if ahead > 0 else 'behind'}; keep it by NTP (chrony)"]
+
+
+def _space_problems(row: Row) -> list[str]:
+    found = []
+    shared, store = row["shared_memory_bytes"], row["object_store_bytes"]
+    if row["has_ranks"] and shared is not None and shared < max(LEAST_SHARED_MEMORY_BYTES, store):
+        wanted = _gib(max(LEAST_SHARED_MEMORY_BYTES, store))
+        found.append(
+            f"shared memory (/dev/shm) has {_gib(shared)}; DataLoader, NCCL and Ray's object store want {wanted}: "
+            "start its container with --shm-size, or with a memory volume there"
+        )
+    for folder, disk in row["disks"].items():
+        if disk["free_bytes"] < max(LEAST_FREE_DISK_BYTES, LEAST_FREE_SHARE * disk["total_bytes"]):
+            found.append(f"{folder} has {_gib(disk['free_bytes'])} free of {_gib(disk['total_bytes'])}; make room")
+    if row["has_driver"] and row["free_memory_bytes"] < OWN_PROCESSES_BYTES:
+        found.append(
+            f"{_gib(row['free_memory_bytes'])} of memory are free, and a run takes {_gib(OWN_PROCESSES_BYTES)} here "
+            "beside its ranks; end what else runs here, or give this node more"
+        )
+    return found
+
+
+def _network_problems(row: Row, *, several: bool) -> list[str]:
+    """What keeps ranks from reaching each other: an interface that is not there, and between hosts the loopback."""
+    known = ", ".join(name for name in row["interfaces"] if name != "lo") or "lo"
+    if row["ray_gpus"]:
+        name, taken, alone = "NCCL_SOCKET_IFNAME", row["nccl_interfaces"], row["nccl_interfaces"] == ["lo"]
+        problem = f"NCCL would take the loopback; set {name} to one of {known}"
+    else:
+        name, taken = "GLOO_SOCKET_IFNAME", row["gloo_address"]
+        alone = bool(taken) and ipaddress.ip_address(taken).is_loopback
+        problem = (
+            f"gloo would listen on {taken}, where no other host reaches it: set {name} to one of "
+            f"{known}, in Resources(environment=…), or have the host name resolve to this host's address"
+        )
+    if not taken:
+        return [f"{name}={row['asked'].get(name)} names no interface of this host ({known}); set it to one of them"]
+    return [problem] if several and alone else []
+
+
+def _gpu_problems(row: Row) -> list[str]:
+    gpus = row["gpus"]
+    if gpus is None:
+        return []
+    found = []
+    # A process can have a slice for a GPU (MIG).
+    count = sum(1 if gpu["slices"] is None else gpu["slices"] for gpu in gpus)
+    if row["ray_gpus"] > count:
+        found.append(f"Ray has {row['ray_gpus']} GPUs, the driver {count}; start Ray with --num-gpus={count}")
+    for index, gpu in enumerate(gpus):
+        if uses := _uses_of(gpu):
+            found.append(f"GPU {index} is not idle ({', '.join(uses)}); wait for whoever uses it (nvidia-smi)")
+        if gpu["memory_errors"]:
+            found.append(f"GPU {index} has {gpu['memory_errors']} uncorrected memory errors; take it out, or reset it")
+    return found
+
+
+def _uses_of(gpu: Mapping[str, Any]) -> list[str]:
+    if gpu["slices"] is not None:  # the counters are those of all slices, some of which may be others'
+        return []
+    processes, used, share = gpu["processes"], gpu["used_bytes"], gpu["utilization"]
+    return [
+        *([f"{processes} processes"] if processes else []),
+        *([f"{_gib(used)} in use"] if used is not None and used > BUSY_GPU_BYTES else []),
+        *([f"busy for {share:.0%} of the time"] if share is not None and share > BUSY_GPU_SHARE else []),
+    ]
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:.1f} GiB"

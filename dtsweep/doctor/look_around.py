@@ -1,0 +1,124 @@
+"""A look around a node, by an actor on it without CPUs: what its host has left, its networks, its clock."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dtsweep.doctor.examine import Row
+from dtsweep.provenance.versions import all_versions
+
+PINGS = 5
+"""Questions for the time; the one that came back soonest is believed."""
+
+
+class Host:
+    """An actor on a node."""
+
+    def look_around(self) -> Row:
+        """What this host has left for a run.
+
+        Returns:
+            `node`; `versions`; `free_memory_bytes`; `shared_memory_bytes`, None without any; `disks`, by folder as
+            `disk_bytes` gives them; `interfaces`, addresses by name; `gloo_address`, empty where the interface that
+            is asked for is missing; `nccl_interfaces`; `asked`, the variables that choose interfaces; `gpus`, None
+            without NVML.
+        """
+        from dtsweep.hardware.readiness import (
+            disk_bytes,
+            free_memory_bytes,
+            gloo_address,
+            gpus,
+            interfaces,
+            nccl_interfaces,
+            shared_memory_bytes,
+        )
+
+        known = interfaces()
+        asked = {name: os.environ[name] for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if name in os.environ}
+        return {
+            "node": socket.gethostname(),
+            "versions": all_versions(),
+            "free_memory_bytes": free_memory_bytes(),
+            "shared_memory_bytes": shared_memory_bytes(),
+            "disks": {str(folder): disk_bytes(folder) for folder in _folders()},
+            "interfaces": known,
+            "gloo_address": gloo_address(os.environ, known, socket.gethostname()),
+            "nccl_interfaces": nccl_interfaces(asked.get("NCCL_SOCKET_IFNAME"), list(known)),
+            "asked": asked,
+            "gpus": gpus(),
+        }
+
+    def seconds(self) -> float:
+        """This host's time, in seconds since the epoch."""
+        return time.time()
+
+
+def _folders() -> list[Path]:
+    """Folders of this host in which runs and Ray leave files, one for each disk."""
+    import ray
+
+    session = ray._private.worker._global_node.get_session_dir_path()
+    wanted = [Path(tempfile.gettempdir()), Path(session)]
+    return [*{folder.stat().st_dev: folder for folder in reversed(wanted)}.values()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ping:
+    """A question for the time, in seconds since the epoch."""
+
+    asked_at: float
+    there: float
+    answered_at: float
+
+
+def clock_offset(pings: Sequence[Ping]) -> dict[str, float]:
+    """How far a clock is ahead of ours, and how well that is known.
+
+    >>> soon, late = Ping(asked_at=10, there=12, answered_at=11), Ping(asked_at=0, there=9, answered_at=9)
+    >>> clock_offset([soon, late])
+    {'clock_offset_s': 1.5, 'clock_error_s': 0.5}
+    """
+    best = min(pings, key=lambda ping: ping.answered_at - ping.asked_at)
+    return {
+        "clock_offset_s": best.there - (best.asked_at + best.answered_at) / 2,
+        "clock_error_s": (best.answered_at - best.asked_at) / 2,
+    }
+
+
+def ask_clock(there: Callable[[], float], *, clock: Callable[[], float] = time.time) -> dict[str, float]:
+    """Ask a host for its time some times; see `clock_offset`."""
+    return clock_offset([Ping(asked_at=clock(), there=there(), answered_at=clock()) for _ in range(PINGS)])
+
+
+def dashboard_answers(address: str | None, *, timeout_s: float = 2.0) -> dict[str, Any] | None:
+    """Whether the dashboard is reached beyond the loopback, and answers who has no token.
+
+    Args:
+        address: HOST:PORT, as Ray knows it.
+        timeout_s: for its answer.
+
+    Returns:
+        `address` and `asks_for_token`; None where there is none, what listens there speaks no HTTP, or it
+        listens on the loopback alone.
+    """
+    import http.client
+
+    host, _, port = (address or "").rpartition(":")
+    if not host or host == "localhost" or host.startswith("127.") or host == "[::1]":
+        return None
+    connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=timeout_s)
+    try:
+        connection.request("GET", "/api/jobs/")
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    return {"address": address, "asks_for_token": status in (401, 403)}

@@ -1,0 +1,187 @@
+"""The autoscaler of a Ray: whether there is one, and which nodes it can add.
+
+Ray has no call for that. Its monitor runs on the head, under `ray up` with the path of a configuration; without one it
+only watches. On KubeRay it runs in a container of its own, and the head has none. Both tell the head's store how they
+fare: Ray's first autoscaler in a key, the second in a state.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from dtsweep.errors import SweepError
+from dtsweep.session.nodes import pinned_to
+from dtsweep.session.request import scaling_state
+
+CONFIG_OPTION = "--autoscaling-config="
+
+HEAD_ANSWERS_S = 60.0
+"""How long the head may take to look at its own processes."""
+
+WATCHED_ONLY = re.compile("node_[0-9a-f]{56}")
+"""The type that a monitor without configuration gives each node."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeType:
+    """A kind of nodes that an autoscaler can add."""
+
+    name: str
+    resources: Mapping[str, float]
+    max_nodes: int
+    """How many of it there may be at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Autoscaler:
+    """What adds nodes to a Ray and takes idle ones away."""
+
+    types: Sequence[NodeType] | None = None
+    """Of the nodes that it can add; None where they are unknown, which is not the same as none."""
+
+    max_nodes: int | None = None
+    """How many nodes there may be beside the head; None is unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadFacts:
+    """What the head's own machine says of an autoscaler."""
+
+    has_monitor: bool
+    path: str | None = None
+    """Of the monitor's configuration; None where it has none."""
+
+    text: str | None = None
+    """That configuration; None where it can't be read."""
+
+    pod_command: str = ""
+    """By which KubeRay starts the head; empty elsewhere."""
+
+
+def find_autoscaler() -> Autoscaler | None:
+    """The autoscaler of the Ray to which this process is connected, or None.
+
+    Raises:
+        SweepError: the head does not answer.
+    """
+    address = ray.get_runtime_context().gcs_address
+    return autoscaler_of(_facts_of_head(address), reports=_reports(address))
+
+
+def autoscaler_of(head: HeadFacts, *, reports: bool) -> Autoscaler | None:
+    """Tell from the head's facts whether there is an autoscaler, and which nodes it can add.
+
+    Args:
+        head: the facts.
+        reports: whether something that is no mere watcher reports to the head's store.
+    """
+    if head.path is not None:
+        return configured(head.text)
+    # KubeRay starts a head so where its autoscaler is to run beside it; that may need a moment until it reports.
+    is_outside = not head.has_monitor and ("--no-monitor" in head.pod_command or reports)
+    return Autoscaler() if is_outside else None
+
+
+def configured(text: str | None) -> Autoscaler:
+    """The autoscaler of a configuration of Ray's cluster launcher, in YAML; types are unknown where it says too little.
+
+    >>> configured("{max_workers: 3, head_node_type: h, available_node_types: {h: {}, w: {resources: {CPU: 8}}}}")
+    Autoscaler(types=[NodeType(name='w', resources={'CPU': 8}, max_nodes=3)], max_nodes=3)
+    >>> configured(None)
+    Autoscaler(types=None, max_nodes=None)
+    """
+    import yaml
+
+    try:
+        config = yaml.safe_load(text or "")
+    except yaml.YAMLError:
+        return Autoscaler()
+    if not isinstance(config, dict) or not isinstance(config.get("available_node_types"), dict):
+        return Autoscaler()
+    # What Ray takes where the configuration says nothing.
+    most = int(config.get("max_workers", 2))
+    default = {config.get("head_node_type"): 0}
+    types = [
+        NodeType(
+            name=name,
+            resources=kind.get("resources") or {},
+            max_nodes=min(most, int(kind.get("max_workers", default.get(name, most)))),
+        )
+        for name, kind in ((name, kind or {}) for name, kind in config["available_node_types"].items())
+    ]
+    addable = [kind for kind in types if kind.max_nodes]
+    # Some providers find out on the node what it has.
+    return Autoscaler(types=None if any(not kind.resources for kind in addable) else addable, max_nodes=most)
+
+
+def is_scaling(status: str | None) -> bool:
+    """Whether what Ray's first autoscaler has stored of itself is of one that can add nodes.
+
+    >>> is_scaling('{"autoscaler_report": {"node_type_mapping": {"10.0.0.1": "headgroup"}}}')
+    True
+    """
+    report: Mapping[str, Any] = (json.loads(status) if status else {}).get("autoscaler_report") or {}
+    return any(not WATCHED_ONLY.fullmatch(kind) for kind in (report.get("node_type_mapping") or {}).values())
+
+
+def facts_here(port: str) -> HeadFacts:
+    """The facts of this machine, which is the head's.
+
+    Args:
+        port: of the head's store, which tells several Rays of a machine apart.
+    """
+    monitors = [command for command in _commands() if _is_monitor(command, port)]
+    paths = [word.partition("=")[2] for command in monitors for word in command if word.startswith(CONFIG_OPTION)]
+    pod_command = os.environ.get("KUBERAY_GEN_RAY_START_CMD", "")
+    if not paths:
+        return HeadFacts(has_monitor=bool(monitors), pod_command=pod_command)
+    # `ray up` writes "~" into it, which Ray expands itself.
+    path = Path(paths[0]).expanduser()
+    text = path.read_text(encoding="utf-8") if os.access(path, os.R_OK) else None
+    return HeadFacts(has_monitor=True, path=str(path), text=text, pod_command=pod_command)
+
+
+def _is_monitor(command: Sequence[str], port: str) -> bool:
+    is_ours = any(word.startswith("--gcs-address=") and word.rpartition(":")[2] == port for word in command)
+    return is_ours and any(
+        Path(word).parts[-3:-2] == ("autoscaler",) and word.endswith("monitor.py") for word in command
+    )
+
+
+def _commands() -> Iterator[list[str]]:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            yield path.read_bytes().decode(errors="replace").split("\0")
+        except OSError:  # the process has ended
+            continue
+
+
+def _facts_of_head(address: str) -> HeadFacts:
+    port = address.rpartition(":")[2]
+    heads = [node["NodeID"] for node in ray.nodes() if node["Alive"] and "node:__internal_head__" in node["Resources"]]
+    if not heads or heads[0] == ray.get_runtime_context().get_node_id():
+        return facts_here(port)
+    task = ray.remote(num_cpus=0)(facts_here).options(scheduling_strategy=pinned_to(heads[0]))
+    try:
+        facts: HeadFacts = ray.get(task.remote(port), timeout=HEAD_ANSWERS_S)
+    except ray.exceptions.RayError as error:
+        what = f"the head of Ray at {address} runs no task ({type(error).__name__})"
+        raise SweepError(f"{what}; is it out of memory? see `ray status`") from error
+    return facts
+
+
+def _reports(address: str) -> bool:
+    """Whether an autoscaler that is no mere watcher reports to the head's store."""
+    from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
+
+    stored = ray._raylet.GcsClient(address=address).internal_kv_get(DEBUG_AUTOSCALING_STATUS.encode(), timeout=10)
+    # The second one counts its versions from 1; where a monitor only watches, the head has that monitor.
+    return is_scaling(stored and stored.decode()) or scaling_state().autoscaler_state_version > 0

@@ -1,0 +1,154 @@
+"""The lanes of a run, seen from the driver: their actors are started, watched, told to end, replaced."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+from dtsweep.session.deadlines import CLOSE_S, STOP_S
+from dtsweep.session.lane import Lane
+from dtsweep.session.nodes import pinned_to
+from dtsweep.session.request import withdraw_all
+from dtsweep.session.settings import Settings
+from dtsweep.session.trainer import train_settings
+from dtsweep.sweep.point import World
+
+LANE_CALLS = 100_000
+"""Calls that a lane may serve at once: each rank waits in one for its task, while it makes others. Ray's default is
+1,000, with which as many ranks would leave no room for their answers."""
+
+CLOSED_S = 4 * CLOSE_S
+"""How long a lane may take to end its session and fetch its logs."""
+
+ASK_EVERY_S, LANE_SILENT_S = 10.0, 180.0
+"""How often a lane is asked whether it lives, and how long its answer may take, which is more than its process takes to
+start on a busy machine; in the driver's own time."""
+
+MOST_COUNTED_S = 5.0
+"""Of the time between two looks at the lanes at most so much is the driver's own."""
+
+
+class OwnTime:
+    """The time in which the driver itself ran: one that was stopped, by Ctrl-Z or a debugger, has yet to hear lanes."""
+
+    def __init__(self) -> None:
+        """None has passed."""
+        self._looked_at: float | None = None
+
+    def passed_s(self, now: float) -> float:
+        """How much of it has passed since the last look, in seconds; `now` is by the monotonic clock.
+
+        >>> own = OwnTime()
+        >>> own.passed_s(100.0), own.passed_s(101.0), own.passed_s(4000.0)
+        (0.0, 1.0, 5.0)
+        """
+        since, self._looked_at = self._looked_at, now
+        return 0.0 if since is None else min(now - since, MOST_COUNTED_S)
+
+
+@dataclass(kw_only=True)
+class LaneActor:
+    """The actor of a lane, and whether it runs an attempt."""
+
+    index: int
+    actor: Any
+    name: str
+    settings: Settings
+    is_busy: bool = False
+
+    asked_for: World | None = None
+    """The world whose missing nodes it was told to ask for."""
+
+    question: Any = None
+    """Asked last, and not answered so far."""
+
+    asked_s: float = math.inf
+    """How long ago, in the driver's own time; infinite before the first question."""
+
+    def silence(self, passed_s: float) -> str | None:
+        """Ask the lane whether it lives; say that it has owed an answer for too long, as a frozen process does.
+
+        Args:
+            passed_s: since this was called last, in the driver's own time.
+        """
+        self.asked_s += passed_s
+        if self.question is not None and ray.wait([self.question], timeout=0)[0]:
+            # Where the process has ended, whoever calls it learns that.
+            self.question = None
+        if self.question is None and self.asked_s >= ASK_EVERY_S:
+            self.question, self.asked_s = self.actor.__ray_ready__.remote(), 0.0
+        is_silent = self.question is not None and self.asked_s >= LANE_SILENT_S
+        return f"the session's process did not answer for {LANE_SILENT_S:g} s" if is_silent else None
+
+    def replaced(self) -> LaneActor:
+        """Kill the process of this lane; the one that takes its place."""
+        ray.kill(self.actor)
+        withdraw_all(self.name)
+        return start_lane(self.index, self.settings)
+
+
+def start_lane(index: int, settings: Settings) -> LaneActor:
+    """Start the actor of a lane beside this process."""
+    name = f"dtsweep-lane-{index}-{os.urandom(4).hex()}"
+    actor = ray.remote(Lane).options(name=name, **lane_options(settings)).remote(settings)
+    return LaneActor(index=index, actor=actor, name=name, settings=settings)
+
+
+def lane_options(settings: Settings) -> dict[str, Any]:
+    """Ray's options of the actor of a lane."""
+    context = ray.get_runtime_context()
+    options = {
+        "num_cpus": 0,
+        "max_concurrency": LANE_CALLS,
+        "scheduling_strategy": pinned_to(context.get_node_id()),
+    }
+    if not settings.is_private:
+        # A private Ray was started with them, so that the processes that it keeps ready fit.
+        options["runtime_env"] = {
+            "env_vars": train_settings(
+                settings.node_timeout_s,
+                cluster=context.gcs_address,
+                has_dashboard=bool(ray._private.worker.get_dashboard_url()),
+            )
+        }
+    return options
+
+
+def close_lanes(lanes: Sequence[LaneActor], say: Callable[[str], None]) -> dict[str, str]:
+    """End all sessions in order, and then their lanes; return the logs that became known.
+
+    Args:
+        lanes: of the run.
+        say: told of a session that could not be ended so: all that it measured is stored.
+    """
+    logs: dict[str, str] = {}
+    for closed in [lane.actor.close.remote() for lane in lanes]:
+        try:
+            logs |= ray.get(closed, timeout=CLOSED_S)
+        except ray.exceptions.RayError as error:
+            say(f"a session was not ended in order ({type(error).__name__}); logs of its last trials may be missing")
+    _kill(lanes)
+    return logs
+
+
+def stop_lanes(lanes: Sequence[LaneActor]) -> None:
+    """End all sessions while their ranks work, and then their lanes.
+
+    On a cluster that goes on Ray Train gets its time to leave nothing behind; a private Ray ends with all that it has.
+    """
+    try:
+        stopping = [lane.actor.stop.remote() for lane in lanes if not lane.settings.is_private]
+        if stopping:
+            ray.wait(stopping, num_returns=len(stopping), timeout=STOP_S)
+    finally:
+        _kill(lanes)
+
+
+def _kill(lanes: Sequence[LaneActor]) -> None:
+    for lane in lanes:
+        ray.kill(lane.actor)

@@ -1,0 +1,86 @@
+"""Ray's token: sent to a cluster that asks for one, and to no other."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ray._raylet import (  # type: ignore[attr-defined]  # its stub has the identifiers alone
+    AuthenticationTokenLoader,
+    Config,
+    GcsClient,
+)
+from ray.exceptions import AuthenticationError
+
+from dtsweep.errors import SweepError
+
+MODE = "RAY_AUTH_MODE"
+PATIENCE = "RAY_py_gcs_connect_timeout_s"
+
+ANSWER_S = 10
+"""How long a head node may take to answer that has let us connect; Ray adds ten for its two connections."""
+
+
+def send_token_if_asked(address: str) -> None:
+    """Ask a cluster whether it wants Ray's token, and have this process send it there if so.
+
+    Ray itself does not ask: to `auto` it sends a token that is there, to HOST:PORT none. A cluster without one can't
+    be used with a token, for its workers would have to show it to this process.
+
+    Args:
+        address: HOST:PORT of a head node that answers.
+
+    Raises:
+        SweepError: it wants a token that is not here.
+        RayError: no Ray answers there.
+    """
+    wanted = os.environ.get(MODE, "").lower()
+    if _lets_in(address, mode="disabled"):
+        return
+    asks = f"the Ray at {address!r} asks for a token"
+    copy = "copy ~/.ray/auth_token of its head node here, or name a copy in RAY_AUTH_TOKEN_PATH"
+    if wanted == "disabled":
+        raise SweepError(f"{asks}, and {MODE}=disabled keeps it back; unset that")
+    if not AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True):
+        raise SweepError(f"{asks}, and there is none; {copy}")
+    if not _lets_in(address, mode="token"):
+        raise SweepError(f"{asks}, and this machine's is another; {copy}")
+
+
+def forget_token() -> None:
+    """Have Ray read anew whether it sends a token, and which; by itself it remembers the first answers."""
+    # In this order: a thread of Ray that still runs would look for the token where there may be none.
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
+def _lets_in(address: str, *, mode: str) -> bool:
+    given = os.environ.get(PATIENCE)
+    os.environ |= {MODE: mode, PATIENCE: str(ANSWER_S)}
+    forget_token()
+    try:
+        # A refusal is an answer here, but Ray also writes a line about it.
+        with _without_stderr():
+            GcsClient(address=address)
+    except AuthenticationError:
+        return False
+    finally:
+        del os.environ[PATIENCE]
+        os.environ |= {} if given is None else {PATIENCE: given}
+        forget_token()
+    return True
+
+
+@contextmanager
+def _without_stderr() -> Iterator[None]:
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

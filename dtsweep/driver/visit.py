@@ -1,0 +1,91 @@
+"""Visits to all nodes, side by side: a small task on each, answers within a bounded time, and their versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import ray
+
+from dtsweep.driver.cluster import Cluster, Node
+from dtsweep.errors import SweepError, error_line
+from dtsweep.provenance.versions import all_versions, mismatches
+from dtsweep.session.nodes import pinned_to
+
+VERSIONS_WITHIN_S = 20.0
+"""How long nodes may take to tell their versions: the start of a process, and the code that travels to them."""
+
+
+def sent_to(node_id: str, function: Callable[..., Any], *arguments: Any, **resources: Any) -> Any:
+    """Start a function as a task on a node, without CPUs unless told; its answer comes later."""
+    options = {"num_cpus": 0, **resources}
+    task = ray.remote(function).options(**options, max_retries=0, scheduling_strategy=pinned_to(node_id))
+    return task.remote(*arguments)
+
+
+def answers_of(
+    tasks: Mapping[str, Any], *, timeout_s: float, of_actors: bool = False
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Wait for tasks, which then end.
+
+    Args:
+        tasks: by node.
+        timeout_s: for all of them together.
+        of_actors: whether they are methods of actors; Ray ends none by force, so whoever started the actors does.
+
+    Returns:
+        Answers by node; and why there is none, by node.
+    """
+    nodes = {task: node for node, task in tasks.items()}
+    done, late = ray.wait([*nodes], num_returns=len(nodes), timeout=timeout_s) if nodes else ([], [])
+    answers, reasons = {}, {}
+    for task in done:
+        try:
+            answers[nodes[task]] = ray.get(task)
+        except ray.exceptions.RayError as error:
+            cause = error_line(getattr(error, "cause", None) or error)
+            reasons[nodes[task]] = f"{cause}; see that dtsweep and torch run there"
+    for task in late:
+        ray.cancel(task, force=not of_actors)
+        reasons[nodes[task]] = (
+            f"no answer in {timeout_s:.0f} s; wait for the jobs that hold it (ray status), or restart it"
+        )
+    return answers, reasons
+
+
+def for_ranks(nodes: Sequence[Node]) -> list[Node]:
+    """Those of a cluster's nodes on which ranks can be."""
+    return [node for node in nodes if node.resources.get("CPU") or node.resources.get("GPU")]
+
+
+def refuse_other_versions(
+    cluster: Cluster, *, tell: Callable[[str], None], timeout_s: float = VERSIONS_WITHIN_S
+) -> None:
+    """See that all nodes have the driver's versions, at the cost of a task on each and no launch.
+
+    A node that does not answer is no reason to refuse: its ranks tell their versions when they come up.
+
+    Args:
+        cluster: to which this process is connected.
+        tell: takes lines about nodes that did not answer.
+        timeout_s: for all nodes together.
+
+    Raises:
+        SweepError: a node has another release of a package than this process.
+    """
+    tasks = {node.node_id: sent_to(node.node_id, tell_versions) for node in for_ranks(cluster.nodes)}
+    answers, reasons = answers_of(tasks, timeout_s=timeout_s)
+    for node_id, reason in reasons.items():
+        tell(f"node {node_id[:8]} did not tell its versions: {reason}")
+    here = all_versions()
+    found = [f"{name}: {what}" for name, there in answers.values() for what in mismatches(there, here)]
+    if found:
+        others = f" (and {len(found) - 1} more, which dtsweep doctor names)" if len(found) > 1 else ""
+        raise SweepError(f"nothing was started: {found[0]}{others}")
+
+
+def tell_versions() -> tuple[str, dict[str, str]]:
+    """Run on a node: its name and its versions."""
+    import socket
+
+    return socket.gethostname(), all_versions()

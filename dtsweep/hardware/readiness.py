@@ -1,0 +1,157 @@
+"""What a host has left for a run: memory, disk, shared memory, networks, idle GPUs. Unknown is None or absent."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]  # its types are a package of their own
+import pynvml
+
+from dtsweep.hardware.nvml import Gpu
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # nothing is written there
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def free_memory_bytes(cgroup: Path = CGROUP) -> int:
+    """Memory that processes can still take: of the machine, or of the container where that has less."""
+    found = [int(psutil.virtual_memory().available)]
+    for folder, limit, used, prefix in (
+        (cgroup, "memory.max", "memory.current", ""),
+        (cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),  # the older hierarchy
+    ):
+        with suppress(OSError):  # no such group
+            most, taken, stat = ((folder / name).read_text("ascii") for name in (limit, used, "memory.stat"))
+            if most.strip() != "max":
+                found.append(int(most) - int(taken) + _cached_bytes(stat, prefix))
+    return max(0, min(found))
+
+
+def _cached_bytes(stat: str, prefix: str) -> int:
+    r"""Files in a group's usage, which the kernel lets go when memory is wanted; Ray's monitor leaves them out too.
+
+    >>> _cached_bytes("anon 5\nactive_file 2\ninactive_file 3\n", "")
+    5
+    """
+    counts = dict(line.split() for line in stat.splitlines())
+    return sum(int(counts.get(f"{prefix}{name}", 0)) for name in ("active_file", "inactive_file"))
+
+
+def disk_bytes(folder: str | Path) -> dict[str, int]:
+    """Size of the disk of a folder and what is free of it: `total_bytes`, `free_bytes`."""
+    found = shutil.disk_usage(folder)
+    return {"total_bytes": found.total, "free_bytes": found.free}
+
+
+def shared_memory_bytes(folder: Path = SHARED_MEMORY) -> int | None:
+    """Size of the shared memory of this host or container."""
+    return shutil.disk_usage(folder).total if folder.is_dir() else None
+
+
+def interfaces() -> dict[str, list[str]]:
+    """IP addresses of this host by the network interface that has them; interfaces that are down left out."""
+    states = psutil.net_if_stats()
+    families = (socket.AF_INET, socket.AF_INET6)
+    found = {
+        name: [each.address.partition("%")[0] for each in addresses if each.family in families]
+        for name, addresses in psutil.net_if_addrs().items()
+        if name in states and states[name].isup
+    }
+    return {name: addresses for name, addresses in found.items() if addresses}
+
+
+def gloo_address(environment: Mapping[str, str], known: Mapping[str, Sequence[str]], hostname: str) -> str:
+    """The address that gloo listens on, by torch's rule.
+
+    That of `GLOO_SOCKET_IFNAME` where it is set; else the first of the host name's at which this host can listen; else
+    the loopback, from where no other host is reached.
+
+    Args:
+        environment: of the process.
+        known: addresses by interface.
+        hostname: of this host.
+
+    Returns:
+        Empty where the interface that is asked for does not exist.
+    """
+    if asked := environment.get("GLOO_SOCKET_IFNAME"):
+        # A list is of several interfaces over which gloo spreads.
+        return next((known[name][0] for name in asked.split(",") if name in known), "")
+    try:
+        answers = socket.getaddrinfo(hostname, None, type=socket.SOCK_STREAM)
+    except OSError:
+        answers = []
+    return next((str(answer[4][0]) for answer in answers if _can_listen(answer)), "127.0.0.1")
+
+
+def _can_listen(answer: tuple[Any, ...]) -> bool:
+    family, kind, protocol, _, address = answer
+    try:
+        with socket.socket(family, kind, protocol) as listener:
+            listener.bind(address)
+    except OSError:
+        return False
+    return True
+
+
+def nccl_interfaces(asked: str | None, known: Sequence[str]) -> list[str]:
+    """The interfaces that NCCL may take, by its rule for `NCCL_SOCKET_IFNAME`: beginnings of names, `=` whole, `^` not.
+
+    >>> nccl_interfaces("=eth0", ["eth0", "eth01", "lo"]), nccl_interfaces("^eth,lo", ["eth0", "ib0", "lo"])
+    (['eth0'], ['ib0'])
+    >>> nccl_interfaces(None, ["docker0", "eth0", "lo"]), nccl_interfaces(None, ["docker0", "lo"])
+    (['eth0'], ['docker0'])
+    """
+    if not asked:
+        outside = [name for name in known if name != "lo"]
+        real = [name for name in outside if not name.startswith("docker")]
+        return real or outside or list(known)
+    mark, names = re.fullmatch(r"([\^=]*)(.*)", asked).groups()  # type: ignore[union-attr]  # it matches any text
+    words = [word for word in names.split(",") if word]
+
+    def is_named(name: str) -> bool:
+        return name in words if "=" in mark else name.startswith(tuple(words))
+
+    return [name for name in known if is_named(name) != ("^" in mark)]
+
+
+def gpus(*, nvml: Any = pynvml) -> list[dict[str, Any]] | None:
+    """All GPUs of this host, whoever may use them: what runs on each, and errors of its memory.
+
+    Returns:
+        For each `name`, `used_bytes`, `utilization`, `processes`, `memory_errors` (uncorrected, since the driver was
+        loaded) and `slices` (MIG; None where it is off or unknown); None without NVML.
+    """
+    try:
+        nvml.nvmlInit()
+        found = [Gpu(nvml.nvmlDeviceGetHandleByIndex(index), nvml) for index in range(nvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:
+        return None
+    return [_state(gpu) for gpu in found]
+
+
+def _state(gpu: Gpu) -> dict[str, Any]:
+    reading, name = gpu.read(), gpu.ask("nvmlDeviceGetName")
+    processes = gpu.ask("nvmlDeviceGetComputeRunningProcesses_v3")
+    kinds = (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC)
+    return {
+        "name": name.decode() if isinstance(name, bytes) else name,
+        "used_bytes": reading.memory_bytes,
+        "utilization": reading.utilization,
+        "processes": None if processes is None else len(processes),
+        "memory_errors": gpu.ask("nvmlDeviceGetTotalEccErrors", *kinds),
+        "slices": _slices(gpu),
+    }
+
+
+def _slices(gpu: Gpu) -> int | None:
+    most = gpu.ask("nvmlDeviceGetMaxMigDeviceCount")
+    if most is None or not (gpu.ask("nvmlDeviceGetMigMode") or [0])[0]:
+        return None
+    return sum(gpu.ask("nvmlDeviceGetMigDeviceHandleByIndex", index) is not None for index in range(most))

@@ -1,0 +1,169 @@
+"""What became of ranks that don't answer: dead, on a node that is gone, stopped, or silent; each is named."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import ray
+from ray.exceptions import RayActorError
+
+from dtsweep.metrics.rank_result import RankFacts, RankResult
+from dtsweep.metrics.rows import explaining_failure
+from dtsweep.session.endings import STOPPED, causes_of, is_preempted
+from dtsweep.session.memory_kills import MemoryKills, kills_in
+from dtsweep.session.nodes import NODE_ANSWERS_S, answers, on_node, write_stacks
+from dtsweep.sweep.settings import Measure
+
+UNBROKEN = ("ok", "nan", "wrong_gradient", "timeout")
+"""Statuses of a rank that has run its steps to the end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """How an attempt or a start ended whose ranks did not all say so themselves."""
+
+    status: str
+    reason: str
+    rank: int | None = None
+    """Of the session, whose process has ended or is stopped; None where Ray names none."""
+
+    died_on: str | None = None
+    """Id of the node on which it ended, where that may be the node's fault."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """Where a rank runs."""
+
+    node_id: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranks:
+    """The ranks of a session, as far as they have come up."""
+
+    facts: Mapping[int, RankFacts]
+    members: Sequence[int]
+    """Those of the present world, in the order of their ranks in it."""
+
+    kills: Mapping[int, MemoryKills | None]
+    """What their containers had counted when they came up."""
+
+    def named(self, rank: int, node: str) -> str:
+        """A rank of the session by its rank in the world of the trial, with its node."""
+        if rank in self.members:
+            return f"rank {list(self.members).index(rank)} on {node}"
+        return f"process {rank} of the session, idle in this trial, on {node}"
+
+
+async def verdict_on(error: BaseException | None, ranks: Ranks) -> Verdict:
+    """Say how a session ended that should not have.
+
+    Args:
+        error: of its trainer's `fit()`.
+        ranks: that it had.
+    """
+    causes = causes_of(error)
+    rank = min(causes, default=None)
+    node = None if rank is None else await _node_of(rank, causes[rank], ranks.facts)
+    where = "a process of the session" if rank is None else ranks.named(rank, node.name if node else "an unknown node")
+    text = " ".join([str(error), *map(str, causes.values())])
+    if is_preempted(error):
+        return Verdict(status="preempted", reason=f"the node of {where} was taken back", rank=rank)
+    died = partial(Verdict, rank=rank, died_on=node.node_id if node else None)
+    if "low on memory" in text or "OutOfMemory" in text:
+        return died(status="oom_host", reason=f"{where} was killed: its node was low on memory")
+    if lost := await _lost_nodes({*map(_its_node, ranks.facts.values()), *([node] if node else [])}):
+        return Verdict(status="node_lost", reason=f"node {', '.join(lost)} is gone", rank=rank)
+    if rank is not None and await _was_killed_for_memory(ranks, rank):
+        killed = "ended when the kernel killed a process of its container: no memory was left"
+        return died(status="oom_host", reason=f"{where} {killed}")
+    if causes:
+        return died(status="rank_died", reason=f"{where} ended")
+    # Train's controller is no rank: the peers of what has ended are not to blame either.
+    status = "collateral" if isinstance(error, RayActorError) else "rank_died"
+    return Verdict(status=status, reason=f"the trainer ended: {text.splitlines()[0] if text else 'no reason given'}")
+
+
+def _its_node(facts: RankFacts) -> Node:
+    return Node(node_id=str(facts.node_id), name=facts.node)
+
+
+async def _node_of(rank: int, cause: BaseException, facts: Mapping[int, RankFacts]) -> Node | None:
+    """Where a rank has ended, also one that had not come up; None where Ray does not say."""
+    if rank in facts:
+        return _its_node(facts[rank])
+    if not isinstance(cause, RayActorError) or cause.actor_id is None:
+        return None
+    try:
+        return await asyncio.wait_for(asyncio.to_thread(node_of_actor, cause.actor_id), NODE_ANSWERS_S)
+    except TimeoutError:
+        return None
+
+
+def node_of_actor(actor_id: str) -> Node | None:
+    """The node of an actor, living or dead, as Ray's head knows it; None where it does not."""
+    from ray._private.state import state
+
+    node_id = state.actor_table(actor_id).get("Address", {}).get("NodeID")
+    names = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
+    return Node(node_id=node_id, name=names[node_id]) if node_id in names else None
+
+
+async def _was_killed_for_memory(ranks: Ranks, rank: int) -> bool:
+    """Whether a dead rank's container has lost a process for want of memory since the rank came up."""
+    before = ranks.kills.get(rank)
+    if before is None:
+        return False
+    now = await on_node(str(ranks.facts[rank].node_id), kills_in, before.path)
+    return isinstance(now, int) and now > before.count
+
+
+async def _lost_nodes(nodes: Collection[Node]) -> list[str]:
+    """Names of nodes that are gone: Ray notices a node's end seconds later than that of its processes."""
+    here = ray.get_runtime_context().get_node_id()
+    others = [node for node in nodes if node.node_id != here]
+    lives = await asyncio.gather(*(answers(node.node_id) for node in others))
+    return sorted({node.name for node, answered in zip(others, lives, strict=True) if not answered})
+
+
+async def why_silent(ranks: Ranks, *, answered: Collection[int], measure: Measure, is_warm: bool) -> Verdict:
+    """Have all ranks write their stacks to their logs; name those that are stopped, or else did not answer.
+
+    Args:
+        ranks: of the session.
+        answered: ranks of the world that have.
+        measure: how long they had.
+        is_warm: whether all had ended a warm-up.
+    """
+    told = (on_node(str(facts.node_id), write_stacks, facts.pid) for facts in ranks.facts.values())
+    states = dict(zip(ranks.facts, await asyncio.gather(*told), strict=True))
+    phase = (
+        f"a window of max_seconds={measure.max_seconds:g}, what follows it, and a minute"
+        if is_warm
+        else f"{measure.max_warmup_seconds:g} s of warm-up"
+    )
+    if stopped := [rank for rank in ranks.members if states[rank] in STOPPED]:
+        which = ", ".join(f"{ranks.named(rank, ranks.facts[rank].node)} is {STOPPED[states[rank]]}" for rank in stopped)
+        reason = f"{which}; no answer after {phase}; the stacks of the others are in the logs"
+        return Verdict(status="hang", reason=reason, rank=stopped[0])
+    silent = [rank for rank, _ in enumerate(ranks.members) if rank not in answered]
+    names = ", ".join(f"{rank} on {ranks.facts[ranks.members[rank]].node}" for rank in silent)
+    return Verdict(status="hang", reason=f"no answer from rank {names} after {phase}; all stacks are in the logs")
+
+
+def ended_as(verdict: Verdict | None, results: Mapping[int, RankResult], *, workers: int) -> tuple[str, str | None]:
+    """The status and reason of an attempt.
+
+    Args:
+        verdict: on ranks that did not answer; None where all did, or some said why.
+        results: of those that have answered by now.
+        workers: how many ranks there are.
+    """
+    is_whole = len(results) == workers and all(result.status in UNBROKEN for result in results.values())
+    # Ranks that came to their end while others were asked about them have measured all the same.
+    return explaining_failure(results) if verdict is None or is_whole else (verdict.status, verdict.reason)

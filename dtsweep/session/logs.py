@@ -1,0 +1,109 @@
+"""Log files of ranks on their node: private, bounded, and gone some time after their process."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import IO
+
+from dtsweep.errors import SweepError
+
+LOG_BYTES = 4 * 2**20
+"""A rank's log that has grown beyond this is cut before the next trial."""
+
+MOST_LOG_BYTES = 16 * 2**20
+"""One that grows beyond this within a trial is cut at once."""
+
+LOOK_S = 1.0
+"""How often a log's size is looked at: what a rank can print in that time may come on top of the limit."""
+
+KEPT_S = 3600.0
+"""How long the logs of a process that has ended are left for its session to read."""
+
+
+def open_log(session: str, rank: int, *, root: Path | None = None) -> tuple[Path, IO[bytes]]:
+    """Open a rank's log to append to it, in a folder that nobody else reads, and sweep away those of dead sessions.
+
+    The file is locked as long as this process or a child of it has it open.
+
+    Args:
+        session: its name.
+        rank: in the session.
+        root: of all logs of this user on this node.
+
+    Raises:
+        SweepError: the folder is a link, or somebody else's.
+    """
+    root = root or Path(tempfile.gettempdir()) / f"dtsweep-logs-{os.getuid()}"
+    make_private(root)
+    sweep_away_dead(root)
+    folder = root / session
+    make_private(folder)
+    path = folder / f"{rank}.log"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.fdopen(os.open(path, flags, 0o600), "ab", buffering=0)
+    fcntl.flock(file, fcntl.LOCK_SH)
+    return path, file
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that is this user's alone, or see that it is.
+
+    Raises:
+        SweepError: it is a link, no folder, or somebody else's.
+    """
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise SweepError(f"{folder} is no folder of this user, so logs there could be read or steered; remove it")
+    if stat.S_IMODE(found.st_mode) != 0o700:
+        folder.chmod(0o700)
+
+
+def sweep_away_dead(root: Path, *, now: float | None = None) -> None:
+    """Remove the logs of sessions whose ranks have ended and were not read since.
+
+    Args:
+        root: of all logs of this user on this node.
+        now: seconds since the epoch.
+    """
+    now = time.time() if now is None else now
+    for folder in root.iterdir():
+        try:
+            newest = max((file.stat().st_mtime for file in folder.iterdir()), default=folder.stat().st_mtime)
+            if newest < now - KEPT_S and not any(_is_held(file) for file in folder.iterdir()):
+                shutil.rmtree(folder)
+        except (FileNotFoundError, NotADirectoryError):  # another rank has swept it away, or it is no session's
+            continue
+
+
+def _is_held(file: Path) -> bool:
+    with file.open("rb") as log:
+        try:
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def keep_bounded(log: Path, *, most_bytes: int = MOST_LOG_BYTES, look_s: float = LOOK_S) -> threading.Thread:
+    """Cut a log of this process whenever it has grown too long, from a thread, as long as the file is there."""
+
+    def watch() -> None:
+        while True:
+            time.sleep(look_s)
+            try:
+                if log.stat().st_size > most_bytes:
+                    os.truncate(log, 0)
+            except FileNotFoundError:  # its last reader has removed it
+                return
+
+    thread = threading.Thread(target=watch, name="dtsweep-log", daemon=True)
+    thread.start()
+    return thread

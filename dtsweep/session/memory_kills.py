@@ -1,0 +1,49 @@
+"""How many processes of a container the kernel has killed for want of memory: it counts them by control group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+GROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryKills:
+    """What a control group has counted by now."""
+
+    path: str
+    """Of the file on its node."""
+
+    count: int
+
+
+def memory_kills(groups: Path = GROUPS, own: Path = OWN) -> MemoryKills | None:
+    """What this process's own control group has counted; None where there is none that counts.
+
+    Args:
+        groups: where control groups are mounted.
+        own: names those of this process, as proc(5) does.
+    """
+    for line in own.read_text(encoding="utf-8").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            places, name = [groups / path.lstrip("/"), groups], "memory.events"
+        elif "memory" in controllers.split(","):
+            places, name = [groups / "memory" / path.lstrip("/"), groups / "memory"], "memory.oom_control"
+        else:
+            continue
+        # A container may see its own group as the root, under a name that is the host's.
+        for file in (place / name for place in places):
+            if (count := kills_in(str(file))) is not None:
+                return MemoryKills(path=str(file), count=count)
+    return None
+
+
+def kills_in(path: str) -> int | None:
+    """What a file of the kernel counts as `oom_kill`; None where it is gone or does not count them."""
+    try:
+        lines = Path(path).read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)

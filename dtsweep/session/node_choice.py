@@ -1,0 +1,167 @@
+"""Which nodes a session is started on: not those that are being taken back, nor those that trials died on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import ray
+
+from dtsweep.sweep.point import World
+
+STRIKES = 2
+"""A node on which as many trials lost a process, and nowhere else, is left out where the others can do without it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeNow:
+    """A living node of the cluster."""
+
+    node_id: str
+    name: str
+    """Host name of its machine."""
+
+    resources: Mapping[str, float]
+    leaves_at: float | None = None
+    """Unix time in seconds at which its owner takes it back, 0 where that is not said; None where it stays."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeChoice:
+    """Where the next session may run."""
+
+    leaving: Sequence[NodeNow]
+    struck: Sequence[NodeNow]
+    """Both are left out."""
+
+    lacking: int = 0
+    """For how many of its workers nodes have to be added, once all that runs on the others has ended."""
+
+    misfit: str | None = None
+    """Why the others can't hold it, where none can be added."""
+
+    @property
+    def without(self) -> list[str]:
+        """Ids of the nodes that are left out."""
+        return [node.node_id for node in (*self.leaving, *self.struck)]
+
+
+class Strikes:
+    """On which nodes trials lost a process."""
+
+    def __init__(self) -> None:
+        """None has."""
+        self._nodes: dict[str, set[str]] = {}
+
+    def died(self, trial_id: str, node_id: str) -> None:
+        """Note that a process of a trial has died on a node."""
+        self._nodes.setdefault(trial_id, set()).add(node_id)
+
+    def struck(self) -> frozenset[str]:
+        """Nodes on which so many trials died, and nowhere else: one that dies anywhere is at fault itself."""
+        counts = Counter(next(iter(nodes)) for nodes in self._nodes.values() if len(nodes) == 1)
+        return frozenset(node_id for node_id, count in counts.items() if count >= STRIKES)
+
+    def forgive(self) -> None:
+        """Forget them all."""
+        self._nodes = {}
+
+
+def nodes_now() -> list[NodeNow]:
+    """The cluster's living nodes, as Ray's head knows them."""
+    leaving = leaving_nodes()
+    return [
+        NodeNow(
+            node_id=node["NodeID"],
+            name=node["NodeManagerHostname"],
+            resources=node["Resources"],
+            leaves_at=leaving.get(node["NodeID"]),
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+def leaving_nodes() -> dict[str, float]:
+    """Nodes that are being taken back, each with the Unix time in seconds at which it is gone; 0 where none is said."""
+    from ray._private.state import state
+
+    return {node_id: deadline_ms / 1000 for node_id, deadline_ms in state.get_draining_nodes().items()}
+
+
+def choose_nodes(
+    nodes: Sequence[NodeNow], *, struck: Collection[str], world: World, each: Mapping[str, float], grows: bool
+) -> NodeChoice:
+    """Leave out what leaves, and what has been struck where the others can hold the world.
+
+    Args:
+        nodes: those that a session may use at all.
+        struck: ids of nodes that trials died on.
+        world: how many workers, and how they are placed.
+        each: resources of one worker.
+        grows: whether nodes can be added: then those that are missing are waited for.
+    """
+    leaving = [node for node in nodes if node.leaves_at is not None]
+    staying = [node for node in nodes if node.leaves_at is None]
+    sound = [node for node in staying if node.node_id not in struck]
+    lacking = workers_lacking(_rooms(sound, each), workers=world.workers, placement=world.placement)
+    if grows or not lacking:
+        struck_nodes = [node for node in staying if node not in sound]
+        return NodeChoice(leaving=leaving, struck=struck_nodes, lacking=lacking)
+    rooms = _rooms(staying, each)
+    if can_hold(rooms, workers=world.workers, placement=world.placement):
+        return NodeChoice(leaving=leaving, struck=[])
+    has = f"{len(staying)} node{'s' * (len(staying) != 1)} with room for {'+'.join(map(str, rooms)) or 'none'}"
+    gone = f"; {', '.join(node.name for node in leaving)} is being taken back" if leaving else ""
+    return NodeChoice(leaving=leaving, struck=[], misfit=f"{world.workers} workers don't fit any more: {has}{gone}")
+
+
+def workers_lacking(rooms: Sequence[int], *, workers: int, placement: str) -> int:
+    """For how many workers of a world nodes have no room: all of one that needs a single node that is not there.
+
+    Args:
+        rooms: how many workers each could hold.
+        workers: of the world.
+        placement: of the world.
+
+    >>> [workers_lacking([2, 1], workers=4, placement=p) for p in ("pack", "strict_pack", "strict_spread")]
+    [1, 4, 2]
+    """
+    if can_hold(rooms, workers=workers, placement=placement):
+        return 0
+    held = {"strict_pack": 0, "strict_spread": sum(room > 0 for room in rooms)}
+    return workers - held.get(placement, sum(rooms))
+
+
+def can_hold(rooms: Sequence[int], *, workers: int, placement: str) -> bool:
+    """Whether nodes can hold a world.
+
+    Args:
+        rooms: how many workers each could hold.
+        workers: of the world.
+        placement: `strict_pack` wants one node, `strict_spread` a node for each.
+
+    >>> [can_hold([2, 1], workers=2, placement=p) for p in ("pack", "strict_pack", "strict_spread")]
+    [True, True, True]
+    >>> [can_hold([3], workers=2, placement=p) for p in ("pack", "strict_pack", "strict_spread")]
+    [True, True, False]
+    """
+    if placement == "strict_pack":
+        return max(rooms, default=0) >= workers
+    if placement == "strict_spread":
+        return sum(room > 0 for room in rooms) >= workers
+    return sum(rooms) >= workers
+
+
+def room_for(resources: Mapping[str, float], each: Mapping[str, float]) -> int:
+    """How many workers a node could hold, if nothing else ran there.
+
+    >>> room_for({"CPU": 8, "GPU": 2}, {"CPU": 1, "GPU": 1})
+    2
+    """
+    return min((int(resources.get(kind, 0) // count) for kind, count in each.items() if count), default=0)
+
+
+def _rooms(nodes: Sequence[NodeNow], each: Mapping[str, float]) -> list[int]:
+    return [room_for(node.resources, each) for node in nodes]

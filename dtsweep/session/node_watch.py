@@ -1,0 +1,105 @@
+"""The nodes of a cluster as a lane sees them: which of them its next session must not use, and why."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Collection, Sequence
+
+from dtsweep.session.node_choice import (
+    STRIKES,
+    NodeChoice,
+    NodeNow,
+    Strikes,
+    choose_nodes,
+    leaving_nodes,
+    nodes_now,
+)
+from dtsweep.session.nodes import NODE_ANSWERS_S
+from dtsweep.session.session import SessionError
+from dtsweep.session.settings import Settings
+from dtsweep.sweep.point import World
+
+
+class NodeWatch:
+    """Which nodes trials died on, which are being taken back, and what is told of them."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Know nothing of any node."""
+        self._settings = settings
+        self._each = {"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker}
+        self._strikes = Strikes()
+        self._left_out: set[str] = set()
+        self._notes: list[str] = []
+
+    def died(self, trial_id: str, node_id: str) -> None:
+        """Note that a process of a trial has died on a node."""
+        self._strikes.died(trial_id, node_id)
+
+    def take_notes(self) -> list[str]:
+        """Lines on nodes that have been left out, or are used again, since these were taken last."""
+        notes, self._notes = self._notes, []
+        return notes
+
+    async def stay(self, node_ids: Collection[str], *, until: float) -> bool:
+        """Whether none of these nodes is known to be taken back before a Unix time in seconds."""
+        if self._settings.is_private:
+            return True
+        try:
+            leaving = await asyncio.wait_for(asyncio.to_thread(leaving_nodes), NODE_ANSWERS_S)
+        except TimeoutError:
+            # A head that is slow says nothing against ranks that are up; a node that leaves costs them one attempt.
+            return True
+        return all(leaving.get(node_id, math.inf) > until for node_id in node_ids)
+
+    async def choose(self, world: World, *, within_s: float) -> NodeChoice:
+        """Choose the nodes that a session of this world must not use, and note which are new among them.
+
+        Args:
+            world: how many workers, and how they are placed.
+            within_s: how long Ray's head has to say which nodes there are.
+
+        Raises:
+            SessionError: the others can't hold it, and none will come; or the head does not answer.
+        """
+        if self._settings.is_private:
+            return NodeChoice(leaving=[], struck=[])
+        chosen = self._chosen(await self._usable(within_s), world, grows=self._settings.is_autoscaled)
+        why = {
+            "is being taken back": chosen.leaving,
+            f"is left out: processes of {STRIKES} trials or starts died there": chosen.struck,
+        }
+        for what, left_out in why.items():
+            self._notes += [f"node {node.name} {what}" for node in left_out if node.node_id not in self._left_out]
+            self._left_out |= {node.node_id for node in left_out}
+        if chosen.misfit is not None:
+            raise SessionError("infeasible", chosen.misfit, hopeless_for="world")
+        return chosen
+
+    async def forgive(self, world: World) -> bool:
+        """Use struck nodes again where none came in their place; whether a world fits with them.
+
+        Raises:
+            SessionError: Ray's head does not say which nodes there are.
+        """
+        nodes, struck = await self._usable(NODE_ANSWERS_S), self._strikes.struck()
+        again = [node for node in nodes if node.node_id in struck]
+        if not again or self._chosen(nodes, world, grows=False).misfit is not None:
+            return False
+        self._notes += [f"node {node.name} is used again: none came in its place" for node in again]
+        self._left_out -= {node.node_id for node in again}
+        self._strikes.forgive()
+        return True
+
+    def _chosen(self, nodes: Sequence[NodeNow], world: World, *, grows: bool) -> NodeChoice:
+        return choose_nodes(nodes, struck=self._strikes.struck(), world=world, each=self._each, grows=grows)
+
+    async def _usable(self, within_s: float) -> list[NodeNow]:
+        """The nodes that are there, of those that this lane may use."""
+        try:
+            nodes = await asyncio.wait_for(asyncio.to_thread(nodes_now), within_s)
+        except TimeoutError as error:
+            what = f"Ray's head did not say in {within_s:g} s which nodes there are"
+            raise SessionError("collateral", what) from error
+        usable = self._settings.nodes
+        return [node for node in nodes if usable is None or node.node_id in usable]

@@ -1,0 +1,236 @@
+"""Nodes that are asked for before a session starts on them: a placement group that nobody uses.
+
+What Train asks of an autoscaler by itself starts with its processes, ends in an error that does not say what was
+missing, and is asked again. Asked for here, nodes can come while the world before is still measured, the wait has a
+deadline and is known in seconds, and nothing is asked for any more once it is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+
+from dtsweep.session.node_watch import NodeWatch
+from dtsweep.session.nodes import NODE_ANSWERS_S
+from dtsweep.session.orphans import remove_orphans
+from dtsweep.session.session import SessionError
+from dtsweep.session.settings import Settings
+from dtsweep.session.trainer import node_selector
+from dtsweep.sweep.point import World
+
+LOOK_EVERY_S = 1.0
+"""How often the autoscaler is asked how a request stands."""
+
+INFEASIBLE_S = 20.0
+"""How long it must say that a request can't be met: what another session has just left still counts as used."""
+
+
+class NodeRequest:
+    """Room for workers, asked for and not used; `withdraw` gives it back."""
+
+    def __init__(self, world: World, settings: Settings, *, workers: int, without: Sequence[str]) -> None:
+        """Ask.
+
+        Args:
+            world: whose placement is asked for.
+            settings: resources of a worker.
+            workers: how many of the world's workers need room that is not there.
+            without: ids of nodes that don't count.
+        """
+        each = {"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker}
+        bundle = {kind: count for kind, count in each.items() if count}
+        selector = node_selector(settings.nodes, without)
+        self._group = placement_group(
+            [bundle] * workers,
+            strategy=world.placement.upper(),
+            name=_name(),
+            bundle_label_selector=selector and [selector] * workers,
+        )
+        self._world, self._settings = world, settings
+
+    async def met(self) -> None:
+        """Wait until there is room for all of them.
+
+        Raises:
+            SessionError: `no_nodes` after the time that nodes have, `infeasible` where the autoscaler says so for long.
+        """
+        began = feasible_at = time.monotonic()
+        timeout_s, workers, silent = self._settings.node_timeout_s, self._world.workers, ""
+        while not await asyncio.to_thread(self._group.wait, LOOK_EVERY_S):
+            left_s = began + timeout_s - time.monotonic()
+            if left_s <= 0:
+                reason = f"nodes for {workers} workers did not come in {timeout_s:g} s; see --node-timeout{silent}"
+                raise SessionError("no_nodes", reason, hopeless_for="world")
+            try:
+                is_hopeless = await asyncio.wait_for(asyncio.to_thread(self._is_refused), left_s)
+            except (ray.exceptions.RayError, TimeoutError) as error:
+                # From one answer that does not come nothing follows: it is asked again.
+                is_hopeless, silent = False, f"; Ray's head did not answer ({type(error).__name__})"
+            else:
+                silent = ""
+            if not is_hopeless:
+                feasible_at = time.monotonic()
+            elif time.monotonic() - feasible_at >= INFEASIBLE_S:
+                reason = f"the autoscaler can't add nodes for {workers} workers: see `ray status`"
+                raise SessionError("infeasible", reason, hopeless_for="world")
+
+    def _is_refused(self) -> bool:
+        """Whether the autoscaler can't meet the request, which is not to wait for what a killed session holds."""
+        remove_orphans()
+        return is_refused(scaling_state(), group=self._group.id.hex())
+
+    def keep_alive(self) -> PlacementGroup | None:
+        """Have the nodes that came count as used, with all that workers need free: Train takes its time to start.
+
+        Returns:
+            What does so; None where the nodes have gone again.
+        """
+        addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
+        came = sorted(set(placement_group_table(self._group)["bundles_to_node_id"].values()) & addresses.keys())
+        if not came:
+            return None
+        return placement_group(
+            [{f"node:{addresses[node_id]}": 0.001} for node_id in came],
+            bundle_label_selector=[{"ray.io/node-id": node_id} for node_id in came],
+            name=_name(),
+        )
+
+    def withdraw(self) -> None:
+        """Ask no longer; nodes that came are free."""
+        remove_placement_group(self._group)
+
+
+def _name() -> str:
+    """A name that tells whose a placement group is: it outlives its lane."""
+    return f"{ray.get_runtime_context().get_actor_name()}:{time.monotonic_ns()}"
+
+
+class NodeRequests:
+    """What a lane asks an autoscaler for: the nodes of a session that starts, and those that the next one will lack."""
+
+    def __init__(self, settings: Settings, nodes: NodeWatch) -> None:
+        """Ask for nothing yet, and where nodes stay never."""
+        self._settings, self._nodes = settings, nodes
+        self._next: World | None = None
+        self._has_launched = False
+        """Whether a session holds its nodes."""
+        self._ahead: NodeRequest | None = None
+        self._kept_alive: PlacementGroup | None = None
+        self._wait: tuple[float, float] | None = None
+        """From when until when nodes were waited for last, by the monotonic clock."""
+
+    async def ask_ahead(self, world: World | None) -> None:
+        """Ask for what the next session will lack, once this one has its nodes: before, it would take them.
+
+        Args:
+            world: the next session's; None to ask for nothing any more.
+        """
+        self._withdraw_ahead()
+        self._next = world
+        await self._ask()
+
+    async def come(self, world: World) -> list[str]:
+        """Have all nodes of a session come that is about to start.
+
+        Returns:
+            The ids of nodes that it must not use.
+
+        Raises:
+            SessionError: they don't come.
+        """
+        began = time.monotonic()
+        if not self._settings.is_autoscaled:
+            return (await self._nodes.choose(world, within_s=self._settings.node_timeout_s)).without
+        self.withdraw()
+        try:
+            try:
+                return await self._come(world)
+            except SessionError:
+                if not await self._nodes.forgive(world):
+                    raise
+                return await self._come(world)
+        finally:
+            self._wait = began, time.monotonic()
+
+    async def _come(self, world: World) -> list[str]:
+        without = (await self._nodes.choose(world, within_s=self._settings.node_timeout_s)).without
+        request = NodeRequest(world, self._settings, workers=world.workers, without=without)
+        try:
+            await request.met()
+            self._kept_alive = request.keep_alive()
+            if self._kept_alive is not None:
+                await asyncio.to_thread(self._kept_alive.wait, LOOK_EVERY_S)
+        finally:
+            request.withdraw()
+        return without
+
+    async def launched(self) -> None:
+        """Note that a session holds its nodes."""
+        self._has_launched = True
+        await self._ask()
+
+    def waited_s(self, *, since: float) -> float | None:
+        """How long nodes were waited for from then on, in seconds; said once for each session that started, else None.
+
+        Args:
+            since: by the monotonic clock.
+        """
+        wait, self._wait = self._wait, None
+        return None if wait is None else max(0.0, wait[1] - max(wait[0], since))
+
+    def withdraw(self) -> None:
+        """Ask for nothing ahead before the next session has its nodes, and keep nothing."""
+        self._has_launched = False
+        self.let_go()
+        self._withdraw_ahead()
+
+    def let_go(self) -> None:
+        """Keep no nodes for a session any more that has them, or does not come up."""
+        if self._kept_alive is not None:
+            remove_placement_group(self._kept_alive)
+            self._kept_alive = None
+
+    def _withdraw_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead.withdraw()
+            self._ahead = None
+
+    async def _ask(self) -> None:
+        """Ask ahead; what can't be asked now is asked once the session starts."""
+        world = self._next
+        if world is None or not self._has_launched:
+            return
+        try:
+            chosen = await self._nodes.choose(world, within_s=NODE_ANSWERS_S)
+        except SessionError:
+            return
+        # Another world may have been named meanwhile, or this one's session be about to start.
+        if chosen.lacking and self._ahead is None and self._has_launched and self._next == world:
+            self._ahead = NodeRequest(world, self._settings, workers=chosen.lacking, without=chosen.without)
+
+
+def withdraw_all(lane: str) -> None:
+    """Withdraw what a lane whose process has ended has asked for."""
+    for name, entry in placement_group_table().items():
+        if entry["name"].startswith(f"{lane}:") and entry["state"] != "REMOVED":
+            remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(name))))
+
+
+def scaling_state() -> Any:
+    """What Ray's second autoscaler last said of itself, as `ray.core.generated.autoscaler_pb2.AutoscalingState`."""
+    from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply
+
+    client = ray._raylet.GcsClient(address=ray.get_runtime_context().gcs_address)
+    reply = GetClusterStatusReply()
+    reply.ParseFromString(client.get_cluster_status(timeout_s=10))
+    return reply.autoscaling_state
+
+
+def is_refused(state: Any, *, group: str) -> bool:
+    """Whether an autoscaler says that it can't meet a placement group; `GROUP:STRATEGY|STATE` is how it calls it."""
+    return any(gang.details.startswith(f"{group}:") for gang in state.infeasible_gang_resource_requests)

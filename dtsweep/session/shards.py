@@ -1,0 +1,99 @@
+"""The parameter server's shards, each on the node of a rank: started, kept, dropped; one that fails is named."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+from dtsweep.errors import error_line
+from dtsweep.metrics.rank_result import RankFacts
+from dtsweep.session.deadlines import IMPORT_S
+from dtsweep.session.nodes import answers, pinned_to
+from dtsweep.session.settings import Code
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedShard:
+    """A shard's actor, and where it lives."""
+
+    actor: Any
+    node_id: str
+    node: str
+    """Its name."""
+
+
+class ShardError(Exception):
+    """A shard did not come up; `status` says in which way."""
+
+    def __init__(self, status: str, message: str) -> None:
+        """Keep the status of the trial that wanted it."""
+        super().__init__(message)
+        self.status = status
+
+
+class ShardPool:
+    """The shards that a lane keeps from trial to trial."""
+
+    def __init__(self, code: Code) -> None:
+        """Start none yet; `code` is what each of them loads."""
+        self._code = code
+        self._shards: list[PlacedShard] = []
+
+    async def on(self, beside: Sequence[RankFacts]) -> tuple[Sequence[Any], bool]:
+        """Actors of shards, one on the node of each of these ranks; whether some were started.
+
+        Raises:
+            ShardError: one did not come up.
+        """
+        ready, chosen, new = list(self._shards), list[PlacedShard](), list[PlacedShard]()
+        for facts in beside:
+            shard = next((shard for shard in ready if shard.node_id == facts.node_id), None)
+            if shard is None:
+                shard = start_shard(str(facts.node_id), node=facts.node)
+                self._shards.append(shard)
+                new.append(shard)
+            else:
+                ready.remove(shard)
+            chosen.append(shard)
+        await asyncio.gather(*(load_code(shard, self._code) for shard in new))
+        return [shard.actor for shard in chosen], bool(new)
+
+    def drop(self) -> None:
+        """Kill all of them."""
+        for shard in self._shards:
+            ray.kill(shard.actor)
+        self._shards = []
+
+
+def start_shard(node_id: str, *, node: str) -> PlacedShard:
+    """Start a shard without CPUs on this node."""
+    from dtsweep.sync.parameter_server import Shard
+
+    options = {"num_cpus": 0, "scheduling_strategy": pinned_to(node_id)}
+    return PlacedShard(actor=ray.remote(Shard).options(**options).remote(), node_id=node_id, node=node)
+
+
+async def load_code(shard: PlacedShard, code: Code, *, seconds: float = IMPORT_S) -> None:
+    """Have a shard import what the workload's optimizer needs, and wait for it.
+
+    Raises:
+        ShardError: it can't, or its process or node has ended.
+    """
+    where = f"a shard of the parameter server on {shard.node}"
+    try:
+        await asyncio.wait_for(shard.actor.load.remote(code), seconds)
+    except TimeoutError as error:
+        message = f"{where} was not ready after {seconds:g} s: does an import wait for something?"
+        raise ShardError("hang", message) from error
+    except ray.exceptions.RayTaskError as error:
+        raise ShardError(
+            "user_error", f"{where} can't load the workload: {error_line(error.cause or error)}"
+        ) from error
+    except ray.exceptions.RayError as error:
+        if not await answers(shard.node_id):
+            raise ShardError("node_lost", f"node {shard.node} is gone, with a shard on it") from error
+        raise ShardError("collateral", f"{where} ended while it started ({type(error).__name__})") from error

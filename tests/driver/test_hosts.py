@@ -1,0 +1,163 @@
+"""Hosts of their own on this machine: network namespaces on a bridge, whose files are hidden from each other."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+
+from tests.conftest import without_ray
+from tests.pages import ROOT
+
+pytestmark = pytest.mark.ray
+
+SCRIPT = '''
+"""Do two hosts exchange, which have neither this script nor what it imports?"""
+import os
+import sys
+from dataclasses import dataclass
+
+import torch
+
+import dtsweep
+from dtsweep import Measure, Resources, Sweep
+from afar import net
+
+ADDRESS, RESULTS, HIDDEN = sys.argv[1:]
+
+@dataclass(frozen=True)
+class Small:
+    hidden: str = HIDDEN
+
+    def build(self):
+        assert not os.listdir(self.hidden), "this host sees the driver's files"
+        assert (os.environ["NCCL_ALGO"], os.environ["GLOO_SOCKET_IFNAME"]) == ("Ring", "eth0")
+        return net()
+
+    def batch(self, samples, device):
+        return torch.ones(len(samples), 2)
+
+    def loss(self, model, batch):
+        return model(batch).square().mean()
+
+sweep = Sweep(
+    workload=Small(),
+    axes={"workers": [2], "placement": ["strict_spread"], "env.NCCL_ALGO": ["Ring"]},
+    measure=Measure(half_width=None, canary=False, min_seconds=0, min_steps=5),
+    resources=Resources(cpus_per_worker=1, environment={"GLOO_SOCKET_IFNAME": "eth0"}),
+)
+dtsweep.run(sweep, RESULTS, address=ADDRESS)
+'''
+
+
+def ip(command: str) -> None:
+    subprocess.run(["ip", *command.split()], check=True, capture_output=True, text=True)
+
+
+@contextmanager
+def namespaces(name: str, count: int) -> Iterator[list[str]]:
+    """Hosts 10.77.0.1, 10.77.0.2, … whose only way to each other is a bridge."""
+    with ExitStack() as stack:
+        for host in (bridge := f"{name}b", *(hosts := [f"{name}h{number}" for number in range(count)])):
+            ip(f"netns add {host}")
+            stack.callback(ip, f"netns del {host}")
+            ip(f"-n {host} link set lo up")
+        ip(f"-n {bridge} link add br0 type bridge")
+        ip(f"-n {bridge} link set br0 up")
+        for number, host in enumerate(hosts, 1):
+            ip(f"-n {host} link add eth0 type veth peer name v{number} netns {bridge}")
+            ip(f"-n {host} addr add 10.77.0.{number}/24 dev eth0")
+            ip(f"-n {host} link set eth0 up")
+            ip(f"-n {host} route add default dev eth0")
+            ip(f"-n {bridge} link set v{number} master br0 up")
+        yield hosts
+
+
+def ray_start(host: str, options: str, *, hidden: Path | None = None) -> subprocess.Popen[str]:
+    """Start Ray on a host, from whose processes a folder is hidden."""
+    hide = "true" if hidden is None else f"mount -t tmpfs none {hidden}"
+    start = f"{Path(sys.executable).with_name('ray')} start --block --disable-usage-stats {options}"
+    environment = without_ray(RAY_AUTH_MODE="disabled", RAY_worker_niceness="0")
+    environment.pop("PYTHONPATH", None)
+    return subprocess.Popen(
+        ["ip", "netns", "exec", host, "sh", "-c", f"{hide} && exec {start}"],
+        cwd="/",
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def wait_until_up(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    talk = []
+    for line in process.stdout:
+        talk.append(line)
+        if "runtime started" in line:
+            return
+    raise AssertionError("".join(talk))
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """Three hosts: a head without CPUs, and two of one CPU from which the folder `hidden` is hidden."""
+    name = f"dts{os.getpid()}"
+    (tmp_path / "hidden").mkdir()
+    processes: list[subprocess.Popen[str]] = []
+    with ExitStack() as stack:
+        try:
+            hosts = stack.enter_context(namespaces(name, 3))
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"no network namespaces here: {getattr(error, 'stderr', None) or error}")
+        try:
+            # In one folder nodes that start at once give their sockets the same names; paths of sockets must be short.
+            folders = [tmp_path_factory.mktemp("h") / "t" for _ in hosts]
+            at = "--head --num-cpus=0 --port=6379 --node-ip-address=10.77.0.1 --include-dashboard=false"
+            processes.append(ray_start(hosts[0], f"{at} --temp-dir={folders[0]}"))
+            wait_until_up(processes[0])
+            for number, (host, folder) in enumerate(zip(hosts[1:], folders[1:], strict=True), 2):
+                at = f"--address=10.77.0.1:6379 --num-cpus=1 --node-ip-address=10.77.0.{number} --temp-dir={folder}"
+                processes.append(ray_start(host, at, hidden=tmp_path / "hidden"))
+            for process in processes[1:]:
+                wait_until_up(process)
+            yield hosts
+        finally:
+            started = [child for one in processes for child in psutil.Process(one.pid).children(recursive=True)]
+            for process in reversed(processes):
+                process.terminate()
+            for left in psutil.wait_procs(started, timeout=3)[1]:
+                left.kill()
+            for process in processes:
+                process.communicate(timeout=30)
+
+
+def test_two_hosts_exchange_with_modules_that_only_the_driver_has(hosts: list[str], tmp_path: Path) -> None:
+    hidden, results = tmp_path / "hidden", tmp_path / "r"
+    (hidden / "script.py").write_text(SCRIPT)
+    (hidden / "afar.py").write_text("from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n")
+    done = subprocess.run(
+        ["ip", "netns", "exec", hosts[0], sys.executable, hidden / "script.py", "10.77.0.1:6379", results, hidden],
+        cwd=tmp_path,
+        env=without_ray(PYTHONPATH=str(ROOT)),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "using Ray at 10.77.0.1:6379: 3 nodes, 2 CPUs" in done.stderr
+    trial = pd.read_parquet(results / "trials").iloc[0]
+    assert (trial["status"], trial["placement"], trial["hosts"]) == ("ok", "strict_spread", 2), done.stderr
+    assert json.loads(trial["environment"])["NCCL_ALGO"] == "Ring"
+    ranks = pd.read_parquet(results / "ranks")
+    assert ranks["node_id"].nunique() == 2
+    assert ranks["device"].notna().all()

@@ -1,0 +1,76 @@
+"""What a host has left, in places that a test can arrange."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dtsweep.hardware.readiness import (
+    disk_bytes,
+    free_memory_bytes,
+    gloo_address,
+    gpus,
+    interfaces,
+    shared_memory_bytes,
+)
+from tests.stand_in_nvml import MissingNvml, StandInNvml
+
+
+@pytest.mark.parametrize(
+    ("folder", "limit", "used", "prefix"),
+    [(".", "max", "current", ""), ("memory", "limit_in_bytes", "usage_in_bytes", "total_")],
+)
+def test_a_container_that_may_take_less_than_the_machine_has_says_so_and_files_it_read_are_none_of_it(
+    tmp_path: Path, folder: str, limit: str, used: str, prefix: str
+) -> None:
+    assert free_memory_bytes(tmp_path) > 2**20
+    group = tmp_path / folder
+    group.mkdir(exist_ok=True)
+    (group / f"memory.{limit}").write_text("3000000\n")
+    (group / f"memory.{used}").write_text("2900000\n")
+    stat = {f"{prefix}active_file": 200000, f"{prefix}inactive_file": 700000, "inactive_file": 700000, "anon": 1}
+    (group / "memory.stat").write_text("".join(f"{name} {count}\n" for name, count in stat.items()))
+    assert free_memory_bytes(tmp_path) == 1_000_000
+    (group / f"memory.{limit}").write_text("max\n" if limit == "max" else "9223372036854771712\n")
+    assert free_memory_bytes(tmp_path) > 2**20
+    (group / f"memory.{limit}").write_text("1000000\n")
+    assert free_memory_bytes(tmp_path) == 0
+
+
+def test_sizes_are_those_of_the_disk_and_unknown_where_there_is_no_folder(tmp_path: Path) -> None:
+    assert disk_bytes(tmp_path)["total_bytes"] >= disk_bytes(tmp_path)["free_bytes"] > 0
+    assert shared_memory_bytes(tmp_path / "none") is None
+
+
+def test_this_host_has_a_loopback() -> None:
+    assert "127.0.0.1" in interfaces()["lo"]
+
+
+def test_gloo_takes_the_interface_that_is_asked_for_else_the_host_names_address_else_the_loopback() -> None:
+    known = {"lo": ["127.0.0.1"], "eth0": ["10.0.0.1", "fe80::1"]}
+    assert gloo_address({"GLOO_SOCKET_IFNAME": "eth0"}, known, "unknown.invalid") == "10.0.0.1"
+    assert gloo_address({"GLOO_SOCKET_IFNAME": "ib0"}, known, "unknown.invalid") == ""
+    assert gloo_address({}, known, "unknown.invalid") == "127.0.0.1"
+    assert gloo_address({}, known, "127.0.0.9") == "127.0.0.9"
+    # An address of another host is none on which this one can listen: the test network of RFC 5737.
+    assert gloo_address({}, known, "203.0.113.7") == "127.0.0.1"
+
+
+def test_all_gpus_of_a_host_are_told_with_what_is_unknown() -> None:
+    busy = StandInNvml(devices=2, pids=[1, 2, 3], unsupported=["nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetName"])
+    found = gpus(nvml=busy)
+    assert found is not None
+    assert len(found) == 2
+    assert found[0]["processes"] == 3
+    assert found[0]["memory_errors"] is None
+    assert found[0]["slices"] is None
+    assert gpus(nvml=MissingNvml()) is None
+
+
+def test_a_gpu_that_is_in_slices_tells_how_many() -> None:
+    for mig, slices, told in ((1, 2, 2), (1, 0, 0), (0, 0, None)):
+        unknown = ("nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetName")
+        found = gpus(nvml=StandInNvml(mig=mig, slices=slices, unsupported=unknown))
+        assert found is not None
+        assert found[0]["slices"] == told

@@ -1,0 +1,34 @@
+"""What is said of ranks that don't answer; no Ray runs here."""
+
+from __future__ import annotations
+
+import pytest
+
+from dtsweep.metrics.rank_result import RankResult
+from dtsweep.session.diagnosis import Ranks, Verdict, ended_as
+
+OK, LOST, NAN = (RankResult(status=status) for status in ("ok", "collateral", "nan"))
+HANG = Verdict(status="hang", reason="no answer from rank 1")
+
+
+def test_a_rank_is_named_as_its_trial_knows_it() -> None:
+    ranks = Ranks(facts={}, members=[1, 3], kills={})
+    assert ranks.named(3, "host") == "rank 1 on host"
+    assert ranks.named(0, "host") == "process 0 of the session, idle in this trial, on host"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "results", "status"),
+    [
+        (None, {0: OK, 1: OK}, "ok"),
+        (None, {0: LOST, 1: NAN}, "nan"),
+        (HANG, {0: OK}, "hang"),
+        # All came to their end while they were asked for their stacks.
+        (HANG, {0: OK, 1: OK}, "ok"),
+        (Verdict(status="rank_died", reason="process 2 ended"), {0: LOST, 1: LOST}, "rank_died"),
+    ],
+)
+def test_an_attempt_ended_as_its_ranks_say_where_all_came_to_their_end(
+    verdict: Verdict | None, results: dict[int, RankResult], status: str
+) -> None:
+    assert ended_as(verdict, results, workers=2)[0] == status

@@ -1,0 +1,91 @@
+"""Which nodes a session is started on; no Ray runs here."""
+
+from __future__ import annotations
+
+import pytest
+
+from dtsweep.session.node_choice import NodeChoice, NodeNow, Strikes, choose_nodes
+from dtsweep.sweep.point import World
+
+
+def node(node_id: str, *, cpus: int = 1, leaves_at: float | None = None) -> NodeNow:
+    return NodeNow(node_id=node_id, name=f"host-{node_id}", resources={"CPU": cpus}, leaves_at=leaves_at)
+
+
+def choice_of(nodes: list[NodeNow], workers: int, *, struck: str, placement: str, grows: bool) -> NodeChoice:
+    world = World(workers=workers, placement=placement, environment=())
+    return choose_nodes(nodes, struck=set(struck), world=world, each={"CPU": 1, "GPU": 0}, grows=grows)
+
+
+def chosen(
+    nodes: list[NodeNow], workers: int, *, struck: str = "", placement: str = "pack", grows: bool = False
+) -> tuple[list[str], str | None]:
+    """The ids of what is left out, and why the rest is too little."""
+    choice = choice_of(nodes, workers, struck=struck, placement=placement, grows=grows)
+    return choice.without, choice.misfit
+
+
+A, B, C = (node(name) for name in "abc")
+LEAVING = node("b", leaves_at=0.0)
+
+
+def test_a_node_that_is_being_taken_back_is_left_out_whether_or_not_it_is_said_when() -> None:
+    assert chosen([A, LEAVING, C], 2) == (["b"], None)
+    assert chosen([A, node("b", leaves_at=1e9), C], 2) == (["b"], None)
+
+
+def test_a_world_that_does_not_fit_without_it_is_refused_at_once() -> None:
+    left_out, misfit = chosen([A, LEAVING], 2)
+    assert left_out == ["b"]
+    assert misfit == "2 workers don't fit any more: 1 node with room for 1; host-b is being taken back"
+
+
+def test_where_nodes_can_be_added_they_are_waited_for() -> None:
+    assert chosen([A, LEAVING], 2, grows=True) == (["b"], None)
+    assert chosen([A, B], 2, struck="a", grows=True) == (["a"], None)
+
+
+@pytest.mark.parametrize(
+    ("workers", "placement", "struck", "lacking"),
+    [
+        # Of b nothing counts, since it leaves; a and c have room for one worker each.
+        (2, "pack", "", 0),
+        (3, "pack", "", 1),
+        (2, "pack", "a", 1),
+        (3, "strict_spread", "a", 2),
+        (2, "strict_pack", "", 2),
+    ],
+)
+def test_nodes_that_leave_or_are_struck_are_not_there_for_the_next_world(
+    workers: int, placement: str, struck: str, lacking: int
+) -> None:
+    choice = choice_of([A, LEAVING, C], workers, struck=struck, placement=placement, grows=True)
+    assert (choice.lacking, choice.misfit) == (lacking, None)
+
+
+@pytest.mark.parametrize(
+    ("workers", "placement", "left_out"),
+    [(2, "pack", ["a"]), (3, "pack", []), (2, "strict_spread", ["a"]), (3, "strict_spread", [])],
+)
+def test_a_node_that_trials_died_on_is_left_out_unless_the_world_needs_it(
+    workers: int, placement: str, left_out: list[str]
+) -> None:
+    assert chosen([A, B, C], workers, struck="a", placement=placement) == (left_out, None)
+
+
+def test_a_node_that_has_gone_makes_a_world_too_large() -> None:
+    assert chosen([A, B], 3)[1] == "3 workers don't fit any more: 2 nodes with room for 1+1"
+
+
+def test_two_trials_that_died_on_a_node_and_nowhere_else_strike_it() -> None:
+    strikes = Strikes()
+    for trial in ("one", "one", "two"):
+        strikes.died(trial, "a")
+    assert strikes.struck() == {"a"}
+    strikes.forgive()
+    assert strikes.struck() == frozenset()
+    for trial in ("one", "two"):
+        strikes.died(trial, "a")
+    # The second dies elsewhere as well: that is its own fault.
+    strikes.died("two", "b")
+    assert strikes.struck() == frozenset()

@@ -1,0 +1,56 @@
+"""Shards of the parameter server that don't come up, on a real Ray: each is named with what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+import ray
+
+from dtsweep.driver.connect import connected
+from dtsweep.session.settings import Code
+from dtsweep.session.shards import ShardError, load_code, start_shard
+
+pytestmark = pytest.mark.ray
+
+NO_MODULE, LEAVES, WAITS = (
+    Code(pickled=pickled, folder=None)
+    for pickled in (b"cno_such_module\nNet\n.", b"cos\n_exit\n(I1\ntR.", b"ctime\nsleep\n(I600\ntR.")
+)
+"""What a workload's code may do to whoever loads it."""
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[str]:
+    """The id of the one node of a private Ray."""
+    with connected("local", folder=None):
+        yield ray.get_runtime_context().get_node_id()
+
+
+@pytest.mark.parametrize(
+    ("code", "seconds", "status", "reason"),
+    [
+        (
+            NO_MODULE,
+            60,
+            "user_error",
+            " can't load the workload: ModuleNotFoundError: No module named 'no_such_module'",
+        ),
+        (LEAVES, 60, "collateral", " ended while it started (ActorDiedError)"),
+        (WAITS, 5, "hang", " was not ready after 5 s: does an import wait for something?"),
+    ],
+)
+def test_a_shard_that_does_not_come_up_is_named_with_its_node(
+    here: str, code: Code, seconds: float, status: str, reason: str
+) -> None:
+    with pytest.raises(ShardError) as raised:
+        asyncio.run(load_code(start_shard(here, node="n1"), code, seconds=seconds))
+    assert raised.value.status == status
+    assert str(raised.value) == f"a shard of the parameter server on n1{reason}"
+
+
+def test_a_shard_whose_node_is_gone_is_lost_with_it(here: str) -> None:
+    with pytest.raises(ShardError) as raised:
+        asyncio.run(load_code(start_shard("a" * len(here), node="n2"), NO_MODULE, seconds=60))
+    assert (raised.value.status, str(raised.value)) == ("node_lost", "node n2 is gone, with a shard on it")

@@ -1,0 +1,39 @@
+"""What Ray Train is told of a session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dtsweep.session.settings import Code, Settings
+from dtsweep.session.trainer import train_settings, trainer_of
+from dtsweep.sweep.point import Point
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
+def test_ray_exports_nothing_of_a_session_and_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {"HF_TOKEN": "hunter2", "NCCL_ALGO": "Ring"}
+    settings = Settings(
+        code=Code(pickled=b"", folder=None),
+        cpus_per_worker=1,
+        gpus_per_worker=0,
+        environment=environment,
+        node_timeout_s=1.0,
+        storage="unused",
+        is_private=True,
+    )
+
+    def trainer() -> Any:
+        return trainer_of(Point().world, settings, session="s", lane=None)
+
+    def callbacks() -> list[str]:
+        return [type(callback).__name__ for callback in trainer()._create_default_callbacks()]
+
+    monkeypatch.setenv("RAY_TRAIN_ENABLE_STATE_TRACKING", "1")
+    assert "StateManagerCallback" in callbacks()
+    for name, value in train_settings(1.0, cluster=None).items():
+        monkeypatch.setenv(name, value)
+    assert "StateManagerCallback" not in callbacks()
+    shown = trainer().run_config.worker_runtime_env["env_vars"]
+    assert shown == {"OMP_NUM_THREADS": "1", "NCCL_ALGO": "Ring"}

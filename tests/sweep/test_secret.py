@@ -1,0 +1,174 @@
+"""Which variables are secret, and that no value of one is stored, shown or taken as an axis."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from dtsweep import Resources, StorageError, Sweep, SweepError
+from dtsweep.errors import error_line, quoted, without_credentials
+from dtsweep.metrics.rows import point_row
+from dtsweep.plan.plan import outdated
+from dtsweep.results.schema import TRIALS
+from dtsweep.session.settings import Code, Settings
+from dtsweep.sweep.axes import candidates
+from dtsweep.sweep.point import Point
+from dtsweep.sweep.secret import hidden, hidden_json, is_secret
+from tests.outcomes import Tokens
+
+CODE = Code(pickled=b"", folder=None)
+SETTINGS: dict[str, Any] = {
+    "cpus_per_worker": 1,
+    "gpus_per_worker": 0,
+    "node_timeout_s": 1.0,
+    "storage": "",
+    "is_private": True,
+}
+
+
+@dataclass(frozen=True)
+class Loader(Tokens):
+    """Has an address among its fields."""
+
+    source: str = ""
+    sources: tuple[str, ...] = ()
+
+
+SECRET = (
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "HF_TOKEN", "WANDB_API_KEY", "DB_PASSWORD"),
+    *("GOOGLE_APPLICATION_CREDENTIALS", "PGPASSWORD", "OPENAI_APIKEY", "client_secret", "apiKey", "SSH_PRIVATEKEY"),
+    *("APIKEY", "OPENAIAPIKEY", "SECRETKEY", "AWS_ACCESSKEYID", "PASSWD", "DB_PASS", "MYSQL_PWD", "REDIS_AUTH"),
+    *("RAY_AUTH_TOKEN", "TOKEN", "KEY", "HTTP_AUTHORIZATION", "SESSION_COOKIE", "MAX_API_KEY", "SSL_KEYPASSPHRASE"),
+)
+OPEN = (
+    *("TOKENIZERS_PARALLELISM", "MONKEY_COUNT", "NCCL_IB_PKEY", "NCCL_ALGO", "MAX_TOKENS", "KEYBOARD", "HOTKEY"),
+    *("SECRETARY", "PASSES", "OMP_NUM_THREADS", "CREDENTIALED", "MONKEY", "KEYCLOAK_URL", "RAY_AUTH_MODE", "PWD"),
+    *("PAD_TOKEN", "EOS_TOKEN_ID", "TOKEN_COUNT", "MAX_KEYS", "KEY_LENGTH", "PASS_COUNT", "AUTHORS", "OLDPWD"),
+)
+URLS_WITH_CREDENTIALS = (
+    *("http://me:hunter2@proxy:3128", "https://hunter2@github.com/a/b", "redis://:hunter2@host", "s3://K:hun/ter2@b/r"),
+    *(
+        "postgres://u:p/hunter2@host/db",
+        "https://hunter2:@api.org",
+        "http://u:hun@ter2@host/x",
+        "https://a.org/?sig=h2",
+    ),
+    *("gs://b/o?X-Goog-Signature=hunter2", "abfs://c:hunter2@account/x", "http://1:2hunter@[::1]:3128/x"),
+)
+OPEN_VALUES = (
+    *(
+        "http://proxy:3128/a@b",
+        "http://[::1]:3128/a@b",
+        "ssh://git@github.com/a",
+        "git@github.com:a/b",
+        "s3://bucket/a@b",
+    ),
+    *("abfs://container@account.dfs.core.windows.net/x", "cifar10:train@v2", "https://a.org/?design=x&region=us-1"),
+)
+
+
+@pytest.mark.parametrize("name", SECRET)
+def test_a_name_that_speaks_of_a_secret_is_one_and_no_axis(name: str) -> None:
+    assert is_secret(name)
+    with pytest.raises(SweepError, match=f"axis 'env.{name}' speaks of a secret.*Resources") as caught:
+        Sweep(workload=Tokens(), axes={f"env.{name}": ["hunter2"]})
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_a_name_that_has_such_letters_by_accident_is_none(name: str) -> None:
+    assert not is_secret(name)
+    Sweep(workload=Tokens(), axes={f"env.{name}": ["1"]})
+
+
+def test_a_password_in_a_url_is_hidden_whatever_the_variable_is_called() -> None:
+    shown = hidden({"HTTPS_PROXY": "http://me:hunter2@proxy:3128", "NO_PROXY": "http://proxy:3128/a@b"})
+    assert re.fullmatch("hidden:[0-9a-f]{4}", shown["HTTPS_PROXY"])
+    assert shown["NO_PROXY"] == "http://proxy:3128/a@b"
+
+
+@pytest.mark.parametrize("url", URLS_WITH_CREDENTIALS)
+def test_a_url_with_credentials_is_hidden_no_axis_and_no_field_of_a_workload(url: str) -> None:
+    assert is_secret("SERVICE", url)
+    resources = Resources(environment={"SERVICE": url})
+    assert "hunter2" not in repr(Settings(code=CODE, environment={"SERVICE": url}, **SETTINGS)) + repr(resources)
+    for axes in (
+        {"env.SERVICE": ["http://open", url]},
+        {"env.SERVICE": url},
+        {"workload.source": [url]},
+        {"env.SERVICE": lambda _: url},
+    ):
+        with pytest.raises(SweepError, match=r"axis '(env|workload)\.") as caught:
+            candidates(Sweep(workload=Loader(), axes=axes))
+        assert "hunter2" not in str(caught.value)
+    for given in (Loader(source=url), Loader(sources=("http://open", url))):
+        with pytest.raises(
+            SweepError, match=r"field 'sources?' of workload Loader has a URL with a password"
+        ) as caught:
+            Sweep(workload=given, axes={})
+        assert "hunter2" not in str(caught.value)
+    for said in (
+        str(SweepError(f"no {url}")),
+        str(StorageError(f"no {url}")),
+        error_line(OSError(f"no {url}")),
+        quoted(url),
+    ):
+        assert "hunter2" not in said
+
+
+@pytest.mark.parametrize("value", OPEN_VALUES)
+def test_an_address_without_credentials_stays_as_it_is(value: str) -> None:
+    assert not is_secret("SERVICE", value)
+    assert without_credentials(value) == value
+    candidates(Sweep(workload=Loader(source=value), axes={"env.SERVICE": [value], "workload.source": [value]}))
+
+
+def test_a_proxy_has_a_password_without_a_scheme_too() -> None:
+    assert is_secret("HTTPS_PROXY", "me:hunter2@proxy:3128")
+    assert not is_secret("https_proxy", "proxy:3128")
+    assert not is_secret("IMAGE", "python:3.11@sha256")
+
+
+def test_a_message_cut_short_has_no_part_of_a_password() -> None:
+    assert "hunter2" not in quoted("http://me:" + "hunter2" * 20 + "@proxy")
+
+
+def test_hidden_values_are_told_apart_and_hide_to_themselves() -> None:
+    one, other = (hidden({"HF_TOKEN": value}) for value in ("hf_one", "hf_other"))
+    assert one != other
+    assert hidden(one) == one == hidden({"HF_TOKEN": "hf_one"})
+    # Equal secrets under two names don't show that they are equal.
+    assert one["HF_TOKEN"] != hidden({"DB_PASSWORD": "hf_one"})["DB_PASSWORD"]
+
+
+def swept(token: str) -> Sweep:
+    environment = {"HF_TOKEN": token, "NCCL_ALGO": "Ring"}
+    return Sweep(workload=Tokens(), axes={}, resources=Resources(environment=environment, gpus_per_worker=0))
+
+
+def test_a_row_has_the_hash_and_another_value_refuses_to_mix_without_showing_either() -> None:
+    point = Point(workload=Tokens())
+    row: dict[str, Any] = {column.name: None for column in TRIALS} | point_row(swept("hf_one"), point)
+    assert "hf_" not in json.dumps(row)
+    assert json.loads(row["environment"])["NCCL_ALGO"] == "Ring"
+    row |= {"status": "ok", "trial_id": "a"}
+    assert outdated(swept("hf_one"), [row]) == {}
+    # A version before this one stored the value itself.
+    older = row | {"environment": json.dumps(dict(swept("hf_one").resources.environment), sort_keys=True)}
+    assert outdated(swept("hf_one"), [older]) == {}
+    assert hidden_json(older["environment"]) == row["environment"]
+    for stored in (row, older):
+        with pytest.raises(SweepError, match="these results have environment") as caught:
+            outdated(swept("hf_other"), [stored])
+        assert "hf_o" not in str(caught.value)
+
+
+def test_what_is_no_environment_is_refused_without_what_it_says() -> None:
+    for given in ({"HF_TOKEN": 4711}, "HF_TOKEN=4711", [("HF_TOKEN", "4711")]):
+        with pytest.raises(SweepError, match=r"environment") as caught:
+            replace(Resources(), environment=given)  # type: ignore[arg-type]
+        assert "4711" not in str(caught.value)
