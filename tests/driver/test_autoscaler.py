@@ -383,8 +383,10 @@ def test_what_does_not_come_is_given_up_in_a_line_and_asked_for_no_more(growing:
 def test_a_head_that_is_silent_for_some_seconds_fails_no_session(growing: str) -> None:
     (head,) = (
         process.pid
-        for process in psutil.process_iter(["cmdline"])
-        if process.name() == "gcs_server" and f"--gcs_server_port={growing.rpartition(':')[2]}" in process.cmdline()
+        # Asked at once: others end meanwhile.
+        for process in psutil.process_iter(["name", "cmdline"])
+        if process.info["name"] == "gcs_server"
+        and f"--gcs_server_port={growing.rpartition(':')[2]}" in (process.info["cmdline"] or ())
     )
     began = time.monotonic()
     said = told_by(SILENT, growing, head)
