@@ -305,7 +305,8 @@ def growing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def told_by(script: str, *arguments: object) -> str:
     """What a script prints that asks a Ray, in a process of its own: it must not stay connected."""
-    environment = without_ray(RAY_AUTH_MODE="disabled")
+    # Without what an autoscaler says to every driver.
+    environment = without_ray(RAY_AUTH_MODE="disabled", RAY_SCHEDULER_EVENTS="0")
     done = subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
         env=environment,
