@@ -34,7 +34,7 @@ def point_row(sweep: Sweep, point: Point) -> Row:
     """The columns of a trial that are known before it runs."""
     global_batch = None if point.is_asynchronous else point.global_batch
     return {
-        **point.scalars(),
+        **point.columns(),
         # What would say so is not what runs.
         **({"optimizer": None} if point.has_own_optimizer else {}),
         **stored_fields(point.workload),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
-from dtsweep.sweep.point import AXES
+from dtsweep.sweep.point import AXES, is_left_out
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +51,8 @@ def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
     own = ""
     # Results of another version may have a mode that this one lacks.
     if mode in MODES:
-        own = MODES[mode].label({name: row[name] if pd.notna(row[name]) else None for name in MODES[mode].reads})
+        values = {name: row[name] if pd.notna(row[name]) else None for name in MODES[mode].reads}
+        own = MODES[mode].label({name: value for name, value in values.items() if not is_left_out(name, value)})
     others = [c for c in varying if c not in ("sync", *MODE_FIELDS, *BATCH_SHAPE)]
     return " ".join(filter(None, [mode, own, settings_label(row, others)]))
 

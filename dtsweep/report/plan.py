@@ -84,4 +84,4 @@ def plan_json(plan: Plan, misfits: Mapping[str, str] | None) -> dict[str, Any]:
 
 def _fields(point: Point) -> dict[str, Any]:
     workload = {f"workload_{name}": value for name, value in workload_fields(point.workload).items()}
-    return {**point.scalars(), **workload, "environment": dict(point.environment)}
+    return {**point.columns(), **workload, "environment": dict(point.environment)}

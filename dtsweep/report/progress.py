@@ -14,7 +14,7 @@ from rich.text import Text
 
 from dtsweep.report.text import format_number, format_rate, plain
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
-from dtsweep.sweep.point import Point
+from dtsweep.sweep.point import Point, is_left_out
 
 LONG_S = 15.0
 """An attempt that has run for longer is named in the live line: most then wait for a session or for nodes."""
@@ -133,7 +133,8 @@ def short_name(point: Point, axes: Iterable[str]) -> str:
     >>> short_name(Point(learning_rate=0.012345678901234567), ["learning_rate"])
     'learning_rate=0.0123457'
     """
-    names = [*axes, *(name for name in MODES[point.sync].reads if name not in axes)]
+    own = [name for name in MODES[point.sync].reads if not is_left_out(name, getattr(point, name))]
+    names = [*axes, *(name for name in own if name not in axes)]
     return " ".join(
         f"{name.removeprefix('workload.')}={_short_value(point, name)}" for name in names if _is_read(point, name)
     )

@@ -39,7 +39,7 @@ _IDENTITY = (
 )
 _PHASES = tuple((f"{phase}_s", meaning) for phase, meaning in PHASE_MEANINGS.items())
 
-_AXIS_TYPES: Mapping[type, Any] = {int: INT, float: FLOAT, str: TEXT}
+_AXIS_TYPES: Mapping[type, Any] = {int: INT, float: FLOAT, str: TEXT, bool: BOOL}
 
 
 def _axis_columns() -> tuple[Column, ...]:

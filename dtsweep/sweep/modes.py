@@ -54,6 +54,12 @@ class ModeInfo:
     same_gradients: bool = False
     """Whether all ranks give their optimizers the same gradients; a trial in which they don't is `wrong_gradient`."""
 
+    shards: bool = False
+    """Whether a rank keeps a part of each parameter and gradient alone, as a `DTensor`."""
+
+    exchanges_each_pass: bool = False
+    """Whether each pass of a step exchanges, not the last alone."""
+
     can_skip_exchange: bool = False
     """Whether `step(exchange=False)` works, which measures an exchange that hides behind other work; else steps mark
     what they spend on the exchange as `sync`."""
@@ -69,9 +75,62 @@ MODES: Mapping[str, ModeInfo] = {
     "ddp": ModeInfo(
         implementation="dtsweep.sync.ddp:Ddp",
         semantics=lambda _: "exact",
-        reads={},
+        reads={"overlap": True, "bucket_bytes": None},
         same_gradients=True,
         can_skip_exchange=True,
+        can_exchange_alone=True,
+    ),
+    "zero1": ModeInfo(
+        implementation="dtsweep.sync.zero1:Zero1",
+        semantics=lambda _: "exact",
+        reads={"overlap": True, "bucket_bytes": None},
+        same_gradients=True,
+        can_skip_exchange=True,
+        can_exchange_alone=True,
+    ),
+    "fsdp_grad": ModeInfo(
+        implementation="dtsweep.sync.fsdp:FsdpGrad",
+        semantics=lambda _: "exact",
+        reads={},
+        shards=True,
+        exchanges_each_pass=True,
+        can_skip_exchange=True,
+    ),
+    "fsdp": ModeInfo(
+        implementation="dtsweep.sync.fsdp:Fsdp",
+        semantics=lambda _: "exact",
+        reads={},
+        shards=True,
+        exchanges_each_pass=True,
+        can_skip_exchange=True,
+    ),
+    "hsdp": ModeInfo(
+        implementation="dtsweep.sync.fsdp:Hsdp",
+        semantics=lambda _: "exact",
+        reads={"node_size": None},
+        shards=True,
+        exchanges_each_pass=True,
+        can_skip_exchange=True,
+    ),
+    "hierarchical": ModeInfo(
+        implementation="dtsweep.sync.hierarchical:Hierarchical",
+        semantics=lambda _: "exact",
+        reads={"node_size": None, "bucket_bytes": None},
+        same_gradients=True,
+        can_exchange_alone=True,
+    ),
+    "ring": ModeInfo(
+        implementation="dtsweep.sync.ring:Ring",
+        semantics=lambda _: "exact",
+        reads={"bucket_bytes": None},
+        same_gradients=True,
+        can_exchange_alone=True,
+    ),
+    "tree": ModeInfo(
+        implementation="dtsweep.sync.tree:Tree",
+        semantics=lambda _: "exact",
+        reads={"bucket_bytes": None},
+        same_gradients=True,
         can_exchange_alone=True,
     ),
     "local_sgd": ModeInfo(

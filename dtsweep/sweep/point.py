@@ -30,9 +30,12 @@ class Axis:
     least: float | None = None
     """The smallest allowed value."""
 
+    is_quiet: bool = False
+    """Whether names of points leave it out where it has its default."""
+
 
 def axis(default: Any, meaning: str, **declared: Any) -> Any:
-    """Declare a field of `Point` that can be an axis; `declared` are `unit`, `choices` and `least` of `Axis`."""
+    """Declare a field of `Point` that can be an axis; `declared` are the other fields of `Axis`."""
     return field(default=default, metadata={"axis": Axis(meaning=meaning, **declared)})
 
 
@@ -64,6 +67,23 @@ class Point:
         least=0,
     )
     shards: int | None = axis(None, "Servers that share the parameters (parameter_server).", unit="servers", least=1)
+    overlap: bool = axis(
+        True, "Whether the exchange begins while backward still runs (ddp, zero1), or after it.", is_quiet=True
+    )
+    bucket_bytes: int | None = axis(
+        None,
+        "Gradients that travel together (ddp, zero1; the modes that exchange after backward); None is the mode's size.",
+        unit="bytes",
+        least=1,
+        is_quiet=True,
+    )
+    node_size: int | None = axis(
+        None,
+        "Workers of a node, which may be a pretended one (hsdp, hierarchical); None are those of the real nodes.",
+        unit="workers",
+        least=1,
+        is_quiet=True,
+    )
     optimizer: str = axis(
         "sgd",
         "Update rule, where the workload has none of its own; momentum is SGD with 0.9.",
@@ -172,7 +192,15 @@ class Point:
         'sync_period'
         """
         unread = (name for name in MODE_FIELDS if name not in MODES[self.sync].reads)
-        return next((name for name in unread if getattr(self, name) is not None), None)
+        return next((name for name in unread if getattr(self, name) != DEFAULTS[name]), None)
+
+    def columns(self) -> dict[str, Scalar]:
+        """The point's own fields as they are stored: None where its mode does not read them.
+
+        >>> Point(sync="local_sgd").columns()["overlap"]
+        """
+        read = MODES[self.sync].reads
+        return {name: None if name in MODE_FIELDS and name not in read else value for name, value in self.scalars().items()}
 
     def scalars(self) -> dict[str, Scalar]:
         """The point's own fields by name, the workload's and the environment left out."""
@@ -196,6 +224,16 @@ AXES: Mapping[str, Axis] = {item.name: item.metadata["axis"] for item in fields(
 
 DEFAULTS: Mapping[str, Any] = {item.name: item.default for item in fields(Point) if item.name in AXES}
 """What a point has of each axis that a sweep does not name."""
+
+
+def is_left_out(name: str, value: Any) -> bool:
+    """Whether names of points leave a field out: it is quiet, and its value the default or unknown.
+
+    >>> is_left_out("overlap", True), is_left_out("overlap", False), is_left_out("sync_period", None)
+    (True, False, False)
+    """
+    return AXES[name].is_quiet and (value is None or value == DEFAULTS[name])
+
 
 FIELD_TYPES: Mapping[str, Any] = {name: hint for name, hint in get_type_hints(Point).items() if name in AXES}
 """Their types."""

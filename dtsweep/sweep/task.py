@@ -61,7 +61,7 @@ class Task:
     @property
     def heading(self) -> str:
         """The line that stands before what it prints: which attempt at which trial, and its settings as axes."""
-        own = {name: value for name, value in self.point.scalars().items() if value is not None}
+        own = {name: value for name, value in self.point.columns().items() if value is not None}
         variables = {f"env.{name}": value for name, value in self.point.environment.items()}
         fields = {f"workload.{name}": quoted(value) for name, value in self.workload.items()}
         settings = " ".join(f"{name}={value}" for name, value in {**own, **variables, **fields}.items())

@@ -4,6 +4,10 @@ Ranks; imports torch, and `parameter_server` Ray. The list of modes is `dtsweep.
 
     mode            what a mode is, and the trial as one rank sees it
     passes          the passes of a step, its loss in the point's precision, its optimizer: all modes share them
+    groups          process groups of a part of the ranks, made once for each world
+    blocks          the blocks of a model that shards parameters, the workload's own or found
+    wrapped         what the modes share that wrap the model by `DistributedDataParallel`
+    after_backward  what the modes share that exchange when backward is done
 
 and a file for each mode (ddp, local_sgd, parameter_server …), named in `dtsweep.sweep.modes`; none imports another.
 """

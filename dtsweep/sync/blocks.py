@@ -1,0 +1,64 @@
+"""The blocks of a model: what a mode that shards parameters gathers, computes and lets go of in one go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+
+def blocks_of(workload: Any, model: nn.Module) -> list[nn.Module]:
+    """The workload's own blocks of a model, else the modules that it repeats.
+
+    Args:
+        workload: may have `blocks(model)`, which gives modules of the model, none inside another.
+        model: freshly built.
+
+    Raises:
+        ValueError: `blocks` gave something else.
+    """
+    own = getattr(workload, "blocks", None)
+    if not callable(own):
+        return _repeated(model)
+    given = list(own(model))
+    parts = set(model.modules()) - {model}
+    inside = {part for block in given if isinstance(block, nn.Module) for part in block.modules() if part is not block}
+    if not all(isinstance(block, nn.Module) and block in parts - inside for block in given):
+        name = type(workload).__name__
+        raise ValueError(f"{name}.blocks(model) must give modules inside the model, none inside another")
+    return given
+
+
+def described(blocks: Sequence[nn.Module]) -> str:
+    """Blocks in words: how many of which class.
+
+    >>> described([nn.Linear(1, 1), nn.Linear(1, 1), nn.Bilinear(1, 1, 1)])
+    '2 Linear, 1 Bilinear'
+    """
+    counts = Counter(type(block).__name__ for block in blocks)
+    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "the whole model"
+
+
+def _repeated(model: nn.Module) -> list[nn.Module]:
+    """The outermost modules of which several of one class stand side by side, made of others; else of single layers."""
+    return _siblings(model, made_of_others=True) or _siblings(model, made_of_others=False)
+
+
+def _siblings(module: nn.Module, *, made_of_others: bool) -> list[nn.Module]:
+    children = [child for child in module.children() if any(True for _ in child.parameters())]
+    counts = Counter(type(child) for child in children if _can_be(child, made_of_others=made_of_others))
+    found = []
+    for child in children:
+        if counts[type(child)] > 1:
+            found.append(child)
+        else:
+            found += _siblings(child, made_of_others=made_of_others)
+    return found
+
+
+def _can_be(module: nn.Module, *, made_of_others: bool) -> bool:
+    if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+        return False  # never called itself
+    return any(True for _ in module.children()) == made_of_others

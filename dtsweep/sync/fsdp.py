@@ -1,0 +1,92 @@
+"""`fsdp`, `fsdp_grad`, `hsdp`: parameters, gradients and optimizer state in shards (ZeRO stages 3 and 2), by FSDP2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
+
+from dtsweep.measure.clock import Clock
+from dtsweep.sync.blocks import blocks_of
+from dtsweep.sync.groups import mesh_of_all, mesh_of_nodes
+from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
+from dtsweep.sync.passes import passes, share_weights
+
+
+class Fsdp(SyncMode):
+    """torch's `fully_shard`, block by block: a block's parameters are whole only while it computes."""
+
+    reshards = True
+    """Whether a block lets go of the other ranks' shards after forward, and gathers them again in backward."""
+
+    def __init__(self, job: Job) -> None:
+        """Take the trial as one rank sees it."""
+        super().__init__(job)
+        self._exchanges = True
+
+    def mesh(self) -> DeviceMesh:
+        """The ranks among which parameters are in shards; of a second dimension, rows that are copies."""
+        return mesh_of_all(self._job)
+
+    def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
+        """Shard the blocks, and what is left of the model by itself."""
+        mesh = self.mesh()
+        share_weights(model)
+        blocks = blocks_of(self._job.point.workload, model)
+        for block in blocks:
+            fully_shard(block, mesh=mesh, reshard_after_forward=self.reshards)
+        # What the model's own forward needs is gathered first and let go of last.
+        fully_shard(model, mesh=mesh, reshard_after_forward=False)
+        self._model = model
+        self._sharded: list[FSDPModule] = [*blocks, model]  # type: ignore[list-item]  # `fully_shard` made them so
+        self._optimizer = make_optimizer(model.parameters())
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self.optimizer_class = type(self._optimizer).__name__
+
+    def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> Loss:
+        """Pass, each with gathers and a reduce-scatter behind its work; update the own shards."""
+        if exchange != self._exchanges:
+            self._switch(exchange=exchange)
+        loss = passes(self._job, self._model, batches, clock)
+        if not exchange:
+            self._give_shards()
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        clock.mark("optimizer")
+        return loss
+
+    def _switch(self, *, exchange: bool) -> None:
+        """Keep all parameters whole from the next pass on, so that nothing is gathered either; or shard them again."""
+        self._exchanges = exchange
+        for module in self._sharded:
+            module.set_requires_gradient_sync(exchange, recurse=False)
+            module.set_reshard_after_backward(exchange, recurse=False)
+            module.set_reshard_after_forward(exchange and self.reshards and module is not self._model, recurse=False)
+            if exchange:
+                module.reshard()
+
+    def _give_shards(self) -> None:
+        """Have the optimizer do its work on this rank's shards, with gradients that nobody else has added to."""
+        for whole in self._model.parameters():
+            whole.grad = None
+        for parameter in self._parameters:
+            parameter.grad = torch.zeros_like(parameter)
+
+
+class FsdpGrad(Fsdp):
+    """As `fsdp`, but parameters stay whole from forward to backward."""
+
+    reshards = False
+
+
+class Hsdp(Fsdp):
+    """As `fsdp` inside each node; nodes have copies, whose gradients are summed across."""
+
+    def mesh(self) -> DeviceMesh:
+        """Nodes, and the workers of each."""
+        return mesh_of_nodes(self._job)

@@ -1,0 +1,90 @@
+"""Process groups of a part of the ranks: made once for each shape and world, because each new one leaks threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from torch import distributed
+from torch.distributed import distributed_c10d
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from dtsweep.sync.mode import Job
+
+NODES, IN_NODE = "nodes", "in_node"
+"""Dimensions of the mesh of nodes."""
+
+_meshes: dict[tuple[int, ...], DeviceMesh] = {}
+
+
+def mesh_of_all(job: Job) -> DeviceMesh:
+    """All ranks in one row."""
+    return _mesh(job, (job.point.workers,), ("workers",))
+
+
+def mesh_of_nodes(job: Job) -> DeviceMesh:
+    """The ranks as (nodes, workers of a node), in the order of ranks.
+
+    Raises:
+        ValueError: nodes have different numbers of workers.
+    """
+    workers = job.point.workers
+    size = job.point.node_size or _workers_of_a_node(workers)
+    return _mesh(job, (workers // size, size), (NODES, IN_NODE))
+
+
+def _mesh(job: Job, shape: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
+    if shape not in _meshes:
+        _meshes[shape] = init_device_mesh(job.device.type, shape, mesh_dim_names=names)
+    return _meshes[shape]
+
+
+def _workers_of_a_node(workers: int) -> int:
+    """Workers of each node, as whoever started this process says; all of them, where that is nobody."""
+    here = os.environ.get("LOCAL_WORLD_SIZE", str(workers))
+    places: list[Any] = [None] * workers
+    distributed.all_gather_object(places, (os.environ.get("NODE_RANK", os.environ.get("GROUP_RANK", "0")), int(here)))
+    sizes = {size for _, size in places}
+    if len(sizes) > 1 or any(len({node for node, _ in row}) > 1 for row in _rows(places, min(sizes))):
+        found = [size for _, size in dict(places).items()]
+        raise ValueError(f"nodes have {found} workers; set node_size, or give each node as many")
+    return sizes.pop()
+
+
+def _rows(places: list[Any], size: int) -> Iterator[list[Any]]:
+    return (places[start : start + size] for start in range(0, len(places), size))
+
+
+def forget_groups() -> None:
+    """Let go of all meshes: before the world that they are made of ends."""
+    _meshes.clear()
+
+
+def all_groups() -> list[distributed.ProcessGroup]:
+    """Every process group that this rank is in."""
+    return list(distributed_c10d._world.pg_map)
+
+
+def wait_up_to(timeout: timedelta) -> None:
+    """Give each collective of every group so long."""
+    for group in all_groups():
+        distributed_c10d._set_pg_timeout(timeout, group)
+
+
+def position() -> int:
+    """How many collectives this rank has begun, in all groups together."""
+    return sum(group._get_sequence_number_for_group() for group in all_groups())  # type: ignore[attr-defined]  # missing in torch's stub
+
+
+def all_gather(output: Any, shard: Any, group: distributed.ProcessGroup) -> None:
+    """Gather equal shards in the order of ranks; torch 2.13 gave it another name."""
+    gather = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
+    gather(output, shard, group=group)
+
+
+def reduce_scatter(shard: Any, values: Any, group: distributed.ProcessGroup) -> None:
+    """Sum, of which each rank keeps an equal shard; torch 2.13 gave it another name."""
+    scatter = getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
+    scatter(shard, values, group=group)

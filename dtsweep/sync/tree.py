@@ -1,0 +1,35 @@
+"""`tree`: an all-reduce of point-to-point sends up a binomial tree to rank 0, and down again."""
+
+from __future__ import annotations
+
+import torch
+from torch import distributed
+from torch.distributed import P2POp
+
+from dtsweep.sync.after_backward import AfterBackwardMode
+
+
+class Tree(AfterBackwardMode):
+    """2 log2 n messages one after another, each of everything: fewer than a ring has, and larger."""
+
+    def sum_over_ranks(self, values: torch.Tensor) -> None:
+        """Sum; children are added in the order of their distance, so that every run adds up alike."""
+        rank, workers = self._job.rank, self._job.point.workers
+        distances = [2**level for level in range((workers - 1).bit_length())]
+        children = [d for d in distances if rank % (2 * d) == 0 and rank + d < workers]
+        # A rank's parent is at the distance of its lowest bit.
+        up = next((d for d in distances if rank % (2 * d) == d), None)
+        received = torch.empty_like(values) if children else values
+        for below in children:
+            _do(P2POp(distributed.irecv, received, rank + below))
+            values.add_(received)
+        if up is not None:
+            _do(P2POp(distributed.isend, values, rank - up))
+            _do(P2POp(distributed.irecv, values, rank - up))
+        for below in reversed(children):
+            _do(P2POp(distributed.isend, values, rank + below))
+
+
+def _do(operation: P2POp) -> None:
+    for work in distributed.batch_isend_irecv([operation]):
+        work.wait()

@@ -1,0 +1,88 @@
+"""What modes share whose model is wrapped by `DistributedDataParallel`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from dtsweep.measure.clock import Clock
+from dtsweep.measure.exchange import fits_in_memory
+from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
+from dtsweep.sync.passes import passes
+
+MIB = 2**20
+
+
+class WrappedMode(SyncMode):
+    """Gradients averaged by DDP's reducer; under accumulation only the last pass exchanges."""
+
+    def __init__(self, job: Job) -> None:
+        """Take the trial as one rank sees it."""
+        super().__init__(job)
+        self._buckets: list[torch.Tensor] = []
+        self._was_silent = False
+
+    def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
+        """Wrap the model, which also gives all ranks rank 0's weights."""
+        devices = [self._job.device] if self._job.device.type == "cuda" else None
+        options = {**self._job.ddp_options, **self._bucket_options(model)}
+        self._model = DistributedDataParallel(model, device_ids=devices, **options)
+        self._optimizer = self._make_optimizer(make_optimizer)
+
+    def _make_optimizer(self, make_optimizer: MakeOptimizer) -> torch.optim.Optimizer:
+        """Make the optimizer of the wrapped model's parameters, and note its name."""
+        optimizer = make_optimizer(self._model.parameters())
+        self.optimizer_class = type(optimizer).__name__
+        return optimizer
+
+    def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> Loss:
+        """Pass, exchange inside the last backward, update."""
+        if exchange and self._was_silent:
+            self._give_gradients()
+        self._was_silent = not exchange
+        loss = passes(self._job, self._model, batches, clock, exchange=exchange)
+        self._update(exchange=exchange)
+        self._optimizer.zero_grad()
+        clock.mark("optimizer")
+        return loss
+
+    def _update(self, *, exchange: bool) -> None:
+        """Have the optimizer take its step."""
+        self._optimizer.step()
+
+    def exchange_alone(self) -> int:
+        """All-reduce tensors of the sizes of its buckets, all at once."""
+        if not self._buckets and not fits_in_memory(self._make_buckets, self._job.device):
+            raise MemoryError("a rank has no memory for a second set of DDP's buckets")
+        for work in [torch.distributed.all_reduce(bucket, async_op=True) for bucket in self._buckets]:
+            work.wait()
+        return 1
+
+    def _bucket_options(self, model: nn.Module) -> dict[str, float]:
+        """Have the gradients travel in buckets as the point says; without overlap in one, ready when backward ends."""
+        whole = sum(p.numel() * p.element_size() for p in model.parameters())
+        size = self._job.point.bucket_bytes if self._job.point.overlap else whole
+        return {} if size is None else {"bucket_cap_mb": max(size, 1) / MIB}
+
+    def _give_gradients(self) -> None:
+        """Have every parameter have a gradient where DDP will ask for those of all passes since its last exchange.
+
+        With `find_unused_parameters` it takes passes without exchange for parts of one step: a parameter that one of
+        them used must have a gradient in the next exchange, though the optimizer has set it to None since.
+        """
+        if self._model.find_unused_parameters:
+            for parameter in self._model.parameters():
+                if parameter.requires_grad and parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+
+    def _make_buckets(self) -> None:
+        """Make tensors as large as DDP's buckets."""
+        known = self._model._get_ddp_logging_data()
+        # DDP orders its buckets anew after the first exchange, unless some parameters are unused.
+        sizes = known.get("rebuilt_bucket_sizes") or known["bucket_sizes"]
+        like = next(self._model.parameters())
+        self._buckets = [like.new_zeros(int(size) // like.element_size()) for size in sizes.split(",")]
