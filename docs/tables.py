@@ -63,6 +63,8 @@ def _default(item: Field[Any]) -> str:
 def _values(name: str) -> str:
     """The choices of an axis, or its smallest value."""
     axis = AXES[name]
+    if FIELD_TYPES[name] is bool:
+        return "`True`, `False`"
     or_none = ", or None" if type(None) in get_args(FIELD_TYPES[name]) else ""
     return ", ".join(f"`{choice}`" for choice in axis.choices) or f"≥ {axis.least}{or_none}"
 

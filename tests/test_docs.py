@@ -19,7 +19,7 @@ from dtsweep import Measure, Point, Resources
 from dtsweep.measure.stopping import Race, Rule
 from dtsweep.results.statuses import FINAL, RETRIED
 from dtsweep.sweep.modes import MODES, SEMANTICS
-from dtsweep.sweep.point import AXES
+from dtsweep.sweep.point import AXES, FIELD_TYPES
 from dtsweep.sync.mode import SyncMode
 from tests.pages import ROOT, tables
 
@@ -60,9 +60,10 @@ def test_the_axes_are_documented_as_they_are_declared() -> None:
 
 @pytest.mark.parametrize("field", AXES)
 def test_every_choice_or_the_smallest_value_of_an_axis_is_named(field: str) -> None:
-    values = shown("field")[field]["values"]
-    assert re.findall(r"`(\w+)`", values) == list(AXES[field].choices)
-    assert re.findall(r"≥ (\d+)", values) == ([] if AXES[field].choices else [str(AXES[field].least)])
+    values, axis = shown("field")[field]["values"], AXES[field]
+    choices = ["True", "False"] if FIELD_TYPES[field] is bool else list(axis.choices)
+    assert re.findall(r"`(\w+)`", values) == choices
+    assert re.findall(r"≥ (\d+)", values) == ([] if choices else [str(axis.least)])
     assert ("None" in values) == (getattr(Point(sync="ddp"), field) is None)
 
 

@@ -200,7 +200,9 @@ class Point:
         >>> Point(sync="local_sgd").columns()["overlap"]
         """
         read = MODES[self.sync].reads
-        return {name: None if name in MODE_FIELDS and name not in read else value for name, value in self.scalars().items()}
+        return {
+            name: None if name in MODE_FIELDS and name not in read else value for name, value in self.scalars().items()
+        }
 
     def scalars(self) -> dict[str, Scalar]:
         """The point's own fields by name, the workload's and the environment left out."""

@@ -1,0 +1,69 @@
+"""What a mode that shards parameters takes for a model's blocks."""
+
+from __future__ import annotations
+
+import pytest
+from torch import nn
+
+from dtsweep import workloads
+from dtsweep.sync.blocks import blocks_of, described
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+
+
+class Decoder(nn.Module):
+    """Blocks beside an embedding and a head, two levels below the root."""
+
+    def __init__(self, blocks: int) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(10, 4), nn.Linear(4, 10)
+        self.body = nn.ModuleDict({"layers": nn.ModuleList(Block() for _ in range(blocks))})
+
+
+def test_blocks_are_the_outermost_modules_that_a_model_repeats() -> None:
+    model = Decoder(3)
+    assert blocks_of(None, model) == list(model.body["layers"])  # type: ignore[arg-type]  # a ModuleList
+    assert described(blocks_of(None, model)) == "3 Block"
+
+
+def test_stages_of_one_class_are_blocks_and_not_what_is_inside_them() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Sequential(Block(), Block()), nn.Sequential(Block(), Block()))
+    assert blocks_of(None, model) == [model[1], model[2]]
+
+
+def test_single_layers_are_blocks_where_nothing_larger_is_repeated() -> None:
+    model = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1))
+    assert blocks_of(None, model) == [model[0], model[2]]
+    assert described(blocks_of(None, model)) == "2 Linear"
+
+
+def test_what_has_no_parameters_is_no_block_and_a_model_may_have_none() -> None:
+    assert blocks_of(None, nn.Sequential(nn.ReLU(), nn.ReLU(), nn.Linear(2, 2))) == []
+    assert described([]) == "the whole model"
+
+
+def test_the_example_models_have_the_blocks_that_a_reader_expects() -> None:
+    found = {
+        workload: described(blocks_of(workload, workload.build()))
+        for workload in (workloads.Gpt(layers=3, width=16), workloads.Cifar10Cnn())
+    }
+    assert list(found.values()) == ["3 Block", "2 Conv2d, 2 Linear"]
+
+
+def test_a_workload_names_its_own_blocks_and_only_modules_of_its_model() -> None:
+    class Own:
+        def __init__(self, *names: str) -> None:
+            self.names = names
+
+        def blocks(self, model: nn.Module) -> list[nn.Module]:
+            return [model.get_submodule(name) for name in self.names]
+
+    model = Decoder(2)
+    assert blocks_of(Own("head", "body.layers.1"), model) == [model.head, model.body["layers"][1]]  # type: ignore[index]
+    for names in (("body.layers", "body.layers.0"), ("",)):
+        with pytest.raises(ValueError, match=r"Own\.blocks\(model\) must give modules inside the model"):
+            blocks_of(Own(*names), model)
