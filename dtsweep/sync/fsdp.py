@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor
 
 from dtsweep.measure.clock import Clock
 from dtsweep.sync.blocks import blocks_of
@@ -43,7 +42,7 @@ class Fsdp(SyncMode):
         # What the model's own forward needs is gathered first and let go of last.
         fully_shard(model, mesh=mesh, reshard_after_forward=False)
         self._model = model
-        self._sharded: list[FSDPModule] = [*blocks, model]  # type: ignore[list-item]  # `fully_shard` made them so
+        self._sharded = [module for module in (*blocks, model) if isinstance(module, FSDPModule)]
         self._optimizer = make_optimizer(model.parameters())
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer_class = type(self._optimizer).__name__
@@ -63,10 +62,12 @@ class Fsdp(SyncMode):
     def _switch(self, *, exchange: bool) -> None:
         """Keep all parameters whole from the next pass on, so that nothing is gathered either; or shard them again."""
         self._exchanges = exchange
+        *blocks, whole = self._sharded
+        whole.set_requires_gradient_sync(exchange)
+        whole.set_reshard_after_backward(exchange)
+        for module in blocks:
+            module.set_reshard_after_forward(exchange and self.reshards, recurse=False)
         for module in self._sharded:
-            module.set_requires_gradient_sync(exchange, recurse=False)
-            module.set_reshard_after_backward(exchange, recurse=False)
-            module.set_reshard_after_forward(exchange and self.reshards and module is not self._model, recurse=False)
             if exchange:
                 module.reshard()
 

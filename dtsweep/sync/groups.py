@@ -75,7 +75,9 @@ def wait_up_to(timeout: timedelta) -> None:
 
 def position() -> int:
     """How many collectives this rank has begun, in all groups together."""
-    return sum(group._get_sequence_number_for_group() for group in all_groups())  # type: ignore[attr-defined]  # missing in torch's stub
+    # Missing in torch's stub.
+    counts: list[int] = [group._get_sequence_number_for_group() for group in all_groups()]  # type: ignore[attr-defined]
+    return sum(counts)
 
 
 def all_gather(output: Any, shard: Any, group: distributed.ProcessGroup) -> None:

@@ -45,13 +45,12 @@ class WrappedMode(SyncMode):
             self._give_gradients()
         self._was_silent = not exchange
         loss = passes(self._job, self._model, batches, clock, exchange=exchange)
-        self._update(exchange=exchange)
+        self._take_step(exchange)
         self._optimizer.zero_grad()
         clock.mark("optimizer")
         return loss
 
-    def _update(self, *, exchange: bool) -> None:
-        """Have the optimizer take its step."""
+    def _take_step(self, exchange: bool) -> None:  # noqa: ARG002  # for modes whose optimizer exchanges too
         self._optimizer.step()
 
     def exchange_alone(self) -> int:

@@ -24,7 +24,7 @@ class Zero1(WrappedMode):
         self.optimizer_class = type(self._sharded.optim).__name__
         return self._sharded
 
-    def _update(self, *, exchange: bool) -> None:
+    def _take_step(self, exchange: bool) -> None:
         if exchange:
             self._sharded.step()
         else:
@@ -33,7 +33,7 @@ class Zero1(WrappedMode):
     def exchange_alone(self) -> int:
         """All-reduce the buckets, then send the parameters as the optimizer does."""
         super().exchange_alone()
-        self._sharded._sync_params()
+        self._sharded._sync_params()  # type: ignore[attr-defined]  # missing in torch's stub
         return 1
 
 
