@@ -68,7 +68,9 @@ class Point:
     )
     shards: int | None = axis(None, "Servers that share the parameters (parameter_server).", unit="servers", least=1)
     overlap: bool = axis(
-        True, "Whether the exchange begins while backward still runs (ddp, zero1), or after it.", is_quiet=True
+        default=True,
+        meaning="Whether the exchange begins while backward still runs (ddp, zero1), or after it.",
+        is_quiet=True,
     )
     bucket_bytes: int | None = axis(
         None,
