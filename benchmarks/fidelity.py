@@ -1,7 +1,8 @@
 """Does dtsweep's loop train as fast as a plain PyTorch loop, and a session as fast as a fresh launch?
 
 Four comparisons of samples per second, for a compute-heavy and a communication-heavy point, and for two whose steps
-take 5 ms and next to no time, where what the instruments cost per step shows best:
+take 5 ms and next to no time, where what the instruments cost per step shows best; the second of them also for `zero1`
+and `fsdp` against the same written by hand with torch:
 
 - in turns of ten steps: on one model the plain loop, dtsweep's loop that reads the clock at the two ends alone, and the
   same with all instruments (steps and phases are timed, the window is looked at, the host is watched) take turns in an
@@ -41,8 +42,8 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 from torch import distributed, nn
-from torch.nn.parallel import DistributedDataParallel
 
+from benchmarks.by_hand import BY_HAND
 from benchmarks.log_entry import heading, quartiles, run, table, torchrun
 from dtsweep import Measure, Point, Sweep, workloads
 from dtsweep.hardware.memory import release_memory
@@ -60,13 +61,25 @@ from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import RankContext, become_rank, take_device
 from dtsweep.worker.timing import make_window
 
-POINTS: Mapping[str, tuple[workloads.Gpt, int]] = {
-    "compute-heavy": (workloads.Gpt(layers=2, width=128, sequence=64), 64),
-    "communication-heavy": (workloads.Gpt(layers=1, width=512, sequence=8, vocabulary=8192), 1),
-    "short": (workloads.Gpt(layers=2, width=64, sequence=64), 4),
-    "tiny": (workloads.Gpt(layers=1, width=32, sequence=16), 1),
+
+class Compared(NamedTuple):
+    """What both loops train."""
+
+    workload: workloads.Gpt
+    micro_batch: int
+    sync: str = "ddp"
+    optimizer: str = "sgd"
+
+
+POINTS: Mapping[str, Compared] = {
+    "compute-heavy": Compared(workloads.Gpt(layers=2, width=128, sequence=64), 64),
+    "communication-heavy": Compared(workloads.Gpt(layers=1, width=512, sequence=8, vocabulary=8192), 1),
+    "short": Compared(workloads.Gpt(layers=2, width=64, sequence=64), 4),
+    "tiny": Compared(workloads.Gpt(layers=1, width=32, sequence=16), 1),
+    "zero1": Compared(workloads.Gpt(layers=4, width=256, sequence=64), 8, "zero1", "adamw"),
+    "fsdp": Compared(workloads.Gpt(layers=4, width=256, sequence=64), 8, "fsdp", "adamw"),
 }
-"""By name: the workload and the micro-batch."""
+"""By name; those that shard are compared in the same ranks alone."""
 
 WARMUP = 5
 """Steps before every block, in both loops."""
@@ -88,9 +101,7 @@ def plain_loop(point: Point, *, rank: int, device: torch.device, steps: int) -> 
     """Train as a PyTorch user writes it by hand; return the seconds that the steps took on this rank."""
     torch.manual_seed(0)
     workload = point.workload
-    on_gpu = device.type == "cuda"
-    model = DistributedDataParallel(workload.build().to(device).train(), device_ids=[device] if on_gpu else None)
-    optimizer = torch.optim.SGD(model.parameters(), lr=point.learning_rate)
+    model, optimizer = BY_HAND[point.sync](workload.build().to(device).train(), point, device)
 
     def train(first: int, last: int) -> None:
         for step in range(first, last):
@@ -245,10 +256,10 @@ def be_a_rank(options: argparse.Namespace) -> None:
 
 def sweep_of(name: str, *, workers: int, steps: int) -> Sweep:
     """A sweep of the one point, with so many steps in its window."""
-    workload, micro_batch = POINTS[name]
+    workload, micro_batch, sync, optimizer = POINTS[name]
     return Sweep(
         workload=workload,
-        axes={"workers": [workers], "micro_batch": [micro_batch]},
+        axes={"workers": [workers], "micro_batch": [micro_batch], "sync": [sync], "optimizer": [optimizer]},
         measure=Measure(
             warmup_steps=WARMUP, min_steps=steps, max_steps=steps, min_seconds=0, max_seconds=600, canary=False
         ),
@@ -266,7 +277,7 @@ def same_ranks(name: str, *, pairs: int, steps: int, workers: int) -> list[str]:
     turns = "".join(DTSWEEP + PLAIN if index % 2 == 0 else PLAIN + DTSWEEP for index in range(pairs))
     found = session(name, DTSWEEP + PLAIN + turns, steps=steps, workers=workers)[2:]
     ours, plain = (found[[turn == loop for turn in turns]] for loop in (DTSWEEP, PLAIN))
-    micro_batch = POINTS[name][1]
+    micro_batch = POINTS[name].micro_batch
     wall_s = micro_batch * workers / plain[:, 0]
     mean_s, reach_s = ours[:, 1:].mean(axis=1), (ours[:, 2] - ours[:, 1]) / 2
     inside, nearly = (int(np.sum(abs(wall_s - mean_s) <= reach_s * factor)) for factor in (1, 2**0.5))
@@ -350,11 +361,13 @@ def row(what: str, rates: Mapping[str, NDArray[np.float64]], *, paired: bool = F
 def measured(name: str, options: argparse.Namespace) -> list[list[str]]:
     """All rows of a point."""
     size = {"workers": options.workers, "steps": FEW}
-    workload, micro_batch = POINTS[name]
+    workload, micro_batch, sync, _ = POINTS[name]
     rate = session(name, DTSWEEP + DTSWEEP, **size)[-1, 0]
     size["steps"] = max(FEW, round(options.seconds * rate / (micro_batch * options.workers)))
     parameters = sum(tensor.numel() for tensor in workload.build().parameters()) / 1e6
     kind = f"{name}: {parameters:.1f} M parameters, micro_batch {micro_batch}, {size['steps']} steps"
+    if sync != "ddp":
+        return [[kind, *[""] * 6], same_ranks(name, pairs=options.pairs, **size)]
     return [
         [kind, *[""] * 6],
         *in_turns(name, rounds=10 * options.pairs, workers=options.workers),

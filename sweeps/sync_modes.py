@@ -1,8 +1,8 @@
-"""How much throughput does giving up exact synchrony buy?
+"""How fast is each way of combining the workers' work, from exact synchrony to none?
 
-From an exchange in every step (ddp), over one in `sync_period` steps (local_sgd), to a parameter server whose workers
-may run `staleness` steps apart: 0 is none, None is any number. A combination of a mode with a field that it does not
-read is no point; the plan says so.
+The exact modes make the same updates and differ in what they send and keep; `local_sgd` exchanges once in `sync_period`
+steps; the workers of a `parameter_server` may run `staleness` steps apart: 0 is none, None is any number. A combination
+of a mode with a field that it does not read is no point; the plan says so.
 """
 
 from dtsweep import Measure, Sweep, workloads
@@ -12,10 +12,13 @@ sweep = Sweep(
     axes={
         "workers": [2],
         "micro_batch": [4],  # small, so that a step is exchange in good part
-        "sync": ["ddp", "local_sgd", "parameter_server"],
+        "sync": [
+            *("ddp", "zero1", "fsdp_grad", "fsdp", "hsdp", "hierarchical", "ring", "tree"),
+            *("local_sgd", "parameter_server"),
+        ],
         "sync_period": [None, 2, 32],  # None: the mode's own, 8
         "staleness": [None, 0, 2],
         "shards": [None, 2],  # None: the mode's own, 1
     },
-    measure=Measure(repeats=3, half_width=0.05, max_seconds=2),
+    measure=Measure(repeats=2, half_width=0.05, max_seconds=2),
 )
