@@ -66,7 +66,7 @@ def time_trial(
     exchange: dict[str, Any] = {}
     if job.point.workers > 1:
         # A canary is a point of the sweep too, and is checked as that.
-        if info.same_gradients and not task.is_canary:
+        if (info.same_gradients or info.shards) and not task.is_canary:
             exchange |= _checked(loop, model, task)
         if exchange.get("gradients_agree") is not False and "no_profile" not in exchange:
             exchange |= time_exchange(
