@@ -197,7 +197,7 @@ def in_mode(mode: str, **fields: Any) -> dict[str, Any]:
 BY_MODE = {
     f"{mode} {kind}": in_mode(mode, workload=Net(kind), accumulation=2)
     for mode in EXACT
-    for kind in ("dropout", "batch norm", "tied", "compiled")
+    for kind in ("dropout", "tied")
 }
 """Where every exact mode has the gradient of one worker."""
 
