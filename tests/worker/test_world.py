@@ -149,9 +149,11 @@ def make_groups_late(process: int, folder: Path) -> None:
     distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=process, world_size=2)
     groups = ProcessGroups()
     groups.wait_up_to(60)
-    point = Point(sync="hsdp", workers=2, node_size=2)
+    point = Point(sync="hsdp", workers=2, node_size=1)
     job = Job(point=point, rank=process, device=torch.device("cpu"), loss=lambda model, batch: batch)
+    # That of all ranks would be the world itself.
     inside = mesh_of_nodes(job).get_group("in_node")
+    assert inside.size() == 1
     made_with = timeout_of(inside)
     groups.wait_up_to(90)
     before = groups.position
