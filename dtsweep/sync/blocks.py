@@ -12,7 +12,7 @@ from torch import nn
 def blocks_of(workload: Any, model: nn.Module) -> list[nn.Module]:
     """The workload's own blocks of a model, else the modules that it repeats; none that shares a parameter.
 
-    Tied parameters must be gathered together: blocks that have one in common with the rest are left to the model itself.
+    Tied parameters must be gathered together: blocks that have one in common with the rest are left to the model.
 
     Args:
         workload: may have `blocks(model)`, which gives modules of the model, none inside another.

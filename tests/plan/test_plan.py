@@ -154,7 +154,9 @@ def test_a_canary_is_plain_ddp_with_the_middle_micro_batch_of_its_world() -> Non
 @pytest.mark.parametrize("modes", [["fsdp", "hsdp"], ["zero1", "fsdp"], ["hsdp", "zero1"]])
 def test_a_world_whose_trials_all_divide_their_state_has_a_canary_in_a_mode_of_its_own(modes: list[str]) -> None:
     # A model that no worker can hold whole, with the optimizer's state, fits in these.
-    group = group_of({"workers": [2], "micro_batch": [1, 4, 64], "accumulation": [2], "sync": modes, "node_size": [None]})
+    group = group_of(
+        {"workers": [2], "micro_batch": [1, 4, 64], "accumulation": [2], "sync": modes, "node_size": [None]}
+    )
     point = canary_of(group).point
     assert (point.sync in modes, point.micro_batch, point.accumulation) == (True, 4, 1)
     nodes = group_of({"workers": [4], "micro_batch": [4], "sync": ["hsdp"], "node_size": [2]})
