@@ -23,7 +23,7 @@ class Zero1(WrappedMode):
         # As views of one tensor per owner, so that a step sends one message for each, not one for each parameter.
         self._sharded = ZeroRedundancyOptimizer(
             [dict(group) for group in own.param_groups],
-            functools.partial(_with_share, own),
+            functools.partial(_with_share, own),  # type: ignore[arg-type]  # called as a class would be
             parameters_as_bucket_view=True,
         )
         return self._sharded

@@ -235,7 +235,7 @@ def _gathered(parameter: nn.Parameter) -> torch.Tensor:
     """The gradient of a parameter in shards; called on all ranks."""
     if not isinstance(parameter, DTensor):
         return _whole(parameter)
-    shard = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+    shard: Any = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
     whole: torch.Tensor = shard.detach().full_tensor()
     return whole
 
