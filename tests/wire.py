@@ -121,7 +121,7 @@ class Trained:
             self.clock.end_step()
 
     def without_exchange(self) -> int:
-        """What the kernel sends in as many steps without the exchange, or without steps where nothing else exchanges."""
+        """What the kernel sends in as many steps without the exchange; in none, where a step can't leave it out."""
         if not self.info.can_skip_exchange:
             return kernel_bytes(lambda: None)
         # The first of them may still gather what later ones have.
@@ -184,7 +184,7 @@ def count_odd(*, workers: int) -> dict[str, Any]:
     alone = distributed.new_group([distributed.get_rank()], use_local_synchronization=True)
     sparse = torch.eye(4).to_sparse()
     return {
-        "a DTensor made whole": counted(lambda: sharded.full_tensor()),
+        "a DTensor made whole": counted(sharded.full_tensor),
         "sparse": counted(lambda: distributed.all_reduce(sparse)),
         "alone": counted(lambda: distributed.all_reduce(torch.ones(4), group=alone)),
         "barrier": counted(distributed.barrier),

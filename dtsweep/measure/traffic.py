@@ -46,8 +46,8 @@ OPERATIONS: Mapping[str, str] = {
     **dict.fromkeys(("recv_", "recv_any_source_", "irecv", "wait_tensor", "_wrap_tensor_autograd"), "nothing"),
     **dict.fromkeys(("barrier", "monitored_barrier_", "check_for_nan"), "nothing"),
 }
-"""From torch's operators to what they do: those of `c10d`, which its Python functions, DDP's reducer and FSDP2 call, and
-the functional ones, which tensor parallelism and compiled code call."""
+"""From torch's operators to what they do: those of `c10d`, which its functions, DDP's reducer and FSDP2 call, and the
+functional ones, which `DTensor` and compiled code call."""
 
 _NAMESPACES = ("c10d", "_c10d_functional", "symm_mem")
 
@@ -62,7 +62,7 @@ class Counting(TorchDispatchMode):
 
     def __init__(self) -> None:
         """Begin at nothing."""
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's own
         self._bytes, self._messages = Fraction(0), 0
         self.unknown: list[str] = []
         """What was handed over that can't be counted."""
@@ -115,8 +115,8 @@ def share_sent(kind: str, group: ProcessGroup, device: torch.device) -> Fraction
 def _group_of(given: Mapping[str, Any]) -> ProcessGroup:
     group = given.get("process_group", given.get("group_name"))
     if isinstance(group, str):
-        return distributed_c10d._resolve_process_group(group)
-    return group if isinstance(group, ProcessGroup) else ProcessGroup.unbox(group)  # type: ignore[attr-defined]  # missing in torch's stub
+        return distributed_c10d._resolve_process_group(group)  # type: ignore[attr-defined, arg-type]  # a `str` by another name
+    return group if isinstance(group, ProcessGroup) else ProcessGroup.unbox(group)
 
 
 def _tensors_in(given: Any) -> Iterator[torch.Tensor]:

@@ -190,7 +190,9 @@ TRIALS: tuple[Column, ...] = (
         "sent by one worker per step, mean of workers: by the tensors and formulas of its exchanges; of the parameter "
         "server the push, not the pull",
     ),
-    Column("messages_per_step", FLOAT, "messages", "of one worker per step, mean: calls that send, a collective is one"),
+    Column(
+        "messages_per_step", FLOAT, "messages", "of one worker per step, mean: calls that send, a collective is one"
+    ),
     Column("staleness_mean", FLOAT, "updates", "by others between a worker's pull and its push, mean"),
     Column("staleness_max", INT, "updates", "by others between a worker's pull and its push, largest"),
     Column("loss_first", FLOAT, "", "loss of the first measured step"),
@@ -264,7 +266,7 @@ RANKS: tuple[Column, ...] = (
         "bytes_sent",
         INT,
         "bytes",
-        "that it sent in the whole window, warm-up found in it included; of the parameter server the push, not the pull",
+        "that it sent in the whole window, with warm-up found in it; of the parameter server the push, not the pull",
     ),
     Column("messages_sent", INT, "messages", "calls that sent them: each collective is one, each send another"),
     Column("staleness_mean", FLOAT, "updates", "by others between its pull and its push, mean"),

@@ -66,11 +66,9 @@ def time_trial(
         return replace(measured, steps=loop.columns(), batch_fault=fault)
     exchange: dict[str, Any] = {}
     if job.point.workers > 1:
-        # A canary is a point of the sweep too, and is counted and checked as that.
-        if info.can_restart and not task.is_canary:
-            exchange |= _counted(loop, task, steps=measured.window_steps)
-        if info.same_gradients and not task.is_canary and "no_profile" not in exchange:
-            exchange |= _checked(loop, model, task)
+        # A canary is a point of the sweep too, and is looked at as that.
+        if not task.is_canary:
+            exchange |= _exchanges(loop, model, task, steps=measured.window_steps)
         if exchange.get("gradients_agree") is not False and "no_profile" not in exchange:
             exchange |= time_exchange(
                 loop,
@@ -104,6 +102,15 @@ def _exchange_of(job: Job, model: nn.Module) -> Hashable:
     return (point.sync, point.precision, *fields, *parameters, repr(sorted(job.ddp_options.items())))
 
 
+def _exchanges(loop: Loop, model: nn.Module, task: Task, *, steps: int) -> dict[str, Any]:
+    """Count what steps send, and compare the gradients that ranks then have, where steps can follow the window."""
+    info = MODES[loop.job.point.sync]
+    found = _counted(loop, task, steps=steps) if info.can_restart else {}
+    if info.same_gradients and "no_profile" not in found:
+        found |= _checked(loop, model, task)
+    return found
+
+
 def _counted(loop: Loop, task: Task, *, steps: int) -> dict[str, Any]:
     """Count what a whole period of steps sends; where a step fails, and all know it, say so and let no steps follow.
 
@@ -131,8 +138,10 @@ def _counted(loop: Loop, task: Task, *, steps: int) -> dict[str, Any]:
         what = ", ".join(sorted(set(counting.unknown)))
         print(f"bytes and messages sent are unknown: {what}", file=sys.stderr)  # noqa: T201  # the rank's log
         return {}
-    sent = {"bytes_sent": counting.bytes_sent, "messages_sent": counting.messages_sent}
-    return {name: round(count * steps / period) for name, count in sent.items()}
+    return {
+        "bytes_sent": round(counting.bytes_sent * steps / period),
+        "messages_sent": round(counting.messages_sent * steps / period),
+    }
 
 
 def _checked(loop: Loop, model: nn.Module, task: Task) -> dict[str, Any]:
