@@ -395,7 +395,7 @@ def test_the_phases_that_a_mode_marks_make_up_its_steps(trained_by: TrainedBy, m
 @pytest.mark.parametrize("mode", WITHOUT_RAY)
 def test_a_mode_counts_nothing_but_what_the_loop_knows(trained_by: TrainedBy, mode: str) -> None:
     for results in trained_by(2):
-        assert set(results[mode, "plain"]["counted"]) <= {"bytes_sent", "staleness"}
+        assert set(results[mode, "plain"]["counted"]) <= {"bytes_sent", "messages_sent", "staleness"}
 
 
 def test_what_an_entry_leaves_out_has_its_default() -> None:
