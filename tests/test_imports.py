@@ -63,8 +63,8 @@ ROOMS = listed(dtsweep.__doc__)
 FILES = {
     room: listed(importlib.import_module(f"dtsweep.{room}").__doc__) for room in ROOMS if (PACKAGE / room).is_dir()
 }
-# A mode is listed once, in MODES.
-FILES["sync"] += [mode.implementation.partition(":")[0].rpartition(".")[2] for mode in MODES.values()]
+# A mode is listed once, in MODES; one file may have several.
+FILES["sync"] += dict.fromkeys(mode.implementation.partition(":")[0].rpartition(".")[2] for mode in MODES.values())
 # A room's __init__ is its face: it may import all of its files, and comes after them.
 ORDER = [module for room in ROOMS for module in (*(f"{room}.{name}" for name in FILES.get(room, ())), room)]
 

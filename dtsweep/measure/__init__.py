@@ -10,6 +10,7 @@ NumPy. In reading order:
     window          how ranks stop at the same step without asking each other
     clock           when each phase and step ended
     exchange        the exchange by itself, and what ranks agree on
+    traffic         bytes and messages that a rank sends
     flops           FLOPs of a sample, counted without computing
     trace           breakdown of a GPU's trace: seconds per step by class
     profile         a trace of some steps, and on a GPU its kernels by class

@@ -74,7 +74,10 @@ class Measured:
     """Columns of `ranks` about its device and host in the window, stored as they come."""
 
     bytes_sent: int | None = None
-    """Payload that it handed over in the window; None where the mode does not count it."""
+    """Payload that it sent in the window; None where that was not counted."""
+
+    messages_sent: int | None = None
+    """Calls that sent it; None where they were not counted."""
 
     staleness: Sequence[int] = ()
     """(steps,) updates by others between a pull and its push; empty where the mode has none."""

@@ -177,6 +177,7 @@ def _measured_columns(measured: Measured, *, is_alone: bool) -> Row:
         "window_s": measured.window_s,
         "memory_peak_bytes": measured.memory_peak_bytes,
         "bytes_sent": measured.bytes_sent,
+        "messages_sent": measured.messages_sent,
         "steps": len(seconds),
         "step_mean_s": float(seconds.mean()),
         **{name: float(measured.of_part(name).mean()) for name in PHASE_COLUMNS if name in measured.steps},

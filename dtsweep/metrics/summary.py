@@ -49,7 +49,8 @@ def trial_columns(point: Point, ranks: Sequence[Measured], *, nodes: Sequence[st
         **device_columns(point, ranks, nodes),
         "memory_peak_bytes": max(rank.memory_peak_bytes for rank in ranks),
         **staleness_columns([count for rank in ranks for count in rank.staleness]),
-        "bytes_sent_per_step": _bytes_sent_per_step(ranks),
+        "bytes_sent_per_step": _per_step(ranks, [rank.bytes_sent for rank in ranks]),
+        "messages_per_step": _per_step(ranks, [rank.messages_sent for rank in ranks]),
     }
 
 
@@ -152,9 +153,10 @@ def _losses(ranks: Sequence[Measured]) -> Row:
     }
 
 
-def _bytes_sent_per_step(ranks: Sequence[Measured]) -> float | None:
-    sent = [rank.bytes_sent / rank.window_steps for rank in ranks if rank.bytes_sent is not None]
-    return float(np.mean(sent)) if sent else None
+def _per_step(ranks: Sequence[Measured], counts: Sequence[int | None]) -> float | None:
+    """The mean over ranks of what each counted in its window; None where one did not."""
+    each = [None if count is None else count / rank.window_steps for rank, count in zip(ranks, counts, strict=True)]
+    return None if None in each else float(np.mean([one for one in each if one is not None]))
 
 
 def _steadiness(found: Steadiness, ranks: Sequence[Measured], *, within: float) -> Row:

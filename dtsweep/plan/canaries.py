@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from dtsweep.plan.trial import Trial
-from dtsweep.sweep.modes import MODE_FIELDS
-from dtsweep.sweep.point import World, identity
+from dtsweep.sweep.modes import MODE_FIELDS, MODES
+from dtsweep.sweep.point import DEFAULTS, World, identity
 
 CANARY_TRIALS = 2
 """Trials of a session from which on it has canaries: around a single one they would cost twice what they watch."""
@@ -17,18 +17,21 @@ CANARY_TRIALS = 2
 def canaries(trials: Sequence[Trial]) -> Mapping[World, Trial]:
     """Choose the canary of each world.
 
-    The trial with the middle micro-batch as plain `ddp`: never larger than what the world runs itself.
+    The trial with the middle micro-batch, as plain `ddp`: never larger than what the world runs itself. Of a world in
+    which every trial divides its state among the workers, in its own mode: as `ddp` it might not fit.
 
     Args:
         trials: all of the plan, done ones too, so that a resumed run has the same canaries.
     """
     found = {}
-    plain: dict[str, Any] = {"sync": "ddp", **dict.fromkeys(MODE_FIELDS), "accumulation": 1}
+    plain: dict[str, Any] = {"sync": "ddp", **{name: DEFAULTS[name] for name in MODE_FIELDS}}
     inside: dict[World, list[Trial]] = {}
     for trial in trials:
         inside.setdefault(trial.point.world, []).append(trial)
     for world, those in inside.items():
-        those.sort(key=lambda trial: (trial.point.micro_batch, identity(trial.point)))
-        middle = those[len(those) // 2]
-        found[world] = replace(middle, point=replace(middle.point, **plain), role="canary", why="canary")
+        whole = [trial for trial in those if not MODES[trial.point.sync].shards_optimizer]
+        among = sorted(whole or those, key=lambda trial: (trial.point.micro_batch, identity(trial.point)))
+        middle = among[len(among) // 2]
+        point = replace(middle.point, accumulation=1, **(plain if whole else {}))
+        found[world] = replace(middle, point=point, role="canary", why="canary")
     return found

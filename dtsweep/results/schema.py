@@ -187,7 +187,11 @@ TRIALS: tuple[Column, ...] = (
         "bytes_sent_per_step",
         FLOAT,
         "bytes",
-        "sent by one worker per step, mean of workers: the push, not the pull",
+        "sent by one worker per step, mean of workers: by the tensors and formulas of its exchanges; of the parameter "
+        "server the push, not the pull",
+    ),
+    Column(
+        "messages_per_step", FLOAT, "messages", "of one worker per step, mean: calls that send, a collective is one"
     ),
     Column("staleness_mean", FLOAT, "updates", "by others between a worker's pull and its push, mean"),
     Column("staleness_max", INT, "updates", "by others between a worker's pull and its push, largest"),
@@ -262,8 +266,9 @@ RANKS: tuple[Column, ...] = (
         "bytes_sent",
         INT,
         "bytes",
-        "that it sent in the whole window, warm-up found in it included: the push, not the pull",
+        "that it sent in the whole window, with warm-up found in it; of the parameter server the push, not the pull",
     ),
+    Column("messages_sent", INT, "messages", "calls that sent them: each collective is one, each send another"),
     Column("staleness_mean", FLOAT, "updates", "by others between its pull and its push, mean"),
     Column("staleness_max", INT, "updates", "by others between its pull and its push, largest"),
     Column("shards_hosted", INT, "servers", "shards of the parameters on its node that are counted to it"),

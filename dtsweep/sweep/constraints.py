@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import DEFAULTS, Point
@@ -34,10 +35,28 @@ class Constraint:
     """A format string over `point`."""
 
 
+def _leaves_parameters_out(workload: Any) -> bool:
+    """Whether the workers' passes may use other parameters: who gathers a shard then waits for who does not."""
+    return bool(dict(getattr(workload, "ddp_options", {})).get("find_unused_parameters"))
+
+
 CONSTRAINTS: tuple[Constraint, ...] = (
     Constraint(
         applies=lambda point, _: point.unread_field is not None,
         reason="{point.sync} has no {point.unread_field}",
+    ),
+    Constraint(
+        applies=lambda point, _: not point.overlap and point.bucket_bytes is not None,
+        reason="with overlap=False all gradients travel together, in one bucket: bucket_bytes is not read",
+    ),
+    Constraint(
+        applies=lambda point, _: point.node_size is not None and point.workers % point.node_size > 0,
+        reason="node_size={point.node_size} does not divide workers={point.workers}",
+    ),
+    Constraint(
+        applies=lambda point, _: MODES[point.sync].shards and _leaves_parameters_out(point.workload),
+        reason="{point.sync} needs passes that use every parameter; "
+        "{point.workload.__class__.__name__} has find_unused_parameters in its ddp_options",
     ),
     Constraint(
         applies=lambda point, _: point.optimizer != DEFAULTS["optimizer"] and point.has_own_optimizer,

@@ -57,6 +57,9 @@ class ModeInfo:
     shards: bool = False
     """Whether a rank keeps a part of each parameter and gradient alone, as a `DTensor`."""
 
+    shards_optimizer: bool = False
+    """Whether a rank keeps the optimizer's state of a part of the parameters alone: `ddp` may not fit where it does."""
+
     exchanges_each_pass: bool = False
     """Whether each pass of a step exchanges, not the last alone."""
 
@@ -85,6 +88,7 @@ MODES: Mapping[str, ModeInfo] = {
         semantics=lambda _: "exact",
         reads={"overlap": True, "bucket_bytes": None},
         same_gradients=True,
+        shards_optimizer=True,
         can_skip_exchange=True,
         can_exchange_alone=True,
     ),
@@ -93,6 +97,7 @@ MODES: Mapping[str, ModeInfo] = {
         semantics=lambda _: "exact",
         reads={},
         shards=True,
+        shards_optimizer=True,
         exchanges_each_pass=True,
         can_skip_exchange=True,
     ),
@@ -101,6 +106,7 @@ MODES: Mapping[str, ModeInfo] = {
         semantics=lambda _: "exact",
         reads={},
         shards=True,
+        shards_optimizer=True,
         exchanges_each_pass=True,
         can_skip_exchange=True,
     ),
@@ -109,6 +115,7 @@ MODES: Mapping[str, ModeInfo] = {
         semantics=lambda _: "exact",
         reads={"node_size": None},
         shards=True,
+        shards_optimizer=True,
         exchanges_each_pass=True,
         can_skip_exchange=True,
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +17,9 @@ NODES, IN_NODE = "nodes", "in_node"
 """Dimensions of the mesh of nodes."""
 
 _meshes: dict[tuple[int, ...], DeviceMesh] = {}
+
+_messages: list[int] = []
+"""Of each `send_and_receive` in this world, by how much the group's count of collectives grew."""
 
 
 def mesh_of_all(job: Job) -> DeviceMesh:
@@ -38,6 +41,9 @@ def mesh_of_nodes(job: Job) -> DeviceMesh:
 def _mesh(job: Job, shape: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
     if shape not in _meshes:
         _meshes[shape] = init_device_mesh(job.device.type, shape, mesh_dim_names=names)
+        # A new group has torch's own timeout, not that of the world.
+        world = distributed_c10d._get_default_group()._get_backend(job.device)
+        wait_up_to(world.options._timeout)
     return _meshes[shape]
 
 
@@ -58,8 +64,9 @@ def _rows(places: list[Any], size: int) -> Iterator[list[Any]]:
 
 
 def forget_groups() -> None:
-    """Let go of all meshes: before the world that they are made of ends."""
+    """Let go of all meshes, and begin to count anew: before the world that they are made of ends."""
     _meshes.clear()
+    _messages.clear()
 
 
 def all_groups() -> list[distributed.ProcessGroup]:
@@ -74,10 +81,31 @@ def wait_up_to(timeout: timedelta) -> None:
 
 
 def position() -> int:
-    """How many collectives this rank has begun, in all groups together."""
-    # Missing in torch's stub.
-    counts: list[int] = [group._get_sequence_number_for_group() for group in all_groups()]  # type: ignore[attr-defined]
-    return sum(counts)
+    """How many collectives this rank has begun, in all groups together; as many on all ranks that are in step.
+
+    Messages between two ranks are left out: a rank at the end of a tree has fewer of them.
+    """
+    return sum(_begun(group) for group in all_groups()) - sum(_messages)
+
+
+def messages() -> int:
+    """How often this rank has sent or received, or both at once, in this world."""
+    return len(_messages)
+
+
+def send_and_receive(operations: Sequence[distributed.P2POp]) -> None:
+    """Do these sends and receives of the world's group at once, and wait for them."""
+    world = distributed_c10d._get_default_group()
+    before = _begun(world)
+    works = distributed.batch_isend_irecv(list(operations))
+    _messages.append(_begun(world) - before)
+    for work in works:
+        work.wait()
+
+
+def _begun(group: distributed.ProcessGroup) -> int:
+    count: int = group._get_sequence_number_for_group()  # type: ignore[attr-defined]  # missing in torch's stub
+    return count
 
 
 def all_gather(output: Any, shard: Any, group: distributed.ProcessGroup) -> None:

@@ -92,7 +92,7 @@ class SyncMode:
         raise NotImplementedError(f"{type(self).__name__} has no exchange that can be done by itself")
 
     def counters(self) -> Mapping[str, Any]:
-        """What the mode counted since the last call: any of `bytes_sent`, `staleness` (one per step)."""
+        """What it counted since the last call: any of `bytes_sent`, `messages_sent`, `staleness` (one per step)."""
         return {}
 
     def close(self) -> None:

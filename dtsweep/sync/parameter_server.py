@@ -132,7 +132,7 @@ class ParameterServer(SyncMode):
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it; `job.servers` are the shards."""
         super().__init__(job)
-        self._bytes_sent = 0
+        self._bytes_sent = self._messages_sent = 0
         self._late: list[int] = []
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
@@ -164,6 +164,7 @@ class ParameterServer(SyncMode):
         self._versions = [version for _, version, _ in answers]
         self._late.append(max(late for _, _, late in answers))
         self._bytes_sent += sum(gradient.nbytes for gradient in gradients)
+        self._messages_sent += len(gradients)
         self._model.zero_grad()
         clock.mark("sync")
         return loss
@@ -173,9 +174,9 @@ class ParameterServer(SyncMode):
         ray.get([shard.leave.remote(self._job.rank) for shard in self._job.servers])
 
     def counters(self) -> Mapping[str, Any]:
-        """Bytes of gradients pushed, and how late each step's gradient came, in updates of others."""
-        counted = {"bytes_sent": self._bytes_sent, "staleness": self._late}
-        self._bytes_sent, self._late = 0, []
+        """Bytes of gradients pushed, in how many pushes, and how late each step's came, in updates of others."""
+        counted = {"bytes_sent": self._bytes_sent, "messages_sent": self._messages_sent, "staleness": self._late}
+        self._bytes_sent, self._messages_sent, self._late = 0, 0, []
         return counted
 
 

@@ -7,6 +7,7 @@ from torch import distributed
 from torch.distributed import P2POp
 
 from dtsweep.sync.after_backward import AfterBackwardMode
+from dtsweep.sync.groups import send_and_receive
 
 
 class Ring(AfterBackwardMode):
@@ -30,5 +31,5 @@ class Ring(AfterBackwardMode):
         workers, rank = self._job.point.workers, self._job.rank
         send = [P2POp(distributed.isend, given, (rank + 1) % workers)] if given.numel() else []
         receive = [P2POp(distributed.irecv, received, (rank - 1) % workers)] if received.numel() else []
-        for work in distributed.batch_isend_irecv([*send, *receive]) if send or receive else []:
-            work.wait()
+        if send or receive:
+            send_and_receive([*send, *receive])

@@ -7,6 +7,7 @@ from torch import distributed
 from torch.distributed import P2POp
 
 from dtsweep.sync.after_backward import AfterBackwardMode
+from dtsweep.sync.groups import send_and_receive
 
 
 class Tree(AfterBackwardMode):
@@ -21,15 +22,10 @@ class Tree(AfterBackwardMode):
         up = next((d for d in distances if rank % (2 * d) == d), None)
         received = torch.empty_like(values) if children else values
         for below in children:
-            _do(P2POp(distributed.irecv, received, rank + below))
+            send_and_receive([P2POp(distributed.irecv, received, rank + below)])
             values.add_(received)
         if up is not None:
-            _do(P2POp(distributed.isend, values, rank - up))
-            _do(P2POp(distributed.irecv, values, rank - up))
+            send_and_receive([P2POp(distributed.isend, values, rank - up)])
+            send_and_receive([P2POp(distributed.irecv, values, rank - up)])
         for below in reversed(children):
-            _do(P2POp(distributed.isend, values, rank + below))
-
-
-def _do(operation: P2POp) -> None:
-    for work in distributed.batch_isend_irecv([operation]):
-        work.wait()
+            send_and_receive([P2POp(distributed.isend, values, rank + below)])

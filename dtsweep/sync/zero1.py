@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from dtsweep.sync.mode import MakeOptimizer
@@ -17,11 +17,15 @@ class Zero1(WrappedMode):
     """torch's `ZeroRedundancyOptimizer`: whole parameters are dealt out; who updates them sends them to the others."""
 
     def _make_optimizer(self, make_optimizer: MakeOptimizer) -> torch.optim.Optimizer:
+        # Before its first step it has no state: given its share of the parameters, it is this rank's.
+        own = make_optimizer(self._model.parameters())
+        self.optimizer_class = type(own).__name__
         # As views of one tensor per owner, so that a step sends one message for each, not one for each parameter.
         self._sharded = ZeroRedundancyOptimizer(
-            self._model.parameters(), _of_groups(make_optimizer), parameters_as_bucket_view=True
+            [dict(group) for group in own.param_groups],
+            functools.partial(_with_share, own),  # type: ignore[arg-type]  # called as a class would be
+            parameters_as_bucket_view=True,
         )
-        self.optimizer_class = type(self._sharded.optim).__name__
         return self._sharded
 
     def _take_step(self, exchange: bool) -> None:
@@ -37,11 +41,10 @@ class Zero1(WrappedMode):
         return 1
 
 
-def _of_groups(make_optimizer: MakeOptimizer) -> Any:
-    """From the parameter groups of a rank, one without parameters too, to their optimizer."""
-
-    def make(groups: Iterable[Mapping[str, Any]], **_: Any) -> torch.optim.Optimizer:
-        mine: list[nn.Parameter] = [parameter for group in groups for parameter in group["params"]]
-        return make_optimizer(mine or groups)  # type: ignore[arg-type]  # a list without parameters torch refuses
-
-    return make
+def _with_share(
+    optimizer: torch.optim.Optimizer, shares: Sequence[Mapping[str, Any]], **_: Any
+) -> torch.optim.Optimizer:
+    """The optimizer with a part of the parameters in each of its groups, or none."""
+    for group, share in zip(optimizer.param_groups, shares, strict=True):
+        group["params"] = share["params"]
+    return optimizer

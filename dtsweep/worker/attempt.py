@@ -131,18 +131,19 @@ def _measure(context: RankContext, task: Task, servers: Sequence[Any], on_warm: 
         make = functools.partial(make_optimizer, point=task.point_of(context.workload))
         seed = int.from_bytes(hashlib.sha256(f"{task.seed}/{task.repeat}".encode()).digest()[:4], "big")
         model, flags = _build(job, seed)
-        # Before the mode takes the model over: it may keep a part of each parameter.
+        # Before the mode takes the model over, which may leave a part of each parameter here.
         parameters = [[list(p.shape), str(p.dtype), p.requires_grad] for p in model.parameters()]
         count = sum(p.numel() for p in model.parameters())
         # From here on ranks draw differently: equal dropout masks on all would be a smaller batch.
         seeds = range(seed + 1, seed + 1 + point.workers)
         check = _gradient_check(job, model, task, seeds=seeds)
+        product = _product(point, model, parameters, context) if MODES[point.sync].shards else {}
         mode.prepare(model, make)
         set_seed(seeds[job.rank])
         optimizer = mode.optimizer_class
         measured = time_trial(Loop(job, mode), model, task, context=context, on_warm=on_warm, check=check)
         measured = check.added_to(measured) if check else measured
-        product = _product(point, model, parameters, context) if context.rank == 0 else {}
+        product = product or _product(point, model, parameters, context)
         known = {**rates, **product, "parameters": count, "optimizer_class": optimizer}
         return replace(measured, **known, flags=[*flags, *measured.flags])
     finally:
@@ -150,7 +151,9 @@ def _measure(context: RankContext, task: Task, servers: Sequence[Any], on_warm: 
 
 
 def _product(point: Point, model: nn.Module, parameters: Sequence[Any], context: RankContext) -> dict[str, Any]:
-    """What was trained, and how much arithmetic a sample of it takes."""
+    """What is trained, and how much arithmetic a sample of it takes: on rank 0, of a whole model."""
+    if context.rank:
+        return {}
     counted = count_flops(point.workload, model=model, precision=point.precision, device=context.device)
     flops = counted.model_per_sample if counted else None
     tokens = getattr(point.workload, "tokens_per_sample", None)
@@ -183,9 +186,13 @@ def _build(job: Job, seed: int) -> tuple[nn.Module, list[str]]:
 
 
 def _gradient_check(job: Job, model: nn.Module, task: Task, *, seeds: Sequence[int]) -> GradientCheck | None:
-    """Check the first step's gradient where that is asked for and the mode's ranks should have it: on rank 0."""
+    """Check the first step's gradient where that is asked for and the mode's ranks should have it."""
+    info = MODES[job.point.sync]
     # A canary is a point of the sweep too, and is checked as that.
-    if not task.measure.check or task.is_canary or not MODES[job.point.sync].same_gradients or job.rank:
+    if not task.measure.check or task.is_canary or not (info.same_gradients or info.shards):
+        return None
+    # Of shards rank 0 needs those of all ranks.
+    if job.rank and not info.shards:
         return None
     return GradientCheck(job, model, seeds=seeds, limit_s=min(LIMIT_S, task.measure.max_warmup_seconds / 2))
 

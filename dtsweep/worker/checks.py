@@ -17,6 +17,7 @@ from dtsweep.errors import error_line
 from dtsweep.hardware.memory import oom_status
 from dtsweep.hardware.random_states import set_seed
 from dtsweep.measure.exchange import max_over_ranks
+from dtsweep.sweep.modes import MODES
 from dtsweep.sync.mode import Job
 from dtsweep.sync.passes import batches_of_steps
 from dtsweep.worker.loop import Loop
@@ -26,6 +27,9 @@ AGREE = 1e-5
 sum's scale: times the root of the number of elements). Ranks of an exchange get the same numbers but for rounding;
 without one the gradients of different batches differ by percents, those of large matrices and batches by 0.05 %."""
 
+
+IN_SHARDS = "each worker has a share of every gradient alone; Measure(check=True) compares them with one worker's"
+"""Why ranks are not compared with each other, of a mode that `shards`."""
 
 CHUNK = 2**20
 """Elements of a gradient that are in double precision at a time: a model may leave no room for more."""
@@ -153,7 +157,8 @@ def check_gradients(loop: Loop, model: nn.Module) -> dict[str, Any]:
 
     By sums and norms in double precision, parameter by parameter, not bitwise: nodes may round otherwise. Those of the
     whole model, in its order: an optimizer may have them in an order of its own, or some of them alone. The learning
-    rate plays no part. Called on all ranks, where a mode's `same_gradients` says that they should be the same.
+    rate plays no part. Called on all ranks, where a mode's `same_gradients` says that they should be the same; where it
+    `shards` them, no step is done.
 
     Args:
         loop: after its window.
@@ -162,6 +167,8 @@ def check_gradients(loop: Loop, model: nn.Module) -> dict[str, Any]:
     Returns:
         `gradients_agree` and `gradients_reason` of `Measured`, the same on all ranks.
     """
+    if MODES[loop.job.point.sync].shards:
+        return {"gradients_agree": None, "gradients_reason": IN_SHARDS}
     digests = hashlib.sha256()
     given: list[torch.Tensor | None] = []
 

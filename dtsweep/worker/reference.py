@@ -13,12 +13,14 @@ from typing import Any, Self
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dtsweep.hardware.memory import oom_status, peak_bytes, release_memory, restart_peak
 from dtsweep.hardware.random_states import random_states_kept, set_seed
 from dtsweep.metrics.rank_result import Measured
+from dtsweep.sweep.modes import MODES
 from dtsweep.sync.mode import Job
 from dtsweep.sync.passes import batches_of_steps, loss_in_precision
 from dtsweep.worker.checks import CHUNK
@@ -32,13 +34,14 @@ class UncheckedError(RuntimeError):
 
 
 class GradientCheck:
-    """Compares the first gradient that a trial's optimizers are given with one worker's; on rank 0 alone.
+    """Compares the first gradient that a trial's optimizers are given with one worker's; on rank 0.
 
-    No collective is in it: where it gives up, the trial goes on without. As a context it stands around the first steps.
+    Where gradients are in shards it is needed on all ranks, which gather them; else no collective is in it. Where it
+    gives up, the trial goes on without. As a context it stands around the first steps.
     """
 
     def __init__(self, job: Job, model: nn.Module, *, seeds: Sequence[int], limit_s: float) -> None:
-        """Compute one worker's gradient; the model, random states and memory stay as they are.
+        """Compute one worker's gradient on rank 0; the model, random states and memory stay as they are.
 
         Args:
             job: the trial.
@@ -48,15 +51,19 @@ class GradientCheck:
         """
         self.error: float | None = None
         self.flags: list[str] = []
-        self.expected: dict[int, tuple[str, torch.Tensor]] = {}
+        self.expected: dict[str, torch.Tensor] = {}
+        self._model, self._gathers, self._judges = model, MODES[job.point.sync].shards, job.rank == 0
         self._device, self._peak_before = job.device, peak_bytes(job.device)
         self._apart: dict[str, float] = {}
         self._square = 0.0
+        if not self._judges:
+            return
         try:
             with random_states_kept(job.device):
                 gradients = gradient_of_one_worker(job, model, seeds=seeds, limit_s=limit_s)
             named = zip(model.named_parameters(), gradients, strict=True)
-            self.expected = {id(parameter): (name, gradient) for (name, parameter), gradient in named}
+            # By name: a mode may put shards in the place of the parameters.
+            self.expected = {name: gradient for (name, _), gradient in named}
         except bdb.BdbQuit:
             raise
         except Exception as error:  # noqa: BLE001  # users' code, called in another way than they know
@@ -66,7 +73,7 @@ class GradientCheck:
 
     def __enter__(self) -> Self:
         """Look at what optimizers are given from here on."""
-        self._hook = register_optimizer_step_pre_hook(self._compare)
+        self._hook = register_optimizer_step_pre_hook(self._look)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -74,7 +81,7 @@ class GradientCheck:
         self._hook.remove()
         self.expected.clear()
         restart_peak(self._device)
-        if kind or self.flags:
+        if kind or self.flags or not self._judges:
             return
         difference, norm = math.sqrt(sum(self._apart.values())), math.sqrt(self._square)
         if not self._apart:
@@ -95,14 +102,27 @@ class GradientCheck:
             memory_peak_bytes=max(measured.memory_peak_bytes, self._peak_before),
         )
 
-    def _compare(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def _look(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if self._gathers:
+            self._gathers = False
+            # Each on all ranks in one order, also when rank 0 has given up: the others would wait for it. A pass has
+            # just had a whole block of them.
+            for name, parameter in self._model.named_parameters():
+                self._compare(name, parameter, _gathered(parameter))
+            return
+        given = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        for name, parameter in self._model.named_parameters() if self.expected else ():
+            if id(parameter) in given:
+                self._compare(name, parameter)
+
+    def _compare(self, name: str, parameter: nn.Parameter, gathered: torch.Tensor | None = None) -> None:
+        # Once each: this is the first step's, and an optimizer may have another one inside.
+        expected = self.expected.pop(name, None)
+        if expected is None or getattr(parameter, "_ddp_ignored", False):
+            return
         try:
-            for parameter in (parameter for group in optimizer.param_groups for parameter in group["params"]):
-                # Once each: this is the first step's, and an optimizer may have another one inside.
-                name, expected = self.expected.pop(id(parameter), ("", None))
-                if expected is not None and not getattr(parameter, "_ddp_ignored", False):
-                    self._apart[name], square = squares(_whole(parameter), expected)
-                    self._square += square
+            self._apart[name], square = squares(_whole(parameter) if gathered is None else gathered, expected)
+            self._square += square
         except (RuntimeError, MemoryError) as error:
             if not oom_status(error):
                 raise
@@ -209,6 +229,15 @@ def _whole(parameter: nn.Parameter) -> torch.Tensor:
     if parameter.grad is None:
         return parameter.detach().new_zeros(()).expand_as(parameter)
     return parameter.grad.detach().to_dense()
+
+
+def _gathered(parameter: nn.Parameter) -> torch.Tensor:
+    """The gradient of a parameter in shards; called on all ranks."""
+    if not isinstance(parameter, DTensor):
+        return _whole(parameter)
+    shard: Any = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+    whole: torch.Tensor = shard.detach().full_tensor()
+    return whole
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:

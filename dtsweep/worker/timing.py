@@ -19,6 +19,7 @@ from dtsweep.hardware.memory import peak_bytes, retries
 from dtsweep.measure.clock import Times
 from dtsweep.measure.exchange import max_over_ranks
 from dtsweep.measure.stopping import AFTER, AFTER_S, WINDOWS, Race, Rule
+from dtsweep.measure.traffic import Counting
 from dtsweep.measure.window import Peers, Window
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.modes import MODE_FIELDS, MODES, latency_column
@@ -47,7 +48,7 @@ def time_trial(
     on_warm: Callable[[float], None],
     check: contextlib.AbstractContextManager[Any] | None = None,
 ) -> Measured:
-    """Warm up, measure a window, and then what the exchange costs.
+    """Warm up, measure a window, and then what the exchange sends and costs.
 
     Args:
         loop: of a mode that is prepared with the model.
@@ -65,9 +66,9 @@ def time_trial(
         return replace(measured, steps=loop.columns(), batch_fault=fault)
     exchange: dict[str, Any] = {}
     if job.point.workers > 1:
-        # A canary is a point of the sweep too, and is checked as that.
-        if info.same_gradients and not task.is_canary:
-            exchange |= _checked(loop, model, task)
+        # A canary is a point of the sweep too, and is looked at as that.
+        if not task.is_canary:
+            exchange |= _exchanges(loop, model, task, steps=measured.window_steps)
         if exchange.get("gradients_agree") is not False and "no_profile" not in exchange:
             exchange |= time_exchange(
                 loop,
@@ -99,6 +100,48 @@ def _exchange_of(job: Job, model: nn.Module) -> Hashable:
     point, parameters = job.point, [(p.shape, p.dtype, p.requires_grad) for p in model.parameters()]
     fields = [getattr(point, name) for name in MODE_FIELDS]
     return (point.sync, point.precision, *fields, *parameters, repr(sorted(job.ddp_options.items())))
+
+
+def _exchanges(loop: Loop, model: nn.Module, task: Task, *, steps: int) -> dict[str, Any]:
+    """Count what steps send, and compare the gradients that ranks then have, where steps can follow the window."""
+    info = MODES[loop.job.point.sync]
+    found = _counted(loop, task, steps=steps) if info.can_restart else {}
+    if (info.same_gradients or info.shards) and "no_profile" not in found:
+        found |= _checked(loop, model, task)
+    return found
+
+
+def _counted(loop: Loop, task: Task, *, steps: int) -> dict[str, Any]:
+    """Count what a whole period of steps sends; where a step fails, and all know it, say so and let no steps follow.
+
+    Args:
+        loop: after its window,
+        task: the trial.
+        steps: of that window, which sent as much each period.
+
+    Returns:
+        `bytes_sent` and `messages_sent` of `Measured`, for the window.
+    """
+    period, counting = loop.job.point.period, Counting()
+
+    def work() -> None:
+        with counting:
+            for _ in range(period):
+                loop.step()
+                loop.clock.end_step()
+
+    try:
+        together(work, store=_store_of(task, "traffic"), patience_s=FIRST_PATIENCE_S)
+    except TurnError as error:
+        return dict.fromkeys(("gradients_reason", "exchange_reason", "no_profile"), str(error))
+    if counting.bytes_sent is None or counting.messages_sent is None:
+        what = ", ".join(sorted(set(counting.unknown)))
+        print(f"bytes and messages sent are unknown: {what}", file=sys.stderr)  # noqa: T201  # the rank's log
+        return {}
+    return {
+        "bytes_sent": round(counting.bytes_sent * steps / period),
+        "messages_sent": round(counting.messages_sent * steps / period),
+    }
 
 
 def _checked(loop: Loop, model: nn.Module, task: Task) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from datetime import timedelta
 from torch import distributed
 from torch.distributed import distributed_c10d
 
+from dtsweep.sync.groups import forget_groups, position, wait_up_to
+
 FIRST = 0
 """Number of the world that Ray Train sets up: all ranks of the session."""
 
@@ -28,17 +30,15 @@ class ProcessGroups:
 
     @property
     def position(self) -> int:
-        """How many collectives this process has begun in its world."""
-        group = distributed_c10d._get_default_group()
-        count: int = group._get_sequence_number_for_group()  # type: ignore[attr-defined]  # missing in torch's stub
-        return count
+        """How many collectives this process has begun in its world, in whichever of its groups."""
+        return position() if distributed.is_initialized() else 0
 
     def wait_up_to(self, seconds: float) -> None:
         """Give each collective and each look into the store so long, in this process's world and in later ones."""
         self._timeout = timedelta(seconds=seconds)
         self._root.set_timeout(self._timeout)
         if distributed.is_initialized():
-            distributed_c10d._set_pg_timeout(self._timeout)
+            wait_up_to(self._timeout)
 
     def enter(
         self,
@@ -69,7 +69,8 @@ class ProcessGroups:
             return False
         self._world = world
         if distributed.is_initialized():
-            # Before the group goes: what still refers to it would keep its threads and sockets.
+            # Before the groups go: what still refers to one would keep its threads and sockets.
+            forget_groups()
             _by_default_none(distributed_c10d._get_default_group())
             gc.collect()
             distributed.destroy_process_group()

@@ -176,14 +176,14 @@ def test_a_rank_that_failed_has_its_steps_marked_beside_those_that_never_measure
 def test_a_rank_has_its_own_phases_work_and_telemetry() -> None:
     own = {"power_w": 300.0, "throttle_reasons": ["heat"], "host_load": None}
     turns = [(True, [1.0]), (False, [0.5]), (False, [0.7]), (True, [1.0])]
-    first = outcome([1.0, 1.0], turns=turns, bytes_sent=8, matmul_flops_per_s=1e12, telemetry=own)
+    first = outcome([1.0, 1.0], turns=turns, bytes_sent=8, messages_sent=2, matmul_flops_per_s=1e12, telemetry=own)
     ranks = rank_rows(*marked([first, outcome([1.0, 1.0])]))
     assert {name: ranks[0][name] for name in own} == own
     assert (ranks[0]["data_s"], ranks[0]["forward_s"], ranks[0]["backward_s"]) == (0, 0.5, 0.25)
     assert ranks[0]["work_s"] == pytest.approx(0.6)
-    assert (ranks[0]["bytes_sent"], ranks[0]["matmul_flops_per_s"]) == (8, 1e12)
+    assert [ranks[0][name] for name in ("bytes_sent", "messages_sent", "matmul_flops_per_s")] == [8, 2, 1e12]
     # Nothing tells how long the other would work alone.
-    assert [ranks[1][name] for name in ("work_s", "bytes_sent", "matmul_flops_per_s")] == [None] * 3
+    assert [ranks[1][name] for name in ("work_s", "bytes_sent", "messages_sent", "matmul_flops_per_s")] == [None] * 4
     assert not {"sync_s", *own} & set(ranks[1])
     assert [rank["machine"] for rank in ranks] == [
         '{"cpu": "EPYC", "system": "Linux 6.1", "torch_version": "2.13.0"}'
@@ -201,6 +201,7 @@ def test_every_name_is_a_declared_column() -> None:
         turns=[(True, [1.0]), (False, [0.5])] * 4,
         phases={**PASS, "sync_s": 0.1, "optimizer_s": 0.1},
         bytes_sent=1,
+        messages_sent=1,
         staleness=[0] * 9,
         exchange_isolated_s=0.1,
         matmul_flops_per_s=1e12,

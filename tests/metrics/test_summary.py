@@ -147,7 +147,15 @@ def test_what_is_unknown_is_null_and_not_zero() -> None:
     intervals = [f"{name}_{end}" for name in ("samples_per_s", "step_mean_s", "step_p50_s") for end in ("low", "high")]
     phases = ["data_s", "backward_s", "sync_s", "optimizer_s"]
     device = ["peak_flops_per_s", "device_utilization", "power_w", "energy_j", "energy_j_per_sample", "cpu_energy_j"]
-    others = ["half_width", "step_p99_s", "bytes_sent_per_step", "host_cpu_share", "network_bytes_per_s", "drift"]
+    others = [
+        "half_width",
+        "step_p99_s",
+        "bytes_sent_per_step",
+        "messages_per_step",
+        "host_cpu_share",
+        "network_bytes_per_s",
+        "drift",
+    ]
     for name in [*intervals, *phases, *device, *others]:
         assert row[name] is None, name
     derived = ["mfu", "hfu", "flops_per_sample", "comm_share", "comm_method", "pass_s", "overlap_share", "rank_skew"]
@@ -245,14 +253,19 @@ def test_workers_of_different_speed_are_no_correlation_between_steps() -> None:
 def test_bytes_and_staleness_are_means_and_extremes_over_the_ranks() -> None:
     row = row_of(
         [
-            outcome([1.0, 1.0], bytes_sent=200, staleness=[0, 2]),
-            outcome([1.0] * 4, bytes_sent=1200, staleness=[1, 1, 3, 5]),
+            outcome([1.0, 1.0], bytes_sent=200, messages_sent=2, staleness=[0, 2]),
+            outcome([1.0] * 4, bytes_sent=1200, messages_sent=8, staleness=[1, 1, 3, 5]),
         ],
         sync="parameter_server",
     )
-    # 100 bytes a step of one, 300 of the other.
-    assert row["bytes_sent_per_step"] == 200
+    # 100 bytes a step of one in a message, 300 of the other in two.
+    assert (row["bytes_sent_per_step"], row["messages_per_step"]) == (200, 1.5)
     assert (row["staleness_mean"], row["staleness_max"]) == (2.0, 5)
+
+
+def test_bytes_that_one_worker_did_not_count_are_unknown_of_all() -> None:
+    row = row_of([outcome([1.0, 1.0], bytes_sent=200, messages_sent=2), outcome([1.0, 1.0])])
+    assert (row["bytes_sent_per_step"], row["messages_per_step"]) == (None, None)
 
 
 # Warm-up that is found in the window

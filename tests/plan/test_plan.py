@@ -151,6 +151,29 @@ def test_a_canary_is_plain_ddp_with_the_middle_micro_batch_of_its_world() -> Non
     assert (watch.role, watch.repeat) == ("canary", 1)
 
 
+@pytest.mark.parametrize("modes", [["fsdp", "hsdp"], ["zero1", "fsdp"], ["hsdp", "zero1"]])
+def test_a_world_whose_trials_all_divide_their_state_has_a_canary_in_a_mode_of_its_own(modes: list[str]) -> None:
+    # A model that no worker can hold whole, with the optimizer's state, fits in these.
+    group = group_of(
+        {"workers": [2], "micro_batch": [1, 4, 64], "accumulation": [2], "sync": modes, "node_size": [None]}
+    )
+    point = canary_of(group).point
+    assert (point.sync in modes, point.micro_batch, point.accumulation) == (True, 4, 1)
+    nodes = group_of({"workers": [4], "micro_batch": [4], "sync": ["hsdp"], "node_size": [2]})
+    assert (canary_of(nodes).point.sync, canary_of(nodes).point.node_size) == ("hsdp", 2)
+
+
+def test_a_canary_as_plain_ddp_is_as_large_as_a_trial_that_has_all_its_state_on_each_worker() -> None:
+    # The wide model runs in shards alone.
+    group = [
+        trial
+        for trial in group_of({"workers": [2], "sync": ["ddp", "fsdp"], "workload.width": [64, 4096]})
+        if (trial.point.workload.width == 64) == (trial.point.sync == "ddp")
+    ]
+    assert (len(group), len(canaries(group))) == (2, 1)
+    assert (canary_of(group).point.sync, canary_of(group).point.workload.width) == ("ddp", 64)
+
+
 def test_a_canary_is_the_same_point_in_whatever_order_its_launches_run() -> None:
     group = group_of({"workers": [2], "micro_batch": [1, 2, 3, 4], "workload.width": [64, 128]})
     points = {identity(canary_of(some).point) for some in (group, group[::-1], group[3:] + group[:3])}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dtsweep.report.content import content_of
+from dtsweep.report.labels import point_label
 from tests.frames import trials
 from tests.report.study import canary, sweep
 
@@ -97,6 +98,14 @@ def test_a_setting_either_varies_or_is_constant() -> None:
 def test_labels_name_what_the_batch_columns_do_not() -> None:
     content = content_of(trials(FAST | {"precision": "bf16"}, LARGE | {"sync": "local_sgd", "sync_period": 8}))
     assert content.frontiers[0].labels.to_list() == ["ddp bf16", "local_sgd H=8 fp32"]
+
+
+def test_labels_leave_quiet_settings_out_where_they_are_the_default() -> None:
+    ddp = FAST | {"sync": "ddp", "overlap": True}
+    shards = FAST | {"sync": "hsdp", "overlap": None}
+    rows = [ddp, ddp | {"overlap": False}, ddp | {"bucket_bytes": 2**20}, shards, shards | {"node_size": 2}]
+    labels = [point_label(row, ["overlap", "bucket_bytes", "node_size"]) for _, row in trials(*rows).iterrows()]
+    assert labels == ["ddp", "ddp overlap=False", "ddp bucket_bytes=1048576", "hsdp", "hsdp node_size=2"]
 
 
 def test_the_scaling_group_with_the_highest_throughput_stands_first() -> None:

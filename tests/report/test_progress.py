@@ -23,6 +23,25 @@ def test_a_name_has_six_digits_of_a_drawn_float(learning_rate: float, name: str)
     assert short_name(Point(learning_rate=learning_rate), ["learning_rate"]) == f"learning_rate={name}"
 
 
+@pytest.mark.parametrize(
+    ("axes", "point", "name"),
+    [
+        (["sync"], Point(), "sync=ddp"),
+        (["sync"], Point(overlap=False, bucket_bytes=None), "sync=ddp overlap=False"),
+        (["sync", "overlap"], Point(), "sync=ddp overlap=True"),
+        (["sync", "overlap"], Point(sync="fsdp"), "sync=fsdp"),
+        (["sync"], Point(sync="hsdp"), "sync=hsdp"),
+        (["sync"], Point(sync="hsdp", node_size=2), "sync=hsdp node_size=2"),
+        (["sync"], Point(sync="ring", bucket_bytes=4096), "sync=ring bucket_bytes=4096"),
+        (["sync"], Point(sync="parameter_server"), "sync=parameter_server staleness=None shards=1"),
+    ],
+)
+def test_a_name_has_quiet_settings_where_they_are_swept_or_not_the_default(
+    axes: list[str], point: Point, name: str
+) -> None:
+    assert short_name(point, axes) == name
+
+
 def test_an_attempt_that_ended_is_named_by_what_is_swept() -> None:
     out = StringIO()
     progress = Progress(axes=["workers", "learning_rate"], console=Console(file=out, width=80))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from dtsweep.sweep.constraints import CONSTRAINTS, Harness, impossible
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
-from dtsweep.sweep.point import Point
+from dtsweep.sweep.point import DEFAULTS, Point
 from dtsweep.sweep.precision import PRECISIONS
 
 HARNESSES = ("ray", "torchrun", "in_process")
@@ -26,15 +26,52 @@ def harnesses_that_refuse(point: Point) -> set[str]:
     return {name for name in HARNESSES if impossible(point, Harness(name=name))}
 
 
+@dataclass(frozen=True)
+class Forked:
+    """A workload whose passes take one branch or another."""
+
+    ddp_options: ClassVar = {"find_unused_parameters": True}
+
+
+def other_than_default(field: str) -> Any:
+    return not DEFAULTS[field] if isinstance(DEFAULTS[field], bool) else 4
+
+
 def test_a_field_that_the_mode_does_not_read() -> None:
     reasons = {
-        mode: [impossible(Point(sync=mode, **{field: 4})) for field in MODE_FIELDS]  # type: ignore[arg-type]
+        mode: [impossible(Point(sync=mode, workers=4, **{field: other_than_default(field)})) for field in MODE_FIELDS]  # type: ignore[arg-type]
         for mode in MODES
     }
     assert reasons == {
         mode: [None if field in info.reads else f"{mode} has no {field}" for field in MODE_FIELDS]
         for mode, info in MODES.items()
     }
+
+
+@pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if "overlap" in mode.reads])
+def test_buckets_of_an_exchange_that_begins_when_all_gradients_are_there(mode: str) -> None:
+    reason = "with overlap=False all gradients travel together, in one bucket: bucket_bytes is not read"
+    assert impossible(Point(sync=mode, overlap=False, bucket_bytes=2**20)) == reason
+    assert impossible(Point(sync=mode, overlap=True, bucket_bytes=2**20)) is None
+    assert impossible(Point(sync=mode, overlap=False)) is None
+
+
+@pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if "node_size" in mode.reads])
+def test_nodes_that_are_not_all_full(mode: str) -> None:
+    found = {size: impossible(Point(sync=mode, workers=4, node_size=size)) for size in (None, 1, 2, 3, 4, 8)}
+    assert {size: reason for size, reason in found.items() if reason} == {
+        3: "node_size=3 does not divide workers=4",
+        8: "node_size=8 does not divide workers=4",
+    }
+
+
+def test_passes_that_leave_parameters_out_where_these_are_in_shards() -> None:
+    found = {mode: impossible(Point(sync=mode, workload=Forked())) for mode in MODES}
+    assert {mode for mode, reason in found.items() if reason} == {mode for mode, info in MODES.items() if info.shards}
+    assert found["fsdp"] == (
+        "fsdp needs passes that use every parameter; Forked has find_unused_parameters in its ddp_options"
+    )
+    assert impossible(Point(sync="fsdp", workload=Own())) is None
 
 
 def test_another_optimizer_for_a_workload_that_has_its_own() -> None:
@@ -75,6 +112,26 @@ def test_the_first_constraint_that_applies_is_the_reason() -> None:
         "in this process there is one worker, not {point.workers}",
     ]
     assert impossible(point, harness) == "parameter_server has no sync_period"
+
+
+ALONE: tuple[tuple[Point, Harness], ...] = (
+    (Point(sync="ddp", sync_period=8), Harness()),
+    (Point(overlap=False, bucket_bytes=1), Harness()),
+    (Point(sync="hsdp", node_size=2), Harness()),
+    (Point(sync="hsdp", workload=Forked()), Harness()),
+    (Point(optimizer="adam", workload=Own()), Harness()),
+    (Point(precision="tf32"), Harness(has_gpus=False)),
+    (Point(sync="parameter_server"), Harness(name="torchrun")),
+    (Point(workers=2), Harness(name="in_process")),
+    (Point(environment={"A": "1"}), Harness(name="in_process")),
+)
+"""For each constraint a point to which it applies, and no other."""
+
+
+def test_every_constraint_is_met_by_a_point_that_is_possible_but_for_it() -> None:
+    applying = [[entry for entry in CONSTRAINTS if entry.applies(*asked)] for asked in ALONE]
+    assert applying == [[entry] for entry in CONSTRAINTS]
+    assert all("{" not in str(impossible(*asked)) for asked in ALONE)
 
 
 def test_a_plain_point_can_be_measured_everywhere() -> None:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dtsweep.errors import SweepError
-from dtsweep.sweep.modes import MODES
-from dtsweep.sweep.point import FIELD_TYPES, Point, identity
+from dtsweep.sweep.modes import MODE_FIELDS, MODES
+from dtsweep.sweep.point import DEFAULTS, FIELD_TYPES, Point, identity
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,9 @@ settings = st.fixed_dictionaries(
         "sync_period": st.none() | counts,
         "staleness": st.none() | st.integers(0, 9),
         "shards": st.none() | counts,
+        "overlap": st.booleans(),
+        "bucket_bytes": st.none() | counts,
+        "node_size": st.none() | counts,
         "optimizer": st.sampled_from(["sgd", "adam"]),
         "learning_rate": st.sampled_from([0, 0.01, 1, 0.5]),
     },
@@ -68,6 +71,7 @@ def test_identity_is_the_hash_of_canonical_json_without_defaults_so_names_outliv
         '{"point":{"workers":2},"repeat":1,"seed":0}'
     )
     assert identity(Point(sync="local_sgd")) == named('{"point":{"sync":"local_sgd","sync_period":8}}')
+    assert identity(Point(overlap=False, bucket_bytes=8)) == named('{"point":{"bucket_bytes":8,"overlap":false}}')
     assert identity(Point(environment={"A": "1"}, workload=Net())) == named(
         '{"point":{"environment":{"A":"1"}},"workload":["Net",{"dropout":null,"name":"net","sizes":null,"width":8}]}'
     )
@@ -94,9 +98,19 @@ def test_none_is_the_modes_own_default_and_is_stored_as_the_value_used() -> None
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_field_is_unread_exactly_where_the_mode_does_not_declare_it(mode: str) -> None:
-    for field in ("sync_period", "staleness", "shards"):
+    for field in MODE_FIELDS:
         unread = None if field in MODES[mode].reads else field
-        assert Point(sync=mode, **{field: 4}).unread_field == unread  # type: ignore[arg-type]
+        # What is set to its default is not set.
+        assert Point(sync=mode, **{field: DEFAULTS[field]}).unread_field is None
+        other = not DEFAULTS[field] if isinstance(DEFAULTS[field], bool) else 4
+        assert Point(sync=mode, **{field: other}).unread_field == unread  # type: ignore[arg-type]
+
+
+def test_a_field_is_stored_where_the_mode_reads_it_and_null_elsewhere() -> None:
+    stored = {mode: Point(sync=mode).columns() for mode in MODES}
+    assert {mode for mode, columns in stored.items() if columns["overlap"] is not None} == {"ddp", "zero1"}
+    assert (stored["ddp"]["overlap"], stored["local_sgd"]["sync_period"]) == (True, 8)
+    assert all(columns["workers"] == 1 for columns in stored.values())
 
 
 @pytest.mark.parametrize(
@@ -108,6 +122,9 @@ def test_a_field_is_unread_exactly_where_the_mode_does_not_declare_it(mode: str)
         ({"micro_batch": None}, "micro_batch=None must be a whole number"),
         ({"sync_period": "8"}, "sync_period='8' must be a whole number or None"),
         ({"staleness": -1}, "staleness=-1 must be at least 0, or None"),
+        ({"overlap": None}, "overlap=None must be True or False"),
+        ({"bucket_bytes": 0}, "bucket_bytes=0 must be at least 1, or None"),
+        ({"node_size": 0}, "node_size=0 must be at least 1, or None"),
         ({"learning_rate": float("nan")}, "learning_rate=nan must be a finite number"),
         ({"learning_rate": -0.1}, "learning_rate=-0.1 must be at least 0"),
         ({"sync": "DDP"}, "sync='DDP' is unknown; did you mean 'ddp'?"),

@@ -19,11 +19,13 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.tensor import DTensor
 from torch.multiprocessing.spawn import spawn
 
 from dtsweep.measure.clock import CpuClock
 from dtsweep.sweep.modes import MODES, SEMANTICS, ModeInfo
 from dtsweep.sweep.point import Point
+from dtsweep.sync.groups import forget_groups, messages, position
 from dtsweep.sync.mode import Job, load_mode
 from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
 
@@ -35,6 +37,8 @@ STEPS = 2 * PERIOD
 MICRO_BATCH = 2
 LONGEST = timedelta(seconds=120)
 """A mode whose ranks wait for each other in vain fails instead of hanging."""
+BACK = 3
+"""Steps with the exchange that follow those without it; DDP orders its buckets anew after the first."""
 CASES = ("plain", "accumulation", "between", "no_exchange")
 WITHOUT_RAY = [name for name, mode in MODES.items() if not mode.needs_ray]
 SKIPPING = [name for name in WITHOUT_RAY if MODES[name].can_skip_exchange]
@@ -66,6 +70,7 @@ def point_of(mode: str, *, workers: int, case: str = "plain") -> Point:
         accumulation=3 if case == "accumulation" else 1,
         sync=mode,
         sync_period=PERIOD if "sync_period" in MODES[mode].reads else None,
+        node_size=max(1, workers // 2) if "node_size" in MODES[mode].reads else None,
         optimizer="momentum",
         learning_rate=0.05,
         workload=Regression(),
@@ -87,13 +92,14 @@ def model_of(rank: int) -> nn.Module:
 
 
 def weights(model: nn.Module) -> np.ndarray[Any, Any]:
-    return nn.utils.parameters_to_vector(model.parameters()).detach().numpy().copy()
+    """All parameters, whole; called on all ranks, which gather them where they are in shards."""
+    whole = [p.full_tensor() if isinstance(p, DTensor) else p for p in model.parameters()]
+    return nn.utils.parameters_to_vector(whole).detach().numpy().copy()
 
 
-def collectives() -> int:
-    """How many collective operations this process has begun."""
-    group: Any = distributed.distributed_c10d._get_default_group()
-    return int(group._get_sequence_number_for_group())
+def begun() -> int:
+    """How many collective operations and messages this process has begun, in all groups."""
+    return position() + messages()
 
 
 def train(mode: str, case: str, *, workers: int, rank: int) -> dict[str, Any]:
@@ -103,22 +109,25 @@ def train(mode: str, case: str, *, workers: int, rank: int) -> dict[str, Any]:
     steps, clock, model = batches_of_steps(job), CpuClock(), model_of(rank)
     sync = load_mode(mode)(job)
     sync.prepare(model, functools.partial(make_optimizer, point=point))
-    before = collectives()
+    counts = [begun()]
     clock.start()
     losses = []
     for _ in range(steps_of(case)):
         losses.append(sync.step(next(steps), clock, exchange=case != "no_exchange"))
         clock.end_step()
+        counts.append(begun())
     sync.drain()
     clock.stop()
-    exchanges = collectives() - before
     counted = dict(sync.counters())
-    trained, shared_by = weights(model), []
+    trained, alone, back = weights(model), {}, [begun()]
+    for _ in range(BACK if case == "no_exchange" else 0):
+        sync.step(next(steps), clock)
+        back.append(begun())
     if MODES[mode].can_exchange_alone:
         sync.exchange_alone()  # in the first one ranks may agree on more
-        before = collectives()
-        shared_by = [sync.exchange_alone() for _ in range(2)]
-    alone = {"shared_by": shared_by, "exchanges": collectives() - before, "weights": weights(model)}
+        before = begun()
+        alone = {"shared_by": [sync.exchange_alone() for _ in range(2)], "exchanges": begun() - before}
+        alone["weights"] = weights(model)
     sync.close()
     return {
         "weights": trained,
@@ -127,7 +136,9 @@ def train(mode: str, case: str, *, workers: int, rank: int) -> dict[str, Any]:
         "loss_kinds": {type(loss) for loss in losses},
         "times": clock.times(),
         "counted": counted,
-        "exchanges": exchanges,
+        "exchanges": np.diff(counts).tolist(),
+        "exchanges_back": np.diff(back).tolist(),
+        "position": position(),
     }
 
 
@@ -143,6 +154,7 @@ def train_all(rank: int, workers: int, folder: Path) -> None:
     }
     torch.save(results, folder / f"{rank}.pt")
     distributed.barrier()
+    forget_groups()
     distributed.destroy_process_group()
 
 
@@ -276,11 +288,19 @@ def test_local_sgd_is_the_mean_of_replicas_trained_alone(trained_by: TrainedBy, 
 
 
 @pytest.mark.parametrize("workers", WORLDS)
-@pytest.mark.parametrize("mode", SKIPPING)
+@pytest.mark.parametrize("mode", [name for name in SKIPPING if not MODES[name].shards_optimizer])
 def test_without_the_exchange_every_worker_trains_alone(trained_by: TrainedBy, mode: str, workers: int) -> None:
     expected = replicas(point_of(mode, workers=workers), STEPS, period=None)
     for rank, alone in zip(trained_by(workers), expected, strict=True):
         assert same(rank[mode, "no_exchange"]["weights"], alone)
+
+
+@pytest.mark.parametrize("workers", WORLDS)
+@pytest.mark.parametrize("mode", [n for n in SKIPPING if MODES[n].shards_optimizer and not MODES[n].shards])
+def test_without_the_exchange_every_worker_updates_its_share(trained_by: TrainedBy, mode: str, workers: int) -> None:
+    start = weights(model_of(0))
+    moved = [rank[mode, "no_exchange"]["weights"] != start for rank in trained_by(workers)]
+    assert np.sum(moved, axis=0).tolist() == [1] * len(start)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -304,14 +324,18 @@ def test_an_exchange_by_itself_is_one_that_a_step_or_a_period_has(trained_by: Tr
         assert alone["shared_by"] == [point.period] * 2
         # As many collectives as the exchanges have that one training has more than the other.
         more = STEPS // point.period - steps_of("between") // point.period
-        each = (results[mode, "plain"]["exchanges"] - results[mode, "between"]["exchanges"]) / more
+        each = (sum(results[mode, "plain"]["exchanges"]) - sum(results[mode, "between"]["exchanges"])) / more
         assert alone["exchanges"] == 2 * each > 0
 
 
-def test_an_exchange_by_itself_leaves_ddp_as_it_was_and_averages_what_local_sgd_has(trained_by: TrainedBy) -> None:
+@pytest.mark.parametrize("mode", [name for name in ALONE if semantics_of(name) == "exact"])
+def test_an_exchange_by_itself_leaves_the_model_of_an_exact_mode_as_it_was(trained_by: TrainedBy, mode: str) -> None:
+    for rank in trained_by(2):
+        assert same(rank[mode, "plain"]["alone"]["weights"], rank[mode, "plain"]["weights"])
+
+
+def test_an_exchange_by_itself_averages_what_local_sgd_has(trained_by: TrainedBy) -> None:
     ranks = trained_by(2)
-    for rank in ranks:
-        assert same(rank["ddp", "plain"]["alone"]["weights"], rank["ddp", "plain"]["weights"])
     mean = np.mean([rank["local_sgd", "between"]["weights"] for rank in ranks], axis=0)
     assert not same(ranks[0]["local_sgd", "between"]["weights"], mean)
     for rank in ranks:
@@ -319,12 +343,28 @@ def test_an_exchange_by_itself_leaves_ddp_as_it_was_and_averages_what_local_sgd_
 
 
 @pytest.mark.parametrize("mode", WITHOUT_RAY)
-def test_accumulation_adds_no_exchange_and_without_exchange_there_is_none(trained_by: TrainedBy, mode: str) -> None:
+def test_accumulation_adds_exchanges_only_where_each_pass_has_them(trained_by: TrainedBy, mode: str) -> None:
+    passes = point_of(mode, workers=2, case="accumulation").accumulation if MODES[mode].exchanges_each_pass else 1
     for results in trained_by(2):
-        assert results[mode, "plain"]["exchanges"] > 0
-        assert results[mode, "accumulation"]["exchanges"] == results[mode, "plain"]["exchanges"]
-        if MODES[mode].can_skip_exchange:
-            assert results[mode, "no_exchange"]["exchanges"] == 0
+        plain, several = (results[mode, case]["exchanges"] for case in ("plain", "accumulation"))
+        # What a mode finds out in its first step it may tell the others then.
+        assert sum(several[1:]) == passes * sum(plain[1:]) > 0
+
+
+@pytest.mark.parametrize("mode", SKIPPING)
+def test_without_the_exchange_there_is_none_and_then_it_is_as_before(trained_by: TrainedBy, mode: str) -> None:
+    for results in trained_by(2):
+        first, *silent = results[mode, "no_exchange"]["exchanges"]
+        # What is in shards is gathered once more, and then stays whole.
+        assert first == 0 or MODES[mode].shards
+        assert silent == [0] * (STEPS - 1)
+        assert results[mode, "no_exchange"]["exchanges_back"][-1] == results[mode, "plain"]["exchanges"][-1]
+
+
+@pytest.mark.parametrize("workers", WORLDS)
+def test_ranks_have_begun_as_many_collectives_after_each_mode(trained_by: TrainedBy, workers: int) -> None:
+    first, *others = [{key: of["position"] for key, of in rank.items()} for rank in trained_by(workers)]
+    assert all(other == first for other in others)
 
 
 @pytest.mark.parametrize("workers", WORLDS)
@@ -355,7 +395,7 @@ def test_the_phases_that_a_mode_marks_make_up_its_steps(trained_by: TrainedBy, m
 @pytest.mark.parametrize("mode", WITHOUT_RAY)
 def test_a_mode_counts_nothing_but_what_the_loop_knows(trained_by: TrainedBy, mode: str) -> None:
     for results in trained_by(2):
-        assert set(results[mode, "plain"]["counted"]) <= {"bytes_sent", "staleness"}
+        assert set(results[mode, "plain"]["counted"]) <= {"bytes_sent", "messages_sent", "staleness"}
 
 
 def test_what_an_entry_leaves_out_has_its_default() -> None:
@@ -369,8 +409,9 @@ def test_what_an_entry_leaves_out_has_its_default() -> None:
 
 
 def test_tables_show_the_fields_that_a_mode_reads_in_short() -> None:
-    labels = {name: info.label(info.reads) for name, info in MODES.items()}
-    assert labels.items() >= {"ddp": "", "local_sgd": "H=8", "parameter_server": "s=∞ shards=1"}.items()
+    labels = {name: MODES[name].label(MODES[name].reads) for name in ("local_sgd", "parameter_server")}
+    assert labels == {"local_sgd": "H=8", "parameter_server": "s=∞ shards=1"}
+    assert MODES["hierarchical"].label({"node_size": 4, "bucket_bytes": 9}) == "node_size=4 bucket_bytes=9"
     assert MODES["parameter_server"].label({"staleness": 0, "shards": 2}) == "s=0 shards=2"
 
 

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -23,12 +23,17 @@ from dtsweep.hardware.random_states import set_seed
 from dtsweep.metrics.rank_result import Measured, RankResult
 from dtsweep.metrics.rows import explaining_failure
 from dtsweep.results.statuses import FLAG_MEANINGS
+from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import task_of
-from dtsweep.sync.mode import Job, load_mode
+from dtsweep.sync.fsdp import Fsdp
+from dtsweep.sync.groups import forget_groups
+from dtsweep.sync.mode import Job, SyncMode, load_mode
 from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
+from dtsweep.sync.ring import Ring
 from dtsweep.worker import reference
 from dtsweep.worker.attempt import run_attempt
+from dtsweep.worker.checks import IN_SHARDS
 from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import RankContext, become_rank
 from dtsweep.worker.reference import GradientCheck, UncheckedError, gradient_of_one_worker
@@ -180,7 +185,53 @@ AGREEING = {
 }
 """Where one worker has the same gradient."""
 
+EXACT = [name for name, mode in MODES.items() if not mode.needs_ray and Point(sync=name).semantics == "exact"]
+WITHOUT_RAY = [name for name, mode in MODES.items() if not mode.needs_ray]
+
+
+def in_mode(mode: str, **fields: Any) -> dict[str, Any]:
+    """Fields of a point in a mode, on two workers; each a node by itself, where the mode knows nodes."""
+    return {"sync": mode, **fields} | ({"node_size": 1} if "node_size" in MODES[mode].reads else {})
+
+
+BY_MODE = {
+    f"{mode} {kind}": in_mode(mode, workload=Net(kind), accumulation=2)
+    for mode in EXACT
+    for kind in ("dropout", "tied")
+}
+"""Where every exact mode has the gradient of one worker."""
+
+WRONG = {
+    **{f"{mode} by rank": in_mode(mode, workload=Net("by rank")) for mode in EXACT},
+    # What is registered on a parameter is not on its shards.
+    **{f"{mode} hook": in_mode(mode, workload=Net("hook")) for mode in EXACT if MODES[mode].shards},
+}
+"""Where it has another one."""
+
+
+class OwnGradients(Ring):
+    """Sums nothing."""
+
+    def sum_over_ranks(self, values: Tensor) -> None:
+        values.mul_(self._job.point.workers)
+
+
+class OwnShards(Fsdp):
+    """Never reduces."""
+
+    def prepare(self, model: nn.Module, make_optimizer: Any) -> None:
+        super().prepare(model, make_optimizer)
+        for module in self._sharded:
+            module.set_requires_gradient_sync(requires_gradient_sync=False, recurse=False)
+
+
+MISTAKEN: dict[str, type[SyncMode]] = {"ring": OwnGradients, "fsdp": OwnShards}
+"""Modes that are wrong, by those in whose place they stand."""
+
 TRIALS: dict[str, dict[str, Any]] = {
+    **{f"{mode} trial": in_mode(mode, workload=Net("dropout")) for mode in WITHOUT_RAY},
+    **{f"mistaken {mode}": in_mode(mode, workload=Net()) for mode in MISTAKEN},
+    "fsdp exchanges": {"workload": Net("exchanges"), "sync": "fsdp"},
     "dropout": AGREEING["accumulates"],
     "exchanges": {"workload": Net("exchanges")},
     "out of memory": {"workload": Net("out of memory")},
@@ -193,7 +244,7 @@ TRIALS: dict[str, dict[str, Any]] = {
 
 WORLDS: dict[int, dict[str, dict[str, Any]]] = {
     1: {case: AGREEING[case] for case in ("plain", "accumulates", "bf16 accumulates")},
-    2: AGREEING,
+    2: AGREEING | BY_MODE,
     3: {case: AGREEING[case] for case in ("dropout", "accumulates", "unused", "bf16", "bf16 accumulates")},
 }
 
@@ -221,7 +272,8 @@ def first_steps(point: Point, rank: int, *, is_checked: bool) -> Seen:
     model = point.workload.build()
     next(next(batches_of_steps(job)))
     seeds = range(8, 8 + point.workers)
-    check = GradientCheck(job, model, seeds=seeds, limit_s=60) if is_checked and rank == 0 else None
+    stands_here = is_checked and (rank == 0 or MODES[point.sync].shards)
+    check = GradientCheck(job, model, seeds=seeds, limit_s=60) if stands_here else None
     drawn = [random.random(), float(np.random.random()), float(torch.rand(()))]
     mode = load_mode(point.sync)(job)
     mode.prepare(model, functools.partial(make_optimizer, point=point))
@@ -246,10 +298,23 @@ def measured_in_full(context: RankContext, fields: dict[str, Any], *, is_checked
     return run_attempt(replace(context, workload=point.workload), tasks[0])
 
 
+@contextlib.contextmanager
+def mistaken(case: str) -> Iterator[None]:
+    """Put a wrong mode in the place of the one that a case names, where it does."""
+    first, _, mode = case.partition(" ")
+    right, modes = MODES.get(mode), cast(dict[str, Any], MODES)
+    if first == "mistaken" and right:
+        modes[mode] = replace(right, implementation=f"{__name__}:{MISTAKEN[mode].__name__}")
+    yield
+    if right:
+        modes[mode] = right
+
+
 def be_rank(rank: int, workers: int, folder: Path) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers)
     points = {case: point_of(workers, fields) for case, fields in WORLDS[workers].items()}
+    points |= {case: point_of(2, fields) for case, fields in WRONG.items() if workers == 2}
     seen = {
         (case, is_checked): first_steps(point, rank, is_checked=is_checked)
         for case, point in points.items()
@@ -258,10 +323,13 @@ def be_rank(rank: int, workers: int, folder: Path) -> None:
     trials = {}
     if workers == 2:
         context = become_rank(rank, CPU, workload=Net(), own_variables=())
-        trials = {case: measured_in_full(context, fields, is_checked=True) for case, fields in TRIALS.items()}
+        for case, fields in TRIALS.items():
+            with mistaken(case):
+                trials[case] = measured_in_full(context, fields, is_checked=True)
         trials["without"] = measured_in_full(context, TRIALS["exchanges"], is_checked=False)
     torch.save((seen, trials), folder / f"{rank}.pt")
     distributed.barrier()
+    forget_groups()
     distributed.destroy_process_group()
 
 
@@ -307,6 +375,13 @@ def test_a_checked_trial_is_the_trial_that_it_is_without(results: Results, worke
         assert (checked.losses, checked.drawn) == (plain.losses, plain.drawn)
 
 
+@pytest.mark.parametrize("case", WRONG)
+def test_a_gradient_that_is_another_one_is_found_in_every_exact_mode(results: Results, case: str) -> None:
+    first, *_ = [seen.error for seen in results.seen[2, case, True]]
+    assert first is not None
+    assert 0.2 < first < 1
+
+
 def trial(results: Results, case: str) -> Measured:
     result = results.trials[case][0]
     assert result.measured is not None, result.reason
@@ -319,6 +394,38 @@ def test_an_attempt_is_checked_where_its_settings_ask_for_it(results: Results) -
     assert error < 1e-6
     assert trial(results, "without").gradient_error is None
     assert "unchecked" not in trial(results, "without").flags
+
+
+@pytest.mark.parametrize("mode", EXACT)
+def test_every_exact_mode_can_be_checked(results: Results, mode: str) -> None:
+    measured = trial(results, f"{mode} trial")
+    assert measured.gradient_error is not None
+    assert measured.gradient_error < 1e-6
+    assert "unchecked" not in measured.flags
+    if MODES[mode].shards:
+        assert (measured.gradients_agree, measured.gradients_reason) == (None, IN_SHARDS)
+    else:
+        assert (measured.gradients_agree, measured.gradients_reason) == (True, None)
+
+
+@pytest.mark.parametrize(("mode", "least"), [("ring", 0.1), ("fsdp", 0.99)])
+def test_a_mode_that_exchanges_no_gradients_is_found(results: Results, mode: str, least: float) -> None:
+    error = trial(results, f"mistaken {mode}").gradient_error
+    assert error is not None
+    assert least < error < 2
+    assert results.trials[f"mistaken {mode}"][0].status == ("ok" if MODES[mode].shards else "wrong_gradient")
+
+
+def test_a_model_is_the_same_product_in_every_mode(results: Results) -> None:
+    products = {
+        (found.model_digest, found.parameters, found.flops_per_sample, found.hardware_flops_per_sample)
+        for found in (trial(results, f"{mode} trial") for mode in WITHOUT_RAY)
+    }
+    assert len(products) == 1
+    ((digest, parameters, flops, _),) = products
+    # Two layers of 8 × 8 and one of 8 × 1 with biases; three products each, but for the first one's input.
+    assert (len(str(digest)), parameters) == (16, 2 * (64 + 8) + 9)
+    assert flops == 2 * (3 * (64 + 64 + 8) - 64)
 
 
 def test_gradients_that_were_not_exchanged_are_far_from_those_of_one_worker(results: Results) -> None:
@@ -337,7 +444,7 @@ def test_a_loss_that_depends_on_the_rank_agrees_over_ranks_and_not_with_one_work
     assert 0.2 < measured.gradient_error < 1
 
 
-@pytest.mark.parametrize("case", ["exchanges", "out of memory", "optimizer"])
+@pytest.mark.parametrize("case", ["exchanges", "fsdp exchanges", "out of memory", "optimizer"])
 def test_what_can_not_be_checked_is_flagged_and_costs_no_trial(results: Results, case: str) -> None:
     assert [result.status for result in results.trials[case].values()] == ["ok", "ok"]
     assert trial(results, case).gradient_error is None

@@ -140,10 +140,11 @@ CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
         Measure(half_width=0.9, warmup_steps=2, min_steps=30, min_seconds=0, max_seconds=4),
         {"workload": Line(width=1024)},
     ),
-    # Warm-up and window have 6 steps; then come one whose gradients are compared, one without the exchange, and a round
+    # Warm-up and window have 6 steps; then come one whose bytes are counted, one whose gradients are compared, one
+    # without the exchange, and a round
     # of 13, of which the last two exchange. A canary has no second one, and its gradients are not compared.
     # On a busy machine they may take long, and have to be as many.
-    "full without the exchange": (steps(4, max_seconds=60), {"workload": Line(full_at=7, width=WIDE)}),
+    "full without the exchange": (steps(4, max_seconds=60), {"workload": Line(full_at=8, width=WIDE)}),
     "full at the exchange alone": (steps(4, max_seconds=60), {"workload": Line(full_at=18, width=WIDE)}),
     # No steps follow their windows.
     "compiles once": (steps(6, max_seconds=60), {"workload": Line(compiles=1), "sync": "local_sgd", "sync_period": 2}),
@@ -284,6 +285,20 @@ def test_the_exchange_by_itself_is_timed_once_and_again_by_all_ranks_where_one_d
     assert all(seconds > 0 for seconds in alone("ddp"))
     assert not set(alone(FORGOTTEN)) & {0.0, *alone("ddp")}
     assert alone("canary") == alone(FORGOTTEN)
+
+
+@pytest.mark.parametrize(("case", "period"), [("ddp", 1), ("local_sgd", 4)])
+def test_bytes_and_messages_are_those_of_a_period_and_a_canary_has_none(
+    measured_in: MeasuredIn, case: str, period: int
+) -> None:
+    ranks, row = measured_in(case)
+    # Two ranks each send their sums of half of 20 numbers of 4 bytes, and the halves that they then have.
+    assert row["bytes_sent_per_step"] == 80 / period
+    assert row["messages_per_step"] == 1 / period
+    for rank in ranks:
+        assert (rank.bytes_sent, rank.messages_sent) == (80 * rank.window_steps / period, rank.window_steps / period)
+    _, canary = measured_in("canary")
+    assert (canary["bytes_sent_per_step"], canary["messages_per_step"]) == (None, None)
 
 
 def test_a_canary_has_one_round(measured_in: MeasuredIn) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import threading
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,13 @@ from torch import distributed, nn
 from torch.distributed import distributed_c10d
 from torch.distributed.nn import functional
 from torch.multiprocessing.spawn import spawn
-from torch.nn.parallel import DistributedDataParallel
 
+from dtsweep.measure.clock import CpuClock
+from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.point import Point
+from dtsweep.sync.groups import all_groups, mesh_of_nodes
+from dtsweep.sync.mode import Job, load_mode
+from dtsweep.sync.passes import batches_of_steps, make_optimizer
 from dtsweep.worker.world import ProcessGroups
 
 PROCESSES = 4
@@ -27,17 +34,51 @@ WORLDS: list[tuple[int, ...]] = [(0, 1, 2, 3), (1, 3), (2,), (0, 2, 3), (0, 1, 2
 ROUNDS = 5
 
 
-def train(processes: int) -> float:
-    """Five steps of a model on all ranks of this world; what they have learnt of each other."""
-    rank = distributed.get_rank()
-    model = DistributedDataParallel(nn.Linear(64, 1, bias=False))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(5):
-        model(torch.full((1, 64), float(rank + 1))).sum().backward()
-        optimizer.step()
-    gradient = model.module.weight.grad
-    assert gradient is not None
-    return float(gradient[0, 0]) / 5 if processes else 0.0
+TRIED = ("ddp", "fsdp", "hsdp", "hierarchical")
+"""Modes of a trial each in every world: with and without groups of their own."""
+STEPS = 3
+
+
+@dataclass(frozen=True)
+class Filled:
+    """Has a gradient of the numbers in its batch: 1, 2, … by rank."""
+
+    workers: int
+
+    def build(self) -> nn.Module:
+        return nn.Linear(63, 1, bias=False)
+
+    def batch(self, samples: range, device: torch.device) -> torch.Tensor:
+        return torch.full((len(samples), 63), float(samples.start % self.workers + 1))
+
+    def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = model(batch).sum()
+        return answer
+
+
+def train(mode: str, *, rank: int, workers: int) -> float:
+    """A few steps on all ranks of this world; what they have learnt of each other."""
+    size = (workers // 2 or 1) if workers % 2 == 0 else 1
+    own = {"node_size": size} if "node_size" in MODES[mode].reads else {}
+    point = Point(sync=mode, workers=workers, micro_batch=1, learning_rate=0.1, workload=Filled(workers), **own)  # type: ignore[arg-type]
+    job = Job(point=point, rank=rank, device=torch.device("cpu"), loss=point.workload.loss)
+    torch.manual_seed(0)
+    model: Any = point.workload.build()
+    start, sync, steps = float(model.weight[0, 62].detach()), load_mode(mode)(job), batches_of_steps(job)
+    sync.prepare(model, functools.partial(make_optimizer, point=point))
+    clock = CpuClock()
+    clock.start()
+    for _ in range(STEPS):
+        sync.step(next(steps), clock)
+    weight = model.weight.detach()
+    if MODES[mode].shards:
+        # torch remembers how it computes with shards, and of which ranks.
+        norm = torch.linalg.vector_norm(weight).full_tensor()
+        weight = weight.full_tensor()
+        assert torch.isclose(norm, torch.linalg.vector_norm(weight))
+    learnt = (start - float(weight[0, 62])) / 0.1 / STEPS
+    sync.close()
+    return learnt
 
 
 def resources() -> tuple[int, int, int]:
@@ -57,8 +98,10 @@ def change_again_and_again(process: int, folder: Path) -> None:
         groups.enter(
             number, rank=rank, workers=len(members), local_rank=rank or 0, local_workers=len(members), node_rank=0
         )
-        if is_in:
-            learnt.append((number, train(len(members)), os.environ.get("WORLD_SIZE"), os.environ.get("RANK")))
+        if rank is not None:
+            found = [train(mode, rank=rank, workers=len(members)) for mode in TRIED]
+            groups_now = len(all_groups())
+            learnt.append((number, found, os.environ.get("WORLD_SIZE"), os.environ.get("RANK"), groups_now))
         if number % len(WORLDS) == len(WORLDS) - 1:
             seen.append(resources())
     torch.save((learnt, seen), folder / f"{process}.pt")
@@ -79,18 +122,57 @@ def test_each_world_exchanges_between_its_own_ranks(told: list[Any]) -> None:
     for process, (learnt, _) in enumerate(told):
         mine = [number for number in range(ROUNDS * len(WORLDS)) if process in WORLDS[number % len(WORLDS)]]
         assert [number for number, *_ in learnt] == mine
-        for number, gradient, size, rank in learnt:
+        for number, gradients, size, rank, _ in learnt:
             members = WORLDS[number % len(WORLDS)]
             # The mean of what its ranks were given: 1, 2, …
-            assert gradient == pytest.approx((len(members) + 1) / 2)
+            assert gradients == pytest.approx([(len(members) + 1) / 2] * len(TRIED), rel=1e-5)
             if number:
                 assert (size, rank) == (str(len(members)), str(members.index(process)))
+
+
+def test_a_world_has_the_groups_of_its_own_meshes_alone(told: list[Any]) -> None:
+    for _, (learnt, _) in enumerate(told):
+        counts = {WORLDS[number % len(WORLDS)]: set[int]() for number, *_ in learnt}
+        for number, *_, count in learnt:
+            counts[WORLDS[number % len(WORLDS)]].add(count)
+        # The world, and the two that this process is in of the mesh of nodes.
+        assert all(count <= {1, 2, 3} and len(count) == 1 for count in counts.values()), counts
 
 
 def test_no_thread_or_descriptor_is_left_of_a_world(told: list[Any]) -> None:
     for _, seen in told:
         assert max(seen[1:]) <= seen[1], seen
         assert all(later <= seen[1] for later in seen[1:]), seen
+
+
+def make_groups_late(process: int, folder: Path) -> None:
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=process, world_size=2)
+    groups = ProcessGroups()
+    groups.wait_up_to(60)
+    point = Point(sync="hsdp", workers=2, node_size=1)
+    job = Job(point=point, rank=process, device=torch.device("cpu"), loss=lambda model, batch: batch)
+    # That of all ranks would be the world itself.
+    inside = mesh_of_nodes(job).get_group("in_node")
+    assert inside.size() == 1
+    made_with = timeout_of(inside)
+    groups.wait_up_to(90)
+    before = groups.position
+    distributed.all_reduce(torch.ones(1), group=inside)
+    assert (made_with, timeout_of(inside), groups.position) == (60, 90, before + 1)
+    groups.enter(1, rank=process, workers=2, local_rank=process, local_workers=2, node_rank=0)
+    assert (len(all_groups()), groups.position) == (1, 0)
+    (folder / f"{process}.done").touch()
+    while len(list(folder.glob("*.done"))) < 2:
+        pass
+
+
+def timeout_of(group: Any) -> float:
+    seconds: float = group._get_backend(torch.device("cpu")).options._timeout.total_seconds()
+    return seconds
+
+
+def test_groups_of_a_part_of_the_ranks_wait_and_count_as_their_world_does_and_end_with_it(tmp_path: Path) -> None:
+    spawn(make_groups_late, args=(tmp_path,), nprocs=2)
 
 
 SHORT_S, LATE_S = 2.0, 4.0

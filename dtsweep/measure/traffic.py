@@ -1,0 +1,127 @@
+"""Bytes and messages that a rank sends, from the tensors that are handed to its process groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+import torch
+from torch.distributed import ProcessGroup, distributed_c10d
+from torch.utils._python_dispatch import TorchDispatchMode
+
+SHARES: Mapping[str, Callable[[int], Fraction]] = {
+    "all_reduce": lambda ranks: Fraction(2 * (ranks - 1), ranks),
+    "all_gather": lambda ranks: Fraction(ranks - 1),
+    "reduce_scatter": lambda ranks: Fraction(ranks - 1, ranks),
+    "broadcast": lambda ranks: Fraction(ranks - 1, ranks),
+    "reduce": lambda ranks: Fraction(ranks - 1, ranks),
+    "gather": lambda ranks: Fraction(ranks - 1, ranks),
+    "scatter": lambda ranks: Fraction(ranks - 1, ranks),
+    "all_to_all": lambda ranks: Fraction(ranks - 1, ranks),
+    "send": lambda _: Fraction(1),
+    "nothing": lambda _: Fraction(0),
+}
+"""What a rank sends of the bytes that it hands over, as a ring does it; of broadcast, reduce and gather on average over
+the ranks, and of an all-to-all with equal parts. From the number of ranks of the group."""
+
+SHARES_OF_BACKEND: Mapping[tuple[str, str], Callable[[int], Fraction]] = {
+    ("gloo", "reduce_scatter"): SHARES["all_reduce"],
+    ("gloo", "reduce"): lambda _: Fraction(1),
+}
+"""Where a backend sends more, as the kernel counts it: gloo all-reduces and keeps a part of the sums."""
+
+OPERATIONS: Mapping[str, str] = {
+    **dict.fromkeys(("allreduce_", "allreduce_coalesced_"), "all_reduce"),
+    **dict.fromkeys(("all_reduce", "all_reduce_", "all_reduce_coalesced", "all_reduce_coalesced_"), "all_reduce"),
+    **dict.fromkeys(("allgather_", "_allgather_base_", "allgather_coalesced_"), "all_gather"),
+    **dict.fromkeys(("allgather_into_tensor_coalesced_", "all_gather_into_tensor"), "all_gather"),
+    **dict.fromkeys(("all_gather_into_tensor_out", "all_gather_into_tensor_coalesced"), "all_gather"),
+    **dict.fromkeys(("reduce_scatter_", "_reduce_scatter_base_"), "reduce_scatter"),
+    **dict.fromkeys(("reduce_scatter_tensor_coalesced_", "reduce_scatter_tensor"), "reduce_scatter"),
+    **dict.fromkeys(("reduce_scatter_tensor_out", "reduce_scatter_tensor_coalesced"), "reduce_scatter"),
+    **dict.fromkeys(("broadcast_", "broadcast"), "broadcast"),
+    **dict.fromkeys(("alltoall_", "alltoall_base_", "all_to_all_single"), "all_to_all"),
+    **{"reduce_": "reduce", "gather_": "gather", "scatter_": "scatter", "send": "send", "isend": "send"},
+    **dict.fromkeys(("recv_", "recv_any_source_", "irecv", "wait_tensor", "_wrap_tensor_autograd"), "nothing"),
+    **dict.fromkeys(("barrier", "monitored_barrier_", "check_for_nan"), "nothing"),
+}
+"""From torch's operators to what they do: those of `c10d`, which its functions, DDP's reducer and FSDP2 call, and the
+functional ones, which `DTensor` and compiled code call."""
+
+_NAMESPACES = ("c10d", "_c10d_functional", "symm_mem")
+
+_GIVEN = ("input_tensors", "input_tensor", "input_list", "inputs", "input", "tensors", "tensor")
+"""Names under which operators take what a rank hands over."""
+
+
+class Counting(TorchDispatchMode):
+    """Counts, as a context around steps, what its rank sends; on a CPU and a GPU, in forward and backward."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        """Begin at nothing."""
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's own
+        self._bytes, self._messages = Fraction(0), 0
+        self.unknown: list[str] = []
+        """What was handed over that can't be counted."""
+
+    @property
+    def bytes_sent(self) -> Fraction | None:
+        """Payload sent so far, without headers; None where some of it can't be counted."""
+        return None if self.unknown else self._bytes
+
+    @property
+    def messages_sent(self) -> int | None:
+        """Calls to a process group that sent something: each collective is one, each point-to-point send another."""
+        return None if self.unknown else self._messages
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Whether compiled code stays compiled beneath it, of which exchanges alone are looked at."""
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Count an exchange, and have it done."""
+        # Classes of tensors, such as DTensor, exchange by plain ones: those come here again.
+        if any(kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for kind in types):
+            return NotImplemented
+        if getattr(func, "namespace", None) in _NAMESPACES:
+            self._count(func, {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)})
+        return func(*args, **(kwargs or {}))
+
+    def _count(self, operator: Any, given: Mapping[str, Any]) -> None:
+        name = operator._schema.name.partition("::")[2]
+        tensors = list(_tensors_in(next((given[key] for key in _GIVEN if key in given), ())))
+        if name not in OPERATIONS or any(tensor.layout != torch.strided for tensor in tensors):
+            self.unknown.append(f"{name} of sparse tensors" if name in OPERATIONS else name)
+            return
+        kind = OPERATIONS[name]
+        if kind == "nothing" or not tensors:
+            return
+        sent = share_sent(kind, _group_of(given), tensors[0].device) * sum(tensor.nbytes for tensor in tensors)
+        self._bytes += sent
+        self._messages += sent > 0
+
+
+def share_sent(kind: str, group: ProcessGroup, device: torch.device) -> Fraction:
+    """What a rank sends of the bytes that it hands over, by the backend that the group has for a device."""
+    ranks = group.size()
+    backend = group._get_backend(device).name()
+    return SHARES_OF_BACKEND.get((backend, kind), SHARES[kind])(ranks) if ranks > 1 else Fraction(0)
+
+
+def _group_of(given: Mapping[str, Any]) -> ProcessGroup:
+    group = given.get("process_group", given.get("group_name"))
+    if isinstance(group, str):
+        return distributed_c10d._resolve_process_group(group)  # type: ignore[attr-defined, arg-type]  # a `str` by another name
+    return group if isinstance(group, ProcessGroup) else ProcessGroup.unbox(group)
+
+
+def _tensors_in(given: Any) -> Iterator[torch.Tensor]:
+    if isinstance(given, torch.Tensor):
+        yield given
+    else:
+        for each in given:
+            yield from _tensors_in(each)

@@ -1,0 +1,135 @@
+"""What modes send is what formulas say of them, and what the kernel counts on a loopback of their own."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from fractions import Fraction
+from statistics import fmean
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed  # declares the operators
+
+from dtsweep.measure.traffic import OPERATIONS, SHARES, SHARES_OF_BACKEND
+from dtsweep.sweep.modes import MODES
+from tests.wire import BLOCKS, PERIOD, STEPS, VARIANTS, block_bytes, in_a_namespace, model_bytes, what_ranks_send
+
+WORLDS = (2, 4)
+NEAR, NEAR_KERNEL = 0.01, 0.05
+
+SentBy = Callable[[int], list[dict[str, dict[str, Any]]]]
+
+
+@pytest.fixture(scope="module")
+def sent_by(tmp_path_factory: pytest.TempPathFactory) -> SentBy:
+    """From a number of workers to what each of its ranks sends per step, by variant."""
+    return functools.cache(lambda workers: what_ranks_send(workers, tmp_path_factory.mktemp(f"workers{workers}")))
+
+
+def bytes_of(name: str, ranks: int) -> float:
+    """What a worker sends per step by formula, on gloo, whose reduce-scatter is an all-reduce; nodes have 2 workers."""
+    whole, blocks, nodes = model_bytes(), block_bytes(), ranks // 2
+    other, across = (ranks - 1) / ranks, 2 * (nodes - 1) / nodes * whole / 2
+    return {
+        "ddp": 2 * other * whole,
+        "zero1": 2 * other * whole + other * whole,
+        "fsdp_grad": other * whole + 2 * other * whole,
+        "fsdp": other * (whole + blocks) + 2 * other * whole,
+        "hsdp": (whole + blocks) / 2 + whole + across,
+        "hierarchical": whole + across + whole / 2,
+        "ring": 2 * other * whole,
+        "tree": 2 * other * whole,
+        "local_sgd": 2 * other * whole / PERIOD,
+    }[name.partition(" ")[0]]
+
+
+def messages_of(name: str, ranks: int) -> float:
+    """Messages of a worker per step, where they don't depend on how DDP fills its buckets."""
+    across = int(ranks > 2)
+    return {
+        "ddp overlap=False": 1,
+        "fsdp_grad": 2 * (BLOCKS + 1),
+        "fsdp": 3 * BLOCKS + 2,
+        "hsdp node_size=2": 3 * BLOCKS + 2 + across * (BLOCKS + 1),
+        "hierarchical node_size=2": 2 + across,
+        "ring": 2 * (ranks - 1),
+        "tree": 2 * (ranks - 1) / ranks,
+        f"local_sgd sync_period={PERIOD}": 1 / PERIOD,
+    }[name]
+
+
+def test_every_mode_without_ray_is_counted_here() -> None:
+    assert {name.partition(" ")[0] for name in VARIANTS} == {name for name in MODES if not MODES[name].needs_ray}
+
+
+@pytest.mark.parametrize("workers", WORLDS)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_bytes_sent_are_what_the_formula_says(sent_by: SentBy, name: str, workers: int) -> None:
+    assert fmean(rank[name]["bytes"] for rank in sent_by(workers)) == pytest.approx(bytes_of(name, workers), rel=NEAR)
+
+
+@pytest.mark.parametrize("workers", WORLDS)
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name not in ("ddp", "zero1") and "bucket" not in name])
+def test_messages_are_the_calls_that_send(sent_by: SentBy, name: str, workers: int) -> None:
+    assert fmean(rank[name]["messages"] for rank in sent_by(workers)) == pytest.approx(messages_of(name, workers))
+
+
+def test_smaller_buckets_are_more_messages_of_as_many_bytes(sent_by: SentBy) -> None:
+    for rank in sent_by(2):
+        small, one = rank["ddp bucket_bytes=1000000"], rank["ddp overlap=False"]
+        assert small["messages"] >= BLOCKS > one["messages"]
+        assert small["bytes"] == one["bytes"]
+
+
+@pytest.mark.skipif(in_a_namespace() is None, reason="needs the right to make a network namespace")
+@pytest.mark.parametrize("workers", WORLDS)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_kernel_counts_as_many_bytes_on_the_loopback(sent_by: SentBy, name: str, workers: int) -> None:
+    ranks = sent_by(workers)
+    kernel = ranks[0][name]["kernel"] - ranks[0][name]["idle"]
+    assert sum(rank[name]["bytes"] for rank in ranks) == pytest.approx(kernel, rel=NEAR_KERNEL)
+
+
+def test_a_compiled_model_stays_compiled_and_is_counted(sent_by: SentBy) -> None:
+    for rank in sent_by(2):
+        found = rank["ddp compiled"]
+        assert found["bytes"] == pytest.approx(bytes_of("ddp", 2))
+        assert found["graphs"] > 0
+        assert (found["compiled"], found["runs"]) == (0, STEPS * found["runs_after"])
+        assert found["runs_after"] > 0
+
+
+def test_exchanges_inside_a_class_of_tensors_count_and_those_among_one_rank_do_not(sent_by: SentBy) -> None:
+    for rank in sent_by(2):
+        # 8 rows of 8 numbers go to the other rank.
+        assert rank["a DTensor made whole"]["bytes"] * STEPS == 8 * 8 * 4
+        assert rank["a DTensor made whole"]["messages"] * STEPS == 1
+        for nothing in ("alone", "barrier"):
+            assert (rank[nothing]["bytes"], rank[nothing]["messages"]) == (0, 0)
+
+
+def test_what_can_not_be_counted_is_unknown(sent_by: SentBy) -> None:
+    assert [rank["sparse"] for rank in sent_by(2)] == [{"unknown": ["allreduce_ of sparse tensors"]}] * 2
+
+
+def test_all_ranks_together_send_a_ring_s_share() -> None:
+    assert {kind: share(4) for kind, share in SHARES.items()} == {
+        "all_reduce": Fraction(3, 2),
+        "all_gather": 3,
+        **dict.fromkeys(("reduce_scatter", "broadcast", "reduce", "gather", "scatter", "all_to_all"), Fraction(3, 4)),
+        "send": 1,
+        "nothing": 0,
+    }
+    assert {kind: share(4) for (_, kind), share in SHARES_OF_BACKEND.items()} == {
+        "reduce_scatter": Fraction(3, 2),
+        "reduce": 1,
+    }
+
+
+def test_every_operator_of_torch_that_exchanges_is_known() -> None:
+    known = {
+        schema.name.partition("::")[2] for schema in torch._C._jit_get_all_schemas() if schema.name[:6] == "c10d::"
+    }
+    assert known <= set(OPERATIONS)

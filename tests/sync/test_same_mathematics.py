@@ -1,0 +1,274 @@
+"""Every exact mode trains as one process does that runs all ranks' passes one after another.
+
+Random generators are seeded per step, pass and rank, so that dropout draws the same numbers and batch normalisation
+sees the same samples on both sides. One spawn per number of workers trains every exact mode of `MODES` that needs no
+Ray in every case, with each of the fields that it reads set to something else once.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, distributed, nn
+from torch.distributed.tensor import DTensor
+from torch.multiprocessing.spawn import spawn
+
+from dtsweep.measure.clock import CpuClock
+from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.point import DEFAULTS, Point
+from dtsweep.sync.groups import forget_groups
+from dtsweep.sync.mode import Job, load_mode
+from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
+
+CPU = torch.device("cpu")
+WORLDS = (1, 2, 4)
+STEPS = 3
+MICRO_BATCH = 4
+WIDTH = 3
+LONGEST = timedelta(seconds=120)
+"""A mode whose ranks wait for each other in vain fails instead of hanging."""
+
+TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "bf16": 1e-2}
+"""By numbers: how far from the expected weights, as a share of the way that training went to those.
+
+Sums over ranks in another order round otherwise, by 1e-16 of a gradient in float64 and 1e-7 in float32; Adam divides by
+the root of its squares, which makes ten times more of what is small. Under bf16 autocast weights that differ in their
+last bit may be rounded to neighbouring numbers in the next step, 0.4 % apart."""
+
+FIELDS: dict[str, list[Any]] = {"overlap": [False], "bucket_bytes": [64], "node_size": [1, 2]}
+"""Values that the fields of `MODES` are set to, one at a time."""
+
+OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "own")
+CASES = [
+    *itertools.product(["float64"], OPTIMIZERS, [1, 3]),
+    ("float32", "adamw", 3),
+    ("bf16", "momentum", 1),
+    ("bf16", "adamw", 3),
+]
+"""Numbers, optimizer, accumulation: of a mode as it is."""
+FEW_CASES = [("float64", "own", 3), ("bf16", "adamw", 3)]
+"""Of a mode with one of its fields set otherwise."""
+EXACT = [name for name, mode in MODES.items() if not mode.needs_ray and Point(sync=name).semantics == "exact"]
+
+Weights = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Net:
+    """Blocks with dropout and batch normalisation, odd in size, one parameter of them frozen."""
+
+    is_double: bool = False
+
+    def build(self) -> nn.Module:
+        # No bias that batch normalisation takes away again: its gradient would be nothing but rounding.
+        blocks = [
+            nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.BatchNorm1d(WIDTH), nn.Dropout(0.2)) for _ in range(3)
+        ]
+        model = nn.Sequential(nn.Linear(WIDTH + 1, WIDTH), nn.Tanh(), *blocks, nn.Linear(WIDTH, 1))
+        blocks[1][0].bias.requires_grad_(requires_grad=False)
+        return model.double() if self.is_double else model
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        numbers = torch.arange(samples.start, samples.stop, dtype=torch.float64, device=device)
+        rows = torch.stack([torch.sin(k * numbers) for k in range(1, WIDTH + 3)], dim=1)
+        return rows if self.is_double else rows.float()
+
+    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
+        wrong: Tensor = model(batch[:, :-1]).squeeze(1) - batch[:, -1]
+        return wrong.square().mean()
+
+
+@dataclass(frozen=True)
+class OwnOptimizer(Net):
+    """Decays matrices alone, and lets the others go faster."""
+
+    def optimizer(self, parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
+        groups = [
+            {"params": [p for p in trained if p.dim() > 1], "weight_decay": 0.1},
+            {"params": [p for p in trained if p.dim() <= 1], "lr": 2 * learning_rate, "weight_decay": 0.0},
+        ]
+        return torch.optim.AdamW(groups, lr=learning_rate)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is trained, and how."""
+
+    numbers: str
+    optimizer: str
+    accumulation: int
+
+    def point(self, workers: int, **fields: Any) -> Point:
+        kind = OwnOptimizer if self.optimizer == "own" else Net
+        return Point(
+            workers=workers,
+            micro_batch=MICRO_BATCH,
+            accumulation=self.accumulation,
+            optimizer=DEFAULTS["optimizer"] if self.optimizer == "own" else self.optimizer,
+            learning_rate=0.02,
+            precision="bf16" if self.numbers == "bf16" else "fp32",
+            workload=kind(is_double=self.numbers == "float64"),
+            **fields,
+        )
+
+
+ALL, FEW = [Case(*case) for case in CASES], [Case(*case) for case in FEW_CASES]
+Key = tuple[str, Case]
+"""A variant of a mode, a case."""
+
+
+def variants(mode: str, workers: int) -> Iterator[tuple[dict[str, Any], Case]]:
+    """The mode as it is, and with each of its fields set otherwise, where that can be; each with its cases."""
+    yield from (({"sync": mode}, case) for case in ALL)
+    for field, values in FIELDS.items():
+        for value in values if field in MODES[mode].reads else []:
+            if field != "node_size" or workers % value == 0:
+                yield from (({"sync": mode, field: value}, case) for case in FEW)
+
+
+def named(fields: dict[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in fields.items())
+
+
+def job_of(point: Point, rank: int) -> Job:
+    return Job(point=point, rank=rank, device=CPU, loss=loss_in_precision(point, CPU))
+
+
+def model_of(point: Point) -> nn.Module:
+    torch.manual_seed(0)
+    model: nn.Module = point.workload.build()
+    return model
+
+
+def weights(model: nn.Module) -> Weights:
+    whole = [p.full_tensor() if isinstance(p, DTensor) else p for p in model.parameters()]
+    return nn.utils.parameters_to_vector(whole).detach().double().numpy()
+
+
+def seeded(batches: Iterator[Tensor], *, step: int, rank: int) -> Iterator[Tensor]:
+    """Seed before each pass: what it draws depends on step, pass and rank alone."""
+    for number, batch in enumerate(batches):
+        torch.manual_seed(1000 * step + 100 * number + rank)
+        yield batch
+
+
+def by_mode(point: Point, rank: int) -> Weights:
+    """Train as one rank of a mode."""
+    job, model, clock = job_of(point, rank), model_of(point), CpuClock()
+    mode, steps = load_mode(point.sync)(job), batches_of_steps(job)
+    mode.prepare(model, functools.partial(make_optimizer, point=point))
+    clock.start()
+    for step in range(STEPS):
+        mode.step(seeded(next(steps), step=step, rank=rank), clock)
+    mode.drain()
+    trained = weights(model)
+    mode.close()
+    return trained
+
+
+def by_one_process(point: Point, *, steps: int = STEPS, seeded_rank: int | None = None) -> Weights:
+    """Run every rank's passes one after another, and update with the mean.
+
+    Args:
+        point: what is trained.
+        steps: how many.
+        seeded_rank: the rank whose numbers all draw; None for their own.
+    """
+    model, jobs = model_of(point), [job_of(point, rank) for rank in range(point.workers)]
+    optimizer, shares = make_optimizer(model.parameters(), point=point), [batches_of_steps(job) for job in jobs]
+    for step in range(steps):
+        for job, own in zip(jobs, shares, strict=True):
+            for batch in seeded(next(own), step=step, rank=job.rank if seeded_rank is None else seeded_rank):
+                (job.loss(model, batch) / point.accumulation).backward()
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.grad /= point.workers
+        optimizer.step()
+        optimizer.zero_grad()
+    return weights(model)
+
+
+def distance(found: Weights, case: Case, expected: Weights) -> float:
+    """From weights to the expected ones, as a share of the way to those from the first ones."""
+    start = weights(model_of(case.point(1)))
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected - start))
+
+
+def train_all(rank: int, workers: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers, timeout=LONGEST
+    )
+    trained = {
+        (named(fields), case): by_mode(case.point(workers, **fields), rank)
+        for mode in EXACT
+        for fields, case in variants(mode, workers)
+    }
+    torch.save(trained, folder / f"{rank}.pt")
+    distributed.barrier()
+    forget_groups()
+    distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def trained_by(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], list[dict[Key, Weights]]]:
+    """From a number of workers to what each of its ranks has trained."""
+
+    @functools.cache
+    def trained(workers: int) -> list[dict[Key, Weights]]:
+        folder = tmp_path_factory.mktemp(f"workers{workers}")
+        spawn(train_all, args=(workers, folder), nprocs=workers)
+        return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(workers)]
+
+    return trained
+
+
+@functools.cache
+def expected_of(case: Case, workers: int) -> Weights:
+    return by_one_process(case.point(workers))
+
+
+def test_the_model_divides_by_no_number_of_workers_and_has_a_frozen_parameter() -> None:
+    model = Net().build()
+    sizes = {p.requires_grad: 0 for p in model.parameters()}
+    for parameter in model.parameters():
+        sizes[parameter.requires_grad] += parameter.numel()
+    assert (sum(sizes.values()) % 2, sizes[True] % 4, sizes[False]) == (1, 2, WIDTH)
+
+
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_the_tolerance_tells_one_training_from_another(case: Case) -> None:
+    expected = expected_of(case, 2)
+    others = {
+        "a step less": by_one_process(case.point(2), steps=STEPS - 1),
+        "one mask for all": by_one_process(case.point(2), seeded_rank=0),
+        "one worker's samples": by_one_process(case.point(1)),
+    }
+    far = {name: distance(weights, case, expected) for name, weights in others.items()}
+    assert all(found > 2 * TOLERANCES[case.numbers] for found in far.values()), far
+
+
+@pytest.mark.parametrize("workers", WORLDS)
+@pytest.mark.parametrize("mode", EXACT)
+def test_an_exact_mode_trains_as_one_process_does_that_runs_every_pass(
+    trained_by: Callable[[int], list[dict[Key, Weights]]], mode: str, workers: int
+) -> None:
+    ranks = trained_by(workers)
+    far = {
+        (named(fields), case, rank): distance(trained[named(fields), case], case, expected_of(case, workers))
+        for fields, case in variants(mode, workers)
+        for rank, trained in enumerate(ranks)
+    }
+    assert len(far) >= len(ALL) * workers
+    assert {key: found for key, found in far.items() if not found <= TOLERANCES[key[1].numbers]} == {}

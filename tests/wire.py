@@ -1,0 +1,240 @@
+"""What the modes send between processes of this machine: as dtsweep counts it, and as the kernel does.
+
+A network namespace has a loopback of its own, on which nothing else is sent: `in_a_namespace` starts this file in one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.multiprocessing.spawn import spawn
+
+from dtsweep.measure.clock import CpuClock
+from dtsweep.measure.traffic import Counting
+from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.point import Point
+from dtsweep.sync.mode import Job, SyncMode, load_mode
+from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
+from tests.pages import ROOT
+
+CPU = torch.device("cpu")
+WIDTH, SIDE, BLOCKS = 512, 64, 4
+PERIOD = STEPS = 2
+"""Steps that are counted: of `local_sgd` a period."""
+
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "ddp": {},
+    "ddp overlap=False": {"overlap": False},
+    "ddp bucket_bytes=1000000": {"bucket_bytes": 1_000_000},
+    "zero1": {},
+    "fsdp_grad": {},
+    "fsdp": {},
+    "hsdp node_size=2": {"node_size": 2},
+    "hierarchical node_size=2": {"node_size": 2},
+    "ring": {},
+    "tree": {},
+    f"local_sgd sync_period={PERIOD}": {"sync_period": PERIOD},
+}
+"""Points by mode and what is set; every mode without Ray is in it."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A stack of equal blocks between two small layers: parameters of 4 MB, whose shards need no filling up."""
+
+    def build(self) -> nn.Module:
+        blocks = (nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(BLOCKS))
+        return nn.Sequential(nn.Linear(SIDE, WIDTH), *blocks, nn.Linear(WIDTH, SIDE))
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        return torch.ones(len(samples), SIDE, device=device) * samples.start
+
+    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
+        answer: Tensor = model(batch)
+        return answer.square().mean()
+
+
+def block_bytes() -> int:
+    """Of the parameters of all blocks."""
+    return 4 * BLOCKS * (WIDTH * WIDTH + WIDTH)
+
+
+def model_bytes() -> int:
+    """Of all parameters."""
+    return block_bytes() + 4 * (2 * SIDE * WIDTH + WIDTH + SIDE)
+
+
+def sent_on_loopback() -> int:
+    """Bytes that the kernel has sent through the loopback of this network namespace, headers included."""
+    (line,) = [line for line in Path("/proc/net/dev").read_text("utf-8").splitlines() if line.strip().startswith("lo:")]
+    return int(line.partition(":")[2].split()[8])
+
+
+def kernel_bytes(work: Callable[[], object]) -> int:
+    """What the kernel sends while all ranks do some work, two barriers included."""
+    distributed.barrier()
+    before = sent_on_loopback()
+    distributed.barrier()
+    work()
+    distributed.barrier()
+    after = sent_on_loopback()
+    distributed.barrier()
+    return after - before
+
+
+class Trained:
+    """A mode on one rank, warm."""
+
+    def __init__(self, name: str, *, workers: int, rank: int, compiled: Callable[..., Any] | None = None) -> None:
+        mode = name.partition(" ")[0]
+        self.info, self.clock = MODES[mode], CpuClock()
+        self.point = Point(
+            workers=workers, micro_batch=2, sync=mode, optimizer="adam", workload=Blocks(), **VARIANTS[name]
+        )
+        job = Job(point=self.point, rank=rank, device=CPU, loss=loss_in_precision(self.point, CPU))
+        self._batches: Iterator[Iterator[Any]] = batches_of_steps(job)
+        self.mode: SyncMode = load_mode(mode)(job)
+        plain = Blocks().build()
+        model: Any = torch.compile(plain, backend=compiled) if compiled else plain
+        self.mode.prepare(model, functools.partial(make_optimizer, point=self.point))
+        self.clock.start()
+        self.run(PERIOD)
+
+    def run(self, steps: int = STEPS, *, exchange: bool = True) -> None:
+        for _ in range(steps):
+            self.mode.step(next(self._batches), self.clock, exchange=exchange)
+            self.clock.end_step()
+
+    def without_exchange(self) -> int:
+        """What the kernel sends in as many steps without the exchange; in none, where a step can't leave it out."""
+        if not self.info.can_skip_exchange:
+            return kernel_bytes(lambda: None)
+        # The first of them may still gather what later ones have.
+        self.run(1, exchange=False)
+        return kernel_bytes(functools.partial(self.run, exchange=False))
+
+
+def counted(work: Callable[[], object]) -> dict[str, Any]:
+    """What a rank sends in some work, per step: as it is counted, and all ranks together as the kernel does."""
+    counting = Counting()
+
+    def under_count() -> None:
+        with counting:
+            work()
+
+    kernel = kernel_bytes(under_count)
+    if counting.bytes_sent is None or counting.messages_sent is None:
+        return {"unknown": counting.unknown}
+    return {
+        "bytes": float(counting.bytes_sent / STEPS),
+        "messages": counting.messages_sent / STEPS,
+        "kernel": kernel / STEPS,
+    }
+
+
+def count_variant(name: str, *, workers: int, rank: int) -> dict[str, Any]:
+    """What a rank of a mode sends."""
+    trained = Trained(name, workers=workers, rank=rank)
+    found = counted(trained.run)
+    found["idle"] = trained.without_exchange() / STEPS
+    trained.mode.close()
+    return found
+
+
+def count_compiled(*, workers: int, rank: int) -> dict[str, Any]:
+    """The same of a model that is compiled; also how often what was compiled ran, and was compiled anew."""
+    graphs, runs = [0], [0]
+
+    def backend(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+        graphs[0] += 1
+
+        def run(*inputs: Any) -> Any:
+            runs[0] += 1
+            return graph(*inputs)
+
+        return run
+
+    trained = Trained("ddp", workers=workers, rank=rank, compiled=backend)
+    graphs_before, runs_before = graphs[0], runs[0]
+    found = counted(trained.run)
+    found |= {"compiled": graphs[0] - graphs_before, "runs": runs[0] - runs_before}
+    trained.run(1)
+    return {**found, "runs_after": runs[0] - runs_before - found["runs"], "graphs": graphs_before}
+
+
+def count_odd(*, workers: int) -> dict[str, Any]:
+    """What tensors of a class of their own send, what can't be counted, and what sends nothing."""
+    mesh = init_device_mesh("cpu", (workers,))
+    sharded = distribute_tensor(torch.ones(8 * workers, 8), mesh, [Shard(0)])
+    alone = distributed.new_group([distributed.get_rank()], use_local_synchronization=True)
+    sparse = torch.eye(4).to_sparse()
+    return {
+        "a DTensor made whole": counted(sharded.full_tensor),
+        "sparse": counted(lambda: distributed.all_reduce(sparse)),
+        "alone": counted(lambda: distributed.all_reduce(torch.ones(4), group=alone)),
+        "barrier": counted(distributed.barrier),
+    }
+
+
+def count_all(rank: int, workers: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers)
+    found = {name: count_variant(name, workers=workers, rank=rank) for name in VARIANTS}
+    if workers == 2:
+        found |= count_odd(workers=workers)
+        found["ddp compiled"] = count_compiled(workers=workers, rank=rank)
+    (folder / f"{rank}.json").write_text(json.dumps(found), "utf-8")
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+def in_a_namespace() -> list[str] | None:
+    """The words before a command that give it a network namespace of its own; None without the rights."""
+    for words in (["unshare", "--net"], ["unshare", "--map-root-user", "--net"]):
+        try:
+            if subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0:
+                return words
+        except OSError:
+            return None
+    return None
+
+
+def what_ranks_send(workers: int, folder: Path) -> list[dict[str, dict[str, Any]]]:
+    """What each rank sends by variant; in a namespace of its own where there are the rights."""
+    words = in_a_namespace() or []
+    subprocess.run(
+        [*words, sys.executable, "-m", "tests.wire", str(workers), str(folder), *(["alone"] if words else [])],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"},
+        check=True,
+        timeout=300,
+    )
+    return [json.loads((folder / f"{rank}.json").read_text("utf-8")) for rank in range(workers)]
+
+
+def loopback_up() -> None:
+    """Switch on the loopback of a new namespace (`ip link set lo up`)."""
+    set_flags, up_and_running = 0x8914, 0x49
+    with socket.socket() as any_socket:
+        fcntl.ioctl(any_socket, set_flags, struct.pack("16sH14s", b"lo", up_and_running, b""))
+
+
+if __name__ == "__main__":
+    if "alone" in sys.argv[3:]:
+        loopback_up()
+    spawn(count_all, args=(int(sys.argv[1]), Path(sys.argv[2])), nprocs=int(sys.argv[1]))
