@@ -11,12 +11,12 @@ sweep = Sweep(
     workload=workloads.Gpt(layers=4, sequence=64, data="pydoc"),
     axes={
         "workers": [2],
-        "workload.width": [256, 1024],  # 3 and 51 million parameters
+        "workload.width": [256, 512],  # 3 and 13 million parameters
         "micro_batch": [4],
         "optimizer": ["adamw"],
         "sync": ["ddp", "zero1", "fsdp_grad", "fsdp"],
     },
-    measure=Measure(half_width=0.05, max_seconds=8),
+    measure=Measure(half_width=0.05, max_seconds=6),
     # glibc keeps what is freed, so that peaks on a CPU hold more than was in use; this gives large tensors back.
     resources=Resources(environment={"MALLOC_MMAP_THRESHOLD_": "1048576"}),
 )

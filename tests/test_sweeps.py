@@ -51,10 +51,10 @@ def test_the_plan_of_an_example_names_its_points_whole_on_a_narrow_terminal(file
     assert words <= set(text.getvalue().split())
 
 
-def test_batchsize_has_at_least_24_trials_over_all_modes() -> None:
+def test_batchsize_has_at_least_24_trials_over_all_semantics() -> None:
     sweep, points = possible("batchsize.py")
     assert len(points) * sweep.measure.repeats >= 24
-    assert {candidate.point.sync for candidate in points} == set(MODES)
+    assert {candidate.point.semantics for candidate in points} == {"exact", "stale", "local"}
 
 
 def test_workers_compares_worlds_at_equal_global_batch() -> None:
@@ -73,8 +73,16 @@ def test_accumulation_keeps_the_global_batch() -> None:
     assert len({candidate.point.accumulation for candidate in points}) > 2
 
 
-def test_sync_modes_goes_from_exact_to_unbounded() -> None:
+def test_sharding_has_the_stages_of_zero_at_two_sizes() -> None:
+    _, points = possible("sharding.py")
+    assert {candidate.point.sync for candidate in points} == {"ddp", "zero1", "fsdp_grad", "fsdp"}
+    assert len({candidate.point.workload for candidate in points}) == 2
+    assert {candidate.point.optimizer for candidate in points} == {"adamw"}
+
+
+def test_sync_modes_has_all_modes_and_goes_from_exact_to_unbounded() -> None:
     _, points = possible("sync_modes.py")
+    assert {candidate.point.sync for candidate in points} == set(MODES)
     servers = [candidate.point for candidate in points if candidate.point.sync == "parameter_server"]
     assert {(point.staleness, point.shards) for point in servers} == {(s, n) for s in (0, 2, None) for n in (1, 2)}
     assert {candidate.point.sync_period for candidate in points if candidate.point.sync == "local_sgd"} == {2, 8, 32}
