@@ -76,8 +76,8 @@ POINTS: Mapping[str, Compared] = {
     "communication-heavy": Compared(workloads.Gpt(layers=1, width=512, sequence=8, vocabulary=8192), 1),
     "short": Compared(workloads.Gpt(layers=2, width=64, sequence=64), 4),
     "tiny": Compared(workloads.Gpt(layers=1, width=32, sequence=16), 1),
-    "zero1": Compared(workloads.Gpt(layers=4, width=256, sequence=64), 8, "zero1", "adamw"),
-    "fsdp": Compared(workloads.Gpt(layers=4, width=256, sequence=64), 8, "fsdp", "adamw"),
+    "zero1": Compared(workloads.Gpt(layers=2, width=256, sequence=64), 4, "zero1", "adamw"),
+    "fsdp": Compared(workloads.Gpt(layers=2, width=256, sequence=64), 4, "fsdp", "adamw"),
 }
 """By name; those that shard are compared in the same ranks alone."""
 
