@@ -104,6 +104,9 @@ class Measured:
     optimizer_class: str | None = None
     """Name of the optimizer that ran."""
 
+    blocks: str | None = None
+    """What the mode divided the model into, in words."""
+
     exchange_isolated_s: float | None = None
     """A step's exchange alone, in seconds."""
 

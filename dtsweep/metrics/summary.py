@@ -60,7 +60,7 @@ def product_columns(first: Measured) -> Row:
     Args:
         first: what rank 0 measured; the other ranks don't know all of it.
     """
-    names = ("gradients_agree", "gradient_error", "model_digest", "parameters", "optimizer_class")
+    names = ("gradients_agree", "gradient_error", "model_digest", "parameters", "optimizer_class", "blocks")
     return {name: getattr(first, name) for name in names}
 
 

@@ -107,6 +107,7 @@ TRIALS: tuple[Column, ...] = (
     Column(
         "optimizer_class", TEXT, "", "of the optimizer that ran; where it is the workload's own, `optimizer` is null"
     ),
+    Column("blocks", TEXT, "", "what a mode in shards gathers in one go, as `4 Block`; null of the others"),
     Column("seed", INT, "", "seed of the sweep"),
     Column("semantics", TEXT, "", "what an update means: exact, lossy, stale or local"),
     *_axis_columns(),

@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from dtsweep.measure.clock import Clock
-from dtsweep.sync.blocks import blocks_of
+from dtsweep.sync.blocks import blocks_of, described
 from dtsweep.sync.groups import mesh_of_all, mesh_of_nodes
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes, share_weights
@@ -37,6 +37,8 @@ class Fsdp(SyncMode):
         mesh = self.mesh()
         share_weights(model)
         blocks = blocks_of(self._job.point.workload, model)
+        # In words while they are what the workload made: `fully_shard` gives them classes of its own.
+        named = described(blocks)
         for block in blocks:
             fully_shard(block, mesh=mesh, reshard_after_forward=self.reshards)
         # What the model's own forward needs is gathered first and let go of last.
@@ -45,7 +47,7 @@ class Fsdp(SyncMode):
         self._sharded = [module for module in (*blocks, model) if isinstance(module, FSDPModule)]
         self._optimizer = make_optimizer(model.parameters())
         self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer_class = type(self._optimizer).__name__
+        self.optimizer_class, self.blocks = type(self._optimizer).__name__, named
 
     def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> Loss:
         """Pass, each with gathers and a reduce-scatter behind its work; update the own shards."""

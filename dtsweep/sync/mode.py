@@ -53,6 +53,9 @@ class SyncMode:
     optimizer_class: str | None = None
     """Name of the optimizer that updates the parameters; `prepare` sets it, on rank 0 at least."""
 
+    blocks: str | None = None
+    """What it divides the model into, in words; `prepare` sets it, where the mode does."""
+
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it."""
         self._job = job

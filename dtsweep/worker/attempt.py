@@ -140,11 +140,11 @@ def _measure(context: RankContext, task: Task, servers: Sequence[Any], on_warm: 
         product = _product(point, model, parameters, context) if MODES[point.sync].shards else {}
         mode.prepare(model, make)
         set_seed(seeds[job.rank])
-        optimizer = mode.optimizer_class
+        optimizer, blocks = mode.optimizer_class, mode.blocks
         measured = time_trial(Loop(job, mode), model, task, context=context, on_warm=on_warm, check=check)
         measured = check.added_to(measured) if check else measured
         product = product or _product(point, model, parameters, context)
-        known = {**rates, **product, "parameters": count, "optimizer_class": optimizer}
+        known = {**rates, **product, "parameters": count, "optimizer_class": optimizer, "blocks": blocks}
         return replace(measured, **known, flags=[*flags, *measured.flags])
     finally:
         mode.close()

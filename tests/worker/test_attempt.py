@@ -436,6 +436,11 @@ def test_what_was_trained_is_told_by_its_shapes_work_and_tokens_alone() -> None:
     assert measured_in(tried(Layered())).parameters == 3 * 3 + 3 + 2 * (4 * 4 + 4)
 
 
+def test_what_a_mode_in_shards_gathers_in_one_go_is_named() -> None:
+    blocks = {sync: measured_in(tried(Layered(), sync=sync)).blocks for sync in ("ddp", "fsdp", "fsdp_grad", "hsdp")}
+    assert blocks == {"ddp": None, **dict.fromkeys(("fsdp", "fsdp_grad", "hsdp"), "2 Linear")}
+
+
 @pytest.mark.parametrize("sync", ["ddp", "local_sgd"])
 def test_the_optimizer_that_ran_is_named(sync: str) -> None:
     assert measured_in(tried(Layered(), sync=sync, optimizer="adamw")).optimizer_class == "AdamW"
