@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -47,8 +47,8 @@ class Lane:
         self._logs: dict[str, str] = {}
         self._shards = ShardPool(settings.code)
         self._is_spent = False
-        self._deaths = Counter[World]()
-        """Starts in a row that were ended by a death, by their world."""
+        self._deaths = defaultdict[World, list[str]](list)
+        """Sessions whose starts were ended by a death, one after the other, by their world."""
         self._nodes = NodeWatch(settings)
         self._requests = NodeRequests(settings, self._nodes)
 
@@ -80,7 +80,7 @@ class Lane:
         startup_s = None
         try:
             session, has_started = await self._session_for(task)
-            del self._deaths[session.world]
+            self._deaths.pop(session.world, None)
             session.enter(task.point.world)
             shards, shards_started = await self._shards.on(session.nodes_of_shards(task))
             if has_started or shards_started:
@@ -118,8 +118,11 @@ class Lane:
         if error.verdict.died_on is not None:
             # Each start by itself: it is no fault of the trial, which has not begun.
             self._nodes.died(self._session.name, error.verdict.died_on)
-        self._deaths[self._session.world] += is_death(error.status)
-        known = not_up_again(error.status, str(error), deaths=self._deaths[self._session.world])
+        deaths = self._deaths[self._session.world]
+        deaths += [self._session.name] * is_death(error.status)
+        known = not_up_again(error.status, str(error), deaths=len(deaths))
+        if known.hopeless_for:
+            self._nodes.absolve(deaths)
         return AttemptResult(status=known.status, reason=known.reason, hopeless_for=known.hopeless_for)
 
     async def close(self) -> dict[str, str]:
