@@ -54,7 +54,7 @@ class NodeWatch:
         try:
             leaving = await asyncio.wait_for(asyncio.to_thread(leaving_nodes), NODE_ANSWERS_S)
         except (RayError, TimeoutError):
-            # A head that is slow or away says nothing against ranks that are up; a node that leaves costs them one attempt.
+            # A head that is slow or away says nothing against ranks that are up; a leaving node costs them one attempt.
             return True
         return all(leaving.get(node_id, math.inf) > until for node_id in node_ids)
 
