@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -126,7 +127,7 @@ def test_a_signal_stores_what_is_done_and_leaves_no_process(tmp_path: Path, numb
     assert process.returncode == code
     statuses = dtsweep.load(tmp_path / "r").set_index("workload_fault")["status"].to_dict()
     assert statuses.pop("fine") == "ok"
-    assert set(statuses.values()) <= {"cancelled"}
+    assert set(statuses.values()) == {"cancelled"}
     marker = f"DTSWEEP_TEST_MARK={tmp_path / 'r'}"
     deadline = time.monotonic() + 30
     while (left := processes_with(marker)) and time.monotonic() < deadline:
@@ -137,8 +138,34 @@ def test_a_signal_stores_what_is_done_and_leaves_no_process(tmp_path: Path, numb
 def test_an_interrupted_run_leaves_nothing_of_ray_train_on_its_cluster(tmp_path: Path, ray_address: str) -> None:
     process, seconds = interrupted(tmp_path, ray_address, number=signal.SIGINT, workers=2)
     assert process.returncode == 130
-    assert seconds < 30  # 2 on an idle machine
-    ray.init(address=ray_address, log_to_driver=False, logging_level="ERROR")
+    assert seconds < 10  # 2 on an idle machine
+    assert_nothing_is_left(ray_address)
+
+
+def test_a_run_that_ends_by_an_error_of_storage_leaves_nothing_of_ray_train_on_its_cluster(
+    tmp_path: Path, ray_address: str
+) -> None:
+    results = tmp_path / "r"
+    arguments = ["--address", ray_address, "--results", str(results), "--set", "workload.fault=fine"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dtsweep", "run", str(FAULTY), *arguments, "--set", "workers=2"],
+        cwd=tmp_path,
+        env=without_ray(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert any("using Ray" in line for line in iter(process.stderr.readline, ""))
+    shutil.rmtree(results / "trials", ignore_errors=True)
+    (results / "trials").write_text("in the way of a folder")
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 5, said
+    assert_nothing_is_left(ray_address)
+
+
+def assert_nothing_is_left(address: str) -> None:
+    """See that no actor of Ray Train lives on a cluster, and that nothing is reserved there."""
+    ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     try:
         alive = {a["ActorClassName"] for a in ray._private.state.actors().values() if a["State"] == "ALIVE"}
         reserved = [group["state"] for group in ray.util.placement_group_table().values()]
