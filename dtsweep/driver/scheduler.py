@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -230,8 +231,11 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         return close_lanes(self._lanes, say)
 
     def stop(self) -> None:
-        """End all sessions although trials run."""
-        stop_lanes(self._lanes)
+        """End all sessions although trials run, and store their logs."""
+        logs = stop_lanes(self._lanes)
+        # Where the results can't be written to, the run has said so.
+        with suppress(StorageError):
+            self._recorder.store_logs(logs)
 
 
 def overdue(running: Running, settings: Settings) -> str | None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import ray
 
+from dtsweep.errors import error_line
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.session.deadlines import AttemptProgress, collective_timeout_s, hang_at
@@ -97,7 +98,7 @@ class Lane:
             if error.status == "node_lost":
                 await self._drop()
         except Exception as error:  # noqa: BLE001  # whatever it is, it must reach the trial's row
-            reason = f"the session failed: {type(error).__name__}: {error}"
+            reason = f"the session failed: {error_line(error)}"
             result, startup_s = AttemptResult(status="collateral", reason=reason), None
             await self._drop()
         logs, self._logs = self._logs, {}
@@ -134,12 +135,18 @@ class Lane:
             await self.end_session()
         return self._logs
 
-    async def stop(self) -> None:
-        """End the session in order although its ranks may work, for a run that ends now."""
+    async def stop(self) -> dict[str, str]:
+        """End the session although its ranks may work, for a run that ends now; return its logs.
+
+        In order where the cluster goes on, so that nothing of Ray Train stays behind; a private Ray ends with it.
+        """
         self._shards.drop()
-        if self._session is not None and self._session.facts:
+        if self._session is None or not self._session.facts:
             # Of ranks that have not come up yet there is nothing to take hold of.
+            return self._logs
+        if not self._settings.is_private:
             await self._session.kill()
+        return self._logs | await self._session.tails(is_last=True)
 
     async def end_session(self) -> None:
         """End the session in order, so that its nodes are free."""

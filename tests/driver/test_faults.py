@@ -125,9 +125,11 @@ def interrupted(folder: Path, address: str, *, number: int, workers: int = 1) ->
 def test_a_signal_stores_what_is_done_and_leaves_no_process(tmp_path: Path, number: int, code: int) -> None:
     process, _ = interrupted(tmp_path, "local", number=number)
     assert process.returncode == code
-    statuses = dtsweep.load(tmp_path / "r").set_index("workload_fault")["status"].to_dict()
+    rows = dtsweep.load(tmp_path / "r").set_index("workload_fault")
+    statuses = rows["status"].to_dict()
     assert statuses.pop("fine") == "ok"
     assert set(statuses.values()) == {"cancelled"}
+    assert (tmp_path / "r" / rows.loc["fine", "log"]).read_text()
     marker = f"DTSWEEP_TEST_MARK={tmp_path / 'r'}"
     deadline = time.monotonic() + 30
     while (left := processes_with(marker)) and time.monotonic() < deadline:
@@ -139,6 +141,8 @@ def test_an_interrupted_run_leaves_nothing_of_ray_train_on_its_cluster(tmp_path:
     process, seconds = interrupted(tmp_path, ray_address, number=signal.SIGINT, workers=2)
     assert process.returncode == 130
     assert seconds < 10  # 2 on an idle machine
+    log = dtsweep.load(tmp_path / "r").set_index("workload_fault").loc["fine", "log"]
+    assert (tmp_path / "r" / log).read_text()
     assert_nothing_is_left(ray_address)
 
 
