@@ -127,7 +127,8 @@ def test_a_signal_stores_what_is_done_and_leaves_no_process(tmp_path: Path, numb
     assert process.returncode == code
     statuses = dtsweep.load(tmp_path / "r").set_index("workload_fault")["status"].to_dict()
     assert statuses.pop("fine") == "ok"
-    assert set(statuses.values()) == {"cancelled"}
+    # None where the signal comes before the second trial is handed out.
+    assert set(statuses.values()) <= {"cancelled"}
     marker = f"DTSWEEP_TEST_MARK={tmp_path / 'r'}"
     deadline = time.monotonic() + 30
     while (left := processes_with(marker)) and time.monotonic() < deadline:
