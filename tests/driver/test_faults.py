@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -128,7 +127,8 @@ def test_a_signal_stores_what_is_done_and_leaves_no_process(tmp_path: Path, numb
     rows = dtsweep.load(tmp_path / "r").set_index("workload_fault")
     statuses = rows["status"].to_dict()
     assert statuses.pop("fine") == "ok"
-    assert set(statuses.values()) == {"cancelled"}
+    # One that comes between two trials finds none under way.
+    assert set(statuses.values()) <= {"cancelled"}
     assert (tmp_path / "r" / rows.loc["fine", "log"]).read_text()
     marker = f"DTSWEEP_TEST_MARK={tmp_path / 'r'}"
     deadline = time.monotonic() + 30
@@ -151,16 +151,18 @@ def test_a_run_that_ends_by_an_error_of_storage_leaves_nothing_of_ray_train_on_i
 ) -> None:
     results = tmp_path / "r"
     arguments = ["--address", ray_address, "--results", str(results), "--set", "workload.fault=fine"]
+    size = ["--set", "workers=2", "--set", "micro_batch=" + ",".join(map(str, range(1, 65)))]
     process = subprocess.Popen(
-        [sys.executable, "-m", "dtsweep", "run", str(FAULTY), *arguments, "--set", "workers=2"],
+        [sys.executable, "-m", "dtsweep", "run", str(FAULTY), *arguments, *size],
         cwd=tmp_path,
         env=without_ray(),
         stderr=subprocess.PIPE,
         text=True,
     )
     assert process.stderr is not None
-    assert any("using Ray" in line for line in iter(process.stderr.readline, ""))
-    shutil.rmtree(results / "trials", ignore_errors=True)
+    # By then the session lives, and more trials are to be stored.
+    assert any("ms/step" in line for line in iter(process.stderr.readline, ""))
+    (results / "trials").rename(tmp_path / "stored")
     (results / "trials").write_text("in the way of a folder")
     _, said = process.communicate(timeout=120)
     assert process.returncode == 5, said
