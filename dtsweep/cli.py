@@ -117,7 +117,7 @@ def plan(
 
     store = Results(results or f"results/{question.name}")
     made = make_plan(question, found, store.attempts(PLANNED_BY), rerun=rerun)
-    misfits = _misfits(question, made, address) if address else None
+    misfits = None if address is None else _misfits(question, made, address)
     for name, reason in store.quarantined:
         _tell(f"left out {store}/{name}: {reason}")
     if as_json:
@@ -147,7 +147,11 @@ def doctor(address: str | None, results: str | None, as_json: bool) -> None:
     from dtsweep.doctor.diagnose import diagnose
     from dtsweep.report.doctor import print_diagnosis
 
-    diagnosis = diagnose(address, tell=_tell, results=results)
+    try:
+        diagnosis = diagnose(address, tell=_tell, results=results)
+    except KeyboardInterrupt:
+        _tell("dtsweep: interrupted")
+        sys.exit(130)
     if as_json:
         _print_json(asdict(diagnosis))
     else:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable
 
 CREDENTIALS = re.compile(
-    r"(?<=//)[^\s/@:\[\"]*:(?!\d{1,5}[/?#])(?:(?!://)[^\s@\"]){0,2048}@(?:[^\s/@\"]*@)*"
+    r"(?<=//)[^\s/:\[\"]*:(?!\d{1,5}[/?#])(?:(?!://)[^\s@\"]){0,2048}@(?:[^\s/@\"]*@)*"
     r"|(?:(?<=http://)|(?<=https://)|(?<=s3://)|(?<=gs://))[^\s/@:\"]+@"
-    r"|(?<=[?&])(?:[\w.-]*(?:key|secret|token|password|credential|signature)|sig)=[^\s&\"']+",
+    r"|(?<=[?&])(?:[\w.-]*(?:key|secret|token|password|credential|signature)|sig|pwd|pass|auth)=[^\s&\"']+",
     re.IGNORECASE,
 )
 """What gives a URL's reader access: its user with a password, a token in their place, or one among its options.
@@ -25,6 +25,8 @@ def without_credentials(text: str) -> str:
 
     >>> without_credentials("s3://AKIA:a/b+c@bucket/runs?region=us-1&token=t0 by https://hf_x@hub.org/a@b")
     's3://bucket/runs?region=us-1& by https://hub.org/a@b'
+    >>> without_credentials("postgres://me@corp.com:p4ss@db/runs")
+    'postgres://db/runs'
     """
     return CREDENTIALS.sub("", text)
 

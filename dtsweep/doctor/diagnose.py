@@ -60,6 +60,8 @@ def diagnose(address: str | None, *, tell: Callable[[str], None], results: str |
         place = try_place(results)
     with connected(address, folder=None) as cluster:
         usable = for_ranks(cluster.nodes)
+        if not usable and cluster.autoscaler is not None:
+            tell("no node for ranks is up: those that the autoscaler adds are not looked at")
         tell(f"using {cluster.described()}; looking around on every node")
         hosts = _look_around(cluster.nodes)
         tell("trying matrix products on every node")
@@ -70,7 +72,8 @@ def diagnose(address: str | None, *, tell: Callable[[str], None], results: str |
     links = [_named(link, nodes) for link in links]
     if results is not None and links and not place:
         place = _store(results, links, tell=tell)
-    judged = [*find_problems(nodes, here=all_versions()), *find_host_problems(hosts, dashboard=dashboard)]
+    found = find_problems(nodes, here=all_versions(), can_grow=cluster.autoscaler is not None)
+    judged = [*found, *find_host_problems(hosts, dashboard=dashboard)]
     # A node that gives no answer gives none to either question.
     problems = dict.fromkeys([*filter(None, [slow_import()]), *place, *judged, *unmeasured])
     return Diagnosis(nodes=nodes, hosts=hosts, links=links, dashboard=dashboard, problems=[*problems])

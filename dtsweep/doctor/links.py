@@ -114,15 +114,18 @@ def pairs_of(nodes: Sequence[Node], *, kind: str) -> list[tuple[Node, Node]]:
 
 
 def measure_links(nodes: Sequence[Node], *, tell: Callable[[str], None]) -> tuple[list[Row], list[str]]:
-    """Measure the pairs of `pairs_of`, one after the other; with GPUs where the cluster has any.
+    """Measure the pairs of `pairs_of`, one after the other; with GPUs where two ranks can have one each.
 
     Returns:
         A row per pair: `node_ids`, `is_within`, `all_reduces` (see `with_bandwidths`), `latency_s` and
         `bandwidth_bytes_per_s` of `alpha_beta`. And why pairs could not be measured.
     """
-    kind = "GPU" if any(node.resources.get("GPU") for node in nodes) else "CPU"
+    of_kind = {kind: pairs_of(nodes, kind=kind) for kind in ("GPU", "CPU")}
+    kind = "GPU" if of_kind["GPU"] else "CPU"
+    if not of_kind[kind]:
+        tell("no link is timed: two ranks don't fit at once")
     rows, problems = [], []
-    for pair in pairs_of(nodes, kind=kind):
+    for pair in of_kind[kind]:
         within = pair[0] is pair[1]
         tell(f"timing all-reduces {'within a node' if within else 'between two nodes'}")
         try:

@@ -17,14 +17,15 @@ SLOW_CLOCK_SOURCES = frozenset({"hpet", "acpi_pm", "pit", "jiffies", "refined-ji
 """Clock sources of the kernel that take microseconds to read."""
 
 
-def find_problems(rows: Sequence[Row], *, here: Mapping[str, str]) -> list[str]:
+def find_problems(rows: Sequence[Row], *, here: Mapping[str, str], can_grow: bool = False) -> list[str]:
     """Say in one line each what is wrong and what to do about it.
 
     Args:
         rows: of all nodes.
         here: versions of the driver.
+        can_grow: whether an autoscaler may add nodes: then that there are none is no problem.
     """
-    if not rows:
+    if not rows and not can_grow:
         return ["no node has CPUs or GPUs: add a worker node (ray start --address HOST:PORT)"]
     found = []
     for row in rows:

@@ -73,7 +73,13 @@ def find_autoscaler() -> Autoscaler | None:
         SweepError: the head does not answer.
     """
     address = ray.get_runtime_context().gcs_address
-    return autoscaler_of(_facts_of_head(address), reports=_reports(address))
+    try:
+        # First what has a deadline: where the head is stuck, its list of nodes never comes.
+        reports = _reports(address)
+        return autoscaler_of(_facts_of_head(address), reports=reports)
+    except ray.exceptions.RayError as error:
+        what = f"the head of Ray at {address} does not answer ({type(error).__name__})"
+        raise SweepError(f"{what}; is it out of memory? see `ray status`") from error
 
 
 def autoscaler_of(head: HeadFacts, *, reports: bool) -> Autoscaler | None:
@@ -94,7 +100,7 @@ def configured(text: str | None) -> Autoscaler:
     """The autoscaler of a configuration of Ray's cluster launcher, in YAML; types are unknown where it says too little.
 
     >>> configured("{max_workers: 3, head_node_type: h, available_node_types: {h: {}, w: {resources: {CPU: 8}}}}")
-    Autoscaler(types=[NodeType(name='w', resources={'CPU': 8}, max_nodes=3)], max_nodes=3)
+    Autoscaler(types=[NodeType(name='w', resources={'CPU': 8.0}, max_nodes=3)], max_nodes=3)
     >>> configured(None)
     Autoscaler(types=None, max_nodes=None)
     """
@@ -102,21 +108,19 @@ def configured(text: str | None) -> Autoscaler:
 
     try:
         config = yaml.safe_load(text or "")
-    except yaml.YAMLError:
+        # What Ray takes where the configuration says nothing.
+        most = int(config.get("max_workers", 2))
+        default = {config.get("head_node_type"): 0}
+        types = [
+            NodeType(
+                name=name,
+                resources={what: float(count) for what, count in (kind.get("resources") or {}).items()},
+                max_nodes=min(most, int(kind.get("max_workers", default.get(name, most)))),
+            )
+            for name, kind in ((name, kind or {}) for name, kind in config["available_node_types"].items())
+        ]
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError):  # not shaped as Ray wants it
         return Autoscaler()
-    if not isinstance(config, dict) or not isinstance(config.get("available_node_types"), dict):
-        return Autoscaler()
-    # What Ray takes where the configuration says nothing.
-    most = int(config.get("max_workers", 2))
-    default = {config.get("head_node_type"): 0}
-    types = [
-        NodeType(
-            name=name,
-            resources=kind.get("resources") or {},
-            max_nodes=min(most, int(kind.get("max_workers", default.get(name, most)))),
-        )
-        for name, kind in ((name, kind or {}) for name, kind in config["available_node_types"].items())
-    ]
     addable = [kind for kind in types if kind.max_nodes]
     # Some providers find out on the node what it has.
     return Autoscaler(types=None if any(not kind.resources for kind in addable) else addable, max_nodes=most)
@@ -170,11 +174,7 @@ def _facts_of_head(address: str) -> HeadFacts:
     if not heads or heads[0] == ray.get_runtime_context().get_node_id():
         return facts_here(port)
     task = ray.remote(num_cpus=0)(facts_here).options(scheduling_strategy=pinned_to(heads[0]))
-    try:
-        facts: HeadFacts = ray.get(task.remote(port), timeout=HEAD_ANSWERS_S)
-    except ray.exceptions.RayError as error:
-        what = f"the head of Ray at {address} runs no task ({type(error).__name__})"
-        raise SweepError(f"{what}; is it out of memory? see `ray status`") from error
+    facts: HeadFacts = ray.get(task.remote(port), timeout=HEAD_ANSWERS_S)
     return facts
 
 

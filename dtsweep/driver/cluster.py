@@ -69,7 +69,8 @@ class Cluster:
         if can_hold(rooms, workers=point.workers, placement=point.placement):
             return None
         rule = {"strict_pack": " on one node", "strict_spread": " on a node each"}.get(point.placement, "")
-        return f"{point.workers} workers of {wanted}{rule} don't fit: {has}"
+        workers = f"{point.workers} worker{'s' * (point.workers > 1)}"
+        return f"{workers} of {wanted}{rule} don't fit: {has}"
 
     def least_nodes(self, world: World, *, each: Mapping[str, float]) -> int:
         """How many nodes a world needs at least.

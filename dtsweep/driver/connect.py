@@ -20,13 +20,16 @@ from ray._private import services
 from dtsweep.driver.cluster import Cluster, look_at
 from dtsweep.driver.shipping import modules_of_job, shipped_modules, travelling
 from dtsweep.driver.token import forget_token, send_token_if_asked
-from dtsweep.errors import SweepError
+from dtsweep.errors import SweepError, without_credentials
 
 CONNECT_S = 5.0
 """How long a cluster may take to answer."""
 
 SAID = 400
 """Characters of an error of Ray that a line repeats at most."""
+
+
+HINT = "start one, give the port of its head node (6379 by default), or use --address local"
 
 
 @contextmanager
@@ -56,7 +59,8 @@ def connected(
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             if wanted == "local":
-                temporary = tempfile.mkdtemp(prefix="dtsweep-", dir="/tmp")  # sockets need a short path
+                # Sockets need a short path. Ray opens its own folder to everybody; what ranks print lies there, too.
+                temporary = tempfile.mkdtemp(prefix="dtsweep-", dir="/tmp")
                 _start_private(temporary, environment)
             else:
                 _join(wanted, [*shipped_modules(folder, modules), *modules_of_job(os.environ)])
@@ -104,7 +108,7 @@ def _start_private(temporary: str, environment: Mapping[str, str]) -> None:
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
-                _temp_dir=temporary,
+                _temp_dir=f"{temporary}/r",
             )
         except Exception as error:  # Ray raises a bare one
             said = _said(error)
@@ -130,6 +134,8 @@ def _environment(variables: Mapping[str, str], *, without: str) -> Iterator[None
 def _wanted(address: str | None) -> str:
     """`local`, `auto` or HOST:PORT: what was asked for, else what Ray's own programs would use."""
     services.find_gcs_addresses.cache_clear()  # as `ray.init` does: a cluster may have come or gone
+    if address == "":
+        raise SweepError("--address is empty; use auto, local or HOST:PORT, or leave it out")
     given = address if address != "auto" else None
     wanted = given or os.environ.get("RAY_ADDRESS") or address or _this_machines() or "local"
     if "://" in wanted:
@@ -145,12 +151,11 @@ def _join(address: str, modules: list[str]) -> None:
     os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
     try:
         if address == "auto":
-            address = services.canonicalize_bootstrap_address(address)
+            address = _running()
         _need_answer(address)
         send_token_if_asked(address)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        hint = "start one, give the port of its head node (6379 by default), or use --address local"
-        raise SweepError(f"no Ray at {address!r} ({_said(error)}); {hint}") from error
+        raise SweepError(f"no Ray at {address!r} ({_said(error)}); {HINT}") from error
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=travelling(modules))
     except Exception as error:  # Ray raises bare ones
@@ -166,7 +171,8 @@ def _said(error: Exception) -> str:
     >>> _said(ConnectionError())
     'ConnectionError'
     """
-    return " ".join(str(error).split())[:SAID] or type(error).__name__
+    # Cut last: of a password cut in two nothing is found.
+    return without_credentials(" ".join(str(error).split()))[:SAID] or type(error).__name__
 
 
 def _need_answer(address: str) -> None:
@@ -183,7 +189,20 @@ def _need_answer(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
     except OSError as error:
         reason = error.strerror or "no answer"
-        raise SweepError(f"no Ray at {address!r} ({reason}); start one, or use --address local") from error
+        raise SweepError(f"no Ray at {address!r} ({reason}); {HINT}") from error
+
+
+def _running() -> str:
+    """The address of a Ray that runs on this machine, whoever started it.
+
+    Raises:
+        SweepError: there is none.
+    """
+    try:
+        address: str = services.canonicalize_bootstrap_address("auto")
+    except ConnectionError as error:
+        raise SweepError("no Ray runs on this machine; start one, give HOST:PORT, or use --address local") from error
+    return address
 
 
 def _this_machines() -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,17 +137,19 @@ def close_lanes(lanes: Sequence[LaneActor], say: Callable[[str], None]) -> dict[
     return logs
 
 
-def stop_lanes(lanes: Sequence[LaneActor]) -> None:
-    """End all sessions while their ranks work, and then their lanes.
-
-    On a cluster that goes on Ray Train gets its time to leave nothing behind; a private Ray ends with all that it has.
-    """
+def stop_lanes(lanes: Sequence[LaneActor]) -> dict[str, str]:
+    """End all sessions while their ranks work, and then their lanes; return the logs of those that had the time."""
+    logs: dict[str, str] = {}
     try:
-        stopping = [lane.actor.stop.remote() for lane in lanes if not lane.settings.is_private]
-        if stopping:
-            ray.wait(stopping, num_returns=len(stopping), timeout=STOP_S)
+        stopping = [lane.actor.stop.remote() for lane in lanes]
+        ended, _ = ray.wait(stopping, num_returns=len(stopping), timeout=STOP_S) if stopping else ([], [])
+        for each in ended:
+            # One that was stopped before is dead.
+            with suppress(ray.exceptions.RayError):
+                logs |= ray.get(each)
     finally:
         _kill(lanes)
+    return logs
 
 
 def _kill(lanes: Sequence[LaneActor]) -> None:

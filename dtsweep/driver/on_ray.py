@@ -17,9 +17,9 @@ from dtsweep.driver.prepare import Prepared, prepare, resources_of_worker
 from dtsweep.driver.pulse import ClusterGoneError, Pulse, pulse_of_ray, watched
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import RunTally
-from dtsweep.driver.scheduler import Running, Scheduler
+from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.shipping import own_modules, pickled_workload
-from dtsweep.driver.tuner import Interrupted, run_tuners, signals_noted
+from dtsweep.driver.tuner import Interrupted, run_tuners, signals_noted, stopped_on_error
 from dtsweep.driver.visit import refuse_other_versions
 from dtsweep.errors import StorageError
 from dtsweep.plan.plan import Plan
@@ -87,23 +87,23 @@ def _drive(planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings]
         fine=planned.plan.fine,
     )
     nodes = ComingAndGoing(each=resources_of_worker(prepared.sweep)) if settings[0].is_autoscaled else None
-    running: dict[str, Running] = {}
+    scheduler: Scheduler | None = None
     try:
         with _gone_is_told(watch.pulse):
             scheduler = Scheduler(queue, settings, recorder, nodes=nodes)
-            running = scheduler.running
+        with stopped_on_error(scheduler), _gone_is_told(watch.pulse):
             with planned.progress:
                 run_tuners(scheduler, watch.signals, watch.gone, storage=settings[0].storage)
             recorder.store_logs(scheduler.close(planned.progress.say))
     except Interrupted as interrupted:
         recorder.tally.signal_number = interrupted.signal_number
-        for each in running.values():
+        for each in scheduler.unstored if scheduler else ():
             recorder.store_cancelled(each.trial, each.task, each.started_at)
     except StorageError as error:
         recorder.tally.storage_error = str(error)
     except ClusterGoneError:
         recorder.tally.cluster_error = watch.stopped
-        for each in running.values():
+        for each in scheduler.unstored if scheduler else ():
             recorder.store_lost(each.trial, each.task, each.started_at)
     return recorder.tally
 

@@ -17,6 +17,9 @@ HEAD_SILENT_S = 40.0
 LOOK_EVERY_S, ANSWER_S = 2.0, 1.0
 """How often it is looked at, and how long an answer may take."""
 
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
+"""How a client of gRPC begins, in HTTP/2, with empty settings: a server answers at once, and asks for no token yet."""
+
 PATIENCE_S = 10.0
 """How long the run has to end by itself, once its cluster is gone: both are over before Ray ends the driver."""
 
@@ -86,7 +89,12 @@ def _error_of(address: str) -> OSError | None:
     """What knocking at an address comes to; None where it is answered."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S) as link:
+            # The kernel takes connections for a process that is stopped, too.
+            link.sendall(HELLO)
+            link.recv(1)
+    except ConnectionResetError:  # by one that wants TLS: it answers
+        return None
     except OSError as error:
         return error
     return None

@@ -9,7 +9,7 @@ import traceback
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from dtsweep.results.statuses import is_retried
 from dtsweep.results.store import Results
 from dtsweep.sweep.axes import Candidate
 from dtsweep.sweep.point import Point
+from dtsweep.sweep.secret import without_secrets
 from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task, task_of, trial_name
 from dtsweep.sweep.values import column_types
@@ -105,6 +106,7 @@ class Recorder:
             started_at: when it was handed out.
             wall_s: how long it took the driver in all; None where it was not run itself.
         """
+        result = replace(result, reason=self._open(result.reason))
         try:
             row, tables = self._made(trial, task, result)
             row |= {"started_at": started_at, **(_times(result, wall_s) if wall_s is not None else {})}
@@ -185,7 +187,8 @@ class Recorder:
 
     def store_given_up(self, given_up: Sequence[tuple[Trial, Task]], result: AttemptResult) -> None:
         """Store trials whose session did not come up for another one, with what became of that."""
-        ended = [(t, self._unmeasured_row(t, task, result.status, result.reason)) for t, task in given_up]
+        reason = self._open(result.reason)
+        ended = [(t, self._unmeasured_row(t, task, result.status, reason)) for t, task in given_up]
         self._commit_unmeasured({**row, "flags": [*result.flags, *self._flags]} for _, row in ended)
         self._note_all(ended)
 
@@ -211,7 +214,11 @@ class Recorder:
     def store_logs(self, logs: Mapping[str, str]) -> None:
         """Store the ends of ranks' logs, by `<session>/<rank>`."""
         for name, text in logs.items():
-            self._results.write_log(name, text)
+            self._results.write_log(name, self._open(text) or "")
+
+    def _open(self, text: str | None) -> str | None:
+        """Text as others may read it, without the secrets of the workers' environment."""
+        return text and without_secrets(text, self._sweep.resources.environment)
 
     def _canary_flags(self, task: Task, row: Mapping[str, Any]) -> list[str]:
         """Compare a canary with the earlier ones of its world in this run, by their median."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _OF_A_JOB = re.compile(r"/runtime_resources/(working_dir|py_modules)_files/")
+_OF_A_SESSION = re.compile(r"/session_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d+_\d+/")
 
 
 def results_of(sweep: Sweep, *, in_process: bool = False) -> str:
@@ -33,11 +34,21 @@ def results_of(sweep: Sweep, *, in_process: bool = False) -> str:
 def refuse_what_ray_deletes(results: str) -> None:
     """Refuse a folder in the code of a Ray job, which Ray unpacks below its session and deletes when it needs the room.
 
+    And any other folder of a session, which the next one does not have.
+
     Raises:
         SweepError: `results` lie there: by default they do, where the job has a working directory.
     """
     path = results.removeprefix("file://")
-    if "://" not in path and _OF_A_JOB.search(f"{Path(path).expanduser().resolve()}/"):
+    if "://" in path:
+        return
+    folder = f"{Path(path).expanduser().resolve()}/"
+    if _OF_A_SESSION.search(folder) and not _OF_A_JOB.search(folder):
+        raise SweepError(
+            f"results {results!r} would lie in the folder of a Ray session, and the next session has another; "
+            "give --results a folder outside, or a URI such as s3://bucket/folder"
+        )
+    if _OF_A_JOB.search(folder):
         raise SweepError(
             f"results {results!r} would lie in this Ray job's copy of its code, which Ray deletes; "
             "give --results an absolute path or a URI such as s3://bucket/folder"

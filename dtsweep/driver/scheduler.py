@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -19,7 +20,7 @@ from dtsweep.driver.idle import ComingAndGoing
 from dtsweep.driver.lanes import OwnTime, close_lanes, start_lane, stop_lanes
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
-from dtsweep.errors import SweepError, error_line
+from dtsweep.errors import StorageError, SweepError, error_line
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.plan.trial import Trial
 from dtsweep.session.deadlines import attempt_bound_s
@@ -83,6 +84,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         self._own_time = OwnTime()
         self.running: dict[str, Running] = {}
         self.failure: BaseException | None = None
+        self._unfetched: list[Running] = []
 
     def __getstate__(self) -> dict[str, Any]:
         """Be pickled empty: a Tuner writes a copy of its settings that nobody reads."""
@@ -97,6 +99,11 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
     def is_empty(self) -> bool:
         """Whether nothing is left to hand out."""
         return self._queue.is_empty
+
+    @property
+    def unstored(self) -> list[Running]:
+        """Attempts without a row: those under way, and those that ended but whose result could not be fetched."""
+        return [*self._unfetched, *self.running.values()]
 
     def next_tuner(self) -> None:
         """Count trials anew: the last Tuner has ended."""
@@ -133,11 +140,14 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Take an attempt's result, store it, and queue another attempt where that may help."""
+        ended = self.running.pop(trial_id)
         try:
-            self._complete(self.running.pop(trial_id), result or {})
+            self._complete(ended, result or {})
         except Exception as failure:  # noqa: BLE001  # Tune would wrap it; the driver raises it as it is
             # The first says what is wrong, and with a full disk where its trial was kept.
             self.failure = self.failure or failure
+            if not isinstance(failure, StorageError):
+                self._unfetched.append(ended)
 
     def _complete(self, ended: Running, reply: Mapping[str, Any]) -> None:
         lane = self._lanes[ended.lane]
@@ -221,8 +231,11 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         return close_lanes(self._lanes, say)
 
     def stop(self) -> None:
-        """End all sessions although trials run."""
-        stop_lanes(self._lanes)
+        """End all sessions although trials run, and store their logs."""
+        logs = stop_lanes(self._lanes)
+        # Where the results can't be written to, the run has said so.
+        with suppress(StorageError):
+            self._recorder.store_logs(logs)
 
 
 def overdue(running: Running, settings: Settings) -> str | None:

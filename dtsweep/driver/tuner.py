@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import ray
 from ray import tune
@@ -176,6 +176,28 @@ def run_tuners(scheduler: Scheduler, signals: list[int], gone: threading.Event, 
             raise RuntimeError(f"Ray Tune ended with {len(scheduler.running)} trials under way; run it again")
     if signals:
         raise Interrupted(signals[0])
+
+
+class HasLanes(Protocol):
+    """What can end its sessions although trials run, more than once."""
+
+    def stop(self) -> None:
+        """End them."""
+
+
+@contextmanager
+def stopped_on_error(scheduler: HasLanes) -> Iterator[None]:
+    """End the sessions of a run that ends by an error or a signal, wherever it came.
+
+    Not where the cluster is gone: what is then asked of Ray may never come back.
+    """
+    try:
+        yield
+    except ClusterGoneError:
+        raise
+    except BaseException:
+        scheduler.stop()
+        raise
 
 
 @contextmanager

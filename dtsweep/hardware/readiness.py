@@ -82,7 +82,8 @@ def gloo_address(environment: Mapping[str, str], known: Mapping[str, Sequence[st
     """
     if asked := environment.get("GLOO_SOCKET_IFNAME"):
         # A list is of several interfaces over which gloo spreads.
-        return next((known[name][0] for name in asked.split(",") if name in known), "")
+        names = asked.split(",")
+        return known[names[0]][0] if all(name in known for name in names) else ""
     try:
         answers = socket.getaddrinfo(hostname, None, type=socket.SOCK_STREAM)
     except OSError:
@@ -107,11 +108,15 @@ def nccl_interfaces(asked: str | None, known: Sequence[str]) -> list[str]:
     (['eth0'], ['ib0'])
     >>> nccl_interfaces(None, ["docker0", "eth0", "lo"]), nccl_interfaces(None, ["docker0", "lo"])
     (['eth0'], ['docker0'])
+    >>> nccl_interfaces(None, ["eth0", "ib0", "lo"]), nccl_interfaces(None, ["lo", "virbr0"])
+    (['ib0'], ['lo'])
     """
     if not asked:
-        outside = [name for name in known if name != "lo"]
-        real = [name for name in outside if not name.startswith("docker")]
-        return real or outside or list(known)
+        # InfiniBand's own first, those of containers and of this host alone last.
+        last = ("docker", "lo", "virbr")
+        infiniband, *rest = ([name for name in known if name.startswith(kind)] for kind in ("ib", *last))
+        others = [name for name in known if not name.startswith(last)]
+        return next((names for names in (infiniband, others, *rest) if names), [])
     mark, names = re.fullmatch(r"([\^=]*)(.*)", asked).groups()  # type: ignore[union-attr]  # it matches any text
     words = [word for word in names.split(",") if word]
 

@@ -61,12 +61,19 @@ class Storage:
         except (pa.ArrowException, OSError):
             return None
 
-    def write(self, table: str, name: str, data: bytes) -> None:
-        """Write a whole file: a reader sees all of it or nothing, after a power cut too."""
+    def write(self, table: str, name: str, data: bytes, *, is_private: bool = False) -> None:
+        """Write a whole file: a reader sees all of it or nothing, after a power cut too.
+
+        Args:
+            table: its folder.
+            name: of the file.
+            data: what it holds.
+            is_private: whether in a local folder nobody else may read it.
+        """
         with self._storage("write"):
             path = self._path(table, name)
             if isinstance(self._files, pafs.LocalFileSystem):
-                _write_local(Path(path), data)
+                _write_local(Path(path), data, is_private=is_private)
             else:
                 with self._files.open_output_stream(path) as file:
                     file.write(data)
@@ -105,12 +112,12 @@ class Storage:
             ) from error
 
 
-def _write_local(path: Path, data: bytes) -> None:
+def _write_local(path: Path, data: bytes, *, is_private: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # DuckDB and Polars read every *.parquet, hidden ones too.
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with open(temporary, "wb", opener=_private if is_private else None) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -123,6 +130,10 @@ def _write_local(path: Path, data: bytes) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, mode=0o600)
 
 
 def _file_system(where: str, shown: str) -> tuple[Any, str]:

@@ -145,7 +145,7 @@ class Results:
             StorageError: It can't be written.
         """
         folder, _, rank = f"logs/{name}".rpartition("/")
-        self._folder.write(folder, f"{rank}.log", without_credentials(text).encode())
+        self._folder.write(folder, f"{rank}.log", without_credentials(text).encode(), is_private=True)
 
     def write_profile(self, name: str, trace: bytes, table: Mapping[str, Any] | None) -> str:
         """Store a profile as profiles/<name>.json.gz, and its table as profiles/<name>.json.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import explaining_failure
@@ -28,7 +28,7 @@ class Verdict:
     status: str
     reason: str
     rank: int | None = None
-    """Of the session, whose process has ended or is stopped; None where Ray names none."""
+    """Of the session, whose process has ended, is stopped or does not answer; None where Ray names none."""
 
     died_on: str | None = None
     """Id of the node on which it ended, where that may be the node's fault."""
@@ -71,7 +71,7 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Verdict:
     rank = min(causes, default=None)
     node = None if rank is None else await _node_of(rank, causes[rank], ranks.facts)
     where = "a process of the session" if rank is None else ranks.named(rank, node.name if node else "an unknown node")
-    text = " ".join([str(error), *map(str, causes.values())])
+    text = " ".join(str(said) for said in (error, *causes.values()) if said is not None)
     if is_preempted(error):
         return Verdict(status="preempted", reason=f"the node of {where} was taken back", rank=rank)
     died = partial(Verdict, rank=rank, died_on=node.node_id if node else None)
@@ -86,7 +86,7 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Verdict:
         return died(status="rank_died", reason=f"{where} ended")
     # Train's controller is no rank: the peers of what has ended are not to blame either.
     status = "collateral" if isinstance(error, RayActorError) else "rank_died"
-    return Verdict(status=status, reason=f"the trainer ended: {text.splitlines()[0] if text else 'no reason given'}")
+    return Verdict(status=status, reason=f"the trainer ended: {next(iter(text.splitlines()), 'no reason given')}")
 
 
 def _its_node(facts: RankFacts) -> Node:
@@ -101,7 +101,7 @@ async def _node_of(rank: int, cause: BaseException, facts: Mapping[int, RankFact
         return None
     try:
         return await asyncio.wait_for(asyncio.to_thread(node_of_actor, cause.actor_id), NODE_ANSWERS_S)
-    except TimeoutError:
+    except (RayError, TimeoutError):
         return None
 
 
@@ -125,6 +125,8 @@ async def _was_killed_for_memory(ranks: Ranks, rank: int) -> bool:
 
 async def _lost_nodes(nodes: Collection[Node]) -> list[str]:
     """Names of nodes that are gone: Ray notices a node's end seconds later than that of its processes."""
+    if not nodes:
+        return []
     here = ray.get_runtime_context().get_node_id()
     others = [node for node in nodes if node.node_id != here]
     lives = await asyncio.gather(*(answers(node.node_id) for node in others))
@@ -153,7 +155,8 @@ async def why_silent(ranks: Ranks, *, answered: Collection[int], measure: Measur
         return Verdict(status="hang", reason=reason, rank=stopped[0])
     silent = [rank for rank, _ in enumerate(ranks.members) if rank not in answered]
     names = ", ".join(f"{rank} on {ranks.facts[ranks.members[rank]].node}" for rank in silent)
-    return Verdict(status="hang", reason=f"no answer from rank {names} after {phase}; all stacks are in the logs")
+    reason = f"no answer from rank {names} after {phase}; all stacks are in the logs"
+    return Verdict(status="hang", reason=reason, rank=ranks.members[silent[0]] if silent else None)
 
 
 def ended_as(verdict: Verdict | None, results: Mapping[int, RankResult], *, workers: int) -> tuple[str, str | None]:

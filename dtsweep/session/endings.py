@@ -19,6 +19,10 @@ OTHER_INTERFACE = (
 )
 
 
+PASSING = ("by peer", "Broken pipe", "EADDRINUSE", "Address already in use", "address already in use")
+"""Words of a group that could not be made because a rank had just ended, or its port was taken in between."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class NotUp:
     """Why ranks did not come up."""
@@ -79,8 +83,8 @@ def why_not_up(error: BaseException | None, *, workers: int, node_timeout_s: flo
     if raised := causes_of(error):
         rank, failure = next(iter(raised.items()))
         return _raised(rank, failure)
-    if "init_process_group" in str(cause):
-        said = str(cause).strip().splitlines()[-1]
+    said = next(reversed(str(cause).strip().splitlines()), "")
+    if "init_process_group" in str(cause) and not any(words in said for words in PASSING):
         reason = f"the workers can't reach each other: {said}; {OTHER_INTERFACE}"
         return NotUp(status="launch_failed", reason=reason, hopeless_for="world")
     return None

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import ray
 
+from dtsweep.errors import error_line
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.session.deadlines import AttemptProgress, collective_timeout_s, hang_at
@@ -47,8 +48,8 @@ class Lane:
         self._logs: dict[str, str] = {}
         self._shards = ShardPool(settings.code)
         self._is_spent = False
-        self._deaths = Counter[World]()
-        """Starts in a row that were ended by a death, by their world."""
+        self._deaths = defaultdict[World, list[str]](list)
+        """Sessions whose starts were ended by a death, one after the other, by their world."""
         self._nodes = NodeWatch(settings)
         self._requests = NodeRequests(settings, self._nodes)
 
@@ -80,7 +81,7 @@ class Lane:
         startup_s = None
         try:
             session, has_started = await self._session_for(task)
-            del self._deaths[session.world]
+            self._deaths.pop(session.world, None)
             session.enter(task.point.world)
             shards, shards_started = await self._shards.on(session.nodes_of_shards(task))
             if has_started or shards_started:
@@ -97,7 +98,7 @@ class Lane:
             if error.status == "node_lost":
                 await self._drop()
         except Exception as error:  # noqa: BLE001  # whatever it is, it must reach the trial's row
-            reason = f"the session failed: {type(error).__name__}: {error}"
+            reason = f"the session failed: {error_line(error)}"
             result, startup_s = AttemptResult(status="collateral", reason=reason), None
             await self._drop()
         logs, self._logs = self._logs, {}
@@ -118,8 +119,11 @@ class Lane:
         if error.verdict.died_on is not None:
             # Each start by itself: it is no fault of the trial, which has not begun.
             self._nodes.died(self._session.name, error.verdict.died_on)
-        self._deaths[self._session.world] += is_death(error.status)
-        known = not_up_again(error.status, str(error), deaths=self._deaths[self._session.world])
+        deaths = self._deaths[self._session.world]
+        deaths += [self._session.name] * is_death(error.status)
+        known = not_up_again(error.status, str(error), deaths=len(deaths))
+        if known.hopeless_for:
+            self._nodes.absolve(deaths)
         return AttemptResult(status=known.status, reason=known.reason, hopeless_for=known.hopeless_for)
 
     async def close(self) -> dict[str, str]:
@@ -131,12 +135,18 @@ class Lane:
             await self.end_session()
         return self._logs
 
-    async def stop(self) -> None:
-        """End the session in order although its ranks may work, for a run that ends now."""
+    async def stop(self) -> dict[str, str]:
+        """End the session although its ranks may work, for a run that ends now; return its logs.
+
+        In order where the cluster goes on, so that nothing of Ray Train stays behind; a private Ray ends with it.
+        """
         self._shards.drop()
-        if self._session is not None and self._session.facts:
+        if self._session is None or not self._session.facts:
             # Of ranks that have not come up yet there is nothing to take hold of.
+            return self._logs
+        if not self._settings.is_private:
             await self._session.kill()
+        return self._logs | await self._session.tails(is_last=True)
 
     async def end_session(self) -> None:
         """End the session in order, so that its nodes are free."""

@@ -63,6 +63,12 @@ class Strikes:
         counts = Counter(next(iter(nodes)) for nodes in self._nodes.values() if len(nodes) == 1)
         return frozenset(node_id for node_id, count in counts.items() if count >= STRIKES)
 
+    def absolve(self, starts: Sequence[str]) -> None:
+        """Forget starts of one world that died on several nodes: the world is at fault itself."""
+        if len({node for start in starts for node in self._nodes.get(start, ())}) > 1:
+            for start in starts:
+                self._nodes.pop(start, None)
+
     def forgive(self) -> None:
         """Forget them all."""
         self._nodes = {}

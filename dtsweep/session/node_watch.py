@@ -6,6 +6,8 @@ import asyncio
 import math
 from collections.abc import Collection, Sequence
 
+from ray.exceptions import RayError
+
 from dtsweep.session.node_choice import (
     STRIKES,
     NodeChoice,
@@ -36,6 +38,10 @@ class NodeWatch:
         """Note that a process of a trial has died on a node."""
         self._strikes.died(trial_id, node_id)
 
+    def absolve(self, starts: Sequence[str]) -> None:
+        """Take back what was noted of starts of one world, which came up nowhere, if they died on several nodes."""
+        self._strikes.absolve(starts)
+
     def take_notes(self) -> list[str]:
         """Lines on nodes that have been left out, or are used again, since these were taken last."""
         notes, self._notes = self._notes, []
@@ -47,8 +53,8 @@ class NodeWatch:
             return True
         try:
             leaving = await asyncio.wait_for(asyncio.to_thread(leaving_nodes), NODE_ANSWERS_S)
-        except TimeoutError:
-            # A head that is slow says nothing against ranks that are up; a node that leaves costs them one attempt.
+        except (RayError, TimeoutError):
+            # A head that is slow or away says nothing against ranks that are up; a leaving node costs them one attempt.
             return True
         return all(leaving.get(node_id, math.inf) > until for node_id in node_ids)
 
@@ -98,7 +104,7 @@ class NodeWatch:
         """The nodes that are there, of those that this lane may use."""
         try:
             nodes = await asyncio.wait_for(asyncio.to_thread(nodes_now), within_s)
-        except TimeoutError as error:
+        except (RayError, TimeoutError) as error:
             what = f"Ray's head did not say in {within_s:g} s which nodes there are"
             raise SessionError("collateral", what) from error
         usable = self._settings.nodes

@@ -62,6 +62,9 @@ def read_tail(path: str, is_last: bool) -> str:
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            if file.tell():
+                # The rest of a line: of a password cut in two nothing is found.
+                file.readline()
             text = file.read().decode(errors="replace")
     except FileNotFoundError:
         return NO_LOG

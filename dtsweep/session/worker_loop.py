@@ -85,6 +85,8 @@ def _redirect_output(session: str, rank: int) -> Path:
 
 def begin_trial(log: Path, task: Task) -> None:
     """Cut a log that has grown long, and name in it the trial whose output follows."""
-    if log.stat().st_size > LOG_BYTES:
-        os.truncate(log, 0)
+    # A log may be cleaned away while the session lives.
+    with contextlib.suppress(FileNotFoundError):
+        if log.stat().st_size > LOG_BYTES:
+            os.truncate(log, 0)
     sys.stderr.write(f"{task.heading}\n")

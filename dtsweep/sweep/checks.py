@@ -36,6 +36,12 @@ def check_workload(workload: Any) -> None:
                 f"field {field_name!r} of workload {name} is {quoted(value)}, no JSON value; make it in a method",
                 word=field_name,
             )
+        if isinstance(value, str) and value and is_secret(field_name):
+            raise SweepError(
+                f"field {field_name!r} of workload {name} speaks of a secret, and fields are stored; "
+                "read it from a variable in a method, and set that in Resources(environment=…)",
+                word=field_name,
+            )
         if has_credentials(json.dumps(value)):
             raise SweepError(
                 f"field {field_name!r} of workload {name} has a URL with a password or token, and fields are stored; "
@@ -131,6 +137,12 @@ def as_scalar(name: str, value: Any) -> Scalar:
         )
     if isinstance(value, (int, float)) and not abs(value) < (2**63 if isinstance(value, int) else float("inf")):
         raise SweepError(f"axis {name!r} has {quoted(value)}, no JSON scalar; use a finite 64-bit number", word=name)
+    if isinstance(value, str) and name.startswith("workload.") and is_secret(name.removeprefix("workload.")):
+        raise SweepError(
+            f"axis {name!r} speaks of a secret, and the values of axes are printed and stored; "
+            "set it in Resources(environment=…), of which a hash is stored",
+            word=name,
+        )
     if isinstance(value, str) and has_credentials(value):
         raise SweepError(
             f"axis {name!r} has a URL with a password or token, and the values of axes are printed and stored; "

@@ -13,7 +13,7 @@ from dtsweep.errors import without_credentials
 WORDS = frozenset(
     {
         *("SECRET", "SECRETS", "PASSWORD", "PASSWORDS", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS"),
-        *("AUTHORIZATION", "COOKIE", "COOKIES", "JWT"),
+        *("AUTHORIZATION", "COOKIE", "COOKIES", "JWT", "CREDS", "SSHPASS"),
     }
 )
 """Words of a name that speak of a secret, between its underscores."""
@@ -22,7 +22,8 @@ LAST_WORDS = frozenset({"AUTH", "PASS", "PWD"})
 """Those that do as the last of several: DB_PASS, but not PASS_COUNT; NPM_AUTH, but not RAY_AUTH_MODE; not PWD."""
 
 KEYS = frozenset({"TOKEN", "KEY", "KEYS"})
-"""Those that do where no word beside them speaks of a text or a number; TOKENS, which training counts, is none."""
+"""Those that do where no word beside them speaks of a text or a number; TOKENS, which training counts, are none but
+beside a word of access."""
 
 OF_TEXT_OR_NUMBER = frozenset(
     {
@@ -31,12 +32,15 @@ OF_TEXT_OR_NUMBER = frozenset(
     }
 )
 
-OF_ACCESS = frozenset({"API", "ACCESS", "AUTH", "PRIVATE"})
+OF_ACCESS = frozenset({"API", "ACCESS", "AUTH", "PRIVATE", "HF"})
 
 RUN_TOGETHER = re.compile(
-    r".*(API|ACCESS|AUTH|PRIVATE|SECRET)KEY(ID|S)?|.+(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)"
+    r".*(API|ACCESS|AUTH|PRIVATE|SECRET|SSH|SIGNING|LICENSE)KEY(ID|S)?|.+(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)"
 )
 """Such words without an underscore before them: OPENAIAPIKEY, PGPASSWORD; but not MONKEY."""
+
+TELLING = 8
+"""Characters from which on a secret is looked for in texts."""
 
 HIDDEN = re.compile(r"hidden:[0-9a-f]{4}")
 
@@ -60,6 +64,8 @@ def _speaks_of_secret(words: Sequence[str]) -> bool:
         return True
     if len(words) > 1 and words[-1] in LAST_WORDS:
         return True
+    if {"CONNECTION", "STRING"} <= {*words} or ("TOKENS" in words and not OF_ACCESS.isdisjoint(words)):
+        return True
     return not KEYS.isdisjoint(words) and (OF_TEXT_OR_NUMBER.isdisjoint(words) or not OF_ACCESS.isdisjoint(words))
 
 
@@ -79,6 +85,19 @@ def hidden(environment: Mapping[str, str]) -> dict[str, str]:
     {'NCCL_ALGO': 'Ring', 'HF_TOKEN': 'hidden:03f9'}
     """
     return {name: _hash_of(name, value) if is_secret(name, value) else value for name, value in environment.items()}
+
+
+def without_secrets(text: str, environment: Mapping[str, str]) -> str:
+    """Text without credentials, and without the values of the secret variables of an environment.
+
+    >>> without_secrets("401 for hf_abcdefgh", {"HF_TOKEN": "hf_abcdefgh"})
+    '401 for hidden:5768'
+    """
+    for name, value in environment.items():
+        # A short one is a part of many words.
+        if len(value) >= TELLING and is_secret(name, value):
+            text = text.replace(value, _hash_of(name, value))
+    return without_credentials(text)
 
 
 def hidden_json(text: str) -> str:

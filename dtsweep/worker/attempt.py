@@ -40,7 +40,7 @@ FEW_STEPS = 3
 """A window that ran out of time with fewer steps is a `timeout`."""
 
 LOST_PEER = (
-    *("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting"),
+    *("Connection closed by peer", "Connection reset by peer", "Broken pipe"),
     *("Application timeout caused pair closure", "Socket closed", "Socket unexpectedly closed"),
     *("ncclRemoteError", "remote process exited", "Connection closed by remote peer"),
 )
@@ -70,7 +70,7 @@ def run_attempt(
         if context.is_own_process and isinstance(error, bdb.BdbQuit):
             raise  # whoever leaves the debugger ends the run
         traceback.print_exc()
-        measured, status, reason = None, status_of(error), error_line(error)
+        measured, status, reason = None, status_of(error, has_peers=task.point.workers > 1), error_line(error)
     sys.stdout.flush()
     sys.stderr.flush()
     left, whole = _cleaned(context.device)
@@ -96,18 +96,30 @@ def _cleaned(device: torch.device) -> tuple[int | None, int | None]:
         return None, None
 
 
-def status_of(error: BaseException) -> str:
-    """Name what an exception on a rank means for the trial."""
+def status_of(error: BaseException, *, has_peers: bool = True) -> str:
+    """Name what an exception on a rank means for the trial.
+
+    Args:
+        error: that was raised.
+        has_peers: whether there are other ranks, which may have gone.
+    """
     if full := oom_status(error):
         return full
-    # A peer that is gone shows as an error of the exchange: the fault is not this rank's.
-    text = str(error)
-    # Whatever gloo's connections say: but for what it checks itself, such as tensors of other sizes.
-    is_lost = "gloo/transport/" in text and "enforce fail" not in text
     gone_server = any(kind.__name__ == "RayActorError" for kind in type(error).__mro__)
-    if gone_server or isinstance(error, distributed.DistError) or is_lost or any(words in text for words in LOST_PEER):
+    if gone_server or isinstance(error, distributed.DistError) or (has_peers and _tells_of_a_lost_peer(error)):
         return "collateral"
     return "user_error"
+
+
+def _tells_of_a_lost_peer(error: BaseException) -> bool:
+    """Whether it is an error of the exchange, as a peer shows that is gone: the fault is not this rank's."""
+    # Python's own connections, of a data set on another host, raise OSErrors with the same words.
+    if not isinstance(error, RuntimeError):
+        return False
+    text = str(error)
+    # Whatever gloo's connections say: but for what it checks itself, such as tensors of other sizes.
+    is_gloo = "gloo/transport/" in text and "enforce fail" not in text
+    return is_gloo or any(words in text for words in LOST_PEER)
 
 
 def _measure(context: RankContext, task: Task, servers: Sequence[Any], on_warm: Callable[[float], None]) -> Measured:

@@ -87,9 +87,22 @@ def test_a_monitor_that_only_watches_reports_types_of_its_own() -> None:
     assert not any(map(is_scaling, (None, "{}", '{"autoscaler_report": null}')))
 
 
-@pytest.mark.parametrize("text", ["", "[", "a: 1", "{available_node_types: {w: {max_workers: 2}}}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[", "a: 1", "{available_node_types: {w: {max_workers: 2}}}", "{available_node_types: {w: 8}}"),
+        "{max_workers: null, available_node_types: {w: {resources: {CPU: 8}}}}",
+        "{available_node_types: {w: {resources: {CPU: many}}}}",
+        "{available_node_types: {w: {resources: [CPU]}}}",
+    ],
+)
 def test_a_configuration_that_does_not_say_what_nodes_have_leaves_types_unknown(text: str) -> None:
     assert configured(text).types is None
+
+
+def test_numbers_of_a_configuration_may_be_quoted() -> None:
+    found = configured("{max_workers: '3', available_node_types: {w: {resources: {CPU: '8'}, max_workers: '2'}}}")
+    assert found == Autoscaler(types=[NodeType(name="w", resources={"CPU": 8.0}, max_nodes=2)], max_nodes=3)
 
 
 def test_the_placement_group_that_is_refused_is_told_from_others() -> None:

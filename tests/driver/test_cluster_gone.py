@@ -97,10 +97,13 @@ def test_a_cluster_that_stops_ends_the_run_in_a_line_with_what_was_done_stored(f
     assert "ok" in dtsweep.load(results)["status"].tolist()
 
 
-def test_a_head_that_dies_as_a_run_begins_ends_it_in_a_line_before_ray_does(folder: Path) -> None:
+# Stopped, its port still takes connections, and nothing that Ray is asked comes back.
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_head_that_dies_as_a_run_begins_ends_it_in_a_line_before_ray_does(folder: Path, number: int) -> None:
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    head = cluster.head_node.all_processes["gcs_server"][0].process.pid
     gone = f"dtsweep: Ray at {cluster.address} has stopped, or can't be reached any more; what was done is stored; "
     process = subprocess.Popen(
         [sys.executable, "-m", "dtsweep", "run", "sweep.py", "--address", cluster.address, "--set", "workers=1"],
@@ -113,11 +116,13 @@ def test_a_head_that_dies_as_a_run_begins_ends_it_in_a_line_before_ray_does(fold
     try:
         assert any("using Ray" in line for line in iter(process.stderr.readline, ""))
         # Alone: the nodes stay, as where the head is another machine.
-        os.kill(cluster.head_node.all_processes["gcs_server"][0].process.pid, signal.SIGKILL)
+        os.kill(head, number)
         _, rest = process.communicate(timeout=120)
     finally:
         process.kill()
         process.communicate()
+        if number == signal.SIGSTOP:
+            os.kill(head, signal.SIGCONT)
         cluster.shutdown()
     assert (process.returncode, f"{gone}the same command goes on" in rest) == (4, True), rest
     assert "Traceback" not in rest

@@ -124,9 +124,12 @@ def interrupted(folder: Path, address: str, *, number: int, workers: int = 1) ->
 def test_a_signal_stores_what_is_done_and_leaves_no_process(tmp_path: Path, number: int, code: int) -> None:
     process, _ = interrupted(tmp_path, "local", number=number)
     assert process.returncode == code
-    statuses = dtsweep.load(tmp_path / "r").set_index("workload_fault")["status"].to_dict()
+    rows = dtsweep.load(tmp_path / "r").set_index("workload_fault")
+    statuses = rows["status"].to_dict()
     assert statuses.pop("fine") == "ok"
+    # One that comes between two trials finds none under way.
     assert set(statuses.values()) <= {"cancelled"}
+    assert (tmp_path / "r" / rows.loc["fine", "log"]).read_text()
     marker = f"DTSWEEP_TEST_MARK={tmp_path / 'r'}"
     deadline = time.monotonic() + 30
     while (left := processes_with(marker)) and time.monotonic() < deadline:
@@ -137,8 +140,38 @@ def test_a_signal_stores_what_is_done_and_leaves_no_process(tmp_path: Path, numb
 def test_an_interrupted_run_leaves_nothing_of_ray_train_on_its_cluster(tmp_path: Path, ray_address: str) -> None:
     process, seconds = interrupted(tmp_path, ray_address, number=signal.SIGINT, workers=2)
     assert process.returncode == 130
-    assert seconds < 30  # 2 on an idle machine
-    ray.init(address=ray_address, log_to_driver=False, logging_level="ERROR")
+    assert seconds < 10  # 2 on an idle machine
+    log = dtsweep.load(tmp_path / "r").set_index("workload_fault").loc["fine", "log"]
+    assert (tmp_path / "r" / log).read_text()
+    assert_nothing_is_left(ray_address)
+
+
+def test_a_run_that_ends_by_an_error_of_storage_leaves_nothing_of_ray_train_on_its_cluster(
+    tmp_path: Path, ray_address: str
+) -> None:
+    results = tmp_path / "r"
+    arguments = ["--address", ray_address, "--results", str(results), "--set", "workload.fault=fine"]
+    size = ["--set", "workers=2", "--set", "micro_batch=" + ",".join(map(str, range(1, 65)))]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dtsweep", "run", str(FAULTY), *arguments, *size],
+        cwd=tmp_path,
+        env=without_ray(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    # By then the session lives, and more trials are to be stored.
+    assert any("ms/step" in line for line in iter(process.stderr.readline, ""))
+    (results / "trials").rename(tmp_path / "stored")
+    (results / "trials").write_text("in the way of a folder")
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 5, said
+    assert_nothing_is_left(ray_address)
+
+
+def assert_nothing_is_left(address: str) -> None:
+    """See that no actor of Ray Train lives on a cluster, and that nothing is reserved there."""
+    ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     try:
         alive = {a["ActorClassName"] for a in ray._private.state.actors().values() if a["State"] == "ALIVE"}
         reserved = [group["state"] for group in ray.util.placement_group_table().values()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,10 +28,31 @@ print("ended by itself")
 
 
 @pytest.fixture
-def listening() -> Iterator[socket.socket]:
-    """Somebody who answers."""
+def frozen() -> Iterator[socket.socket]:
+    """A process that is stopped: the kernel goes on taking its connections."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server
+
+
+@pytest.fixture
+def listening() -> Iterator[socket.socket]:
+    """Somebody who answers."""
+
+    def answer() -> None:
+        while True:
+            try:
+                link, _ = server.accept()
+            except OSError:  # closed
+                return
+            with link:
+                link.sendall(b"settings")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        answering = threading.Thread(target=answer)
+        answering.start()
+        yield server
+        server.shutdown(socket.SHUT_RDWR)
+    answering.join()
 
 
 def address_of(server: socket.socket) -> str:
@@ -50,6 +72,16 @@ def test_a_head_may_be_silent_for_as_long_as_a_restart_takes(listening: socket.s
     pulse, now = Pulse(head="127.0.0.1:1", node=address_of(listening)), time.monotonic()
     assert not pulse.is_gone(now=now + HEAD_SILENT_S - 1)
     assert pulse.is_gone(now=now + HEAD_SILENT_S + 1)
+
+
+def test_a_head_that_takes_connections_and_says_nothing_is_silent(
+    listening: socket.socket, frozen: socket.socket
+) -> None:
+    pulse, now = Pulse(head=address_of(frozen), node=address_of(listening)), time.monotonic()
+    assert not pulse.is_gone(now=now + HEAD_SILENT_S - 1)
+    assert pulse.is_gone(now=now + HEAD_SILENT_S + 1)
+    # A node that says nothing is busy.
+    assert not Pulse(head=address_of(listening), node=address_of(frozen)).is_gone(now=now + 1e6)
 
 
 def test_a_failure_while_the_head_is_silent_waits_until_it_is_gone_and_one_beside_a_head_that_answers_does_not(

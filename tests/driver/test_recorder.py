@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from dtsweep import Measure, StorageError, Sweep, load, workloads
+from dtsweep import Measure, Resources, StorageError, Sweep, load, workloads
 from dtsweep.driver.recorder import Recorder, RunTally
 from dtsweep.measure.trace import Profile
 from dtsweep.metrics.attempt_result import AttemptResult
@@ -101,6 +101,19 @@ def test_an_attempt_is_a_row_with_its_ranks_steps_and_log(kept: Kept) -> None:
     assert ranks_table["shards_hosted"].to_pylist() == [0, 2]
     assert kept.results.table("steps").num_rows == 2 * 22
     assert (Path(str(kept.results)) / "logs/launch/1.log").read_text() == "all went well"
+
+
+def test_neither_a_reason_nor_a_log_has_a_secret_of_the_workers(tmp_path: Path) -> None:
+    environment = {"HF_TOKEN": "hf_hunter2", "OMP_NUM_THREADS": "12345678"}
+    sweep = replace(TWO_WORLDS, resources=Resources(environment=environment))
+    recorder, (trial, *_) = recorder_of(sweep, Results(tmp_path)), trials_of(workers=2, sync="ddp")
+    said = "401 for hf_hunter2 at http://me:hunter2@proxy with 12345678"
+    ended = AttemptResult(status="user_error", reason=said, logs={"launch/0": said})
+    recorder.store(trial, task_of(sweep, trial.point), ended, started_at=START)
+    (row,) = Results(tmp_path).attempts()
+    for text in (row["reason"], (tmp_path / "logs/launch/0.log").read_text()):
+        assert re.fullmatch("401 for hidden:[0-9a-f]{4} at http://proxy with 12345678", text)
+    assert (tmp_path / "logs/launch/0.log").stat().st_mode & 0o077 == 0
 
 
 def test_the_flags_of_a_row_come_from_its_figures_its_session_and_the_run(tmp_path: Path) -> None:

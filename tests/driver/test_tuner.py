@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from dtsweep import Sweep
+from dtsweep import StorageError, Sweep
 from dtsweep.driver.pulse import ClusterGoneError
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.scheduler import Scheduler
-from dtsweep.driver.tuner import STOPPING, callbacks_of, signals_noted
+from dtsweep.driver.tuner import STOPPING, Interrupted, callbacks_of, signals_noted, stopped_on_error
 from dtsweep.report.progress import Progress
 from dtsweep.results.store import Results
 from tests.outcomes import Tokens
@@ -67,3 +67,39 @@ def test_once_its_cluster_is_gone_a_tuner_asks_no_lane_for_anything_even_after_a
             callback.on_step_begin(0, [])
     # Nor has it looked at them before.
     assert scheduler._own_time.passed_s(5.0) == 0.0
+
+
+class Sessions:
+    """Of a run on a cluster."""
+
+    are_stopped = False
+
+    def stop(self) -> None:
+        """As `Scheduler` does."""
+        self.are_stopped = True
+
+
+@pytest.mark.parametrize(
+    ("error", "are_stopped"),
+    # Between two Tuners, or as nothing is left, a signal ends the run where no callback sees it.
+    [
+        (Interrupted(signal.SIGINT), True),
+        (StorageError("full"), True),
+        (RuntimeError(), True),
+        (ClusterGoneError(), False),
+    ],
+)
+def test_a_run_that_ends_by_an_error_ends_its_sessions_unless_its_cluster_is_gone(
+    error: BaseException, are_stopped: bool
+) -> None:
+    sessions = Sessions()
+    with pytest.raises(type(error)), stopped_on_error(sessions):
+        raise error
+    assert sessions.are_stopped == are_stopped
+
+
+def test_a_run_that_ends_in_order_has_closed_its_sessions_itself() -> None:
+    sessions = Sessions()
+    with stopped_on_error(sessions):
+        pass
+    assert not sessions.are_stopped

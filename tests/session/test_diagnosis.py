@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from dtsweep.metrics.rank_result import RankResult
-from dtsweep.session.diagnosis import Ranks, Verdict, ended_as
+from dtsweep.session.diagnosis import Ranks, Verdict, ended_as, verdict_on
 
 OK, LOST, NAN = (RankResult(status=status) for status in ("ok", "collateral", "nan"))
 HANG = Verdict(status="hang", reason="no answer from rank 1")
@@ -32,3 +34,8 @@ def test_an_attempt_ended_as_its_ranks_say_where_all_came_to_their_end(
     verdict: Verdict | None, results: dict[int, RankResult], status: str
 ) -> None:
     assert ended_as(verdict, results, workers=2)[0] == status
+
+
+def test_a_trainer_that_returned_is_not_said_to_have_raised_none() -> None:
+    verdict = asyncio.run(verdict_on(None, Ranks(facts={}, members=[], kills={})))
+    assert verdict.reason == "the trainer ended: no reason given"

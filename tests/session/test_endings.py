@@ -101,6 +101,19 @@ def test_nodes_that_go_are_no_sign_that_the_next_start_ends_alike() -> None:
     ]
 
 
-@pytest.mark.parametrize("error", [DIED, RECLAIMED, NOTICED, ControllerError(WorkerGroupStartupFailedError("died"))])
+def no_group(words: str) -> ControllerError:
+    """What Train raises where a process group could not be made."""
+    said = f"Traceback …\n  dist.init_process_group(\nRuntimeError: {words}"
+    return ControllerError(RayTaskError("_setup_torch_process_group", said, RuntimeError(words)))
+
+
+PEER_ENDED = no_group("[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:9")
+PORT_TAKEN = no_group("The server socket has failed to listen (errno: 98 - EADDRINUSE: address already in use)")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [DIED, RECLAIMED, NOTICED, ControllerError(WorkerGroupStartupFailedError("died")), PEER_ENDED, PORT_TAKEN],
+)
 def test_a_launch_whose_processes_were_ended_from_outside_may_come_up_the_next_time(error: BaseException) -> None:
     assert why_not_up(error, workers=2, node_timeout_s=7.0) is None

@@ -89,3 +89,14 @@ def test_two_trials_that_died_on_a_node_and_nowhere_else_strike_it() -> None:
     # The second dies elsewhere as well: that is its own fault.
     strikes.died("two", "b")
     assert strikes.struck() == frozenset()
+
+
+def test_a_world_that_comes_up_nowhere_leaves_no_strike_on_the_nodes_that_it_tried() -> None:
+    strikes = Strikes()
+    for start, node_id in (("start 1", "a"), ("start 2", "a")):
+        strikes.died(start, node_id)
+    strikes.absolve(["start 1", "start 2"])
+    assert strikes.struck() == {"a"}
+    strikes.died("start 3", "b")
+    strikes.absolve(["start 1", "start 2", "start 3"])
+    assert strikes.struck() == frozenset()

@@ -43,22 +43,31 @@ SECRET = (
     *("GOOGLE_APPLICATION_CREDENTIALS", "PGPASSWORD", "OPENAI_APIKEY", "client_secret", "apiKey", "SSH_PRIVATEKEY"),
     *("APIKEY", "OPENAIAPIKEY", "SECRETKEY", "AWS_ACCESSKEYID", "PASSWD", "DB_PASS", "MYSQL_PWD", "REDIS_AUTH"),
     *("RAY_AUTH_TOKEN", "TOKEN", "KEY", "HTTP_AUTHORIZATION", "SESSION_COOKIE", "MAX_API_KEY", "SSL_KEYPASSPHRASE"),
+    *("HF_TOKENS", "API_TOKENS", "SSHKEY", "SIGNINGKEY", "SSHPASS", "DB_CREDS", "AZURE_STORAGE_CONNECTION_STRING"),
 )
 OPEN = (
     *("TOKENIZERS_PARALLELISM", "MONKEY_COUNT", "NCCL_IB_PKEY", "NCCL_ALGO", "MAX_TOKENS", "KEYBOARD", "HOTKEY"),
     *("SECRETARY", "PASSES", "OMP_NUM_THREADS", "CREDENTIALED", "MONKEY", "KEYCLOAK_URL", "RAY_AUTH_MODE", "PWD"),
     *("PAD_TOKEN", "EOS_TOKEN_ID", "TOKEN_COUNT", "MAX_KEYS", "KEY_LENGTH", "PASS_COUNT", "AUTHORS", "OLDPWD"),
 )
-URLS_WITH_CREDENTIALS = (
-    *("http://me:hunter2@proxy:3128", "https://hunter2@github.com/a/b", "redis://:hunter2@host", "s3://K:hun/ter2@b/r"),
-    *(
-        "postgres://u:p/hunter2@host/db",
-        "https://hunter2:@api.org",
-        "http://u:hun@ter2@host/x",
-        "https://a.org/?sig=h2",
-    ),
-    *("gs://b/o?X-Goog-Signature=hunter2", "abfs://c:hunter2@account/x", "http://1:2hunter@[::1]:3128/x"),
-)
+URLS_WITH_CREDENTIALS = {
+    "http://me:hunter2@proxy:3128": "http://proxy:3128",
+    "https://hunter2@github.com/a/b": "https://github.com/a/b",
+    "redis://:hunter2@host": "redis://host",
+    "s3://K:hun/ter2@b/r": "s3://b/r",
+    "postgres://u:p/hunter2@host/db": "postgres://host/db",
+    "postgres://me@corp.com:hunter2@host/db": "postgres://host/db",
+    "https://me@corp.com:hunter2@nexus/x": "https://nexus/x",
+    "https://hunter2:@api.org": "https://api.org",
+    "http://u:hun@ter2@host/x": "http://host/x",
+    "https://a.org/?sig=h2": "https://a.org/?",
+    "https://a.org/?user=me&pwd=h2": "https://a.org/?user=me&",
+    "gs://b/o?X-Goog-Signature=hunter2": "gs://b/o?",
+    "abfs://c:hunter2@account/x": "abfs://account/x",
+    "http://1:2hunter@[::1]:3128/x": "http://[::1]:3128/x",
+}
+"""With what is left of each."""
+
 OPEN_VALUES = (
     *(
         "http://proxy:3128/a@b",
@@ -111,13 +120,11 @@ def test_a_url_with_credentials_is_hidden_no_axis_and_no_field_of_a_workload(url
         ) as caught:
             Sweep(workload=given, axes={})
         assert "hunter2" not in str(caught.value)
-    for said in (
-        str(SweepError(f"no {url}")),
-        str(StorageError(f"no {url}")),
-        error_line(OSError(f"no {url}")),
-        quoted(url),
-    ):
-        assert "hunter2" not in said
+    left = URLS_WITH_CREDENTIALS[url]
+    assert without_credentials(url) == left
+    assert (str(SweepError(f"no {url}")), str(StorageError(f"no {url}"))) == (f"no {left}", f"no {left}")
+    assert error_line(OSError(f"no {url}")) == f"OSError: no {left}"
+    assert quoted(url) == repr(left)
 
 
 @pytest.mark.parametrize("value", OPEN_VALUES)
@@ -172,3 +179,21 @@ def test_what_is_no_environment_is_refused_without_what_it_says() -> None:
         with pytest.raises(SweepError, match=r"environment") as caught:
             replace(Resources(), environment=given)  # type: ignore[arg-type]
         assert "4711" not in str(caught.value)
+
+
+@dataclass(frozen=True)
+class Hub(Tokens):
+    """Has a key among its fields."""
+
+    api_key: str = ""
+    key_length: int = 8
+
+
+def test_a_field_of_a_workload_that_speaks_of_a_secret_is_refused_with_a_value() -> None:
+    Sweep(workload=Hub(), axes={"workload.key_length": [8, 9]})
+    with pytest.raises(SweepError, match="field 'api_key' of workload Hub speaks of a secret") as caught:
+        Sweep(workload=Hub(api_key="hunter2"), axes={})
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(SweepError, match=r"axis 'workload\.api_key' speaks of a secret") as caught:
+        candidates(Sweep(workload=Hub(), axes={"workload.api_key": ["hunter2"]}))
+    assert "hunter2" not in str(caught.value)

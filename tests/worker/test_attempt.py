@@ -282,6 +282,24 @@ def test_an_error_says_whose_fault_it_is() -> None:
     assert status_of(RuntimeError("mat1 and mat2 shapes cannot be multiplied")) == "user_error"
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionResetError(104, "Connection reset by peer"),
+        BrokenPipeError(32, "Broken pipe"),
+        OSError("grpc: Socket closed"),
+        RuntimeError("Timed out waiting for the lock of the data set"),
+    ],
+)
+def test_connections_of_the_users_own_code_are_no_lost_peer(error: Exception) -> None:
+    assert status_of(error) == "user_error"
+
+
+def test_one_rank_has_no_peer_to_lose() -> None:
+    words = "[gloo] Connection closed by peer [127.0.0.1]:9"
+    assert [status_of(RuntimeError(words), has_peers=has) for has in (True, False)] == ["collateral", "user_error"]
+
+
 def test_a_window_has_what_was_ordered_and_its_steps_make_it_up() -> None:
     warm: list[float] = []
     workload = Line()
