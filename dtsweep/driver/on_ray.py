@@ -90,7 +90,7 @@ def _drive(planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings]
     scheduler: Scheduler | None = None
     try:
         with _gone_is_told(watch.pulse):
-            scheduler = Scheduler(queue, settings, recorder, nodes=nodes)
+            scheduler = Scheduler(queue, settings, recorder, nodes=nodes, head_answers=watch.pulse.answers)
         with stopped_on_error(scheduler), _gone_is_told(watch.pulse):
             with planned.progress:
                 run_tuners(scheduler, watch.signals, watch.gone, storage=settings[0].storage)

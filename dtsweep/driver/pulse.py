@@ -37,14 +37,18 @@ class Pulse:
 
     def is_gone(self, *, now: float) -> bool:
         """Whether this machine's node has ended, or the head has been silent for too long, by the monotonic clock."""
-        if _error_of(self._head) is None:
+        if self.answers():
             self._answered = now
         # A busy node that does not answer in time has not ended; one that refuses has.
         return now - self._answered >= HEAD_SILENT_S or isinstance(_error_of(self._node), ConnectionRefusedError)
 
+    def answers(self) -> bool:
+        """Whether the head does, now."""
+        return _error_of(self._head) is None
+
     def is_gone_for_good(self) -> bool:
         """The same, once that is sure: a head that is silent now is waited for until it answers or counts as gone."""
-        while not (is_gone := self.is_gone(now=time.monotonic())) and _error_of(self._head) is not None:
+        while not (is_gone := self.is_gone(now=time.monotonic())) and not self.answers():
             time.sleep(LOOK_EVERY_S)
         return is_gone
 

@@ -64,7 +64,13 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
     """Ray Tune's search algorithm: what it suggests is the next attempt of a lane that is free."""
 
     def __init__(
-        self, queue: Queue, settings: Sequence[Settings], recorder: Recorder, *, nodes: ComingAndGoing | None = None
+        self,
+        queue: Queue,
+        settings: Sequence[Settings],
+        recorder: Recorder,
+        *,
+        nodes: ComingAndGoing | None = None,
+        head_answers: Callable[[], bool] = lambda: True,
     ) -> None:
         """Start the lanes.
 
@@ -73,9 +79,10 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             settings: of the sessions of each lane.
             recorder: stores each attempt that ended.
             nodes: those of an autoscaler; None where nodes stay.
+            head_answers: whether the cluster's head does, asked when an attempt has ended.
         """
         super().__init__()
-        self._queue, self._recorder, self._nodes = queue, recorder, nodes
+        self._queue, self._recorder, self._nodes, self._head_answers = queue, recorder, nodes, head_answers
         self._lanes = [start_lane(index, lane_settings) for index, lane_settings in enumerate(settings)]
         for lane, (group, world) in zip(self._lanes, queue.first_sessions(), strict=False):
             # While Tune starts.
@@ -157,6 +164,8 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         lane.is_busy = False
         if result.refusal is not None:
             raise SweepError(result.refusal)
+        if not self._head_answers():
+            result = without_head(result)
         wall_s = time.monotonic() - ended.began
         if self._nodes is not None:
             result = replace(result, idle_node_s=self._nodes.idle_node_s(result, wall_s=wall_s))
@@ -236,6 +245,13 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         # Where the results can't be written to, the run has said so.
         with suppress(StorageError):
             self._recorder.store_logs(logs)
+
+
+def without_head(result: AttemptResult) -> AttemptResult:
+    """An attempt that ended while the cluster's head did not answer: what Ray then does beside it slows it down."""
+    if result.status != "ok":
+        return result
+    return replace(result, status="node_lost", reason="the cluster's head did not answer when it ended")
 
 
 def overdue(running: Running, settings: Settings) -> str | None:

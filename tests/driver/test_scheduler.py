@@ -8,9 +8,11 @@ from pathlib import Path
 from dtsweep import Sweep
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
-from dtsweep.driver.scheduler import Running, Scheduler, overdue
+from dtsweep.driver.scheduler import Running, Scheduler, overdue, without_head
+from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.plan.trial import Trial
 from dtsweep.report.progress import Progress
+from dtsweep.results.statuses import is_retried
 from dtsweep.results.store import Results
 from dtsweep.session.deadlines import attempt_bound_s
 from dtsweep.sweep.point import Point
@@ -40,6 +42,13 @@ def test_an_attempt_whose_result_could_not_be_fetched_is_known_as_not_stored(tmp
     assert scheduler.unstored == [attempt]
     # Tune is told to end, not to wait for it.
     assert scheduler.suggest("next") == Scheduler.FINISHED
+
+
+def test_what_ended_while_the_head_was_silent_is_measured_again() -> None:
+    lost = without_head(AttemptResult(status="ok"))
+    assert (lost.status, is_retried(lost.status, attempt=1)) == ("node_lost", True)
+    # What failed by itself says more.
+    assert without_head(AttemptResult(status="user_error", reason="why")).reason == "why"
 
 
 def under_way() -> Running:
