@@ -13,6 +13,7 @@ only rooms above it, a file only files above it in its room's own list; `tests/t
     results         what is kept: three Parquet data sets                       driver, readers
     hardware        devices and hosts: what they are, can do, and did           ranks, doctor
     measure         the instruments: clocks, windows, statistics                ranks
+    compression     what travels in place of gradients, a family to choose from ranks
     sync            how workers combine their work, a family to choose from     ranks
     metrics         from raw steps to rows                                      driver, torchrun
     worker          one trial in one worker process; knows nothing of Ray       ranks

@@ -2,6 +2,7 @@
 
 Any process; imports the standard library alone. In reading order:
 
+    compressions    the list of compressions, readable without torch
     modes           the list of sync modes, readable without torch
     precision       the table of precisions: what each sets; ranks, FLOP counts and doctor read it
     secret          which environment variables are secret, and what is stored in their place

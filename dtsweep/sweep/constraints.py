@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import DEFAULTS, Point
 from dtsweep.sweep.precision import PRECISIONS
@@ -43,7 +44,25 @@ def _leaves_parameters_out(workload: Any) -> bool:
 CONSTRAINTS: tuple[Constraint, ...] = (
     Constraint(
         applies=lambda point, _: point.unread_field is not None,
-        reason="{point.sync} has no {point.unread_field}",
+        reason="{point.unread_by} has no {point.unread_field}",
+    ),
+    Constraint(
+        applies=lambda point, _: point.compression is not None and not MODES[point.sync].carries,
+        reason="{point.sync} has no place for compression: what it exchanges is not in dtsweep's hands",
+    ),
+    Constraint(
+        applies=lambda point, _: (
+            point.compression is not None and COMPRESSIONS[point.compression].exchange not in MODES[point.sync].carries
+        ),
+        reason="{point.sync} adds up what travels on its way, which payloads of {point.compression} can't be",
+    ),
+    Constraint(
+        applies=lambda point, _: (
+            point.compression is not None
+            and COMPRESSIONS[point.compression].needs_matrices
+            and MODES[point.sync].exchanges_pieces
+        ),
+        reason="{point.compression} needs whole matrices, {point.sync} exchanges pieces of them",
     ),
     Constraint(
         applies=lambda point, _: not point.overlap and point.bucket_bytes is not None,

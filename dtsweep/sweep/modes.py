@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dtsweep.sweep.compressions import EXCHANGES
+
 SEMANTICS = ("exact", "lossy", "stale", "local")
 """What an update means, from the strongest to the weakest."""
 
@@ -70,6 +72,12 @@ class ModeInfo:
     can_exchange_alone: bool = False
     """Whether `exchange_alone` works, which times the exchange by itself."""
 
+    carries: tuple[str, ...] = ()
+    """How payloads of a compression can come together in it, of `EXCHANGES`; none where nothing can be compressed."""
+
+    exchanges_pieces: bool = False
+    """Whether what can be compressed are pieces of parameters, not whole ones."""
+
     can_restart: bool = True
     """Whether steps can follow the window's last: another window, a profile."""
 
@@ -82,6 +90,7 @@ MODES: Mapping[str, ModeInfo] = {
         same_gradients=True,
         can_skip_exchange=True,
         can_exchange_alone=True,
+        carries=EXCHANGES,
     ),
     "zero1": ModeInfo(
         implementation="dtsweep.sync.zero1:Zero1",
@@ -91,6 +100,7 @@ MODES: Mapping[str, ModeInfo] = {
         shards_optimizer=True,
         can_skip_exchange=True,
         can_exchange_alone=True,
+        carries=EXCHANGES,
     ),
     "fsdp_grad": ModeInfo(
         implementation="dtsweep.sync.fsdp:FsdpGrad",
@@ -125,6 +135,8 @@ MODES: Mapping[str, ModeInfo] = {
         reads={"node_size": None, "bucket_bytes": None},
         same_gradients=True,
         can_exchange_alone=True,
+        carries=EXCHANGES,
+        exchanges_pieces=True,
     ),
     "ring": ModeInfo(
         implementation="dtsweep.sync.ring:Ring",
@@ -132,6 +144,7 @@ MODES: Mapping[str, ModeInfo] = {
         reads={"bucket_bytes": None},
         same_gradients=True,
         can_exchange_alone=True,
+        carries=EXCHANGES,
     ),
     "tree": ModeInfo(
         implementation="dtsweep.sync.tree:Tree",
@@ -139,6 +152,7 @@ MODES: Mapping[str, ModeInfo] = {
         reads={"bucket_bytes": None},
         same_gradients=True,
         can_exchange_alone=True,
+        carries=("all_reduce",),
     ),
     "local_sgd": ModeInfo(
         implementation="dtsweep.sync.local_sgd:LocalSgd",
@@ -146,6 +160,7 @@ MODES: Mapping[str, ModeInfo] = {
         reads={"sync_period": 8},
         label=lambda fields: f"H={fields['sync_period']}",
         can_exchange_alone=True,
+        carries=EXCHANGES,
     ),
     "parameter_server": ModeInfo(
         implementation="dtsweep.sync.parameter_server:ParameterServer",
@@ -156,6 +171,7 @@ MODES: Mapping[str, ModeInfo] = {
         ),
         needs_ray=True,
         servers=lambda fields: int(fields["shards"]),
+        carries=EXCHANGES,
         can_restart=False,
     ),
 }

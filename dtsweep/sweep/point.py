@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_args, get_type_hints
 
 from dtsweep.errors import SweepError, did_you_mean, quoted
-from dtsweep.sweep.modes import MODE_FIELDS, MODES
+from dtsweep.sweep.compressions import CODINGS, COMPRESSION_FIELDS, COMPRESSIONS, reads_of
+from dtsweep.sweep.modes import MODE_FIELDS, MODES, SEMANTICS
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.values import Scalar, coerced, read_fields
 
@@ -86,6 +87,24 @@ class Point:
         least=1,
         is_quiet=True,
     )
+    compression: str | None = axis(
+        None,
+        "What travels in place of gradients or parameter changes; None is all of them.",
+        choices=tuple(COMPRESSIONS),
+        is_quiet=True,
+    )
+    compression_coding: str | None = axis(
+        None,
+        "Entropy coding of payloads (int8, int4, sign, topk); None is none.",
+        choices=CODINGS,
+        is_quiet=True,
+    )
+    compression_ratio: float | None = axis(
+        None, "Share of the values that travels (topk, randomk).", least=0, is_quiet=True
+    )
+    compression_rank: int | None = axis(
+        None, "Rank of the matrices that travel (powersgd).", unit="columns", least=1, is_quiet=True
+    )
     optimizer: str = axis(
         "sgd",
         "Update rule, where the workload has none of its own; momentum is SGD with 0.9.",
@@ -115,7 +134,7 @@ class Point:
             value = coerced(name, getattr(self, name), FIELD_TYPES[name])
             object.__setattr__(self, name, value)
             _check(name, value, declared)
-        for name, default in MODES[self.sync].reads.items():
+        for name, default in self._reads.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default)
 
@@ -153,7 +172,8 @@ class Point:
         >>> Point(sync="parameter_server").semantics
         'stale'
         """
-        return MODES[self.sync].semantics(self.scalars())
+        parts = [MODES[self.sync].semantics(self.scalars()), "exact" if self.compression is None else "lossy"]
+        return max(parts, key=SEMANTICS.index)
 
     @property
     def is_asynchronous(self) -> bool:
@@ -187,23 +207,40 @@ class Point:
         return callable(getattr(self.workload, "optimizer", None))
 
     @property
+    def _reads(self) -> Mapping[str, Any]:
+        """The fields that its mode and its compression read, with their own defaults."""
+        return {**MODES[self.sync].reads, **reads_of(self.compression)}
+
+    @property
     def unread_field(self) -> str | None:
-        """The first field that is set although the mode does not read it.
+        """The first field that is set although neither the mode nor the compression reads it.
 
         >>> Point(sync="ddp", sync_period=8).unread_field
         'sync_period'
         """
-        unread = (name for name in MODE_FIELDS if name not in MODES[self.sync].reads)
+        unread = (name for name in CHOSEN_FIELDS if name not in self._reads)
         return next((name for name in unread if getattr(self, name) != DEFAULTS[name]), None)
 
+    @property
+    def unread_by(self) -> str:
+        """Who would have to read that field: the compression, or without one the mode.
+
+        >>> Point(compression="int8", compression_rank=4).unread_by
+        'compression int8'
+        """
+        if self.unread_field not in COMPRESSION_FIELDS:
+            return self.sync
+        return f"compression {self.compression}" if self.compression else "a point without compression"
+
     def columns(self) -> dict[str, Scalar]:
-        """The point's own fields as they are stored: None where its mode does not read them.
+        """The point's own fields as they are stored: None where its mode and compression do not read them.
 
         >>> Point(sync="local_sgd").columns()["overlap"]
         """
-        read = MODES[self.sync].reads
+        read = self._reads
         return {
-            name: None if name in MODE_FIELDS and name not in read else value for name, value in self.scalars().items()
+            name: None if name in CHOSEN_FIELDS and name not in read else value
+            for name, value in self.scalars().items()
         }
 
     def scalars(self) -> dict[str, Scalar]:
@@ -216,7 +253,7 @@ class Point:
 
 
 def _check(name: str, value: Any, declared: Axis) -> None:
-    if declared.choices and value not in declared.choices:
+    if declared.choices and value is not None and value not in declared.choices:
         raise SweepError(f"{name}={quoted(value)} is unknown; {did_you_mean(value, declared.choices)}", word=name)
     if declared.least is not None and value is not None and value < declared.least:
         or_none = ", or None" if type(None) in get_args(FIELD_TYPES[name]) else ""
@@ -225,6 +262,9 @@ def _check(name: str, value: Any, declared: Axis) -> None:
 
 AXES: Mapping[str, Axis] = {item.name: item.metadata["axis"] for item in fields(Point) if "axis" in item.metadata}
 """The fields of a point that can be axes, as they are declared."""
+
+CHOSEN_FIELDS = (*MODE_FIELDS, *COMPRESSION_FIELDS)
+"""The fields that only some modes or compressions read."""
 
 DEFAULTS: Mapping[str, Any] = {item.name: item.default for item in fields(Point) if item.name in AXES}
 """What a point has of each axis that a sweep does not name."""

@@ -1,0 +1,39 @@
+"""`fp16`, `bf16`: values in half as many bytes, added up as they are."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dtsweep.compression.compression import Compression
+
+
+class _Cast(Compression):
+    """Each worker divides by their number before it rounds: a sum in fp16 overflows at 65504."""
+
+    _dtype: torch.dtype
+
+    def compress(self, values: Tensor) -> Tensor:
+        """Round to nearest."""
+        payload = torch.empty(values.numel(), dtype=self._dtype, device=values.device)
+        return torch.mul(values, 1 / self._layout.ranks, out=payload)
+
+    def add_to(self, values: Tensor, payload: Tensor, scale: float = 1.0) -> None:
+        """Add."""
+        values.add_(payload, alpha=scale)
+
+    def decompress(self, payload: Tensor, values: Tensor) -> None:
+        """Copy."""
+        values.copy_(payload)
+
+
+class Fp16(_Cast):
+    """IEEE half precision: 11 bits of mantissa, from 6e-8 to 65504."""
+
+    _dtype = torch.float16
+
+
+class Bf16(_Cast):
+    """The range of fp32 with 8 bits of mantissa."""
+
+    _dtype = torch.bfloat16

@@ -1,0 +1,81 @@
+"""What a compression is: the base class of all, and what its object knows of the tensor that it works on."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dtsweep.sweep.compressions import COMPRESSIONS
+from dtsweep.sweep.point import Point
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """A flat tensor that is exchanged again and again: gradients or changes of some parameters, or a piece of them."""
+
+    numel: int
+    dtype: torch.dtype
+    device: torch.device
+
+    shapes: Sequence[torch.Size] = ()
+    """Of the parameters that lie in it one behind another; empty for a piece that has none of them whole."""
+
+    ranks: int = 1
+    """How many workers' payloads are added up on the way; 1 where they aren't."""
+
+    seed: int = 0
+    """What all workers draw the same random numbers from."""
+
+
+class Compression:
+    """What travels in place of a tensor's values; an object for each tensor, because some keep what they left out."""
+
+    def __init__(self, layout: Layout, point: Point) -> None:  # noqa: ARG002  # for those that read a field
+        """Take the tensor's layout, and of the point what this compression reads."""
+        self._layout = layout
+
+    def compress(self, values: Tensor) -> Tensor:
+        """Make what travels.
+
+        Args:
+            values: (elements,), not written to. Where the compression keeps what it left out, always as many as
+                the layout has; else any number.
+
+        Returns:
+            A payload, 1-D: bytes (`uint8`); of those that are added up (`all_reduce`) floats, divided by `layout.ranks`
+            beforehand, so that the sum is the mean's. Its length depends on nothing but the number of values; of none
+            it is empty.
+        """
+        raise NotImplementedError
+
+    def add_to(self, values: Tensor, payload: Tensor, scale: float = 1.0) -> None:
+        """Add what a payload stands for, times `scale`, to values, in place."""
+        raise NotImplementedError
+
+    def decompress(self, payload: Tensor, values: Tensor) -> None:
+        """Write what a payload stands for into values."""
+        values.zero_()
+        self.add_to(values, payload)
+
+    def proceed(self, payload: Tensor) -> Tensor | None:  # noqa: ARG002  # for those that need several
+        """From payloads that were added up to what is to be added up next; None where that was all."""
+        return None
+
+    def compress_alone(self, values: Tensor) -> Tensor:
+        """Make a payload that says everything by itself: for one reader who has the same layout, with `ranks=1`."""
+        return self.compress(values)
+
+    def expect(self) -> None:
+        """Count a payload of another that follows, where what it stands for depends on how many came before it."""
+
+
+def compression_for(point: Point, layout: Layout) -> Compression:
+    """Make the object of a point's compression for one tensor."""
+    assert point.compression is not None
+    module, kind = COMPRESSIONS[point.compression].implementation.split(":")
+    made: Compression = getattr(importlib.import_module(module), kind)(layout, point)
+    return made

@@ -1,0 +1,229 @@
+"""The mean of a tensor over workers, compressed: begun and finished apart, so that other work can stand between.
+
+A class for each way in which payloads come together. Whoever begins several tensors finishes them in the same order: so
+all workers begin their collectives in one order, whatever their clocks say.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from dtsweep.compression.coding import Coding, coding_for
+from dtsweep.compression.compression import Compression, Layout, compression_for
+from dtsweep.sweep.compressions import COMPRESSIONS
+from dtsweep.sweep.point import Point
+
+Mark = Callable[[str], None]
+"""Told which phase has just ended."""
+
+Wait = Callable[[], Tensor]
+"""Waits for a collective; gives what it brought."""
+
+
+class Collectives(Protocol):
+    """How a mode's workers bring tensors together; each is called on all of them, in one order."""
+
+    ranks: int
+    rank: int
+
+    def all_reduce(self, values: Tensor) -> Wait:
+        """Add values up over the workers, in place."""
+
+    def all_gather(self, payload: Tensor) -> Wait:
+        """Bring everybody's payload to everybody: (ranks, elements of one)."""
+
+    def all_to_all(self, payloads: Tensor) -> Wait:
+        """Bring row i of everybody's payloads to worker i: (ranks, elements of one), both ways."""
+
+
+class Mean:
+    """The mean of one tensor over workers, step after step."""
+
+    is_watched = False
+    """Whether the next exchange is held against the exact one."""
+
+    apart = norm = 0.0
+    """Of the exchange that was watched last: squared norms of the difference to the exact mean, and of that."""
+
+    def __init__(self, compression: Compression, collectives: Collectives, coding: Coding | None) -> None:
+        """Take what makes payloads, what brings them together, and what makes them shorter on their way."""
+        self._compression, self._collectives, self._coding = compression, collectives, coding
+        self._exact: Tensor | None = None
+
+    def begin(self, values: Tensor, mark: Mark) -> None:
+        """Compress, and let the payload go.
+
+        Args:
+            values: (elements,), this worker's; not written to.
+            mark: told `compress`.
+        """
+        self._exact = values.double() if self.is_watched else None
+        self._begin(values, mark)
+
+    def finish(self, values: Tensor, mark: Mark) -> None:
+        """Write the mean into values, the same on all workers.
+
+        Args:
+            values: (elements,), as they were given to `begin`.
+            mark: told `sync` and `compress`.
+        """
+        self._finish(values, mark)
+        if self._exact is not None:
+            exact = self._collectives.all_reduce(self._exact)() / self._collectives.ranks
+            self.apart, self.norm = float((values - exact).square().sum()), float(exact.square().sum())
+            self._exact = None
+
+    def _begin(self, values: Tensor, mark: Mark) -> None:
+        raise NotImplementedError
+
+    def _finish(self, values: Tensor, mark: Mark) -> None:
+        raise NotImplementedError
+
+
+class AddedUp(Mean):
+    """Payloads are added up on the way, in one go or in several that follow from one another."""
+
+    def _begin(self, values: Tensor, mark: Mark) -> None:
+        payload = self._compression.compress(values)
+        mark("compress")
+        self._wait = self._collectives.all_reduce(payload)
+
+    def _finish(self, values: Tensor, mark: Mark) -> None:
+        payload = self._wait()
+        mark("sync")
+        while (following := self._compression.proceed(payload)) is not None:
+            mark("compress")
+            payload = self._collectives.all_reduce(following)()
+            mark("sync")
+        self._compression.decompress(payload, values)
+        mark("compress")
+
+
+Arrive = Callable[[Mark], Sequence[Tensor]]
+"""Waits for payloads; gives those of each worker."""
+
+
+class _Delivered(Mean):
+    """Payloads reach other workers as they are."""
+
+    def _gather(self, payload: Tensor, mark: Mark) -> Arrive:
+        return self._send([payload], lambda rows: self._collectives.all_gather(rows[0]), mark, column=0)
+
+    def _swap(self, payloads: list[Tensor], mark: Mark) -> Arrive:
+        return self._send(payloads, self._collectives.all_to_all, mark, column=self._collectives.rank)
+
+    def _send(self, payloads: list[Tensor], collective: Callable[[Tensor], Wait], mark: Mark, *, column: int) -> Arrive:
+        """Send payloads, which are filled up to the longest; where they are coded, first how long they are.
+
+        Args:
+            payloads: bytes; without a coding on every worker as many.
+            collective: takes them as rows.
+            mark: told `compress`.
+            column: which of each worker's payloads come here.
+        """
+        if self._coding is None:
+            mark("compress")
+            wait = collective(_rows(payloads, max(map(len, payloads))))
+            return functools.partial(_arrived, wait)
+        coded = [self._coding.encode(payload) for payload in payloads]
+        mark("compress")
+        sizes = torch.tensor([len(each) for each in coded], device=coded[0].device)
+        return functools.partial(
+            self._send_coded, coded, collective, sizes=self._collectives.all_gather(sizes), column=column
+        )
+
+    def _send_coded(
+        self, coded: list[Tensor], collective: Callable[[Tensor], Wait], mark: Mark, *, sizes: Wait, column: int
+    ) -> Sequence[Tensor]:
+        assert self._coding is not None
+        known = sizes()
+        rows = _arrived(collective(_rows(coded, int(known.max()))), mark)
+        return [self._coding.decode(row[:size]) for row, size in zip(rows, known[:, column].tolist(), strict=True)]
+
+
+class Gathered(_Delivered):
+    """Every worker gets all payloads, and adds them up in the order of ranks."""
+
+    def _begin(self, values: Tensor, mark: Mark) -> None:
+        self._arrive = self._gather(self._compression.compress(values), mark)
+
+    def _finish(self, values: Tensor, mark: Mark) -> None:
+        payloads = self._arrive(mark)
+        values.zero_()
+        for payload in payloads:
+            self._compression.add_to(values, payload, 1 / len(payloads))
+        mark("compress")
+
+
+class Shared(_Delivered):
+    """Every worker averages its share of the values, and gives the mean to all, compressed again."""
+
+    def _begin(self, values: Tensor, mark: Mark) -> None:
+        payloads = [self._compression.compress(share) for share in self._shares(values)]
+        self._lengths = list(map(len, payloads))
+        self._arrive = self._swap(payloads, mark)
+
+    def _finish(self, values: Tensor, mark: Mark) -> None:
+        shares, rank = self._shares(values), self._collectives.rank
+        payloads = self._arrive(mark)
+        mean = torch.zeros_like(shares[rank])
+        for payload in payloads:
+            self._compression.add_to(mean, payload[: self._lengths[rank]], 1 / len(payloads))
+        arrive = self._gather(_filled(self._compression.compress(mean), max(self._lengths)), mark)
+        for share, payload, length in zip(shares, arrive(mark), self._lengths, strict=True):
+            self._compression.decompress(payload[:length], share)
+        mark("compress")
+
+    def _shares(self, values: Tensor) -> list[Tensor]:
+        """A part for each worker, all as long as the first but the last ones, which may be empty."""
+        ranks = self._collectives.ranks
+        width = -(-len(values) // ranks)
+        return [values[rank * width : (rank + 1) * width] for rank in range(ranks)]
+
+
+MEANS = {"all_reduce": AddedUp, "all_gather": Gathered, "all_to_all": Shared}
+"""By how payloads come together."""
+
+
+def mean_for(
+    point: Point, values: Tensor, collectives: Collectives, *, shapes: Sequence[torch.Size] = (), seed: int = 0
+) -> Mean:
+    """Make what averages one tensor as a point says.
+
+    Args:
+        point: has a compression.
+        values: such as will be given to it.
+        collectives: of the workers.
+        shapes: of the parameters that lie in it one behind another.
+        seed: the same on all workers, another for each tensor.
+    """
+    assert point.compression is not None
+    layout = Layout(
+        numel=len(values),
+        dtype=values.dtype,
+        device=values.device,
+        shapes=shapes,
+        ranks=collectives.ranks,
+        seed=seed,
+    )
+    kind = MEANS[COMPRESSIONS[point.compression].exchange]
+    return kind(compression_for(point, layout), collectives, coding_for(point))
+
+
+def _rows(payloads: list[Tensor], width: int) -> Tensor:
+    return torch.stack([_filled(payload, width) for payload in payloads])
+
+
+def _filled(payload: Tensor, width: int) -> Tensor:
+    return payload if len(payload) == width else torch.nn.functional.pad(payload, (0, width - len(payload)))
+
+
+def _arrived(wait: Wait, mark: Mark) -> Sequence[Tensor]:
+    rows = wait()
+    mark("sync")
+    return list(rows)
