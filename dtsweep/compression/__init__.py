@@ -6,7 +6,7 @@ reading order:
     compression  what a compression is, and what its object knows of the tensor that is exchanged
     feedback     error feedback: what was left out is added to what comes next
     coding       entropy coding of payloads
-    exchange     the mean of a tensor over workers, begun and finished apart, by each way in which payloads come together
+    exchange     the mean of a tensor over workers, by each way in which payloads come together
 
 and a file for each kind of compression (cast, quantize, sign …), named in `dtsweep.sweep.compressions`; none imports
 another.

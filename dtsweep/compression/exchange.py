@@ -25,6 +25,10 @@ Wait = Callable[[], Tensor]
 """Waits for a collective; gives what it brought."""
 
 
+def unmarked(_: str) -> None:
+    """Tell nobody."""
+
+
 class Collectives(Protocol):
     """How a mode's workers bring tensors together; each is called on all of them, in one order."""
 
@@ -76,7 +80,7 @@ class Mean:
         if self._exact is not None:
             exact = self._collectives.all_reduce(self._exact)() / self._collectives.ranks
             self.apart, self.norm = float((values - exact).square().sum()), float(exact.square().sum())
-            self._exact = None
+            self.is_watched, self._exact = False, None
 
     def _begin(self, values: Tensor, mark: Mark) -> None:
         raise NotImplementedError

@@ -6,6 +6,8 @@ Ranks; imports torch, and `parameter_server` Ray. The list of modes is `dtsweep.
     passes          the passes of a step, its loss in the point's precision, its optimizer: all modes share them
     groups          process groups of a part of the ranks, made once for each world
     blocks          the blocks of a model that shards parameters, the workload's own or found
+    buckets         values of some parameters in one tensor
+    comm_hook       DDP's buckets averaged compressed
     wrapped         what the modes share that wrap the model by `DistributedDataParallel`
     after_backward  what the modes share that exchange when backward is done
 

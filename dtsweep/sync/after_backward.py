@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
+from dtsweep.compression.exchange import Mark, Mean, Wait, mean_for, unmarked
 from dtsweep.measure.clock import Clock
-from dtsweep.sync.mode import Loss, MakeOptimizer, SyncMode
+from dtsweep.sync.buckets import Bucket, buckets_of
+from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes, share_weights
 
 
 class AfterBackwardMode(SyncMode):
     """Gradients lie one behind another in buckets, one per type where the point gives no size; a mode sums a bucket.
 
-    A parameter that a pass did not use counts with a gradient of zeros.
+    A parameter that a pass did not use counts with a gradient of zeros. Towards a compression a mode is what brings
+    payloads together (`compression.exchange.Collectives`): here by sums, others are the modes' own.
     """
+
+    def __init__(self, job: Job) -> None:
+        """Take the trial as one rank sees it."""
+        super().__init__(job)
+        self.ranks, self.rank = job.point.workers, job.rank
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Start all workers from the same weights, and make room for their gradients."""
         share_weights(model)
         self._model = model
-        self._buckets = _buckets_of(model, self._job.point.bucket_bytes)
+        self._buckets = buckets_of(model, self._job.point.bucket_bytes)
+        if self._job.point.compression:
+            self.means = [self._make_mean(bucket, seed=index) for index, bucket in enumerate(self._buckets)]
         self._optimizer = make_optimizer(model.parameters())
         self.optimizer_class = type(self._optimizer).__name__
 
@@ -35,7 +43,7 @@ class AfterBackwardMode(SyncMode):
         self._take_gradients()
         loss = passes(self._job, self._model, batches, clock)
         self._collect_gradients()
-        self.exchange_alone()
+        self._average_all(clock.mark)
         clock.mark("sync")
         self._optimizer.step()
         clock.mark("optimizer")
@@ -43,14 +51,48 @@ class AfterBackwardMode(SyncMode):
 
     def exchange_alone(self) -> int:
         """Average the buckets, one after another."""
-        for bucket in self._buckets:
-            self.sum_over_ranks(bucket.values)
-            bucket.values.div_(self._job.point.workers)
+        self._average_all(unmarked)
         return 1
 
-    def sum_over_ranks(self, values: torch.Tensor) -> None:
+    def all_reduce(self, values: Tensor) -> Wait:
+        """Sum, for a compression whose payloads are added up."""
+        self.sum_over_ranks(values)
+        return lambda: values
+
+    def all_gather(self, payload: Tensor) -> Wait:
+        """Bring every payload everywhere, where the mode can."""
+        raise NotImplementedError
+
+    def all_to_all(self, payloads: Tensor) -> Wait:
+        """Bring row i of all payloads to rank i, where the mode can."""
+        raise NotImplementedError
+
+    def sum_over_ranks(self, values: Tensor) -> None:
         """Replace values, (elements,), by their sums over all ranks, the same to the last bit on each."""
         raise NotImplementedError
+
+    def average(self, values: Tensor, mean: Mean | None, mark: Mark) -> None:
+        """Replace a bucket's values by their means over all ranks.
+
+        Args:
+            values: (elements,).
+            mean: averages them compressed; None where the point has no compression.
+            mark: told `sync` and `compress` by what compresses.
+        """
+        if mean is None:
+            self.sum_over_ranks(values)
+            values.div_(self.ranks)
+        else:
+            mean.begin(values, mark)
+            mean.finish(values, mark)
+
+    def _make_mean(self, bucket: Bucket, *, seed: int) -> Mean:
+        return mean_for(self._job.point, bucket.values, self, shapes=bucket.shapes, seed=seed)
+
+    def _average_all(self, mark: Mark) -> None:
+        means: Sequence[Mean | None] = self.means or [None] * len(self._buckets)
+        for bucket, mean in zip(self._buckets, means, strict=True):
+            self.average(bucket.values, mean, mark)
 
     def _take_gradients(self) -> None:
         """Have backward add up into the buckets."""
@@ -66,29 +108,3 @@ class AfterBackwardMode(SyncMode):
                 if parameter.grad is not view:
                     view.zero_() if parameter.grad is None else view.copy_(parameter.grad.to_dense())
                     parameter.grad = view
-
-
-class _Bucket:
-    """The gradients of some parameters in one tensor."""
-
-    def __init__(self, parameters: list[nn.Parameter]) -> None:
-        self.parameters = parameters
-        self.values = parameters[0].new_zeros(sum(p.numel() for p in parameters))
-        parts = self.values.split([p.numel() for p in parameters])
-        self.views = [part.view_as(p) for part, p in zip(parts, parameters, strict=True)]
-
-
-def _buckets_of(model: nn.Module, size: int | None) -> list[_Bucket]:
-    """Deal out the parameters in the order in which backward comes to them, each type by itself.
-
-    Args:
-        model: whose parameters.
-        size: bytes from which on a bucket is full; None has room for all.
-    """
-    of_type = defaultdict[torch.dtype, list[list[nn.Parameter]]](lambda: [[]])
-    for parameter in reversed([p for p in model.parameters() if p.requires_grad]):
-        lists = of_type[parameter.dtype]
-        lists[-1].append(parameter)
-        if size is not None and sum(p.numel() * p.element_size() for p in lists[-1]) >= size:
-            lists.append([])
-    return [_Bucket(parameters) for lists in of_type.values() for parameters in lists if parameters]

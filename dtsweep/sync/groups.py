@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
-from torch import distributed
+import torch
+from torch import Tensor, distributed
 from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from dtsweep.compression.exchange import Wait
 from dtsweep.sync.mode import Job
 
 NODES, IN_NODE = "nodes", "in_node"
@@ -108,10 +110,40 @@ def _begun(group: distributed.ProcessGroup) -> int:
     return count
 
 
-def all_gather(output: Any, shard: Any, group: distributed.ProcessGroup) -> None:
+class GroupCollectives:
+    """The collectives of a process group, by which compressed tensors come together (`compression.exchange`)."""
+
+    def __init__(self, group: distributed.ProcessGroup) -> None:
+        """Take the group."""
+        self._group, self.ranks, self.rank = group, group.size(), group.rank()
+
+    def all_reduce(self, values: Tensor) -> Wait:
+        """Add values up, in place."""
+        return _waiting(distributed.all_reduce(values, group=self._group, async_op=True), values)
+
+    def all_gather(self, payload: Tensor) -> Wait:
+        """Bring everybody's payload to everybody."""
+        rows = payload.new_empty(self.ranks * len(payload))
+        return _waiting(all_gather(rows, payload, self._group, async_op=True), rows.view(self.ranks, -1))
+
+    def all_to_all(self, payloads: Tensor) -> Wait:
+        """Bring row i of everybody's payloads to rank i."""
+        received = torch.empty_like(payloads)
+        return _waiting(distributed.all_to_all_single(received, payloads, group=self._group, async_op=True), received)
+
+
+def _waiting(work: Any, result: Tensor) -> Wait:
+    def wait() -> Tensor:
+        work.wait()
+        return result
+
+    return wait
+
+
+def all_gather(output: Any, shard: Any, group: distributed.ProcessGroup, *, async_op: bool = False) -> Any:
     """Gather equal shards in the order of ranks; torch 2.13 gave it another name."""
     gather = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
-    gather(output, shard, group=group)
+    return gather(output, shard, group=group, async_op=async_op)
 
 
 def reduce_scatter(shard: Any, values: Any, group: distributed.ProcessGroup) -> None:

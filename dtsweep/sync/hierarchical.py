@@ -2,36 +2,52 @@
 
 from __future__ import annotations
 
-import torch
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 from torch.nn import functional
 
+from dtsweep.compression.exchange import Mark, Mean, mean_for
 from dtsweep.sync.after_backward import AfterBackwardMode
-from dtsweep.sync.groups import IN_NODE, NODES, all_gather, mesh_of_nodes, reduce_scatter
+from dtsweep.sync.buckets import Bucket
+from dtsweep.sync.groups import IN_NODE, NODES, GroupCollectives, all_gather, mesh_of_nodes, reduce_scatter
 from dtsweep.sync.mode import MakeOptimizer
 
 
 class Hierarchical(AfterBackwardMode):
-    """Reduce-scatter in the node, all-reduce of a share across nodes, all-gather in the node."""
+    """Reduce-scatter in the node, all-reduce of a share across nodes, all-gather in the node.
+
+    What is compressed travels across nodes; inside them everything does.
+    """
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Find the groups, before anything else is exchanged."""
-        self._mesh = mesh_of_nodes(self._job)
+        mesh = mesh_of_nodes(self._job)
+        self._size, self._nodes = mesh.size(1), mesh.size(0)
+        self._inside, self._across = mesh.get_group(IN_NODE), mesh.get_group(NODES)
         super().prepare(model, make_optimizer)
 
-    def sum_over_ranks(self, values: torch.Tensor) -> None:
-        """Sum; what does not divide by the workers of a node is filled up with zeros."""
-        size = self._mesh.size(1)
-        inside, across = self._mesh.get_group(IN_NODE), self._mesh.get_group(NODES)
-        if size == 1:
-            distributed.all_reduce(values, group=across)
+    def average(self, values: Tensor, mean: Mean | None, mark: Mark) -> None:
+        """Average; what does not divide by the workers of a node is filled up with zeros."""
+        if self._size == 1:
+            self._average_across(values, mean, mark)
             return
-        missing = -values.numel() % size
+        missing = -values.numel() % self._size
         whole = functional.pad(values, (0, missing)) if missing else values
-        share = whole.new_empty(whole.numel() // size)
-        reduce_scatter(share, whole, inside)
-        if self._mesh.size(0) > 1:
-            distributed.all_reduce(share, group=across)
-        all_gather(whole, share, inside)
+        share = whole.new_empty(whole.numel() // self._size)
+        reduce_scatter(share, whole, self._inside)
+        share.div_(self._size)
+        mark("sync")
+        self._average_across(share, mean, mark)
+        all_gather(whole, share, self._inside)
         if missing:
             values.copy_(whole[: values.numel()])
+
+    def _average_across(self, share: Tensor, mean: Mean | None, mark: Mark) -> None:
+        if mean is not None:
+            super().average(share, mean, mark)
+        elif self._nodes > 1:
+            distributed.all_reduce(share, group=self._across)
+            share.div_(self._nodes)
+
+    def _make_mean(self, bucket: Bucket, *, seed: int) -> Mean:
+        share = bucket.values.new_empty(-(-len(bucket.values) // self._size))
+        return mean_for(self._job.point, share, GroupCollectives(self._across), seed=seed)

@@ -7,25 +7,36 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed import distributed_c10d
 from torch.distributed.algorithms.model_averaging.utils import average_parameters
 
+from dtsweep.compression.exchange import Mark, mean_for, unmarked
 from dtsweep.measure.clock import Clock
+from dtsweep.sync.buckets import Bucket, buckets_of
+from dtsweep.sync.groups import GroupCollectives
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes, share_weights
 
 
 class LocalSgd(SyncMode):
-    """torch's model averaging; optimizer state stays each worker's own."""
+    """torch's model averaging; optimizer state stays each worker's own.
+
+    What is compressed are the changes of a period: of parameters themselves most would be lost.
+    """
 
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it."""
         super().__init__(job)
         self._steps = 0
+        self._changes: list[Bucket] = []
+        self._agreed: list[Bucket] = []
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Start all workers from the same weights."""
         share_weights(model)
         self._model = model
+        if self._job.point.compression:
+            self._make_means(model)
         self._optimizer = make_optimizer(model.parameters())
         self.optimizer_class = type(self._optimizer).__name__
 
@@ -43,11 +54,37 @@ class LocalSgd(SyncMode):
         clock.mark("optimizer")
         self._steps += 1
         if self._steps % self._job.point.period == 0:
-            self.exchange_alone()
+            self._average(clock.mark)
             clock.mark("sync")
         return loss
 
     def exchange_alone(self) -> int:
         """Average the parameters; a whole period shares it."""
-        average_parameters(self._model.parameters(), torch.distributed.distributed_c10d._get_default_group())
+        self._average(unmarked)
         return self._job.point.period
+
+    @torch.no_grad()
+    def _average(self, mark: Mark) -> None:
+        """Average the parameters, or where they are compressed what each worker has changed since all agreed."""
+        if not self.means:
+            average_parameters(self._model.parameters(), distributed_c10d._get_default_group())
+        for bucket, mean, agreed in zip(self._changes, self.means, self._agreed, strict=True):
+            torch._foreach_copy_(bucket.views, bucket.parameters)
+            bucket.values.sub_(agreed.values)
+            mean.begin(bucket.values, mark)
+            mean.finish(bucket.values, mark)
+            agreed.values.add_(bucket.values)
+            torch._foreach_copy_(bucket.parameters, agreed.views)
+            mark("compress")
+
+    def _make_means(self, model: nn.Module) -> None:
+        """Make room for what parameters change in a period, and for what all workers agreed on at its begin."""
+        self._changes, self._agreed = buckets_of(model, None), buckets_of(model, None)
+        group = GroupCollectives(distributed_c10d._get_default_group())
+        self.means = [
+            mean_for(self._job.point, bucket.values, group, shapes=bucket.shapes, seed=index)
+            for index, bucket in enumerate(self._changes)
+        ]
+        with torch.no_grad():
+            for agreed in self._agreed:
+                torch._foreach_copy_(agreed.views, agreed.parameters)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dtsweep.compression.exchange import Mean
 from dtsweep.measure.clock import Clock
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import Point
@@ -56,6 +57,9 @@ class SyncMode:
     blocks: str | None = None
     """What it divides the model into, in words; `prepare` sets it, where the mode does."""
 
+    means: Sequence[Mean] = ()
+    """What averages its tensors, where they are compressed; in the order in which they are exchanged."""
+
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it."""
         self._job = job
@@ -93,6 +97,15 @@ class SyncMode:
             MemoryError: a rank has no memory for it; on all ranks, and before anything is exchanged.
         """
         raise NotImplementedError(f"{type(self).__name__} has no exchange that can be done by itself")
+
+    def watch(self) -> None:
+        """Hold the next exchange against that of the values themselves, where they are compressed."""
+        for mean in self.means:
+            mean.is_watched = True
+
+    def seen(self) -> tuple[float, float]:
+        """Of the exchange that was watched: this rank's squared norms of the difference to the exact, and of that."""
+        return sum(mean.apart for mean in self.means), sum(mean.norm for mean in self.means)
 
     def counters(self) -> Mapping[str, Any]:
         """What it counted since the last call: any of `bytes_sent`, `messages_sent`, `staleness` (one per step)."""

@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dtsweep.measure.clock import Clock
 from dtsweep.measure.exchange import fits_in_memory
+from dtsweep.sync.comm_hook import CommHook
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes
 
@@ -25,12 +26,16 @@ class WrappedMode(SyncMode):
         super().__init__(job)
         self._buckets: list[torch.Tensor] = []
         self._was_silent = False
+        self._hook = CommHook(job) if job.point.compression else None
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Wrap the model, which also gives all ranks rank 0's weights."""
         devices = [self._job.device] if self._job.device.type == "cuda" else None
         options = {**self._job.ddp_options, **self._bucket_options(model)}
         self._model = DistributedDataParallel(model, device_ids=devices, **options)
+        if hook := self._hook:
+            # torch looks at annotations, and takes none that are text.
+            self._model.register_comm_hook(None, lambda _, bucket: hook.begin(bucket))
         self._optimizer = self._make_optimizer(make_optimizer)
 
     def _make_optimizer(self, make_optimizer: MakeOptimizer) -> torch.optim.Optimizer:
@@ -44,7 +49,12 @@ class WrappedMode(SyncMode):
         if exchange and self._was_silent:
             self._give_gradients()
         self._was_silent = not exchange
+        if self._hook:
+            self._hook.start(clock.mark)
         loss = passes(self._job, self._model, batches, clock, exchange=exchange)
+        if self._hook and exchange:
+            self._hook.finish()
+            self.means = self._hook.means
         self._take_step(exchange)
         self._optimizer.zero_grad()
         clock.mark("optimizer")
@@ -55,6 +65,9 @@ class WrappedMode(SyncMode):
 
     def exchange_alone(self) -> int:
         """All-reduce tensors of the sizes of its buckets, all at once."""
+        if self._hook:
+            self._hook.exchange_alone()
+            return 1
         if not self._buckets and not fits_in_memory(self._make_buckets, self._job.device):
             raise MemoryError("a rank has no memory for a second set of DDP's buckets")
         for work in [torch.distributed.all_reduce(bucket, async_op=True) for bucket in self._buckets]:

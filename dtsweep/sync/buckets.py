@@ -1,0 +1,40 @@
+"""Some parameters' values in one tensor, one behind another, to be exchanged together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import torch
+from torch import nn
+
+
+class Bucket:
+    """A tensor that has room for the gradients, or the changes, of some parameters of one type."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        """Make room, filled with zeros."""
+        self.parameters = parameters
+        self.values = parameters[0].detach().new_zeros(sum(p.numel() for p in parameters))
+        parts = self.values.split([p.numel() for p in parameters])
+        self.views = [part.view_as(p) for part, p in zip(parts, parameters, strict=True)]
+
+    @property
+    def shapes(self) -> list[torch.Size]:
+        """Of the parameters."""
+        return [parameter.shape for parameter in self.parameters]
+
+
+def buckets_of(model: nn.Module, size: int | None) -> list[Bucket]:
+    """Deal out the parameters in the order in which backward comes to them, each type by itself.
+
+    Args:
+        model: whose parameters.
+        size: bytes from which on a bucket is full; None has room for all.
+    """
+    of_type = defaultdict[torch.dtype, list[list[nn.Parameter]]](lambda: [[]])
+    for parameter in reversed([p for p in model.parameters() if p.requires_grad]):
+        lists = of_type[parameter.dtype]
+        lists[-1].append(parameter)
+        if size is not None and sum(p.numel() * p.element_size() for p in lists[-1]) >= size:
+            lists.append([])
+    return [Bucket(parameters) for lists in of_type.values() for parameters in lists if parameters]

@@ -1,0 +1,95 @@
+"""DDP's buckets averaged compressed: begun when they are full, finished when backward is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.distributed import GradBucket, distributed_c10d
+from torch.futures import Future
+
+from dtsweep.compression.exchange import Mark, Mean, mean_for, unmarked
+from dtsweep.sync.groups import GroupCollectives
+from dtsweep.sync.mode import Job
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Bucket:
+    """A bucket of DDP, as long as it holds the same parameters."""
+
+    parameters: Sequence[Tensor]
+    values: Tensor
+    mean: Mean
+
+
+class CommHook:
+    """What DDP calls with each full bucket; all that is not the collective itself happens in the step's own thread.
+
+    Not in a future's callback, as torch's own hooks do it: gloo runs those in its threads, in an order of its own on
+    each rank, and a callback that waits for another collective there may wait forever.
+    """
+
+    def __init__(self, job: Job) -> None:
+        """Know no bucket yet."""
+        self._point = job.point
+        self._collectives = GroupCollectives(distributed_c10d._get_default_group())
+        self._buckets: dict[int, _Bucket] = {}
+        self._begun: dict[int, _Bucket] = {}
+        self._mark: Mark = unmarked
+
+    @property
+    def means(self) -> list[Mean]:
+        """What averages each bucket."""
+        return [bucket.mean for bucket in self._buckets.values()]
+
+    def start(self, mark: Mark) -> None:
+        """Tell a step's phases there from now on."""
+        self._mark = mark
+
+    def begin(self, bucket: GradBucket) -> Future[Tensor]:
+        """Begin a bucket; DDP is given it as it is.
+
+        Raises:
+            TypeError: its gradients are sparse.
+        """
+        self._mark("backward")
+        values = bucket.buffer()
+        if values.layout != torch.strided:
+            raise TypeError(f"{self._point.compression} needs dense gradients; leave sparse=True out of the model")
+        known = self._begun[bucket.index()] = self._known(bucket)
+        known.mean.begin(values, self._mark)
+        future = Future[Tensor](devices=[values.device] if values.is_cuda else None)
+        future.set_result(values)
+        return future
+
+    def finish(self) -> None:
+        """Give parameters the mean gradients."""
+        self._buckets, self._begun = self._begun, {}
+        for bucket in self._buckets.values():
+            bucket.mean.finish(bucket.values, self._mark)
+            parts = bucket.values.split([p.numel() for p in bucket.parameters])
+            pairs = [(p.grad, part.view_as(p)) for p, part in zip(bucket.parameters, parts, strict=True)]
+            # DDP lets them be views of the bucket on request, and leaves out those that no rank used.
+            apart = [(own, part) for own, part in pairs if own is not None and own.data_ptr() != part.data_ptr()]
+            if apart:
+                torch._foreach_copy_([own for own, _ in apart], [part for _, part in apart])
+        self._mark("compress")
+
+    def exchange_alone(self) -> None:
+        """Average what is in the buckets now, with nothing to hide behind."""
+        for bucket in self._buckets.values():
+            bucket.mean.begin(bucket.values, unmarked)
+        for bucket in self._buckets.values():
+            bucket.mean.finish(bucket.values, unmarked)
+
+    def _known(self, bucket: GradBucket) -> _Bucket:
+        """The bucket of this number; DDP deals the parameters out anew after the first exchange."""
+        parameters, index = bucket.parameters(), bucket.index()
+        known = self._buckets.get(index)
+        if known is None or list(map(id, known.parameters)) != list(map(id, parameters)):
+            shapes = [parameter.shape for parameter in parameters]
+            mean = mean_for(self._point, bucket.buffer(), self._collectives, shapes=shapes, seed=index)
+            self._buckets[index] = _Bucket(parameters=parameters, values=bucket.buffer(), mean=mean)
+        return self._buckets[index]
