@@ -11,11 +11,9 @@ from dtsweep.compression.compression import Compression
 class _Cast(Compression):
     """Each worker divides by their number before it rounds: a sum in fp16 overflows at 65504."""
 
-    _dtype: torch.dtype
-
     def compress(self, values: Tensor) -> Tensor:
         """Round to nearest."""
-        payload = torch.empty(values.numel(), dtype=self._dtype, device=values.device)
+        payload = torch.empty(values.numel(), dtype=self.payload_dtype, device=values.device)
         return torch.mul(values, 1 / self._layout.ranks, out=payload)
 
     def add_to(self, values: Tensor, payload: Tensor, scale: float = 1.0) -> None:
@@ -30,10 +28,10 @@ class _Cast(Compression):
 class Fp16(_Cast):
     """IEEE half precision: 11 bits of mantissa, from 6e-8 to 65504."""
 
-    _dtype = torch.float16
+    payload_dtype = torch.float16
 
 
 class Bf16(_Cast):
     """The range of fp32 with 8 bits of mantissa."""
 
-    _dtype = torch.bfloat16
+    payload_dtype = torch.bfloat16

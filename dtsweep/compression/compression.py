@@ -34,6 +34,8 @@ class Layout:
 class Compression:
     """What travels in place of a tensor's values; an object for each tensor, because some keep what they left out."""
 
+    payload_dtype = torch.uint8
+
     def __init__(self, layout: Layout, point: Point) -> None:  # noqa: ARG002  # for those that read a field
         """Take the tensor's layout, and of the point what this compression reads."""
         self._layout = layout

@@ -8,6 +8,7 @@ Ranks; imports torch, and `parameter_server` Ray. The list of modes is `dtsweep.
     blocks          the blocks of a model that shards parameters, the workload's own or found
     buckets         values of some parameters in one tensor
     comm_hook       DDP's buckets averaged compressed
+    pushes          what a worker pushes to a shard of the parameter server
     wrapped         what the modes share that wrap the model by `DistributedDataParallel`
     after_backward  what the modes share that exchange when backward is done
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -11,9 +12,9 @@ from torch import nn
 class Bucket:
     """A tensor that has room for the gradients, or the changes, of some parameters of one type."""
 
-    def __init__(self, parameters: list[nn.Parameter]) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         """Make room, filled with zeros."""
-        self.parameters = parameters
+        self.parameters = tuple(parameters)
         self.values = parameters[0].detach().new_zeros(sum(p.numel() for p in parameters))
         parts = self.values.split([p.numel() for p in parameters])
         self.views = [part.view_as(p) for part, p in zip(parts, parameters, strict=True)]

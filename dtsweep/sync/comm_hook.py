@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.distributed import GradBucket, distributed_c10d
+from torch.distributed import GradBucket, distributed_c10d  # type: ignore[attr-defined]  # missing in torch's stub
 from torch.futures import Future
 
 from dtsweep.compression.exchange import Mark, Mean, mean_for, unmarked

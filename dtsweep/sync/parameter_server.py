@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import ray
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from dtsweep.measure.clock import Clock
+from dtsweep.sweep.point import Point
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes, share_weights
+from dtsweep.sync.pushes import Pushes
 
 Flat = NDArray[np.float32]
 """The values of a shard's parameters one after another."""
@@ -36,38 +39,39 @@ class Shard:
         """Make what the workload's optimizer needs importable here; `code` is the session's."""
         code.load()
 
-    async def reset(
-        self, parameters: list[torch.Tensor], make_optimizer: MakeOptimizer, plan: Mapping[str, Any]
-    ) -> str:
+    async def reset(self, parameters: list[Tensor], make_optimizer: MakeOptimizer, point: Point) -> str:
         """Serve a new trial.
 
         Args:
             parameters: the initial values.
             make_optimizer: from parameters to their optimizer.
-            plan: `workers` and `staleness` of the point.
+            point: of the trial, without its workload.
 
         Returns:
             Name of the optimizer.
         """
         self._parameters = [nn.Parameter(value.clone()) for value in parameters]
         self._optimizer = make_optimizer(self._parameters)
-        self._workers, self._bound = plan["workers"], plan["staleness"]
+        self._workers, self._bound = point.workers, point.staleness
+        shapes = [value.shape for value in parameters]
+        self._pushes = [Pushes(point, shapes) for _ in range(self._workers)]
         self._clocks = dict.fromkeys(range(self._workers), 0)
-        self._waiting: dict[int, Flat] = {}
+        self._waiting: dict[int, Tensor] = {}
         self._version = 0
         return type(self._optimizer).__name__
 
-    async def exchange(self, rank: int, gradient: Flat, pulled: int) -> tuple[Flat, int, int]:
+    async def exchange(self, rank: int, pushed: NDArray[Any], pulled: int) -> tuple[Flat, int, int]:
         """Push a gradient; wait as the bound demands; pull.
 
         Args:
             rank: the worker.
-            gradient: of this shard's parameters.
+            pushed: the gradient of this shard's parameters, as `Pushes` packs it.
             pulled: the version of the parameters that it was computed on.
 
         Returns:
             The parameters, their version, and how many updates of others the gradient came late.
         """
+        gradient = self._pushes[rank].unpack(pushed)
         if self._bound == 0:
             late = await self._update_together(rank, gradient, pulled)
         else:
@@ -75,8 +79,8 @@ class Shard:
             self._update(gradient / self._workers)
             self._clocks[rank] += 1
             await self._notify()
-            if self._bound is not None:
-                await self._wait(lambda: self._clocks.get(rank, 0) - min(self._clocks.values()) <= self._bound)
+            if (bound := self._bound) is not None:
+                await self._wait(lambda: self._clocks.get(rank, 0) - min(self._clocks.values()) <= bound)
         return self._flat(), self._version, late
 
     async def leave(self, rank: int) -> None:
@@ -86,10 +90,9 @@ class Shard:
             self._update_if_complete()
         await self._notify()
 
-    async def _update_together(self, rank: int, gradient: Flat, pulled: int) -> int:
+    async def _update_together(self, rank: int, gradient: Tensor, pulled: int) -> int:
         version = self._version
-        # A copy: Ray's buffer is gone when this call returns.
-        self._waiting[rank] = np.array(gradient)
+        self._waiting[rank] = gradient
         if self._update_if_complete():
             await self._notify()
         else:
@@ -102,20 +105,19 @@ class Shard:
         # In the order of ranks: sums of floats depend on it, results should not.
         gradients = [self._waiting[rank] for rank in sorted(self._waiting)]
         self._waiting = {}
-        self._update(np.sum(gradients, axis=0) / len(gradients))
+        self._update(torch.stack(gradients).sum(dim=0) / len(gradients))
         return True
 
-    def _update(self, gradient: Flat) -> None:
-        offset = 0
-        for parameter in self._parameters:
-            part = gradient[offset : offset + parameter.numel()]
-            parameter.grad = torch.from_numpy(np.array(part)).view_as(parameter).to(parameter.dtype)
-            offset += parameter.numel()
+    def _update(self, gradient: Tensor) -> None:
+        parts = gradient.split([parameter.numel() for parameter in self._parameters])
+        for parameter, part in zip(self._parameters, parts, strict=True):
+            parameter.grad = part.view_as(parameter).to(parameter.dtype)
         self._optimizer.step()
         self._version += 1
 
     def _flat(self) -> Flat:
-        return _flatten([parameter.detach() for parameter in self._parameters])
+        flat: Flat = _flatten([parameter.detach() for parameter in self._parameters]).numpy()
+        return flat
 
     async def _notify(self) -> None:
         async with self._changed:
@@ -134,17 +136,19 @@ class ParameterServer(SyncMode):
         super().__init__(job)
         self._bytes_sent = self._messages_sent = 0
         self._late: list[int] = []
+        self._is_watched, self._seen = False, (0.0, 0.0)
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Spread the parameters over the shards; rank 0's values are everybody's."""
         self._model = model
         self._pieces = deal([p for p in model.parameters() if p.requires_grad], len(self._job.servers))
         self._versions = [0] * len(self._pieces)
-        plan = {"workers": self._job.point.workers, "staleness": self._job.point.staleness}
+        point = replace(self._job.point, workload=None)
+        self._pushes = [Pushes(point, [p.shape for p in piece], self._job.device) for piece in self._pieces]
         if self._job.rank == 0:
             values = [[p.detach().cpu() for p in piece] for piece in self._pieces]
             resets = [
-                shard.reset.remote(value, make_optimizer, plan)
+                shard.reset.remote(value, make_optimizer, point)
                 for shard, value in zip(self._job.servers, values, strict=True)
             ]
             self.optimizer_class = ray.get(resets)[0]
@@ -157,17 +161,39 @@ class ParameterServer(SyncMode):
             raise NotImplementedError("the update happens on the server: a step without exchange trains nothing")
         loss = passes(self._job, self._model, batches, clock)
         gradients = [_flatten([_gradient(p) for p in piece]) for piece in self._pieces]
-        calls = zip(self._job.servers, gradients, self._versions, strict=True)
+        if self._is_watched:
+            self._compare(gradients)
+            return loss
+        packed = [pushes.pack(gradient) for pushes, gradient in zip(self._pushes, gradients, strict=True)]
+        if self._job.point.compression:
+            clock.mark("compress")
+        calls = zip(self._job.servers, packed, self._versions, strict=True)
         answers = ray.get([shard.exchange.remote(self._job.rank, *pushed) for shard, *pushed in calls])
         for piece, (values, _, _) in zip(self._pieces, answers, strict=True):
             _assign(piece, values)
         self._versions = [version for _, version, _ in answers]
         self._late.append(max(late for _, _, late in answers))
-        self._bytes_sent += sum(gradient.nbytes for gradient in gradients)
-        self._messages_sent += len(gradients)
+        self._bytes_sent += sum(each.nbytes for each in packed)
+        self._messages_sent += len(packed)
         self._model.zero_grad()
         clock.mark("sync")
         return loss
+
+    def watch(self) -> None:
+        """Have the next step compare what it would push, and not push it: the servers may be left."""
+        self._is_watched = True
+
+    def seen(self) -> tuple[float, float]:
+        """Squared norms, as `SyncMode` says."""
+        return self._seen
+
+    def _compare(self, gradients: Sequence[Tensor]) -> None:
+        changed = torch.cat([pushes.changed(each) for pushes, each in zip(self._pushes, gradients, strict=True)])
+        both = torch.stack([torch.cat(list(gradients)).double(), changed.double()])
+        torch.distributed.all_reduce(both)
+        exact, mean = both / self._job.point.workers
+        self._is_watched, self._seen = False, (float((mean - exact).square().sum()), float(exact.square().sum()))
+        self._model.zero_grad()
 
     def drain(self) -> None:
         """Leave, so that nobody waits for a worker that has ended its window."""
@@ -199,13 +225,13 @@ def deal(parameters: Sequence[nn.Parameter], shards: int) -> list[list[nn.Parame
     return parts
 
 
-def _gradient(parameter: nn.Parameter) -> torch.Tensor:
+def _gradient(parameter: nn.Parameter) -> Tensor:
     # A parameter that a pass did not use has no gradient; its place on the shard stays.
     return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
 
 
-def _flatten(tensors: Sequence[torch.Tensor]) -> Flat:
-    return torch.cat([tensor.reshape(-1).float() for tensor in tensors]).cpu().numpy()
+def _flatten(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.cat([tensor.reshape(-1).float() for tensor in tensors])
 
 
 def _assign(parameters: Sequence[nn.Parameter], values: Flat) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import nn
 
+from dtsweep.sweep.point import Point
 from dtsweep.sync.parameter_server import Flat, Shard, deal
 
 SIZE = 4
@@ -23,12 +24,16 @@ TURNS = 50
 """Turns of the event loop after which everything that can go on has gone on."""
 
 
+def point(workers: int, staleness: int | None, **fields: Any) -> Point:
+    return Point(sync="parameter_server", workers=workers, staleness=staleness, **fields)
+
+
 async def shard_of(*, workers: int, staleness: int | None, momentum: float = 0.0) -> Shard:
     """A shard whose parameters are all 1."""
     shard = Shard()
     optimizer = functools.partial(torch.optim.SGD, lr=LEARNING_RATE, momentum=momentum)
     values = [torch.ones(1), torch.ones(SIZE - 1)]
-    await shard.reset(values, optimizer, {"workers": workers, "staleness": staleness})
+    await shard.reset(values, optimizer, point(workers, staleness))
     return shard
 
 
@@ -217,7 +222,7 @@ def test_a_shard_that_is_reset_knows_nothing_of_the_trial_before() -> None:
         await shard.exchange(0, flat(1.0), 0)
         await shard.leave(1)
         optimizer = functools.partial(torch.optim.SGD, lr=LEARNING_RATE)
-        await shard.reset([torch.zeros(SIZE)], optimizer, {"workers": 1, "staleness": 0})
+        await shard.reset([torch.zeros(SIZE)], optimizer, point(1, 0))
         values, version, late = await shard.exchange(0, flat(1.0), 0)
         assert (version, late) == (1, 0)
         assert np.allclose(values, -0.1)
@@ -244,7 +249,7 @@ def test_parameters_keep_their_own_type(kind: torch.dtype) -> None:
     async def test() -> None:
         shard = Shard()
         optimizer = functools.partial(torch.optim.SGD, lr=0.5)
-        await shard.reset([torch.ones(SIZE, dtype=kind)], optimizer, {"workers": 1, "staleness": None})
+        await shard.reset([torch.ones(SIZE, dtype=kind)], optimizer, point(1, None))
         values, _, _ = await shard.exchange(0, flat(1.0), 0)
         assert np.allclose(values, 0.5)
 

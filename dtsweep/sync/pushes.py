@@ -1,0 +1,56 @@
+"""What a worker of the parameter server pushes to a shard, as bytes and as values again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dtsweep.compression.coding import coding_for
+from dtsweep.compression.compression import Layout, compression_for
+from dtsweep.sweep.point import Point
+
+CPU = torch.device("cpu")
+
+
+class Pushes:
+    """One end of the way from one worker to one shard: the worker packs, the shard unpacks."""
+
+    def __init__(self, point: Point, shapes: Sequence[torch.Size], device: torch.device = CPU) -> None:
+        """Take what the point says of compression, and the shapes of the shard's parameters."""
+        self._numel = sum(shape.numel() for shape in shapes)
+        layout = Layout(numel=self._numel, dtype=torch.float32, device=device, shapes=shapes)
+        self._compression = compression_for(point, layout) if point.compression else None
+        self._coding = coding_for(point)
+
+    def pack(self, values: Tensor) -> NDArray[Any]:
+        """Make what is pushed of the gradients: (elements,) in fp32."""
+        if self._compression is None:
+            return values.cpu().numpy()
+        payload = self._compression.compress_alone(values).view(torch.uint8)
+        return (payload if self._coding is None else self._coding.encode(payload)).cpu().numpy()
+
+    def unpack(self, pushed: NDArray[Any]) -> Tensor:
+        """The gradients of another end: (elements,) in fp32."""
+        # A copy: Ray's buffer is read-only, and gone when the call returns.
+        payload = torch.from_numpy(np.array(pushed))
+        if self._compression is None:
+            return payload
+        if self._coding is not None:
+            payload = self._coding.decode(payload)
+        self._compression.expect()
+        return self._read(payload)
+
+    def changed(self, values: Tensor) -> Tensor:
+        """What the other end would read of these values; they count as pushed."""
+        return values if self._compression is None else self._read(self._compression.compress_alone(values))
+
+    def _read(self, payload: Tensor) -> Tensor:
+        assert self._compression is not None
+        values = torch.zeros(self._numel, device=payload.device)
+        self._compression.add_to(values, payload.view(self._compression.payload_dtype))
+        return values
