@@ -151,6 +151,35 @@ def together(work: Callable[[], object], *, store: Store | None, patience_s: flo
         raise TurnError(words)
 
 
+def compression_error(loop: Loop, *, store: Store | None) -> dict[str, Any]:
+    """Do a period of steps more, and hold what they exchange against the same exchange of the values themselves.
+
+    Args:
+        loop: after its window.
+        store: with keys of these steps alone; None where there are no other ranks.
+
+    Returns:
+        `compression_error` of `Measured`, the same on all ranks; where a step fails, and all know it, the reason why
+        no steps follow.
+    """
+    seen: list[float] = []
+
+    def work() -> None:
+        loop.mode.watch()
+        for _ in range(loop.job.point.period):
+            loop.step()
+            loop.clock.end_step()
+        seen.extend(loop.mode.seen())
+
+    try:
+        together(work, store=store, patience_s=FIRST_PATIENCE_S)
+    except TurnError as error:
+        return dict.fromkeys(("gradients_reason", "exchange_reason", "no_profile"), str(error))
+    means = np.array(seen) if store is None else mean_over_ranks(loop.job.device, np.array(seen))
+    apart, norm = map(float, means)
+    return {"compression_error": math.sqrt(apart / norm) if norm and math.isfinite(apart / norm) else None}
+
+
 def profile_steps(loop: Loop, *, store: Store | None) -> dict[str, Any]:
     """Record some more steps.
 

@@ -22,11 +22,12 @@ from dtsweep.measure.stopping import AFTER, AFTER_S, WINDOWS, Race, Rule
 from dtsweep.measure.traffic import Counting
 from dtsweep.measure.window import Peers, Window
 from dtsweep.metrics.rank_result import Measured
-from dtsweep.sweep.modes import MODE_FIELDS, MODES, latency_column
+from dtsweep.sweep.modes import MODES, latency_column
+from dtsweep.sweep.point import CHOSEN_FIELDS
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job
-from dtsweep.worker.after_window import FIRST_PATIENCE_S, TurnError, profile_steps, time_exchange, together
+from dtsweep.worker.after_window import FIRST_PATIENCE_S, TurnError, compression_error, profile_steps, time_exchange, together
 from dtsweep.worker.checks import check_gradients, check_late_batch
 from dtsweep.worker.debugger import without_deadline
 from dtsweep.worker.loop import Loop
@@ -65,7 +66,10 @@ def time_trial(
         # Whoever went on would wait for a rank whose batches fail.
         return replace(measured, steps=loop.columns(), batch_fault=fault)
     exchange: dict[str, Any] = {}
-    if job.point.workers > 1:
+    if job.point.compression and not task.is_canary:
+        store = _store_of(task, "compression") if job.point.workers > 1 else None
+        exchange |= compression_error(loop, store=store)
+    if job.point.workers > 1 and "no_profile" not in exchange:
         # A canary is a point of the sweep too, and is looked at as that.
         if not task.is_canary:
             exchange |= _exchanges(loop, model, task, steps=measured.window_steps)
@@ -98,8 +102,8 @@ def _after_s(task: Task, measured: Measured, spent_s: float) -> float:
 def _exchange_of(job: Job, model: nn.Module) -> Hashable:
     """What the exchange by itself depends on, in one world."""
     point, parameters = job.point, [(p.shape, p.dtype, p.requires_grad) for p in model.parameters()]
-    fields = [getattr(point, name) for name in MODE_FIELDS]
-    return (point.sync, point.precision, *fields, *parameters, repr(sorted(job.ddp_options.items())))
+    fields = [getattr(point, name) for name in CHOSEN_FIELDS]
+    return (point.sync, point.compression, point.precision, *fields, *parameters, repr(sorted(job.ddp_options.items())))
 
 
 def _exchanges(loop: Loop, model: nn.Module, task: Task, *, steps: int) -> dict[str, Any]:

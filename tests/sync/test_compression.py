@@ -1,0 +1,244 @@
+"""What a mode does with a compression, each that it can have, on processes without Ray.
+
+A compression that leaves nothing out (`topk` and `randomk` of everything) must change nothing, whatever way payloads
+take; of the others ranks must get the same bits, which are as near to the exact mean as the compression promises.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, distributed, nn
+from torch.multiprocessing.spawn import spawn
+
+from dtsweep.measure.clock import CpuClock
+from dtsweep.sweep.compressions import CODINGS, COMPRESSIONS, reads_of
+from dtsweep.sweep.constraints import impossible
+from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.point import Point
+from dtsweep.sync.groups import forget_groups, position
+from dtsweep.sync.mode import Job, load_mode
+from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
+
+CPU = torch.device("cpu")
+WORLDS = (1, 2, 3, 4)
+STEPS = 4
+PERIOD = 2
+WIDTH, SIDE = 70, 9
+
+FARTHEST = {"fp16": 1e-3, "bf16": 5e-3, "int8": 0.03, "int4": 0.5, "sign": 1.0, "topk": 1.0, "powersgd": 1.0}
+"""Of the difference to the exact mean, as a share of that; `randomk` of a small part can be as far as it is long."""
+
+LOSSLESS: Mapping[str, Mapping[str, Any]] = {"topk": {"compression_ratio": 1.0}, "randomk": {"compression_ratio": 1.0}}
+"""Settings by which nothing is left out."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A network with matrices that a low rank is less than, on samples that are made from their numbers."""
+
+    dtype: str = "float32"
+    ddp_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(self) -> nn.Module:
+        layers = [nn.Linear(SIDE, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 1)]
+        return nn.Sequential(*layers).to(getattr(torch, self.dtype))
+
+    def batch(self, samples: range, device: torch.device) -> Tensor:
+        numbers = torch.arange(samples.start, samples.stop, dtype=torch.float64, device=device)
+        rows = torch.sin(numbers[:, None] * torch.arange(1, SIDE + 2, dtype=torch.float64))
+        return rows.to(getattr(torch, self.dtype))
+
+    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
+        wrong: Tensor = model(batch[:, :SIDE]).squeeze(1) - batch[:, SIDE]
+        return wrong.square().mean()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A point but for its workers."""
+
+    mode: str
+    compression: str | None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    dtype: str = "float32"
+
+    def __str__(self) -> str:
+        words = [self.mode, str(self.compression), *(f"{name}={value}" for name, value in self.fields.items())]
+        return " ".join([*words, *self.options, *([self.dtype] if self.dtype != "float32" else [])])
+
+    def point(self, workers: int) -> Point:
+        reads = MODES[self.mode].reads
+        return Point(
+            workers=workers,
+            micro_batch=6,
+            sync=self.mode,
+            sync_period=PERIOD if "sync_period" in reads else None,
+            node_size=(2 if workers % 2 == 0 else 1) if "node_size" in reads else None,
+            compression=self.compression,
+            learning_rate=0.05,
+            workload=Curve(dtype=self.dtype, ddp_options=self.options),
+            **self.fields,
+        )
+
+
+def cases() -> Iterator[Case]:
+    """Every mode without Ray with each of its compressions, coded where that can be, and without one."""
+    for mode in [name for name in MODES if not MODES[name].needs_ray]:
+        yield Case(mode=mode, compression=None, dtype="float64")
+        for name in COMPRESSIONS:
+            codings = CODINGS if "compression_coding" in reads_of(name) else ()
+            for coding in (None, *codings):
+                fields = {} if coding is None else {"compression_coding": coding}
+                yield Case(mode=mode, compression=name, fields=fields)
+                if name in LOSSLESS:
+                    yield Case(mode=mode, compression=name, fields={**fields, **LOSSLESS[name]}, dtype="float64")
+    for more in ({"bucket_bytes": 3000}, {"overlap": False}, {"accumulation": 2}):
+        yield Case(mode="ddp", compression="topk", fields={**LOSSLESS["topk"], **more}, dtype="float64")
+        yield Case(mode="ddp", compression=None, fields=more, dtype="float64")
+        yield Case(mode="ddp", compression="int8", fields=more)
+    for option in ("gradient_as_bucket_view", "find_unused_parameters"):
+        yield Case(
+            mode="ddp", compression="randomk", fields=LOSSLESS["randomk"], options={option: True}, dtype="float64"
+        )
+    yield Case(mode="ring", compression="topk", fields={**LOSSLESS["topk"], "bucket_bytes": 3000}, dtype="float64")
+
+
+ALL = [case for case in cases() if impossible(case.point(2)) is None]
+IS_LOSSLESS = [case for case in ALL if case.compression and case.dtype == "float64"]
+LOSSY = [case for case in ALL if case.compression and case.dtype == "float32"]
+
+
+def train(case: Case, *, workers: int, rank: int) -> dict[str, Any]:
+    """Train as the common loop does; the last period's exchange is held against the exact one."""
+    point = case.point(workers)
+    job = Job(
+        point=point, rank=rank, device=CPU, loss=loss_in_precision(point, CPU), ddp_options=point.workload.ddp_options
+    )
+    torch.manual_seed(rank)
+    model, clock, batches = point.workload.build(), CpuClock(), batches_of_steps(job)
+    mode = load_mode(point.sync)(job)
+    mode.prepare(model, functools.partial(make_optimizer, point=point))
+    clock.start()
+    for step in range(STEPS):
+        if step == STEPS - PERIOD:
+            mode.watch()
+        mode.step(next(batches), clock)
+        clock.end_step()
+    wall_s = clock.stop()
+    weights = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+    seen, times, alone = mode.seen(), clock.times(), None
+    if MODES[point.sync].can_skip_exchange:
+        before = position()
+        mode.step(next(batches), clock, exchange=False)
+        alone = position() - before
+        mode.step(next(batches), clock)
+    mode.exchange_alone()
+    found = {"weights": weights, "seen": seen, "times": times, "wall_s": wall_s, "silent": alone}
+    mode.close()
+    return {**found, "position": position()}
+
+
+def train_all(rank: int, workers: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers)
+    torch.save({str(case): train(case, workers=workers, rank=rank) for case in ALL}, folder / f"{rank}.pt")
+    distributed.barrier()
+    forget_groups()
+    distributed.destroy_process_group()
+
+
+Results = dict[str, dict[str, Any]]
+TrainedBy = Callable[[int], list[Results]]
+
+
+@pytest.fixture(scope="module")
+def trained_by(tmp_path_factory: pytest.TempPathFactory) -> TrainedBy:
+    """From a number of workers to what each of its ranks has trained, by case."""
+
+    @functools.cache
+    def trained(workers: int) -> list[Results]:
+        folder = tmp_path_factory.mktemp(f"workers{workers}")
+        spawn(train_all, args=(workers, folder), nprocs=workers)
+        return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(workers)]
+
+    return trained
+
+
+def error(ranks: list[Results], case: Case) -> float:
+    """Of the exchange that was watched: the difference to the exact mean, as a share of that."""
+    apart, norm = np.sum([rank[str(case)]["seen"] for rank in ranks], axis=0)
+    return float(np.sqrt(apart / norm))
+
+
+def test_every_possible_pair_is_trained_here() -> None:
+    pairs = {(case.mode, case.compression) for case in ALL if case.compression}
+    assert {mode for mode, _ in pairs} == {name for name in MODES if MODES[name].carries} - {"parameter_server"}
+    assert {name for _, name in pairs} == set(COMPRESSIONS)
+
+
+@pytest.mark.parametrize("workers", WORLDS)
+@pytest.mark.parametrize("case", IS_LOSSLESS, ids=str)
+def test_what_leaves_nothing_out_changes_nothing(trained_by: TrainedBy, case: Case, workers: int) -> None:
+    ranks = trained_by(workers)
+    kept = {name: value for name, value in case.fields.items() if name == "accumulation"}
+    exact = str(Case(mode=case.mode, compression=None, fields=kept, dtype="float64"))
+    for rank in ranks:
+        assert torch.allclose(rank[str(case)]["weights"], rank[exact]["weights"], rtol=0, atol=1e-12)
+    assert error(ranks, case) < 1e-12
+
+
+@pytest.mark.parametrize("workers", WORLDS)
+@pytest.mark.parametrize("case", LOSSY, ids=str)
+def test_ranks_get_the_same_bits_as_near_to_the_mean_as_the_compression_is(
+    trained_by: TrainedBy, case: Case, workers: int
+) -> None:
+    ranks = trained_by(workers)
+    assert all(torch.equal(rank[str(case)]["weights"], ranks[0][str(case)]["weights"]) for rank in ranks)
+    if case.compression in FARTHEST:
+        assert 0 < error(ranks, case) < FARTHEST[case.compression]
+    else:
+        assert error(ranks, case) > 0
+
+
+@pytest.mark.parametrize("workers", WORLDS)
+def test_ranks_stay_in_step_and_steps_without_exchange_exchange_nothing(trained_by: TrainedBy, workers: int) -> None:
+    for case in ALL:
+        assert len({rank[str(case)]["position"] for rank in trained_by(workers)}) == 1
+        assert {rank[str(case)]["silent"] for rank in trained_by(workers)} <= {0, None}
+
+
+@pytest.mark.parametrize("workers", WORLDS)
+def test_phases_add_up_to_the_step_and_only_what_compresses_has_that_phase(trained_by: TrainedBy, workers: int) -> None:
+    for case in ALL:
+        for rank in trained_by(workers):
+            times = rank[str(case)]["times"]
+            phases = [values for name, values in times.items() if name not in ("start_s", "step_s")]
+            assert np.allclose(np.sum(phases, axis=0), times["step_s"])
+            assert ("compress_s" in times) == (case.compression is not None)
+            if case.compression:
+                assert times["compress_s"].sum() > 0
+
+
+def refuse_sparse(rank: int, folder: Path) -> None:
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=1)
+    point = Point(compression="int8", workload=Curve())
+    job = Job(point=point, rank=0, device=CPU, loss=lambda model, _: model(torch.tensor([1])).sum())
+    mode = load_mode("ddp")(job)
+    mode.prepare(nn.Embedding(4, 4, sparse=True), functools.partial(make_optimizer, point=point))
+    clock = CpuClock()
+    clock.start()
+    with pytest.raises(TypeError, match="int8 needs dense gradients"):
+        mode.step(next(batches_of_steps(job)), clock)
+
+
+def test_sparse_gradients_are_refused_by_name(tmp_path: Path) -> None:
+    spawn(refuse_sparse, args=(tmp_path,), nprocs=1)
