@@ -37,3 +37,8 @@ def test_a_log_that_has_grown_long_is_cut_before_the_next_trial(tmp_path: Path) 
     os.truncate(tmp_path / "0.log", LOG_BYTES + 1)
     begin_trial(tmp_path / "0.log", task())
     assert not (tmp_path / "0.log").stat().st_size
+
+
+def test_a_log_that_was_cleaned_away_costs_no_trial(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    begin_trial(tmp_path / "gone.log", task())
+    assert capfd.readouterr().err.startswith(HEADING)
