@@ -51,7 +51,7 @@ class Ranks:
     """Those of the present world, in the order of their ranks in it."""
 
     kills: Mapping[int, MemoryKills | None]
-    """What their containers had counted when they came up."""
+    """What their containers had counted before the attempt."""
 
     def named(self, rank: int, node: str) -> str:
         """A rank of the session by its rank in the world of the trial, with its node."""
@@ -115,7 +115,7 @@ def node_of_actor(actor_id: str) -> Node | None:
 
 
 async def _was_killed_for_memory(ranks: Ranks, rank: int) -> bool:
-    """Whether a dead rank's container has lost a process for want of memory since the rank came up."""
+    """Whether a dead rank's container has lost a process for want of memory since the attempt began."""
     before = ranks.kills.get(rank)
     if before is None:
         return False

@@ -157,18 +157,19 @@ class Lane:
             self._is_spent = not self._session.has_ended
             self._session = None
 
-    async def register(
-        self, session: str, rank: int, facts: RankFacts, actor: Any, kills: MemoryKills | None = None
-    ) -> None:
+    async def register(self, session: str, rank: int, facts: RankFacts, actor: Any) -> None:
         """Note that a rank has come up."""
         if known := self._live(session):
-            known.register(rank, facts, actor, kills)
+            known.register(rank, facts, actor)
 
-    async def next_task(self, session: str, rank: int) -> tuple[Task, Sequence[Any]] | None:
-        """Wait for this rank's next task; None ends it."""
+    async def next_task(
+        self, session: str, rank: int, kills: MemoryKills | None = None
+    ) -> tuple[Task, Sequence[Any]] | None:
+        """Wait for this rank's next task; None ends it. `kills` is what its container has counted before."""
         known = self._live(session)
         if known is None:
             return None
+        known.kills[rank] = kills
         given: tuple[Task, Sequence[Any]] | None = await known.inbox[rank].get()
         return given
 

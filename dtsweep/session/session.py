@@ -78,6 +78,8 @@ class Session:
         self.warm: dict[int, list[float]] = {}
         """By rank in the trial's world, the slowest step of each warm-up that it has ended, in seconds."""
         self.results: dict[int, RankResult] = {}
+        self.kills: dict[int, MemoryKills | None] = {}
+        """By rank, what its container had counted as it asked for a task last."""
         self.changed = asyncio.Event()
         self.has_ended = False
         self.is_stale = False
@@ -85,7 +87,6 @@ class Session:
         """The attempt that its ranks were handed last."""
         self._settings, self._lane, self._without = settings, lane, without
         self._actors: dict[int, Any] = {}
-        self._kills: dict[int, MemoryKills | None] = {}
         self._error: BaseException | None = None
         self._memory_left: dict[int, int] = {}
         self._worlds = 0
@@ -130,9 +131,9 @@ class Session:
                 reason = f"{what}; install the same on all nodes"
                 raise SessionError("version_mismatch", reason, hopeless_for="world")
 
-    def register(self, rank: int, facts: RankFacts, actor: Any, kills: MemoryKills | None = None) -> None:
-        """Note that a rank has come up, and what its container has counted by then."""
-        self.facts[rank], self._actors[rank], self._kills[rank] = facts, actor, kills
+    def register(self, rank: int, facts: RankFacts, actor: Any) -> None:
+        """Note that a rank has come up."""
+        self.facts[rank], self._actors[rank] = facts, actor
         self.changed.set()
 
     def enter(self, world: World) -> None:
@@ -220,7 +221,7 @@ class Session:
         )
 
     def _ranks(self) -> Ranks:
-        return Ranks(facts=self.facts, members=self.members, kills=self._kills)
+        return Ranks(facts=self.facts, members=self.members, kills=self.kills)
 
     async def leave(self) -> dict[str, str]:
         """Leave the ranks to the end of their Ray, which is near; return the ends of their logs."""

@@ -49,8 +49,8 @@ def serve(config: Mapping[str, Any]) -> None:
         log=str(log),
     )
     is_first, groups, itself = True, ProcessGroups(), ray.get_runtime_context().current_actor
-    ray.get(lane.register.remote(session, rank, context.facts, itself, memory_kills()))
-    while (given := ray.get(lane.next_task.remote(session, rank))) is not None:
+    ray.get(lane.register.remote(session, rank, context.facts, itself))
+    while (given := ray.get(lane.next_task.remote(session, rank, memory_kills()))) is not None:
         task, shards, seat = given
         groups.wait_up_to(collective_timeout_s(task))
         if groups.enter(**asdict(seat)):

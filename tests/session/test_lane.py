@@ -12,6 +12,7 @@ from dtsweep.metrics.rank_result import RankResult
 from dtsweep.session import session as session_module
 from dtsweep.session.diagnosis import Verdict
 from dtsweep.session.lane import Lane
+from dtsweep.session.memory_kills import MemoryKills
 from dtsweep.session.session import Session, SessionError
 from dtsweep.session.settings import Code, Settings
 from dtsweep.sweep.point import Point
@@ -127,3 +128,18 @@ def test_a_death_as_a_session_starts_strikes_its_node_and_three_in_a_row_give_up
     assert lane._nodes._strikes.struck() == {"a"}
     assert not_up("preempted") == ("preempted", None)
     assert not_up("rank_died") == ("launch_failed", "world")
+
+
+def test_what_the_kernel_killed_before_a_trial_is_not_counted_as_killed_in_it(lane: Lane) -> None:
+    session = lane._session
+    assert session is not None
+
+    async def ask(count: int) -> None:
+        session.inbox[0].put_nowait(None)
+        await lane.next_task(session.name, 0, MemoryKills(path="memory.events", count=count))
+
+    for count in (0, 1):
+        asyncio.run(ask(count))
+    known = session._ranks().kills[0]
+    assert known is not None
+    assert known.count == 1
