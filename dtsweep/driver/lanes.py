@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +62,9 @@ class LaneActor:
     settings: Settings
     is_busy: bool = False
 
+    strikes: Mapping[str, frozenset[str]] | None = None
+    """Of nodes, as its last result had them."""
+
     asked_for: World | None = None
     """The world whose missing nodes it was told to ask for."""
 
@@ -90,14 +93,14 @@ class LaneActor:
         """Kill the process of this lane; the one that takes its place."""
         ray.kill(self.actor)
         withdraw_all(self.name)
-        return start_lane(self.index, self.settings)
+        return start_lane(self.index, self.settings, self.strikes)
 
 
-def start_lane(index: int, settings: Settings) -> LaneActor:
-    """Start the actor of a lane beside this process."""
+def start_lane(index: int, settings: Settings, strikes: Mapping[str, frozenset[str]] | None = None) -> LaneActor:
+    """Start the actor of a lane beside this process; `strikes` are of the one whose place it takes."""
     name = f"dtsweep-lane-{index}-{os.urandom(4).hex()}"
-    actor = ray.remote(Lane).options(name=name, **lane_options(settings)).remote(settings)
-    return LaneActor(index=index, actor=actor, name=name, settings=settings)
+    actor = ray.remote(Lane).options(name=name, **lane_options(settings)).remote(settings, strikes)
+    return LaneActor(index=index, actor=actor, name=name, settings=settings, strikes=strikes)
 
 
 def lane_options(settings: Settings) -> dict[str, Any]:

@@ -159,6 +159,8 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
     def _complete(self, ended: Running, reply: Mapping[str, Any]) -> None:
         lane = self._lanes[ended.lane]
         result = self._collect(ended, reply)
+        if result.strikes is not None:
+            lane.strikes = result.strikes
         if result.lane_is_spent:
             lane = self._lanes[ended.lane] = lane.replaced()
         lane.is_busy = False

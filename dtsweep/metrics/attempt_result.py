@@ -60,5 +60,8 @@ class AttemptResult:
     notes: Sequence[str] = ()
     """Lines for the user: which nodes are left out from now on."""
 
+    strikes: Mapping[str, frozenset[str]] | None = None
+    """On which nodes trials and starts of its lane have lost a process by now; None where the lane did not say."""
+
     logs: Mapping[str, str] = field(default_factory=dict)
     """Ends of the ranks' logs that became known, by `<session>/<rank>`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,8 +39,13 @@ LEFT_OVER = 0.01
 class Lane:
     """At most one live session at a time."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Start nothing yet."""
+    def __init__(self, settings: Settings, strikes: Mapping[str, frozenset[str]] | None = None) -> None:
+        """Start nothing yet.
+
+        Args:
+            settings: of its sessions.
+            strikes: of the lane whose place it takes, as in its last result.
+        """
         self._settings = settings
         self._session: Session | None = None
         self._starting: asyncio.Task[Session] | None = None
@@ -50,7 +55,7 @@ class Lane:
         self._is_spent = False
         self._deaths = defaultdict[World, list[str]](list)
         """Sessions whose starts were ended by a death, one after the other, by their world."""
-        self._nodes = NodeWatch(settings)
+        self._nodes = NodeWatch(settings, strikes)
         self._requests = NodeRequests(settings, self._nodes)
 
     async def prepare(self, group: str, world: World) -> None:
@@ -105,6 +110,7 @@ class Lane:
         return replace(
             result,
             notes=self._nodes.take_notes(),
+            strikes=self._nodes.strikes(),
             startup_s=startup_s,
             nodes_wait_s=self._requests.waited_s(since=began),
             lane_is_spent=self._is_spent,

@@ -50,13 +50,17 @@ class NodeChoice:
 class Strikes:
     """On which nodes trials lost a process."""
 
-    def __init__(self) -> None:
-        """None has."""
-        self._nodes: dict[str, set[str]] = {}
+    def __init__(self, known: Mapping[str, frozenset[str]] | None = None) -> None:
+        """None has but those that are known."""
+        self._nodes = dict(known or {})
+
+    def by_trial(self) -> dict[str, frozenset[str]]:
+        """The nodes of each trial that lost one."""
+        return dict(self._nodes)
 
     def died(self, trial_id: str, node_id: str) -> None:
         """Note that a process of a trial has died on a node."""
-        self._nodes.setdefault(trial_id, set()).add(node_id)
+        self._nodes[trial_id] = self._nodes.get(trial_id, frozenset()) | {node_id}
 
     def struck(self) -> frozenset[str]:
         """Nodes on which so many trials died, and nowhere else: one that dies anywhere is at fault itself."""

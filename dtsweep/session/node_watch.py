@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ray.exceptions import RayError
 
@@ -26,11 +26,11 @@ from dtsweep.sweep.point import World
 class NodeWatch:
     """Which nodes trials died on, which are being taken back, and what is told of them."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Know nothing of any node."""
+    def __init__(self, settings: Settings, strikes: Mapping[str, frozenset[str]] | None = None) -> None:
+        """Know nothing of any node but its strikes."""
         self._settings = settings
         self._each = {"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker}
-        self._strikes = Strikes()
+        self._strikes = Strikes(strikes)
         self._left_out: set[str] = set()
         self._notes: list[str] = []
 
@@ -41,6 +41,10 @@ class NodeWatch:
     def absolve(self, starts: Sequence[str]) -> None:
         """Take back what was noted of starts of one world, which came up nowhere, if they died on several nodes."""
         self._strikes.absolve(starts)
+
+    def strikes(self) -> dict[str, frozenset[str]]:
+        """On which nodes each trial or start has lost a process."""
+        return self._strikes.by_trial()
 
     def take_notes(self) -> list[str]:
         """Lines on nodes that have been left out, or are used again, since these were taken last."""

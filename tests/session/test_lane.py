@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dtsweep import Sweep
+from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.session import session as session_module
 from dtsweep.session.diagnosis import Verdict
@@ -128,6 +129,21 @@ def test_a_death_as_a_session_starts_strikes_its_node_and_three_in_a_row_give_up
     assert lane._nodes._strikes.struck() == {"a"}
     assert not_up("preempted") == ("preempted", None)
     assert not_up("rank_died") == ("launch_failed", "world")
+
+
+def test_a_node_that_was_struck_stays_so_for_the_process_that_takes_a_lane_over(lane: Lane) -> None:
+    other = task(workers=3)
+    lane._is_spent, lane._session = True, None
+    for trial_id in ("one", "another"):
+        lane._nodes.died(trial_id, "a")
+
+    async def run() -> AttemptResult | None:
+        await lane.run(other)
+        return await lane.collect(other.attempt_id)
+
+    result = asyncio.run(run())
+    assert result is not None
+    assert Lane(lane._settings, result.strikes)._nodes._strikes.struck() == {"a"}
 
 
 def test_what_the_kernel_killed_before_a_trial_is_not_counted_as_killed_in_it(lane: Lane) -> None:
