@@ -57,13 +57,18 @@ def quartiles(values: Sequence[float] | NDArray[np.float64], *, form: str) -> st
     return f"{middle:{form}} ({low:{form}}–{high:{form}})"
 
 
-def torchrun(*arguments: str, workers: int) -> str:
+def torchrun(*arguments: str, workers: int, before: Sequence[str] = ()) -> str:
     """Run a module under torchrun, from the repository; return its stdout.
+
+    Args:
+        arguments: the module and its own.
+        workers: how many ranks.
+        before: words of a command that starts it.
 
     Raises:
         subprocess.CalledProcessError: it failed; its stderr was shown.
     """
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers)]
+    command = [*before, sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers)]
     ended = subprocess.run(
         [*command, "-m", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=1800
     )
