@@ -27,7 +27,14 @@ from dtsweep.sweep.point import CHOSEN_FIELDS
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job
-from dtsweep.worker.after_window import FIRST_PATIENCE_S, TurnError, compression_error, profile_steps, time_exchange, together
+from dtsweep.worker.after_window import (
+    FIRST_PATIENCE_S,
+    TurnError,
+    compression_error,
+    profile_steps,
+    time_exchange,
+    together,
+)
 from dtsweep.worker.checks import check_gradients, check_late_batch
 from dtsweep.worker.debugger import without_deadline
 from dtsweep.worker.loop import Loop
