@@ -155,7 +155,8 @@ def as_rate(mbits: float) -> str:
     """
     if mbits in (0, math.inf):
         return "at all" if mbits else "never"
-    return f"{mbits / 1000:.2g} Gbit/s" if mbits >= 1000 else f"{mbits:.2g} Mbit/s"
+    rounded = float(f"{mbits:.2g}")
+    return f"{rounded / 1000:g} Gbit/s" if rounded >= 1000 else f"{rounded:g} Mbit/s"
 
 
 def table_of_steps(known: Mapping[str, Curve]) -> str:

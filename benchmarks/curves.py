@@ -53,7 +53,7 @@ def curves(panels: Mapping[str, Mapping[str, Line]], *, x: str, y: str) -> str:
         field = Field(
             left=index * step + LEFT,
             x=(min(across), max(across)),
-            y=(10 ** math.floor(math.log10(min(up))), max(up) * 1.2),
+            y=(min(up) / 1.3, max(up) * 1.2),
         )
         parts += [*_frame(field, title, x, y), *_lines(field, lines)]
     width, height = step * len(panels), TOP + HEIGHT + BOTTOM
