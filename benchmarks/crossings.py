@@ -21,14 +21,14 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """Launches of a variant of a model at one rate; None is unknown."""
+    """Launches of a variant of a model at one rate: the one with the shortest step; None is unknown."""
 
     step_s: float
-    """Mean of the launches' mean steps."""
+    """Its `latency_s`."""
 
     low_s: float
     high_s: float
-    """Ends of the hull of the launches' 95 % intervals."""
+    """Ends of the hull of all launches' 95 % intervals."""
 
     comm_share: float | None
     compress_s: float | None
@@ -43,7 +43,7 @@ class Curve:
     """By rate in Mbit/s, the fastest first."""
 
     launches: Sequence[Mapping[float, float]]
-    """Mean step in seconds by rate; some leave rates out."""
+    """`latency_s` by rate; some leave rates out."""
 
     bytes_sent_per_step: float
     error: float | None
@@ -54,7 +54,7 @@ class Curve:
         return fmean(cell.compress_s or 0.0 for cell in self.cells.values())
 
     def over_rates(self, launch: int | None = None) -> list[float]:
-        """Step times, the fastest rate first: a launch's, with means where it left rates out; or all means."""
+        """Step times, the fastest rate first: a launch's, but for rates that it left out; or the shortest ones."""
         own = {} if launch is None else self.launches[launch]
         return [own.get(rate, cell.step_s) for rate, cell in self.cells.items()]
 
@@ -79,7 +79,7 @@ def _curve(rows: Rows) -> Curve:
     return Curve(
         cells={rate: _cell([row for row in rows if row["mbits"] == rate]) for rate in rates},
         launches=[
-            {row["mbits"]: row["step_mean_s"] for row in rows if row["launch"] == launch}
+            {row["mbits"]: row["latency_s"] for row in rows if row["launch"] == launch}
             for launch in _each(rows, "launch")
         ],
         bytes_sent_per_step=_mean(rows, "bytes_sent_per_step") or 0.0,
@@ -88,15 +88,10 @@ def _curve(rows: Rows) -> Curve:
 
 
 def _cell(rows: Rows) -> Cell:
-    ends = [row[f"step_mean_s{end}"] or row["step_mean_s"] for row in rows for end in ("", "_low", "_high")]
-    return Cell(
-        step_s=fmean(row["step_mean_s"] for row in rows),
-        low_s=min(ends),
-        high_s=max(ends),
-        comm_share=_mean(rows, "comm_share"),
-        compress_s=_mean(rows, "compress_s"),
-        overlap_share=_mean(rows, "overlap_share"),
-    )
+    best = min(rows, key=lambda row: float(row["latency_s"]))
+    ends = [row[f"latency_s{end}"] or row["latency_s"] for row in rows for end in ("", "_low", "_high")]
+    shares = {name: best[name] for name in ("comm_share", "compress_s", "overlap_share")}
+    return Cell(step_s=best["latency_s"], low_s=min(ends), high_s=max(ends), **shares)
 
 
 def _each(rows: Rows, column: str) -> list[Any]:
@@ -133,7 +128,7 @@ def crossing(rates: Sequence[float], plain: Sequence[float], other: Sequence[flo
 
 
 def measured_crossings(plain: Curve, other: Curve) -> list[float]:
-    """Where another variant begins to win, in Mbit/s: by the means of the launches, and by each launch."""
+    """Where another variant begins to win, in Mbit/s: by the shortest steps of all launches, and by each launch."""
     rates = list(plain.cells)
     launches = [None, *range(min(len(plain.launches), len(other.launches)))]
     return [crossing(rates, plain.over_rates(launch), other.over_rates(launch)) for launch in launches]
@@ -181,8 +176,8 @@ def table_of_crossings(models: Mapping[str, Mapping[str, Curve]]) -> str:
     for name in next(iter(models.values())):
         line = [f"`{name}`"]
         for known in models.values():
-            mean, *each = map(as_rate, measured_crossings(known[PLAIN], known[name]))
-            line += [f"{mean} ({', '.join(each)})", as_rate(crossing_by_arithmetic(known[PLAIN], known[name]))]
+            best, *each = map(as_rate, measured_crossings(known[PLAIN], known[name]))
+            line += [f"{best} ({', '.join(each)})", as_rate(crossing_by_arithmetic(known[PLAIN], known[name]))]
         if name != PLAIN:
             lines.append(line)
     return table(["variant", *(f"{model}, {how}" for model in models for how in ("measured", "by arithmetic"))], lines)

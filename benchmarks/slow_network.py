@@ -16,8 +16,9 @@ compression's own time and that: a compression wins over plain `ddp` below
     (bits that both ranks send with `ddp` − bits that they send with it) ÷ `compress_s`
 
 and at any bandwidth where it has no time of its own. The same bandwidth is measured where the step times cross: between
-two rates a step time is taken for linear in 1 ÷ rate; each launch has a crossing of its own, because what else runs on
-the machine meets its variants alike. The interval of a step time is the hull of the launches' own 95 % intervals.
+two rates a step time is taken for linear in 1 ÷ rate. A step time is `latency_s`, the median step (of `local_sgd` the
+mean) of the launch in which it is shortest, because what else runs on the machine only makes steps longer; its interval
+is the hull of all launches' own 95 % intervals.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ DRAWN = [name for name in VARIANTS if name != "bf16" and not name.endswith("zstd
 MEASURE = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=1.5, max_seconds=60)
 
 KEPT = (
-    *("step_mean_s", "step_mean_s_low", "step_mean_s_high", "comm_share", "overlap_share"),
+    *("latency_s", "latency_s_low", "latency_s_high", "comm_share", "overlap_share"),
     *("compress_s", "bytes_sent_per_step", "compression_error", "parameters"),
 )
 """Columns of a row."""
@@ -166,7 +167,7 @@ def be_a_rank(model: str, rates: Sequence[int], variants: Sequence[str]) -> None
                 row["overlap_share"] = row["overlap_share"] if mbits >= ALONE_MBITS else None
                 said = {"model": model, "mbits": mbits, "passing_mbits": passing, "variant": name, **row}
                 print(json.dumps(said), flush=True)
-                print(f"{model} {mbits} Mbit/s {name}: {row['step_mean_s'] * 1e3:.0f} ms", file=sys.stderr)
+                print(f"{model} {mbits} Mbit/s {name}: {row['latency_s'] * 1e3:.0f} ms", file=sys.stderr)
     distributed.destroy_process_group()
 
 
@@ -217,7 +218,7 @@ def print_entry(rows: Rows, models: Mapping[str, Mapping[str, Curve]]) -> None:
     print("A plain socket got, in Mbit/s:", "; ".join(limits), end="\n\n")
     for model, known in models.items():
         print(f"{model} parameters:", table_of_steps(known), sep="\n\n", end="\n\n")
-    print("Below which bandwidth each wins over `ddp`, by the means and by each launch:", end="\n\n")
+    print("Below which bandwidth each wins over `ddp`, by the shortest steps and by each launch:", end="\n\n")
     print(table_of_crossings(models), end="\n\n")
     hidden = {
         (model, rate): cell.overlap_share for model in models for rate, cell in models[model][PLAIN].cells.items()

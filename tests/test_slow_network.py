@@ -23,7 +23,7 @@ def rows(name: str, *, megabytes: float, own_s: float | None = None) -> list[dic
     made: list[dict[str, object]] = []
     for launch, rate in [(0, RATES[0]), (0, RATES[1]), (0, RATES[2]), (1, RATES[0]), (1, RATES[1])]:
         step_s = WORK_S * (1 + launch) + (own_s or 0) + 2 * megabytes * 8 / rate
-        ends = {f"step_mean_s{end}": step_s for end in ("", "_low", "_high")}
+        ends = {f"latency_s{end}": step_s for end in ("", "_low", "_high")}
         known = {"comm_share": None, "overlap_share": None, "compress_s": own_s, "compression_error": None}
         sent = {"bytes_sent_per_step": megabytes * 1e6 if rate == RATES[0] else None}
         made.append({"launch": launch, "model": "m", "mbits": rate, "variant": name, **ends, **known, **sent})
