@@ -1,4 +1,4 @@
-"""Writes what docs/ takes from the code: columns.md, and the tables between marks in sweep-files.md."""
+"""Writes what docs/ takes from the code: columns.md, and the tables between marks in other pages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from typing import Any, get_args
 
 from dtsweep import Measure, Point, Resources
 from dtsweep.results.schema import columns_page
+from dtsweep.sweep.compressions import COMPRESSIONS
+from dtsweep.sweep.constraints import CONSTRAINTS, Harness
+from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import AXES, FIELD_TYPES
 
 FOLDER = Path(__file__).parent
@@ -20,11 +23,14 @@ FOLDER = Path(__file__).parent
 def write_pages() -> None:
     """Write the pages as they follow from the code."""
     (FOLDER / "columns.md").write_text(columns_page(), "utf-8")
-    page = FOLDER / "sweep-files.md"
-    text = page.read_text("utf-8")
-    for name, table in (("axes", axes()), ("Measure", settings(Measure)), ("Resources", settings(Resources))):
-        text = with_table(text, name, table)
-    page.write_text(text, "utf-8")
+    for page, tables in {
+        "sweep-files.md": {"axes": axes(), "Measure": settings(Measure), "Resources": settings(Resources)},
+        "sync-modes.md": {"compressions": compressions()},
+    }.items():
+        text = (FOLDER / page).read_text("utf-8")
+        for name, table in tables.items():
+            text = with_table(text, name, table)
+        (FOLDER / page).write_text(text, "utf-8")
 
 
 def with_table(text: str, name: str, table: str) -> str:
@@ -61,12 +67,31 @@ def _default(item: Field[Any]) -> str:
 
 
 def _values(name: str) -> str:
-    """The choices of an axis, or its smallest value."""
+    """The choices of an axis, or its bounds."""
     axis = AXES[name]
     if FIELD_TYPES[name] is bool:
         return "`True`, `False`"
-    or_none = ", or None" if type(None) in get_args(FIELD_TYPES[name]) else ""
-    return ", ".join(f"`{choice}`" for choice in axis.choices) or f"≥ {axis.least}{or_none}"
+    or_none = ["or None"] if type(None) in get_args(FIELD_TYPES[name]) else []
+    bounds = {"≥": axis.least, ">": axis.above, "≤": axis.most}
+    known = [f"{sign} {bound}" for sign, bound in bounds.items() if bound is not None]
+    return ", ".join([*(f"`{choice}`" for choice in axis.choices), *known, *or_none])
+
+
+def compressions() -> str:
+    """The table of modes and compressions: which go together, and by which constraint the others don't."""
+    found = {(mode, name): _reason(Point(sync=mode, compression=name)) for mode in MODES for name in COMPRESSIONS}
+    reasons = list(dict.fromkeys(filter(None, found.values())))
+    words = {pair: f"no ({reasons.index(reason) + 1})" if reason else "yes" for pair, reason in found.items()}
+    rows = [(f"`{mode}`", *(words[mode, name] for name in COMPRESSIONS)) for mode in MODES]
+    table = _table(("carried by", *(f"`{name}`" for name in COMPRESSIONS)), rows)
+    return table + "\n" + "".join(f"{number}. {reason}\n" for number, reason in enumerate(reasons, 1))
+
+
+def _reason(point: Point) -> str | None:
+    """Why a point can't be measured, in words for all modes and compressions of which it is said; None where it can."""
+    applying = (constraint.reason for constraint in CONSTRAINTS if constraint.applies(point, Harness()))
+    reason = next(applying, None)
+    return reason and reason.replace("{point.sync}", "the mode").replace("{point.compression}", "the compression")
 
 
 def _docstrings(kind: type) -> dict[str, str]:

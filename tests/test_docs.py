@@ -18,10 +18,15 @@ import pytest
 from dtsweep import Measure, Point, Resources
 from dtsweep.measure.stopping import Race, Rule
 from dtsweep.results.statuses import FINAL, RETRIED
+from dtsweep.sweep.compressions import COMPRESSIONS
+from dtsweep.sweep.constraints import impossible
 from dtsweep.sweep.modes import MODES, SEMANTICS
 from dtsweep.sweep.point import AXES, FIELD_TYPES
 from dtsweep.sync.mode import SyncMode
 from tests.pages import ROOT, tables
+
+PAGES = {"sweep-files.md": 3, "sync-modes.md": 1}
+"""Pages with tables that are made, and how many."""
 
 
 def shown(first: str) -> dict[str, dict[str, str]]:
@@ -37,14 +42,15 @@ def test_the_pages_are_as_docs_tables_makes_them(tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     shutil.copytree(ROOT / "docs", docs)
     (docs / "columns.md").write_text("old")
-    page = (docs / "sweep-files.md").read_text("utf-8")
     marks = r"(<!-- made by docs/tables.py: \w+ -->\n).*?(<!-- end -->\n)"
-    without_tables, count = re.subn(marks, r"\1old\n\2", page, flags=re.DOTALL)
-    (docs / "sweep-files.md").write_text(without_tables, "utf-8")
-    assert count == 3
+    for name, tables_in in PAGES.items():
+        page = (docs / name).read_text("utf-8")
+        without_tables, count = re.subn(marks, r"\1old\n\2", page, flags=re.DOTALL)
+        (docs / name).write_text(without_tables, "utf-8")
+        assert count == tables_in
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, docs / "tables.py"], env=environment, timeout=60, check=True)
-    for name in ("columns.md", "sweep-files.md"):
+    for name in ("columns.md", *PAGES):
         made, known = ((folder / name).read_text("utf-8") for folder in (docs, ROOT / "docs"))
         assert made == known, f"docs/{name} is old; run: make docs"
 
@@ -63,7 +69,10 @@ def test_every_choice_or_the_smallest_value_of_an_axis_is_named(field: str) -> N
     values, axis = shown("field")[field]["values"], AXES[field]
     choices = ["True", "False"] if FIELD_TYPES[field] is bool else list(axis.choices)
     assert re.findall(r"`(\w+)`", values) == choices
-    assert re.findall(r"≥ (\d+)", values) == ([] if choices else [str(axis.least)])
+    bounds = {"≥": axis.least, ">": axis.above, "≤": axis.most}
+    known = [(sign, str(bound)) for sign, bound in bounds.items() if bound is not None]
+    assert re.findall(r"([≥>≤]) ([\d.]+)", values) == known
+    assert choices or known
     assert ("None" in values) == (getattr(Point(sync="ddp"), field) is None)
 
 
@@ -85,6 +94,16 @@ def test_every_mode_has_its_semantics_and_what_it_reads() -> None:
         assert f"`{Point(sync=name).semantics}`" in row["semantics"]
         assert re.findall(r"`(\w+)`", row["reads"]) == list(MODES[name].reads)
         assert re.findall(r"`(\w+)`", row["default"]) == list(map(str, MODES[name].reads.values()))
+
+
+def test_the_table_of_modes_and_compressions_says_what_can_be_measured() -> None:
+    rows = {row.pop("carried by").strip("`"): row for row in tables("sync-modes.md", first="carried by")}
+    assert list(rows) == list(MODES)
+    for mode, row in rows.items():
+        assert [name.strip("`") for name in row] == list(COMPRESSIONS)
+        for name, cell in row.items():
+            reason = impossible(Point(sync=mode, compression=name.strip("`")))
+            assert (cell == "yes") == (reason is None)
 
 
 def test_every_semantics_is_explained() -> None:

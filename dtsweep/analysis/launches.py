@@ -173,7 +173,8 @@ def over_launches(frame: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         One row per point: the settings; `older_source`, in what the newest rows' source of the workload differs from
-        that of this point, null where it does not; `launches`; the means over launches of rates, step times and shares;
+        that of this point, null where it does not; `launches`; the means over launches of rates, step times, shares and
+        `compression_error`;
         the highest `memory_peak_bytes`; `latency_s` (`step_p50_s`, or `step_mean_s` where semantics is local); the
         intervals; `interval`, null where there is none; `caution`, what puts these numbers in doubt: the flags of
         `dtsweep.results.statuses.CAUTIONS` that a launch has, mostly empty.
@@ -188,6 +189,7 @@ def points_of(trials: pd.DataFrame) -> pd.DataFrame:
     points = groups[kept].first()
     points["launches"] = groups["launch"].nunique()
     points[list(_RATES_AND_TIMES)] = groups[list(_RATES_AND_TIMES)].mean()
+    points["compression_error"] = groups["compression_error"].mean()
     points["memory_peak_bytes"] = groups["memory_peak_bytes"].max()
     points["interval"] = None
     for name, relative in _WITH_INTERVAL.items():

@@ -23,6 +23,9 @@ from dtsweep.sweep.settings import LEAST_HALF_WIDTH
 SHARES, ENDS = ("comm_share", "exchange_share", "wait_share", "overlap_share"), ("", "_low", "_high", "_error")
 """Columns that have an interval, and the names of its parts."""
 
+SPENT = ("sync_s", "compress_s")
+"""What a step spends on an exchange that nothing hides."""
+
 PARTS = 8
 """Parts of a window, of which each is taken to vary by itself."""
 
@@ -48,7 +51,7 @@ class _Times:
 
 
 def exchange_columns(point: Point, ranks: Sequence[Measured]) -> Row:
-    """Exchange and wait by what steps spend on them, else by the difference to steps without the exchange.
+    """Exchange and wait by the difference to steps without the exchange, else by what steps spend on them.
 
     Args:
         point: what was measured.
@@ -61,14 +64,14 @@ def exchange_columns(point: Point, ranks: Sequence[Measured]) -> Row:
     row |= {"exchange_isolated_s": ranks[0].exchange_isolated_s, "comm_reason": ranks[0].exchange_reason}
     if any(name not in rank.steps for rank in ranks for name in PASS_COLUMNS):
         return row
-    if all("sync_s" in rank.steps for rank in ranks):
-        row["pass_s"] = _pass_s(point, ranks, "window")
-        if point.workers > 1 or point.servers:
-            row |= {"comm_method": "wait", **_shares(_in_window(point, ranks))}
-    elif any((rank.steps["part"] == "no_exchange").any() for rank in ranks):
+    if any((rank.steps["part"] == "no_exchange").any() for rank in ranks):
         times = _in_turns(ranks)
         row["pass_s"] = _pass_s(point, ranks, "no_exchange")
         row |= {"comm_method": "difference", **_shares(times), **_overlap(times, ranks[0])}
+    elif all(map(_marks_exchange, ranks)):
+        row["pass_s"] = _pass_s(point, ranks, "window")
+        if point.workers > 1 or point.servers:
+            row |= {"comm_method": "wait", **_shares(_in_window(point, ranks))}
     elif point.workers == 1:
         row["pass_s"] = _pass_s(point, ranks, "window")
     return row
@@ -151,14 +154,23 @@ def own_work(rank: Measured, *, is_alone: bool = False) -> float | None:
 def _own_steps(rank: Measured, *, is_alone: bool = False) -> Series:
     """Own work of each step, in seconds: (steps,).
 
-    Without what steps spend on the exchange, where they mark it; else of the steps without the exchange; nothing where
-    there are none, and others to wait for.
+    Of the steps without the exchange; where there are none, without what steps spend on the exchange, where they mark
+    it; else nothing, where there are others to wait for.
     """
-    if "sync_s" in rank.steps:
-        own: Series = rank.of_part("step_s") - rank.of_part("sync_s")
-        return own
     free = rank.of_part("step_s", "no_exchange")
+    if not len(free) and _marks_exchange(rank):
+        own: Series = rank.of_part("step_s") - sum(rank.of_part(name) for name in SPENT if name in rank.steps)
+        return own
     return rank.of_part("step_s") if is_alone and not len(free) else free
+
+
+def _marks_exchange(rank: Measured) -> bool:
+    """Whether steps mark all that they spend on the exchange.
+
+    Compression marks what it waits for also where most of the exchange hides behind backward; there `exchange_reason`
+    says why no step was without it.
+    """
+    return "sync_s" in rank.steps and rank.exchange_reason is None
 
 
 def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:

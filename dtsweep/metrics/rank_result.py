@@ -128,6 +128,9 @@ class Measured:
     gradient_error: float | None = None
     """How far the first step's gradient is from one worker's, as a share of its norm; rank 0 alone, on request."""
 
+    compression_error: float | None = None
+    """How far what a step after the window exchanged is from the mean of the values themselves, as a share of it."""
+
     profile: Profile | None = None
     """Of some steps after the window."""
 

@@ -60,8 +60,8 @@ def product_columns(first: Measured) -> Row:
     Args:
         first: what rank 0 measured; the other ranks don't know all of it.
     """
-    names = ("gradients_agree", "gradient_error", "model_digest", "parameters", "optimizer_class", "blocks")
-    return {name: getattr(first, name) for name in names}
+    names = ("gradients_agree", "gradient_error", "compression_error", "model_digest", "parameters")
+    return {name: getattr(first, name) for name in (*names, "optimizer_class", "blocks")}
 
 
 def columns_of_steps(point: Point, ranks: Sequence[Measured], *, nodes: Sequence[str], half_width: float | None) -> Row:

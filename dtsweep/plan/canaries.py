@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dtsweep.plan.trial import Trial
+from dtsweep.sweep.compressions import COMPRESSION_FIELDS
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
 from dtsweep.sweep.point import DEFAULTS, World, identity
 
@@ -18,12 +19,13 @@ def canaries(trials: Sequence[Trial]) -> Mapping[World, Trial]:
     """Choose the canary of each world.
 
     The trial with the middle micro-batch, as plain `ddp`: never larger than what the world runs itself. Of a world in
-    which every trial divides its state among the workers, in its own mode: as `ddp` it might not fit.
+    which every trial divides its state among the workers, in its own mode: as `ddp` it might not fit. Never compressed.
 
     Args:
         trials: all of the plan, done ones too, so that a resumed run has the same canaries.
     """
     found = {}
+    whole_values = {name: DEFAULTS[name] for name in ("compression", *COMPRESSION_FIELDS)}
     plain: dict[str, Any] = {"sync": "ddp", **{name: DEFAULTS[name] for name in MODE_FIELDS}}
     inside: dict[World, list[Trial]] = {}
     for trial in trials:
@@ -32,6 +34,6 @@ def canaries(trials: Sequence[Trial]) -> Mapping[World, Trial]:
         whole = [trial for trial in those if not MODES[trial.point.sync].shards_optimizer]
         among = sorted(whole or those, key=lambda trial: (trial.point.micro_batch, identity(trial.point)))
         middle = among[len(among) // 2]
-        point = replace(middle.point, accumulation=1, **(plain if whole else {}))
+        point = replace(middle.point, accumulation=1, **whole_values, **(plain if whole else {}))
         found[world] = replace(middle, point=point, role="canary", why="canary")
     return found

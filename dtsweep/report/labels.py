@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
+from dtsweep.sweep.compressions import COMPRESSION_FIELDS
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
 from dtsweep.sweep.point import AXES, is_left_out
 
@@ -44,7 +45,7 @@ def model_label(row: pd.Series[Any], telling: Sequence[str]) -> str:
 
 
 def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
-    """Name the sync mode of a row with its settings, then the other axes that vary: "local_sgd H=8 bf16"."""
+    """Name the sync mode of a row with its settings and what travels, then other axes that vary: "ring int8 bf16"."""
     import pandas as pd
 
     mode = str(row["sync"])
@@ -53,8 +54,20 @@ def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
     if mode in MODES:
         values = {name: row[name] if pd.notna(row[name]) else None for name in MODES[mode].reads}
         own = MODES[mode].label({name: value for name, value in values.items() if not is_left_out(name, value)})
-    others = [c for c in varying if c not in ("sync", *MODE_FIELDS, *BATCH_SHAPE)]
-    return " ".join(filter(None, [mode, own, settings_label(row, others)]))
+    others = [c for c in varying if c not in ("sync", *MODE_FIELDS, "compression", *COMPRESSION_FIELDS, *BATCH_SHAPE)]
+    return " ".join(filter(None, [mode, own, compression_label(row), settings_label(row, others)]))
+
+
+def compression_label(row: pd.Series[Any]) -> str:
+    """Name what travels in a row, with its settings: "topk zstd ratio=0.01"; empty where nothing is compressed."""
+    import pandas as pd
+
+    compression, coding, ratio, rank = (row.get(name) for name in ("compression", *COMPRESSION_FIELDS))
+    if pd.isna(compression):
+        return ""
+    settings = {"": coding, "ratio=": ratio, "rank=": rank}
+    known = [f"{name}{value:g}" if name else str(value) for name, value in settings.items() if pd.notna(value)]
+    return " ".join([str(compression), *known])
 
 
 def trial_label(row: pd.Series[Any], varying: Sequence[str]) -> str:

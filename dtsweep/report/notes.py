@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis.canaries import WORLD
 from dtsweep.analysis.generations import older_source
 from dtsweep.analysis.launches import is_superseded, without_canaries
-from dtsweep.report.labels import model_columns, model_label, trial_label
+from dtsweep.report.labels import compression_label, model_columns, model_label, trial_label
 from dtsweep.report.text import count_of, format_rate, half_of
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
 
@@ -68,6 +68,7 @@ def notes_on(
         _interval_note(points),
         _probability_note(points),
         _exchange_note(measured),
+        _compression_note(points),
     )
     on_trials = (
         _environment_note(measured),
@@ -146,6 +147,11 @@ def _exchange_note(trials: pd.DataFrame) -> str:
     return f"Exchange + wait is empty {'; '.join(where)}." if where else ""
 
 
+def _compression_note(points: pd.DataFrame) -> str:
+    known = points["compression_error"].notna().any()
+    return "error %: how far one compressed exchange is from the mean of the values themselves." if known else ""
+
+
 def _environment_note(trials: pd.DataFrame) -> str:
     """Name the columns that have one value in each environment, but not the same in all."""
     groups = trials.groupby("env_id", dropna=False)
@@ -186,19 +192,24 @@ def _window_note(trials: pd.DataFrame) -> str:
 
 def _gradient_note(trials: pd.DataFrame) -> str:
     """Say whether the gradients of checked trials are one worker's, and where not how far they are from it."""
+    import pandas as pd
+
     checked = trials.dropna(subset=["gradient_error"])
     if checked.empty:
         return ""
-    errors = checked["gradient_error"]
+    is_lossy, errors = checked["compression"].notna(), checked["gradient_error"]
     equal = errors[errors <= _ROUNDING]
     said = [f"equal but for rounding in {count_of(len(equal), 'trial')} (at most {equal.max():.1g})"] * (len(equal) > 0)
     more = f"more than rounding ({_ROUNDING:g}), as another GPU or a compiled bf16 model gives"
     apart = {
-        more: errors.between(_ROUNDING, _OTHERWISE, inclusive="right"),
-        f"more than {_OTHERWISE:g}, so another gradient": errors > _OTHERWISE,
+        more: errors.between(_ROUNDING, _OTHERWISE, inclusive="right") & ~is_lossy,
+        f"more than {_OTHERWISE:g}, so another gradient": (errors > _OTHERWISE) & ~is_lossy,
+        "what the compression changes in one exchange, and not wrong by that": (errors > _ROUNDING) & is_lossy,
     }
+    labels = [compression_label(row) for _, row in checked.iterrows()]
+    names = [" ".join(filter(None, words)) for words in zip(checked["sync"], labels, checked["precision"], strict=True)]
     for words, rows in apart.items():
-        found = checked[rows].groupby(checked["sync"] + " " + checked["precision"])["gradient_error"]
+        found = checked[rows].groupby(pd.Series(names, index=checked.index))["gradient_error"]
         said += [
             f"up to {each.max():.1g} apart in {count_of(len(each), 'trial')} of {name}: {words}" for name, each in found
         ]

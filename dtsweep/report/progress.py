@@ -13,8 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from dtsweep.report.text import format_number, format_rate, plain
-from dtsweep.sweep.modes import MODE_FIELDS, MODES
-from dtsweep.sweep.point import Point, is_left_out
+from dtsweep.sweep.point import CHOSEN_FIELDS, Point, is_left_out
 
 LONG_S = 15.0
 """An attempt that has run for longer is named in the live line: most then wait for a session or for nodes."""
@@ -126,14 +125,14 @@ class Progress:
 
 
 def short_name(point: Point, axes: Iterable[str]) -> str:
-    """Name a point by what is swept, and by the settings of its mode.
+    """Name a point by what is swept, and by the settings of its mode and its compression.
 
     >>> short_name(Point(workers=2, sync="local_sgd"), ["sync", "workers"])
     'sync=local_sgd workers=2 sync_period=8'
     >>> short_name(Point(learning_rate=0.012345678901234567), ["learning_rate"])
     'learning_rate=0.0123457'
     """
-    own = [name for name in MODES[point.sync].reads if not is_left_out(name, getattr(point, name))]
+    own = [name for name in point.reads if not is_left_out(name, getattr(point, name))]
     names = [*axes, *(name for name in own if name not in axes)]
     return " ".join(
         f"{name.removeprefix('workload.')}={_short_value(point, name)}" for name in names if _is_read(point, name)
@@ -141,7 +140,7 @@ def short_name(point: Point, axes: Iterable[str]) -> str:
 
 
 def _is_read(point: Point, name: str) -> bool:
-    return name in MODES[point.sync].reads or name not in MODE_FIELDS
+    return name in point.reads or name not in CHOSEN_FIELDS
 
 
 def _short_value(point: Point, name: str) -> str:

@@ -51,6 +51,12 @@ def standing_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     return {"frontier\n%": [_format_percent(value, digits=0) for value in known]} if known.notna().any() else {}
 
 
+def error_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
+    """Column of how far a compressed exchange is from the exact one, where it is known."""
+    known = rows["compression_error"]
+    return {"error\n%": [_format_percent(value, digits=2) for value in known]} if known.notna().any() else {}
+
+
 def share_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     """Columns of the shares of a step's time and of the peak FLOP rate, where they are known."""
     columns = {}

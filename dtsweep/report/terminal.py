@@ -11,6 +11,7 @@ from dtsweep.report.content import Content, Frontier, Scaling
 from dtsweep.report.tables import (
     batch_columns,
     caution_columns,
+    error_columns,
     measured_columns,
     scaling_columns,
     share_columns,
@@ -78,7 +79,7 @@ def _print_points(
     """
     labels = {} if frontier.labels.nunique() == 1 else {"sync": frontier.labels[rows.index].to_list()}
     keys = labels | batch_columns(rows, varying=varying)
-    measured = measured_columns(rows, varying=varying) | standing_columns(rows)
+    measured = measured_columns(rows, varying=varying) | error_columns(rows) | standing_columns(rows)
     doubt = caution_columns(rows["caution"].to_list())
     tables = [keys]
     for columns in filter(None, (*({header: column} for header, column in measured.items()), share_columns(rows))):

@@ -86,6 +86,13 @@ TRIALS: tuple[Column, ...] = (
         "",
         "with `Measure(check=True)`: how far the first step's gradient is from one worker's, as a share of its norm",
     ),
+    Column(
+        "compression_error",
+        FLOAT,
+        "",
+        "of what a step after the window exchanged: how far its mean is from that of the values themselves, as a share "
+        "of that one's norm",
+    ),
     Column("steady_class", TEXT, "", "how it became steady: flat, warmup, or not: slowdown, none"),
     Column("flags", TEXTS, "", "what a reader should know before trusting the numbers, of the set below"),
     Column("implausible", TEXT, "", "which of the numbers contradict each other or the device; null where none does"),
@@ -148,8 +155,8 @@ TRIALS: tuple[Column, ...] = (
         "comm_share",
         FLOAT,
         "",
-        "share of a step that is exposed exchange or waiting for the slowest worker, the sum of exchange_share and "
-        "wait_share; null with one worker, but for the parameter server",
+        "share of a step that is exposed exchange (with compression) or waiting for the slowest worker, the sum of "
+        "exchange_share and wait_share; null with one worker, but for the parameter server",
     ),
     *_interval("comm_share", ""),
     Column("comm_method", TEXT, "", "`difference` to steps without the exchange, or `wait`: what steps spend on it"),

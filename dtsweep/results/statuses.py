@@ -75,6 +75,7 @@ PHASE_MEANINGS: Mapping[str, str] = MappingProxyType(
         "data": "loading the batches of a step",
         "forward": "forward passes of a step",
         "backward": "backward passes of a step, with the communication that hides behind them",
+        "compress": "compressing and decompressing what travels, and coding it",
         "sync": "exchange between workers that a step waits for",
         "optimizer": "update of the parameters in a step",
     }

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dtsweep.sweep.compressions import COMPRESSIONS
+from dtsweep.sweep.compressions import COMPRESSIONS, EXCHANGES
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import DEFAULTS, Point
 from dtsweep.sweep.precision import PRECISIONS
@@ -52,7 +52,8 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     ),
     Constraint(
         applies=lambda point, _: (
-            point.compression is not None and COMPRESSIONS[point.compression].exchange not in MODES[point.sync].carries
+            point.compression is not None
+            and COMPRESSIONS[point.compression].exchange not in (MODES[point.sync].carries or EXCHANGES)
         ),
         reason="{point.sync} adds up what travels on its way, which payloads of {point.compression} can't be",
     ),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_args, get_type_hints
 
-from dtsweep.errors import SweepError, did_you_mean, quoted
+from dtsweep.errors import SweepError, did_you_mean, nearest, quoted
 from dtsweep.sweep.compressions import CODINGS, COMPRESSION_FIELDS, COMPRESSIONS, reads_of
 from dtsweep.sweep.modes import MODE_FIELDS, MODES, SEMANTICS
 from dtsweep.sweep.precision import PRECISIONS
@@ -30,6 +30,12 @@ class Axis:
 
     least: float | None = None
     """The smallest allowed value."""
+
+    above: float | None = None
+    """What all allowed values are larger than, where none is the smallest."""
+
+    most: float | None = None
+    """The largest allowed value."""
 
     is_quiet: bool = False
     """Whether names of points leave it out where it has its default."""
@@ -89,7 +95,7 @@ class Point:
     )
     compression: str | None = axis(
         None,
-        "What travels in place of gradients or parameter changes; None is all of them.",
+        "What travels in place of gradients or parameter changes; None is these themselves.",
         choices=tuple(COMPRESSIONS),
         is_quiet=True,
     )
@@ -100,7 +106,7 @@ class Point:
         is_quiet=True,
     )
     compression_ratio: float | None = axis(
-        None, "Share of the values that travels (topk, randomk).", least=0, is_quiet=True
+        None, "Share of the values that travels (topk, randomk).", above=0, most=1, is_quiet=True
     )
     compression_rank: int | None = axis(
         None, "Rank of the matrices that travel (powersgd).", unit="columns", least=1, is_quiet=True
@@ -134,7 +140,7 @@ class Point:
             value = coerced(name, getattr(self, name), FIELD_TYPES[name])
             object.__setattr__(self, name, value)
             _check(name, value, declared)
-        for name, default in self._reads.items():
+        for name, default in self.reads.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default)
 
@@ -207,8 +213,12 @@ class Point:
         return callable(getattr(self.workload, "optimizer", None))
 
     @property
-    def _reads(self) -> Mapping[str, Any]:
-        """The fields that its mode and its compression read, with their own defaults."""
+    def reads(self) -> Mapping[str, Any]:
+        """The fields of `CHOSEN_FIELDS` that its mode and its compression read, with their own defaults.
+
+        >>> sorted(Point(sync="local_sgd", compression="powersgd").reads)
+        ['compression_rank', 'sync_period']
+        """
         return {**MODES[self.sync].reads, **reads_of(self.compression)}
 
     @property
@@ -218,7 +228,7 @@ class Point:
         >>> Point(sync="ddp", sync_period=8).unread_field
         'sync_period'
         """
-        unread = (name for name in CHOSEN_FIELDS if name not in self._reads)
+        unread = (name for name in CHOSEN_FIELDS if name not in self.reads)
         return next((name for name in unread if getattr(self, name) != DEFAULTS[name]), None)
 
     @property
@@ -237,7 +247,7 @@ class Point:
 
         >>> Point(sync="local_sgd").columns()["overlap"]
         """
-        read = self._reads
+        read = self.reads
         return {
             name: None if name in CHOSEN_FIELDS and name not in read else value
             for name, value in self.scalars().items()
@@ -253,11 +263,17 @@ class Point:
 
 
 def _check(name: str, value: Any, declared: Axis) -> None:
+    or_none = ", or None" if type(None) in get_args(FIELD_TYPES[name]) else ""
     if declared.choices and value is not None and value not in declared.choices:
-        raise SweepError(f"{name}={quoted(value)} is unknown; {did_you_mean(value, declared.choices)}", word=name)
-    if declared.least is not None and value is not None and value < declared.least:
-        or_none = ", or None" if type(None) in get_args(FIELD_TYPES[name]) else ""
-        raise SweepError(f"{name}={value} must be at least {declared.least}{or_none}", word=name)
+        what = did_you_mean(value, declared.choices) + ("" if nearest(value, declared.choices) else or_none)
+        raise SweepError(f"{name}={quoted(value)} is unknown; {what}", word=name)
+    bounds = {
+        f"at least {declared.least}": declared.least is None or value is None or value >= declared.least,
+        f"above {declared.above}": declared.above is None or value is None or value > declared.above,
+        f"at most {declared.most}": declared.most is None or value is None or value <= declared.most,
+    }
+    if broken := [words for words, is_kept in bounds.items() if not is_kept]:
+        raise SweepError(f"{name}={value} must be {broken[0]}{or_none}", word=name)
 
 
 AXES: Mapping[str, Axis] = {item.name: item.metadata["axis"] for item in fields(Point) if "axis" in item.metadata}

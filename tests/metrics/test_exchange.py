@@ -9,8 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from dtsweep.metrics.exchange import exchange_columns, skew_columns
+from dtsweep.metrics.rows import rank_rows
 from dtsweep.sweep.point import Point
-from tests.outcomes import PASS, Sent, facts, outcome, pairs, row_of
+from tests.outcomes import PASS, Sent, facts, marked, outcome, pairs, row_of
 from tests.series import drawn
 
 STEADY = [1.0] * 40
@@ -151,6 +152,41 @@ def test_one_worker_has_nobody_to_exchange_with_but_a_pass(sync: str) -> None:
     row = row_of(waited(0.1), sync=sync, accumulation=3)
     assert [row.get(name) for name in (*SHARES, "comm_method", "overlap_share")] == [None] * 5
     assert row["pass_s"] == pytest.approx(0.25)
+
+
+# Compressed: steps mark what they spend on it, and may leave the exchange out too
+
+
+def test_compression_is_a_part_of_the_exchange_where_steps_say_what_they_spend_on_it() -> None:
+    # Of 1 s both work for 0.5 s; one compresses for 0.375 s, for which the other waits.
+    phases = [{"compress_s": compress, "sync_s": 0.5 - compress} for compress in (0.375, 0.125)]
+    ranks = [outcome(STEADY, phases={**PASS, "backward_s": 0.0, **own}) for own in phases]
+    row = row_of(ranks, sync="ring", compression="int8")
+    assert (row["comm_method"], *[row[name] for name in SHARES]) == ("wait", 0.5, 0, 0.5)
+    assert (row["compress_s"], row["sync_s"]) == (0.375, 0.375)
+    assert (row["rank_skew"], row["implausible"]) == (0, None)
+
+
+@pytest.mark.parametrize("own", [0.75, 0.5])
+def test_an_exchange_that_can_be_left_out_is_measured_by_that_whatever_compression_marks(own: float) -> None:
+    phases = {**PASS, "backward_s": 0.25, "compress_s": 0.125, "sync_s": 0.125}
+    row = row_of([outcome(STEADY, turns=pairs([1.0] * 4, [own] * 4), phases=phases)] * 2, compression="int8")
+    assert (row["comm_method"], row["comm_share"]) == ("difference", 1 - own)
+    assert row["compress_s"] == 0.125
+    slow = outcome(STEADY, turns=pairs([1.0] * 4, [own * 1.5] * 4), phases=phases)
+    assert row_of([outcome(STEADY, turns=pairs([1.0] * 4, [own] * 4), phases=phases), slow])["rank_skew"] == 0.5
+
+
+def test_what_compression_marks_tells_no_exchange_that_hides_behind_backward() -> None:
+    phases = {**PASS, "compress_s": 0.125, "sync_s": 0.125}
+    row = row_of([outcome(STEADY, phases=phases, exchange_reason="no memory for it")] * 2, compression="int8")
+    assert [row.get(name) for name in (*SHARES, "comm_method", "rank_skew")] == [None] * 5
+    assert (row["comm_reason"], row["sync_s"]) == ("no memory for it", 0.125)
+
+
+def test_one_worker_compresses_for_nobody_and_its_work_is_the_rest() -> None:
+    (rank,) = rank_rows(*marked([outcome(STEADY, phases={**PASS, "compress_s": 0.125, "sync_s": 0.125})]))
+    assert (rank["work_s"], rank["compress_s"]) == (0.75, 0.125)
 
 
 def averaged(own: NDArray[np.float64], *, period: int, exchange_s: float) -> list[Sent]:

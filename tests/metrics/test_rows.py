@@ -45,6 +45,12 @@ def test_a_trial_whose_gradients_were_not_exchanged_says_how_far_they_are_from_o
     assert "samples_per_s" not in row
 
 
+def test_the_error_of_a_compressed_exchange_is_stored_with_its_trial() -> None:
+    row = row_of([outcome([1.0] * 9, compression_error=0.25), outcome([1.0] * 9, compression_error=0.25)])
+    assert row["compression_error"] == 0.25
+    assert row_of([outcome([1.0] * 9)])["compression_error"] is None
+
+
 def test_a_rank_that_never_answered_leaves_the_trial_without_figures() -> None:
     row = row_of([outcome([1.0] * 9), Sent(facts(), None)])
     assert row["hosts"] == 1
@@ -199,7 +205,7 @@ def test_every_name_is_a_declared_column() -> None:
     sent = outcome(
         [1.0] * 9,
         turns=[(True, [1.0]), (False, [0.5])] * 4,
-        phases={**PASS, "sync_s": 0.1, "optimizer_s": 0.1},
+        phases={**PASS, "compress_s": 0.05, "sync_s": 0.1, "optimizer_s": 0.1},
         bytes_sent=1,
         messages_sent=1,
         staleness=[0] * 9,

@@ -108,6 +108,44 @@ def test_labels_leave_quiet_settings_out_where_they_are_the_default() -> None:
     assert labels == ["ddp", "ddp overlap=False", "ddp bucket_bytes=1048576", "hsdp", "hsdp node_size=2"]
 
 
+def test_labels_say_what_travels_and_tell_settings_of_a_compression_apart() -> None:
+    lossy = {"semantics": "lossy", "step_p50_s": 0.1, "samples_per_s": 40}
+    rows: list[dict[str, object]] = [
+        {"step_p50_s": 0.1, "samples_per_s": 40},
+        lossy | {"compression": "int8", "compression_coding": "zstd"},
+        lossy | {"compression": "topk", "compression_ratio": 0.01},
+        lossy | {"compression": "topk", "compression_ratio": 0.123456789},
+        lossy | {"compression": "powersgd", "compression_rank": 4, "sync": "ring"},
+    ]
+    content = content_of(trials(*rows))
+    exact, other = content.frontiers
+    assert exact.title == "Frontier · exact updates · ddp"
+    assert other.title == "Frontier · lossy updates"
+    assert sorted(other.labels) == [
+        "ddp int8 zstd",
+        "ddp topk ratio=0.01",
+        "ddp topk ratio=0.123457",
+        "ring powersgd rank=4",
+    ]
+    (alone,) = content_of(trials(rows[1])).frontiers
+    assert alone.title == "Frontier · lossy updates · ddp int8 zstd"
+
+
+def test_a_ladder_of_compressed_points_stands_on_one_that_is_compressed_alike() -> None:
+    rows = [
+        {"workers": workers, "compression": name, "compression_ratio": ratio, "samples_per_s": rate * workers**0.5}
+        for workers in (1, 2, 4)
+        for name, ratio, rate in ((None, None, 40.0), ("topk", 0.01, 20.0), ("topk", 0.1, 10.0))
+    ]
+    weak, *_ = content_of(trials(*rows, step_p50_s=0.1)).scaling
+    assert [sorted(set(weak.labels[group.index])) for group in weak.groups] == [
+        ["ddp"],
+        ["ddp topk ratio=0.01"],
+        ["ddp topk ratio=0.1"],
+    ]
+    assert weak.rows.groupby("group")["efficiency"].min().round(9).to_list() == [0.5] * 3
+
+
 def test_the_scaling_group_with_the_highest_throughput_stands_first() -> None:
     content = content_of(sweep())
     assert [(scaling.per, scaling.title.split()[0]) for scaling in content.scaling] == [
@@ -143,6 +181,16 @@ def test_a_note_says_whether_the_gradients_of_checked_trials_are_one_workers() -
     assert note(0.0) == f"equal but for rounding in 1 trial (at most 0); {apart}"
     assert note(None) == apart
     assert not [note for note in content_of(trials(FAST)).notes if note.startswith("Gradient")]
+
+
+def test_the_gradient_of_a_compressed_exchange_is_not_called_another_one() -> None:
+    lossy = {"compression": "sign", "semantics": "lossy"}
+    rows = [FAST | {"gradient_error": error} | lossy for error in (0.6, 0.02)]
+    (note,) = [note for note in content_of(trials(*rows)).notes if note.startswith("Gradient")]
+    assert note == (
+        "Gradient of the first step against one worker's: up to 0.6 apart in 2 trials of ddp sign fp32: "
+        "what the compression changes in one exchange, and not wrong by that."
+    )
 
 
 def test_results_without_an_ok_trial_have_failures_alone() -> None:

@@ -33,6 +33,13 @@ def test_a_name_has_six_digits_of_a_drawn_float(learning_rate: float, name: str)
         (["sync"], Point(sync="hsdp"), "sync=hsdp"),
         (["sync"], Point(sync="hsdp", node_size=2), "sync=hsdp node_size=2"),
         (["sync"], Point(sync="ring", bucket_bytes=4096), "sync=ring bucket_bytes=4096"),
+        (["sync"], Point(sync="ring", compression="topk"), "sync=ring compression_ratio=0.01"),
+        (["compression", "compression_ratio"], Point(), "compression=None"),
+        (
+            ["compression", "compression_ratio"],
+            Point(compression="topk", compression_coding="zstd"),
+            "compression=topk compression_ratio=0.01 compression_coding=zstd",
+        ),
         (["sync"], Point(sync="parameter_server"), "sync=parameter_server staleness=None shards=1"),
     ],
 )

@@ -57,6 +57,19 @@ def test_a_row_of_the_frontier_has_all_its_figures() -> None:
     assert lines[header - 1].split() == ["global", "step", "samples", "tokens", "memory"]
 
 
+def test_lossy_points_have_a_column_of_their_error_at_80_columns() -> None:
+    lossy = {"semantics": "lossy", "samples_per_s": 80, "step_p50_s": 0.05, "compression": "topk"}
+    rows = [lossy | {"point_id": "a", "compression_ratio": 0.01, "compression_error": error} for error in (0.94, 0.96)]
+    other = lossy | {"point_id": "b", "compression_ratio": 0.1, "compression_error": 0.6, "step_p50_s": 0.04}
+    exact = {"samples_per_s": 70, "step_p50_s": 0.06}
+    text = printed(trials(*rows, other | {"samples_per_s": 60}, exact), width=80)
+    lines = [line.split() for line in text.splitlines()]
+    assert ["ddp", "topk", "ratio=0.01", "50.00", "80.00", "95.00"] in lines
+    assert ["ddp", "topk", "ratio=0.1", "40.00", "60.00", "60.00"] in lines
+    assert "error %: how far one compressed exchange is from the mean of the values themselves." in text
+    assert "error" not in printed(trials(exact), width=80)
+
+
 def test_dominated_points_are_counted_and_shown_on_request() -> None:
     good = {"step_p50_s": 0.1, "samples_per_s": 42}
     frame = trials(good, {"step_p50_s": 0.2, "samples_per_s": 17, "micro_batch": 8})

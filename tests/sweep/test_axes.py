@@ -130,6 +130,41 @@ def test_impossible_points_are_skipped_with_their_reason_and_so_are_those_that_s
     assert [p.workload.width for p in points({"workload.width": [8, 16, 32]}, **skip)] == [8, 16]
 
 
+def test_settings_of_a_compression_that_a_point_lacks_skip_it_as_those_of_another_mode_do() -> None:
+    found = candidates(
+        Sweep(workload=Net(), axes={"compression": [None, "int8", "topk"], "compression_ratio": [None, 0.01, 0.1]})
+    )
+    # Of topk None is 0.01: one point.
+    assert [(c.point.compression, c.point.compression_ratio, c.reason) for c in found] == [
+        (None, None, None),
+        (None, 0.01, "a point without compression has no compression_ratio"),
+        (None, 0.1, "a point without compression has no compression_ratio"),
+        ("int8", None, None),
+        ("int8", 0.01, "compression int8 has no compression_ratio"),
+        ("int8", 0.1, "compression int8 has no compression_ratio"),
+        ("topk", 0.01, None),
+        ("topk", 0.1, None),
+    ]
+
+
+def test_compressions_and_their_settings_can_be_drawn() -> None:
+    axes = {
+        "compression": tune.choice([None, "topk", "powersgd"]),
+        "compression_ratio": lambda p: 0.5 if p.compression == "topk" else None,
+        "compression_rank": tune.randint(1, 3),
+    }
+    found = candidates(Sweep(workload=Net(), axes=axes, samples=30))
+    drawn = {(c.point.compression, c.point.compression_ratio, c.reason) for c in found}
+    assert drawn == {
+        (None, None, "a point without compression has no compression_rank"),
+        ("topk", 0.5, "compression topk has no compression_rank"),
+        ("powersgd", None, None),
+    }
+    assert {c.point.compression_rank for c in found} == {1, 2}
+    ratios = {"compression": ["topk"], "compression_ratio": tune.loguniform(1e-3, 1)}
+    assert all(0 < p.compression_ratio <= 1 for p in points(ratios, samples=20))  # type: ignore[operator]  # set
+
+
 def test_an_optimizer_that_the_workload_replaces_is_no_axis() -> None:
     class Own(Net):
         def optimizer(self, parameters: Any, learning_rate: float) -> Any: ...
@@ -204,6 +239,7 @@ def test_set_narrows_replaces_and_adds_axes_and_a_batch_size_replaces_the_other(
     ("text", "setting"),
     [
         ("workers=1,2", ("workers", [1, 2])),
+        ("compression=none,int8", ("compression", [None, "int8"])),
         (" sync = ddp, local_sgd ", ("sync", ["ddp", "local_sgd"])),
         ("learning_rate=1e-3,.5", ("learning_rate", [0.001, 0.5])),
         ("staleness=None,0", ("staleness", [None, 0])),

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from dtsweep.sweep.compressions import COMPRESSION_FIELDS, COMPRESSIONS
 from dtsweep.sweep.constraints import CONSTRAINTS, Harness, impossible
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
 from dtsweep.sweep.point import DEFAULTS, Point
@@ -45,6 +46,46 @@ def test_a_field_that_the_mode_does_not_read() -> None:
     assert reasons == {
         mode: [None if field in info.reads else f"{mode} has no {field}" for field in MODE_FIELDS]
         for mode, info in MODES.items()
+    }
+
+
+READ = {
+    "compression_coding": ("int8", "int4", "sign", "topk"),
+    "compression_ratio": ("topk", "randomk"),
+    "compression_rank": ("powersgd",),
+}
+"""Which compressions read a field."""
+
+SETTINGS = {"compression_coding": "zstd", "compression_ratio": 0.5, "compression_rank": 2}
+
+
+@pytest.mark.parametrize("field", COMPRESSION_FIELDS)
+def test_a_field_that_the_compression_does_not_read(field: str) -> None:
+    own: dict[str, Any] = {field: SETTINGS[field]}
+    found = {name: impossible(Point(compression=name, **own)) for name in COMPRESSIONS}
+    assert found == {
+        name: None if name in READ[field] else f"compression {name} has no {field}" for name in COMPRESSIONS
+    }
+    assert impossible(Point(**own)) == f"a point without compression has no {field}"
+    assert impossible(Point(sync="local_sgd", **own)) == f"a point without compression has no {field}"
+
+
+def test_every_mode_carries_every_compression_or_has_the_documented_reason_not_to() -> None:
+    found = {(mode, name): impossible(Point(sync=mode, compression=name)) for mode in MODES for name in COMPRESSIONS}
+    gathering = ("fsdp_grad", "fsdp", "hsdp")
+    expected = {
+        (mode, name): f"{mode} has no place for compression: what it exchanges is not in dtsweep's hands"
+        for mode in gathering
+        for name in COMPRESSIONS
+    }
+    expected |= {
+        ("tree", name): f"tree adds up what travels on its way, which payloads of {name} can't be"
+        for name in ("int8", "int4", "sign", "topk")
+    }
+    expected["hierarchical", "powersgd"] = "powersgd needs whole matrices, hierarchical exchanges pieces of them"
+    assert {pair: reason for pair, reason in found.items() if reason} == expected
+    assert {mode for mode, _ in found} - {mode for mode, _ in expected} == {
+        *("ddp", "zero1", "ring", "local_sgd", "parameter_server")
     }
 
 
@@ -107,7 +148,7 @@ def test_variables_of_worker_processes_where_there_are_none() -> None:
 def test_the_first_constraint_that_applies_is_the_reason() -> None:
     point, harness = Point(sync="parameter_server", sync_period=8, workers=2), Harness(name="in_process")
     assert [entry.reason for entry in CONSTRAINTS if entry.applies(point, harness)] == [
-        "{point.sync} has no {point.unread_field}",
+        "{point.unread_by} has no {point.unread_field}",
         "{point.sync} needs Ray",
         "in this process there is one worker, not {point.workers}",
     ]
@@ -116,6 +157,9 @@ def test_the_first_constraint_that_applies_is_the_reason() -> None:
 
 ALONE: tuple[tuple[Point, Harness], ...] = (
     (Point(sync="ddp", sync_period=8), Harness()),
+    (Point(sync="fsdp", compression="topk"), Harness()),
+    (Point(sync="tree", compression="int8", compression_coding="zstd"), Harness()),
+    (Point(sync="hierarchical", compression="powersgd"), Harness()),
     (Point(overlap=False, bucket_bytes=1), Harness()),
     (Point(sync="hsdp", node_size=2), Harness()),
     (Point(sync="hsdp", workload=Forked()), Harness()),

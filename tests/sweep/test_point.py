@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dtsweep.errors import SweepError
+from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
 from dtsweep.sweep.point import DEFAULTS, FIELD_TYPES, Point, identity
 
@@ -38,6 +39,10 @@ settings = st.fixed_dictionaries(
         "overlap": st.booleans(),
         "bucket_bytes": st.none() | counts,
         "node_size": st.none() | counts,
+        "compression": st.none() | st.sampled_from(sorted(COMPRESSIONS)),
+        "compression_coding": st.none() | st.just("zstd"),
+        "compression_ratio": st.none() | st.sampled_from([0.01, 0.5, 1]),
+        "compression_rank": st.none() | counts,
         "optimizer": st.sampled_from(["sgd", "adam"]),
         "learning_rate": st.sampled_from([0, 0.01, 1, 0.5]),
     },
@@ -72,6 +77,10 @@ def test_identity_is_the_hash_of_canonical_json_without_defaults_so_names_outliv
     )
     assert identity(Point(sync="local_sgd")) == named('{"point":{"sync":"local_sgd","sync_period":8}}')
     assert identity(Point(overlap=False, bucket_bytes=8)) == named('{"point":{"bucket_bytes":8,"overlap":false}}')
+    assert identity(Point(compression="int8")) == named('{"point":{"compression":"int8"}}')
+    topk = '{"point":{"compression":"topk","compression_ratio":0.01}}'
+    assert identity(Point(compression="topk")) == identity(Point(compression="topk", compression_ratio=0.01))
+    assert identity(Point(compression="topk")) == named(topk)
     assert identity(Point(environment={"A": "1"}, workload=Net())) == named(
         '{"point":{"environment":{"A":"1"}},"workload":["Net",{"dropout":null,"name":"net","sizes":null,"width":8}]}'
     )
@@ -94,6 +103,9 @@ def test_none_is_the_modes_own_default_and_is_stored_as_the_value_used() -> None
     assert Point(sync="local_sgd").scalars()["sync_period"] == 8
     assert Point(sync="parameter_server").scalars()["shards"] == 1
     assert Point(sync="parameter_server").staleness is None, "no bound is a value of its own"
+    assert Point(compression="topk").compression_ratio == 0.01
+    assert Point(compression="powersgd").compression_rank == 4
+    assert Point(compression="int8").compression_ratio is None
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -111,6 +123,24 @@ def test_a_field_is_stored_where_the_mode_reads_it_and_null_elsewhere() -> None:
     assert {mode for mode, columns in stored.items() if columns["overlap"] is not None} == {"ddp", "zero1"}
     assert (stored["ddp"]["overlap"], stored["local_sgd"]["sync_period"]) == (True, 8)
     assert all(columns["workers"] == 1 for columns in stored.values())
+    names = ("compression", "compression_coding", "compression_ratio", "compression_rank")
+    found = Point(compression="randomk", compression_coding="zstd", compression_rank=2).columns()
+    assert [found[name] for name in names] == ["randomk", None, 0.01, None]
+
+
+@pytest.mark.parametrize(
+    ("sync", "fields", "semantics"),
+    [
+        ("ddp", {}, "lossy"),
+        ("local_sgd", {}, "local"),
+        ("parameter_server", {}, "stale"),
+        ("parameter_server", {"staleness": 0}, "lossy"),
+    ],
+)
+def test_a_compressed_point_is_lossy_unless_its_mode_means_less(
+    sync: str, fields: dict[str, Any], semantics: str
+) -> None:
+    assert {Point(sync=sync, compression=name, **fields).semantics for name in COMPRESSIONS} == {semantics}
 
 
 @pytest.mark.parametrize(
@@ -129,6 +159,16 @@ def test_a_field_is_stored_where_the_mode_reads_it_and_null_elsewhere() -> None:
         ({"learning_rate": -0.1}, "learning_rate=-0.1 must be at least 0"),
         ({"sync": "DDP"}, "sync='DDP' is unknown; did you mean 'ddp'?"),
         ({"sync": 3}, "sync=3 must be a string"),
+        ({"compression_ratio": 0}, "compression_ratio=0.0 must be above 0, or None"),
+        ({"compression_ratio": 1.01}, "compression_ratio=1.01 must be at most 1, or None"),
+        ({"compression_rank": 0}, "compression_rank=0 must be at least 1, or None"),
+        ({"compression_rank": 1.5}, "compression_rank=1.5 must be a whole number or None"),
+        ({"compression": "int-8"}, "compression='int-8' is unknown; did you mean 'int8'?"),
+        (
+            {"compression": "none"},
+            "compression='none' is unknown; allowed: fp16, bf16, int8, int4, sign, topk, randomk, powersgd, or None",
+        ),
+        ({"compression_coding": "gzip"}, "compression_coding='gzip' is unknown; allowed: zstd, or None"),
         ({"precision": "int4"}, "precision='int4' is unknown; allowed: fp32, tf32, bf16"),
     ],
 )
