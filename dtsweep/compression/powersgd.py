@@ -25,6 +25,7 @@ class PowerSgd(Compression):
         random = torch.Generator().manual_seed(layout.seed)
         for group in self._groups:
             group.q = torch.randn(group.q.shape, generator=random).to(group.q)
+        self._whole = torch.empty(0)
         self._is_halfway = False
 
     def compress(self, values: Tensor) -> Tensor:
@@ -39,11 +40,12 @@ class PowerSgd(Compression):
 
     def proceed(self, payload: Tensor) -> Tensor | None:
         """After the P's, which are made orthonormal, Q = transposed M P."""
-        if self._is_halfway or not self._groups:
-            self._whole = payload if not self._groups else self._whole
+        if self._is_halfway:
+            return None
+        self._whole, *parts = payload.split([len(self._places), *(group.p.numel() for group in self._groups)])
+        if not self._groups:
             return None
         self._is_halfway = True
-        self._whole, *parts = payload.split([len(self._places), *(group.p.numel() for group in self._groups)])
         thin = []
         for group, part in zip(self._groups, parts, strict=True):
             assert group.left is not None
@@ -114,6 +116,6 @@ def _divided(layout: Layout, rank: int) -> tuple[list[_Matrices], Tensor]:
 
 def _orthonormal(p: Tensor) -> Tensor:
     """Columns of each matrix, of length 1 and at right angles."""
-    if p.dtype in (torch.float32, torch.float64):
-        return torch.linalg.qr(p).Q
-    return torch.linalg.qr(p.float()).Q.to(p.dtype)
+    can_divide = p.dtype in (torch.float32, torch.float64)
+    columns: Tensor = torch.linalg.qr(p if can_divide else p.float()).Q
+    return columns.to(p.dtype)
