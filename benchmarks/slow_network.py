@@ -81,7 +81,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
 DRAWN = [name for name in VARIANTS if name != "bf16" and not name.endswith("zstd")]
 """What the picture has: the others lie on lines that are there."""
 
-MEASURE = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=1.5, max_seconds=60)
+MEASURE = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=1, max_seconds=60)
 
 KEPT = (
     *("latency_s", "latency_s_low", "latency_s_high", "comm_share", "overlap_share"),
@@ -198,13 +198,16 @@ def launched(words: Sequence[str], model: str, rates: Sequence[int], variants: S
 
 
 def all_rows(words: Sequence[str], options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Rows of all launches."""
+    """Rows of all launches; kept after each, where something is to be kept."""
     rows, rates, variants = list[dict[str, Any]](), options.rates, options.variants
     for launch in range(options.launches):
         for model in options.models:
             here = rates if launch == 0 else rates[:-1]
             order = variants if launch % 2 == 0 else variants[::-1]
             rows += [{"launch": launch, **row} for row in launched(words, model, here, order)] if here else []
+            if options.out:
+                options.out.mkdir(parents=True, exist_ok=True)
+                (options.out / "rows.json").write_text(json.dumps(rows), "utf-8")
     return rows
 
 
@@ -250,7 +253,6 @@ def main() -> None:
     models = {model: curves_of(rows, model) for model in options.models}
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "rows.json").write_text(json.dumps(rows), "utf-8")
         (options.out / "compression.svg").write_text(picture(models, DRAWN), "utf-8")
     print_entry(rows, models)
 
