@@ -13,8 +13,8 @@ sweep = Sweep(
     axes={
         "workers": [2],
         "micro_batch": [4],  # small, so that a step is exchange in good part
-        "sync": ["ddp", "ring", "local_sgd", "parameter_server"],
-        "compression": [None, "fp16", "int8", "int4", "sign", "topk", "randomk", "powersgd"],
+        "sync": ["ddp", "local_sgd", "parameter_server"],
+        "compression": [None, "fp16", "bf16", "int8", "int4", "sign", "topk", "randomk", "powersgd"],
         "compression_coding": [None, "zstd"],
     },
     measure=Measure(half_width=0.05, max_seconds=2),

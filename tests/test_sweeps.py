@@ -12,6 +12,7 @@ from dtsweep.plan.plan import make_plan
 from dtsweep.report.plan import print_plan
 from dtsweep.report.progress import short_name
 from dtsweep.sweep.axes import Candidate
+from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.file import read_sweep
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.settings import Sweep
@@ -87,6 +88,14 @@ def test_sync_modes_has_all_modes_and_goes_from_exact_to_unbounded() -> None:
     assert {(point.staleness, point.shards) for point in servers} == {(s, n) for s in (0, 2, None) for n in (1, 2)}
     assert {candidate.point.sync_period for candidate in points if candidate.point.sync == "local_sgd"} == {2, 8, 32}
     assert {candidate.point.semantics for candidate in points} == {"exact", "stale", "local"}
+
+
+def test_compression_has_every_compression_in_every_mode_that_it_lists_and_none_beside_it() -> None:
+    sweep, points = possible("compression.py")
+    pairs = {(candidate.point.sync, candidate.point.compression) for candidate in points}
+    assert pairs == {(sync, name) for sync in sweep.axes["sync"] for name in (None, *COMPRESSIONS)}
+    coded = {candidate.point.compression for candidate in points if candidate.point.compression_coding}
+    assert coded == {name for name, info in COMPRESSIONS.items() if info.can_be_coded}
 
 
 def test_own_model_is_a_class_of_ones_own_in_under_30_lines() -> None:
