@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from dtsweep.compression.blocks import in_chunks
 from dtsweep.compression.compression import Compression
 
 
@@ -13,8 +14,10 @@ class _Cast(Compression):
 
     def compress(self, values: Tensor) -> Tensor:
         """Round to nearest."""
-        payload = torch.empty(values.numel(), dtype=self.payload_dtype, device=values.device)
-        return torch.mul(values, 1 / self._layout.ranks, out=payload)
+        payload = torch.empty(len(values), dtype=self.payload_dtype, device=values.device)
+        for cut in in_chunks(values):
+            payload[cut].copy_(values[cut] / self._layout.ranks)
+        return payload
 
     def add_to(self, values: Tensor, payload: Tensor, scale: float = 1.0) -> None:
         """Add."""

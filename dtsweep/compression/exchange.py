@@ -66,7 +66,7 @@ class Mean:
             values: (elements,), this worker's; not written to.
             mark: told `compress`.
         """
-        self._exact = values.double() if self.is_watched else None
+        self._exact = values.to(torch.float64, copy=True) if self.is_watched else None
         self._begin(values, mark)
 
     def finish(self, values: Tensor, mark: Mark) -> None:
@@ -207,16 +207,16 @@ def mean_for(
         seed: the same on all workers, another for each tensor.
     """
     assert point.compression is not None
+    way = COMPRESSIONS[point.compression].exchange
     layout = Layout(
         numel=len(values),
         dtype=values.dtype,
         device=values.device,
         shapes=shapes,
-        ranks=collectives.ranks,
+        ranks=collectives.ranks if way == "all_reduce" else 1,
         seed=seed,
     )
-    kind = MEANS[COMPRESSIONS[point.compression].exchange]
-    return kind(compression_for(point, layout), collectives, coding_for(point))
+    return MEANS[way](compression_for(point, layout), collectives, coding_for(point))
 
 
 def _rows(payloads: list[Tensor], width: int) -> Tensor:

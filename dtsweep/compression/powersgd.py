@@ -1,0 +1,121 @@
+"""`powersgd`: each matrix as the product of two thin ones, with error feedback (Vogels et al. 2019).
+
+torch's own hook can't be taken: inside a callback it waits for another collective, and where DDP has more than one
+bucket, gloo, whose threads run the callbacks, hangs.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dtsweep.compression.compression import Compression, Layout
+from dtsweep.sweep.point import Point
+
+
+class PowerSgd(Compression):
+    """What is no matrix, or too small for it to pay, travels as it is; payloads are added up, first P's, then Q's."""
+
+    def __init__(self, layout: Layout, point: Point) -> None:
+        """Divide the parameters, and draw the first Q's, the same on all workers."""
+        super().__init__(layout, point)
+        assert point.compression_rank is not None
+        self.payload_dtype = layout.dtype
+        self._groups, self._places = _divided(layout, point.compression_rank)
+        random = torch.Generator().manual_seed(layout.seed)
+        for group in self._groups:
+            group.q = torch.randn(group.q.shape, generator=random).to(group.q)
+        self._whole = torch.empty(0)
+        self._is_halfway = False
+
+    def compress(self, values: Tensor) -> Tensor:
+        """What travels as it is, and P = M Q of matrices with what was left out of them before."""
+        self._is_halfway = False
+        thin = []
+        for group in self._groups:
+            given = group.of(values)
+            group.left = given if group.left is None else group.left.add_(given)
+            thin.append(torch.bmm(group.left, group.q))
+        return torch.cat([values[self._places], *(p.view(-1) for p in thin)]) / self._layout.ranks
+
+    def proceed(self, payload: Tensor) -> Tensor | None:
+        """After the P's, which are made orthonormal, Q = transposed M P."""
+        if self._is_halfway:
+            return None
+        self._whole, *parts = payload.split([len(self._places), *(group.p.numel() for group in self._groups)])
+        if not self._groups:
+            return None
+        self._is_halfway = True
+        thin = []
+        for group, part in zip(self._groups, parts, strict=True):
+            assert group.left is not None
+            group.p = _orthonormal(part.view(group.p.shape))
+            thin.append(torch.bmm(group.left.transpose(1, 2), group.p).view(-1))
+        return torch.cat(thin) / self._layout.ranks
+
+    def decompress(self, payload: Tensor, values: Tensor) -> None:
+        """Of the Q's: write P times transposed Q, and keep what that leaves out."""
+        values[self._places] = self._whole
+        parts = payload.split([group.q.numel() for group in self._groups]) if self._groups else ()
+        for group, part in zip(self._groups, parts, strict=True):
+            assert group.left is not None
+            group.q = part.view(group.q.shape).clone()
+            product = torch.bmm(group.p, group.q.transpose(1, 2))
+            torch._foreach_copy_(group.views(values), list(product.unbind()))
+            group.left.sub_(product)
+
+    def compress_alone(self, values: Tensor) -> Tensor:
+        """What travels as it is, the P's and the Q's."""
+        q = self.proceed(self.compress(values))
+        self.decompress(self._whole if q is None else q, torch.empty_like(values))
+        thin = [each.reshape(-1) for group in self._groups for each in (group.p, group.q)]
+        return torch.cat([self._whole, *thin])
+
+    def add_to(self, values: Tensor, payload: Tensor, scale: float = 1.0) -> None:
+        """Add what `compress_alone` has made."""
+        sizes = [size for group in self._groups for size in (group.p.numel(), group.q.numel())]
+        whole, *thin = payload.split([len(self._places), *sizes])
+        values.index_add_(0, self._places, whole, alpha=scale)
+        for group, p, q in zip(self._groups, thin[::2], thin[1::2], strict=True):
+            product = torch.bmm(p.view(group.p.shape), q.view(group.q.shape).transpose(1, 2))
+            torch._foreach_add_(group.views(values), list(product.unbind()), alpha=scale)
+
+
+class _Matrices:
+    """Those of one shape: where they begin in the flat tensor, their thin factors, and what was left out of them."""
+
+    def __init__(self, begins: list[int], shape: tuple[int, int], rank: int, layout: Layout) -> None:
+        self._begins, self._shape = begins, shape
+        new = torch.empty(0, dtype=layout.dtype, device=layout.device).new_zeros
+        self.p, self.q = (new(len(begins), size, rank) for size in shape)
+        self.left: Tensor | None = None
+
+    def views(self, flat: Tensor) -> list[Tensor]:
+        rows, columns = self._shape
+        return [flat[begin : begin + rows * columns].view(rows, columns) for begin in self._begins]
+
+    def of(self, flat: Tensor) -> Tensor:
+        """A copy of them: (matrices, rows, columns)."""
+        return torch.stack(self.views(flat))
+
+
+def _divided(layout: Layout, rank: int) -> tuple[list[_Matrices], Tensor]:
+    """The matrices that two thin ones are less than, by their shape; and the places of all the rest."""
+    begins, rest, begin = dict[tuple[int, int], list[int]](), list[Tensor](), 0
+    for shape in layout.shapes:
+        rows = shape[0] if shape else 1
+        columns = shape.numel() // max(rows, 1)
+        if (rows + columns) * rank < rows * columns:
+            begins.setdefault((rows, columns), []).append(begin)
+        else:
+            rest.append(torch.arange(begin, begin + shape.numel()))
+        begin += shape.numel()
+    places = torch.cat([torch.empty(0, dtype=torch.int64), *rest]).to(layout.device)
+    return [_Matrices(each, shape, rank, layout) for shape, each in begins.items()], places
+
+
+def _orthonormal(p: Tensor) -> Tensor:
+    """Columns of each matrix, of length 1 and at right angles."""
+    can_divide = p.dtype in (torch.float32, torch.float64)
+    columns: Tensor = torch.linalg.qr(p if can_divide else p.float()).Q
+    return columns.to(p.dtype)

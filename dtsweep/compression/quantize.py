@@ -1,0 +1,93 @@
+"""`int8`, `int4`: whole numbers between the least and the largest of a block, rounded at random to be right on average.
+
+As QSGD (Alistarh et al. 2017), with the largest magnitude of each block as its scale.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, distributed
+
+from dtsweep.compression.blocks import blocks_in, in_rows, largest_of
+from dtsweep.compression.compression import Compression, Layout
+from dtsweep.sweep.point import Point
+
+
+class _Quantized(Compression):
+    """A payload is the scales of all blocks, then the codes; a block with one that is not finite comes out as NaN."""
+
+    zero: int
+    """The code of 0; others are whole steps away."""
+
+    def __init__(self, layout: Layout, point: Point) -> None:
+        """Draw from numbers of its own: others than the workload's, and on each worker others."""
+        super().__init__(layout, point)
+        rank = distributed.get_rank() if distributed.is_initialized() else 0
+        self._random = torch.Generator(layout.device).manual_seed(layout.seed * 2**20 + rank)
+
+    def compress(self, values: Tensor) -> Tensor:
+        """Divide by the scale, and round up or down, the nearer the likelier."""
+        codes = torch.empty(len(values), dtype=torch.uint8, device=values.device)
+        scales = torch.empty(blocks_in(len(values)), dtype=torch.float32, device=values.device)
+        for cut, blocks, rows in in_rows(values):
+            # A little less than the codes could hold, so that no rounding of a float carries one past them.
+            scale = scales[blocks].copy_(largest_of(rows) / (self.zero - 1.1))
+            # A block of zeros, or of numbers too small to divide by, comes out as zeros.
+            inverse = scale.reciprocal().nan_to_num_(nan=0.0, posinf=0.0).to(values.dtype)
+            scaled = (rows * inverse[:, None]).add_(self.zero + 0.5)
+            codes[cut].view(rows.shape).copy_(scaled.add_(self._noise(rows), alpha=2.0**-16))
+        return torch.cat([scales.view(torch.uint8), self._pack(codes)])
+
+    def add_to(self, values: Tensor, payload: Tensor, scale: float = 1.0) -> None:
+        """Multiply codes by their scales, and add."""
+        self._read(values, payload, scale, adds=True)
+
+    def decompress(self, payload: Tensor, values: Tensor) -> None:
+        """Multiply codes by their scales."""
+        self._read(values, payload, 1.0, adds=False)
+
+    def _read(self, values: Tensor, payload: Tensor, scale: float, *, adds: bool) -> None:
+        head = 4 * blocks_in(len(values))
+        # A copy: a payload may begin at any byte.
+        scales = payload[:head].clone().view(torch.float32).to(values.dtype) * scale
+        codes = self._unpack(payload[head:], len(values))
+        for cut, blocks, rows in in_rows(values):
+            steps = codes[cut].view(rows.shape).to(values.dtype).sub_(self.zero)
+            if adds:
+                rows.addcmul_(steps, scales[blocks, None])
+            else:
+                torch.mul(steps, scales[blocks, None], out=rows)
+
+    def _noise(self, rows: Tensor) -> Tensor:
+        """Evenly from -1/2 to 1/2, times 2**16: four of each number drawn."""
+        drawn = torch.empty(-(-rows.numel() // 4), dtype=torch.int64, device=rows.device)
+        drawn.random_(-(2**63), None, generator=self._random)
+        return drawn.view(torch.int16)[: rows.numel()].view(rows.shape)
+
+    def _pack(self, codes: Tensor) -> Tensor:
+        return codes
+
+    def _unpack(self, packed: Tensor, numel: int) -> Tensor:
+        return packed[:numel]
+
+
+class Int8(_Quantized):
+    """255 codes, a byte each."""
+
+    zero = 128
+
+
+class Int4(_Quantized):
+    """15 codes, two in a byte: one of the first half of the values, one of the second."""
+
+    zero = 8
+
+    def _pack(self, codes: Tensor) -> Tensor:
+        half = (len(codes) + 1) // 2
+        packed = codes[:half].clone()
+        packed[: len(codes) - half] += codes[half:] << 4
+        return packed
+
+    def _unpack(self, packed: Tensor, numel: int) -> Tensor:
+        half = (numel + 1) // 2
+        return torch.cat([packed[:half] & 15, packed[: numel - half] >> 4])

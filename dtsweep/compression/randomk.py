@@ -1,0 +1,50 @@
+"""`randomk`: values at places that all workers draw alike, with error feedback (Stich et al. 2018)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from dtsweep.compression.compression import Layout
+from dtsweep.compression.feedback import ErrorFeedback
+from dtsweep.sweep.point import Point
+
+
+class RandomK(ErrorFeedback):
+    """A payload is the values alone, so it can be added up: its places follow from how many came before it."""
+
+    def __init__(self, layout: Layout, point: Point) -> None:
+        """Take the share of the values that travels."""
+        super().__init__(layout, point)
+        assert point.compression_ratio is not None
+        self._count = min(layout.numel, math.ceil(point.compression_ratio * layout.numel))
+        self._drawn = 0
+        self.payload_dtype = layout.dtype
+        self._random = torch.Generator()
+        self._positions = torch.empty(0, dtype=torch.int64, device=layout.device)
+
+    def expect(self) -> None:
+        """Draw the places of the payload that follows."""
+        self._drawn += 1
+        self._random.manual_seed(self._layout.seed * 2**32 + self._drawn)
+        self._positions = self._draw().to(self._layout.device)
+
+    def _compress(self, values: Tensor) -> Tensor:
+        self.expect()
+        return values[self._positions] / self._layout.ranks
+
+    def add_to(self, values: Tensor, payload: Tensor, scale: float = 1.0) -> None:
+        """Add what travelled where it belongs."""
+        values.index_add_(0, self._positions, payload, alpha=scale)
+
+    def _draw(self) -> Tensor:
+        """One place in each of as many equal parts, which begin anywhere: each place is as likely as any other."""
+        numel, count = self._layout.numel, self._count
+        if not count:
+            return torch.empty(0, dtype=torch.int64)
+        width = numel // count
+        begin = torch.randint(numel, (1,), generator=self._random)
+        within = torch.randint(width, (count,), generator=self._random)
+        return (begin + torch.arange(count) * width + within) % numel
