@@ -58,8 +58,6 @@ def bytes_of(name: str, ranks: int) -> float:
         "ring": 2 * other * whole,
         "tree": 2 * other * whole,
         "local_sgd": 2 * other * whole / PERIOD,
-    RANK,
-    RATIO,
     }[name.partition(" ")[0]]
 
 
@@ -91,8 +89,6 @@ def compressed_bytes_of(name: str, ranks: int) -> float:
         "zero1": sent + other * model_bytes(),
         "hierarchical": 1.5 * model_bytes() + 2 * (nodes - 1) / nodes * payload / 2,
         "local_sgd": sent / PERIOD,
-    RANK,
-    RATIO,
     }[mode]
 
 
@@ -108,8 +104,6 @@ def messages_of(name: str, ranks: int) -> float:
         "ring": 2 * (ranks - 1),
         "tree": 2 * (ranks - 1) / ranks,
         f"local_sgd sync_period={PERIOD}": 1 / PERIOD,
-    RANK,
-    RATIO,
     }[name]
 
 
