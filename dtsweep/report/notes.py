@@ -149,7 +149,7 @@ def _exchange_note(trials: pd.DataFrame) -> str:
 
 def _compression_note(points: pd.DataFrame) -> str:
     known = points["compression_error"].notna().any()
-    return "error %: how far one compressed exchange is from the mean of the values themselves." if known else ""
+    return "error %: one compressed exchange against the mean of the values themselves." if known else ""
 
 
 def _environment_note(trials: pd.DataFrame) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_args, get_type_hints
 
-from dtsweep.errors import SweepError, did_you_mean, nearest, quoted
+from dtsweep.errors import SweepError, nearest, quoted
 from dtsweep.sweep.compressions import CODINGS, COMPRESSION_FIELDS, COMPRESSIONS, reads_of
 from dtsweep.sweep.modes import MODE_FIELDS, MODES, SEMANTICS
 from dtsweep.sweep.precision import PRECISIONS
@@ -255,7 +255,8 @@ class Point:
 
     def scalars(self) -> dict[str, Scalar]:
         """The point's own fields by name, the workload's and the environment left out."""
-        return {name: getattr(self, name) for name in AXES}
+        own = vars(self)
+        return {name: own[name] for name in AXES}
 
     def with_workload(self, values: Mapping[str, Scalar]) -> Point:
         """The same point with these fields of its workload replaced."""
@@ -263,17 +264,21 @@ class Point:
 
 
 def _check(name: str, value: Any, declared: Axis) -> None:
-    or_none = ", or None" if type(None) in get_args(FIELD_TYPES[name]) else ""
-    if declared.choices and value is not None and value not in declared.choices:
-        what = did_you_mean(value, declared.choices) + ("" if nearest(value, declared.choices) else or_none)
-        raise SweepError(f"{name}={quoted(value)} is unknown; {what}", word=name)
-    bounds = {
-        f"at least {declared.least}": declared.least is None or value is None or value >= declared.least,
-        f"above {declared.above}": declared.above is None or value is None or value > declared.above,
-        f"at most {declared.most}": declared.most is None or value is None or value <= declared.most,
-    }
-    if broken := [words for words, is_kept in bounds.items() if not is_kept]:
-        raise SweepError(f"{name}={value} must be {broken[0]}{or_none}", word=name)
+    if value is None:
+        return
+    what = ""
+    if declared.choices and value not in declared.choices:
+        near = nearest(value, declared.choices)
+        what = f"is unknown; did you mean {near!r}?" if near else f"is unknown; allowed: {', '.join(declared.choices)}"
+    elif declared.least is not None and value < declared.least:
+        what = f"must be at least {declared.least}"
+    elif declared.above is not None and value <= declared.above:
+        what = f"must be above {declared.above}"
+    elif declared.most is not None and value > declared.most:
+        what = f"must be at most {declared.most}"
+    if what:
+        is_closed = what.endswith("?") or type(None) not in get_args(FIELD_TYPES[name])
+        raise SweepError(f"{name}={quoted(value)} {what}{'' if is_closed else ', or None'}", word=name)
 
 
 AXES: Mapping[str, Axis] = {item.name: item.metadata["axis"] for item in fields(Point) if "axis" in item.metadata}

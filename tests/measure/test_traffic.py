@@ -13,11 +13,27 @@ import torch
 import torch.distributed  # declares the operators
 
 from dtsweep.measure.traffic import OPERATIONS, SHARES, SHARES_OF_BACKEND
+from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.modes import MODES
-from tests.wire import BLOCKS, PERIOD, STEPS, VARIANTS, block_bytes, in_a_namespace, model_bytes, what_ranks_send
+from tests.wire import (
+    BLOCKS,
+    PERIOD,
+    RANK,
+    RATIO,
+    SIDE,
+    STEPS,
+    VARIANTS,
+    WIDTH,
+    block_bytes,
+    in_a_namespace,
+    model_bytes,
+    what_ranks_send,
+)
 
 WORLDS = (2, 4)
 NEAR, NEAR_KERNEL = 0.01, 0.05
+PLAIN = [name for name, fields in VARIANTS.items() if "compression" not in fields]
+UNCODED = [name for name in VARIANTS if name not in PLAIN and "zstd" not in name]
 
 SentBy = Callable[[int], list[dict[str, dict[str, Any]]]]
 
@@ -45,6 +61,37 @@ def bytes_of(name: str, ranks: int) -> float:
     }[name.partition(" ")[0]]
 
 
+def payload_of(compression: str) -> float:
+    """Bytes of a payload of all gradients; of `powersgd` what it sends in all."""
+    values, scales = model_bytes() / 4, model_bytes() / 256
+    thin = RANK * (BLOCKS * 2 * WIDTH + 2 * (WIDTH + SIDE))
+    return {
+        "fp16": 2 * values,
+        "bf16": 2 * values,
+        "int8": values + scales,
+        "int4": values / 2 + scales,
+        "sign": values / 8 + scales,
+        "topk": 0.01 * values * 8,
+        "randomk": RATIO * values * 4,
+        "powersgd": 4 * (thin + (BLOCKS + 1) * WIDTH + SIDE),
+    }[compression]
+
+
+def compressed_bytes_of(name: str, ranks: int) -> float:
+    """The same where a payload is sent in place of all gradients."""
+    mode, compression = name.split()
+    payload, other, nodes = payload_of(compression), (ranks - 1) / ranks, ranks // 2
+    sent = (ranks - 1 if COMPRESSIONS[compression].exchange == "all_gather" else 2 * other) * payload
+    return {
+        "ddp": sent,
+        "ring": sent,
+        "tree": sent,
+        "zero1": sent + other * model_bytes(),
+        "hierarchical": 1.5 * model_bytes() + 2 * (nodes - 1) / nodes * payload / 2,
+        "local_sgd": sent / PERIOD,
+    }[mode]
+
+
 def messages_of(name: str, ranks: int) -> float:
     """Messages of a worker per step, where they don't depend on how DDP fills its buckets."""
     across = int(ranks > 2)
@@ -65,13 +112,37 @@ def test_every_mode_without_ray_is_counted_here() -> None:
 
 
 @pytest.mark.parametrize("workers", WORLDS)
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", PLAIN)
 def test_bytes_sent_are_what_the_formula_says(sent_by: SentBy, name: str, workers: int) -> None:
     assert fmean(rank[name]["bytes"] for rank in sent_by(workers)) == pytest.approx(bytes_of(name, workers), rel=NEAR)
 
 
 @pytest.mark.parametrize("workers", WORLDS)
-@pytest.mark.parametrize("name", [name for name in VARIANTS if name not in ("ddp", "zero1") and "bucket" not in name])
+@pytest.mark.parametrize("name", UNCODED)
+def test_bytes_sent_compressed_are_what_the_formula_says(sent_by: SentBy, name: str, workers: int) -> None:
+    found = fmean(rank[name]["bytes"] for rank in sent_by(workers))
+    assert found == pytest.approx(compressed_bytes_of(name, workers), rel=NEAR)
+
+
+@pytest.mark.parametrize("workers", WORLDS)
+@pytest.mark.parametrize("name", [name for name in VARIANTS if "zstd" in name])
+def test_coding_makes_payloads_shorter_and_never_much_longer(sent_by: SentBy, name: str, workers: int) -> None:
+    coded, plain = (
+        fmean(rank[key]["bytes"] for rank in sent_by(workers)) for key in (name, name.removesuffix(" zstd"))
+    )
+    assert coded < (0.98 if "topk" in name else 1.001) * plain
+
+
+@pytest.mark.parametrize("workers", WORLDS)
+@pytest.mark.parametrize("name", COMPRESSIONS)
+def test_compressed_messages_are_as_many_as_the_payload_has_ways(sent_by: SentBy, name: str, workers: int) -> None:
+    ways = {"all_to_all": 2, "all_gather": 1, "all_reduce": 2 if name == "powersgd" else 1}
+    for rank in sent_by(workers):
+        assert rank[f"ddp {name}"]["messages"] == ways[COMPRESSIONS[name].exchange]
+
+
+@pytest.mark.parametrize("workers", WORLDS)
+@pytest.mark.parametrize("name", [name for name in PLAIN if name not in ("ddp", "zero1") and "bucket" not in name])
 def test_messages_are_the_calls_that_send(sent_by: SentBy, name: str, workers: int) -> None:
     assert fmean(rank[name]["messages"] for rank in sent_by(workers)) == pytest.approx(messages_of(name, workers))
 

@@ -138,6 +138,7 @@ def test_a_canary_is_plain_ddp_with_the_middle_micro_batch_of_its_world() -> Non
             "micro_batch": [1, 4, 64],
             "accumulation": [2],
             "sync": ["local_sgd", "parameter_server"],
+            "compression": ["topk"],
             "precision": ["bf16"],
             "placement": ["spread"],
             "env.NCCL_ALGO": ["Ring"],
@@ -147,6 +148,7 @@ def test_a_canary_is_plain_ddp_with_the_middle_micro_batch_of_its_world() -> Non
     point = watch.point
     assert (point.sync, point.micro_batch, point.accumulation, point.precision) == ("ddp", 4, 1, "bf16")
     assert (point.sync_period, point.staleness, point.shards, point.unread_field) == (None, None, None, None)
+    assert (point.semantics, point.compression, point.compression_ratio) == ("exact", None, None)
     assert point.world == group[0].point.world
     assert (watch.role, watch.repeat) == ("canary", 1)
 
@@ -159,6 +161,8 @@ def test_a_world_whose_trials_all_divide_their_state_has_a_canary_in_a_mode_of_i
     )
     point = canary_of(group).point
     assert (point.sync in modes, point.micro_batch, point.accumulation) == (True, 4, 1)
+    compressed = group_of({"workers": [2], "sync": ["zero1"], "compression": ["int8"], "compression_coding": ["zstd"]})
+    assert canary_of(compressed).point == replace(compressed[0].point, compression=None, compression_coding=None)
     nodes = group_of({"workers": [4], "micro_batch": [4], "sync": ["hsdp"], "node_size": [2]})
     assert (canary_of(nodes).point.sync, canary_of(nodes).point.node_size) == ("hsdp", 2)
 

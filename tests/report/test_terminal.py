@@ -64,9 +64,9 @@ def test_lossy_points_have_a_column_of_their_error_at_80_columns() -> None:
     exact = {"samples_per_s": 70, "step_p50_s": 0.06}
     text = printed(trials(*rows, other | {"samples_per_s": 60}, exact), width=80)
     lines = [line.split() for line in text.splitlines()]
-    assert ["ddp", "topk", "ratio=0.01", "50.00", "80.00", "95.00"] in lines
+    assert ["ddp", "topk", "ratio=0.01", "50", "±", "0", "80", "±", "0", "95.00"] in lines
     assert ["ddp", "topk", "ratio=0.1", "40.00", "60.00", "60.00"] in lines
-    assert "error %: how far one compressed exchange is from the mean of the values themselves." in text
+    assert "error %: one compressed exchange against the mean of the values themselves." in text
     assert "error" not in printed(trials(exact), width=80)
 
 
