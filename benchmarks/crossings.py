@@ -48,10 +48,8 @@ class Curve:
     bytes_sent_per_step: float
     error: float | None
 
-    @property
-    def own_s(self) -> float:
-        """The compression's own time per step, mean of all rates; 0 where there is none."""
-        return fmean(cell.compress_s or 0.0 for cell in self.cells.values())
+    compress_s: float | None
+    """The compression's own time per step, the least of all launches and rates; None where there is none."""
 
     def over_rates(self, launch: int | None = None) -> list[float]:
         """Step times, the fastest rate first: a launch's, but for rates that it left out; or the shortest ones."""
@@ -84,6 +82,7 @@ def _curve(rows: Rows) -> Curve:
         ],
         bytes_sent_per_step=_mean(rows, "bytes_sent_per_step") or 0.0,
         error=_mean(rows, "compression_error"),
+        compress_s=min((row["compress_s"] for row in rows if row["compress_s"] is not None), default=None),
     )
 
 
@@ -139,7 +138,7 @@ def crossing_by_arithmetic(plain: Curve, other: Curve) -> float:
     saved = plain.bytes_sent_per_step - other.bytes_sent_per_step
     if saved <= 0:
         return 0.0
-    return saved * 8 * WORKERS / other.own_s / 1e6 if other.own_s else math.inf
+    return saved * 8 * WORKERS / other.compress_s / 1e6 if other.compress_s else math.inf
 
 
 def as_rate(mbits: float) -> str:

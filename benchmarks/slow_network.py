@@ -18,7 +18,7 @@ compression's own time and that: a compression wins over plain `ddp` below
 and at any bandwidth where it has no time of its own. The same bandwidth is measured where the step times cross: between
 two rates a step time is taken for linear in 1 ÷ rate. A step time is `latency_s`, the median step (of `local_sgd` the
 mean) of the launch in which it is shortest, because what else runs on the machine only makes steps longer; its interval
-is the hull of all launches' own 95 % intervals.
+is the hull of all launches' own 95 % intervals. A compression's own time is its least, too.
 """
 
 from __future__ import annotations
