@@ -130,12 +130,13 @@ def test_the_largest_of_a_block_never_wraps_around(name: str) -> None:
         assert (found / values).max() < 1 + 1.001 / CODES[name]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", CODES)
-def test_quantizing_is_right_on_average(name: str) -> None:
-    values, draws = torch.linspace(-1, 1, 97).repeat(200), 50
-    compression = made(name, len(values))
+def test_quantizing_is_right_on_average(name: str, dtype: torch.dtype) -> None:
+    values, draws = torch.linspace(-1, 1, 97).to(dtype).repeat(200), 50
+    writer, reader = made(name, len(values), dtype=dtype), made(name, len(values))
     step = 1 / CODES[name]
-    mean = sum(read(compression, compression.compress(values), len(values)) for _ in range(draws)) / draws
+    mean = sum(read(reader, writer.compress(values), len(values)) for _ in range(draws)) / draws
     errors = (mean - values).view(200, 97).mean(dim=0)
     # Rounding to nearest is wrong by up to half a step, always the same way; at random, by at most this on average.
     assert errors.abs().max() < 5 * step / 2 / math.sqrt(200 * draws)
@@ -216,6 +217,13 @@ def test_every_place_is_as_likely_and_none_comes_twice() -> None:
         counts[positions] += 1
     expected = draws * 11 / numel
     assert (counts - expected).abs().max() < 5 * math.sqrt(expected)
+
+
+def test_tensors_of_other_seeds_draw_other_places() -> None:
+    first, other = (made("randomk", 1000, seed=seed) for seed in (0, 1))
+    for compression in (first, other):
+        compression.expect()
+    assert not torch.equal(first._positions, other._positions)  # type: ignore[attr-defined]  # of RandomK
 
 
 def test_low_ranks_are_exact_where_a_matrix_has_no_more_and_come_near_with_time() -> None:
