@@ -2,9 +2,9 @@
 
 A launch of two ranks under torchrun runs in a network namespace of its own, whose loopback `tc` limits (`tbf`, a token
 bucket) to one rate after another. A trial runs as any does (`dtsweep.worker.attempt`); before the first of a rate a
-plain socket shows what the limit lets through. Every launch after the first leaves out the slowest rate, at which steps
-take seconds and differ little, and goes through the variants the other way round. What doesn't depend on the rate,
-bytes and `compression_error`, is measured at the first one.
+plain socket shows what the limit lets through. Every launch after the first leaves slow rates out, at which steps take
+seconds and differ little; every second one goes through the variants the other way round. What doesn't depend on the
+rate, bytes and `compression_error`, is measured at the first one.
 
 The loopback carries what both ranks send. So the exchange of a step takes at least
 
@@ -92,8 +92,9 @@ KEPT = (
 BURST_S, LEAST_BURST_BYTES = 0.0005, 72 * 1024
 """What passes at once: so long at the rate, but at least a packet of the loopback, whose MTU is 64 KiB."""
 
-ALONE_MBITS = 500
-"""From which rate on the exchange is timed by itself: behind slower ones that takes minutes."""
+SLOW_MBITS = 500
+"""Behind a rate below it, where steps take seconds and differ little, the first launch alone measures, and the exchange
+is not timed by itself."""
 
 CHECK_S = 0.5
 """How long the transfer takes that checks a limit."""
@@ -158,13 +159,13 @@ def be_a_rank(model: str, rates: Sequence[int], variants: Sequence[str]) -> None
             _limit(mbits)
             passing = passing_mbits(mbits)
         distributed.barrier()
-        if mbits >= ALONE_MBITS:
+        if mbits >= SLOW_MBITS:
             # Timed by itself, an exchange is kept there.
             context = replace(context, exchanges={})
         for name in variants:
             row = measured(context, model, name, role="trial" if mbits == rates[0] else "canary")
             if rank == 0:
-                row["overlap_share"] = row["overlap_share"] if mbits >= ALONE_MBITS else None
+                row["overlap_share"] = row["overlap_share"] if mbits >= SLOW_MBITS else None
                 said = {"model": model, "mbits": mbits, "passing_mbits": passing, "variant": name, **row}
                 print(json.dumps(said), flush=True)
                 print(f"{model} {mbits} Mbit/s {name}: {row['latency_s'] * 1e3:.0f} ms", file=sys.stderr)
@@ -202,7 +203,7 @@ def all_rows(words: Sequence[str], options: argparse.Namespace) -> list[dict[str
     rows, rates, variants = list[dict[str, Any]](), options.rates, options.variants
     for launch in range(options.launches):
         for model in options.models:
-            here = rates if launch == 0 else rates[:-1]
+            here = [rate for rate in rates if launch == 0 or rate >= SLOW_MBITS]
             order = variants if launch % 2 == 0 else variants[::-1]
             rows += [{"launch": launch, **row} for row in launched(words, model, here, order)] if here else []
             if options.out:
