@@ -64,7 +64,7 @@ def curves(panels: Mapping[str, Mapping[str, Line]], *, x: str, y: str) -> str:
 def _frame(field: Field, title: str, x: str, y: str) -> list[str]:
     """Title, axes and grid."""
     right, bottom = field.left + WIDTH, TOP + HEIGHT
-    parts = [_text(field.left, TOP - 14, title, size=14)]
+    parts = [_text(field.left, TOP - 14, f"{title}: {y}", size=14)]
     for value in _ticks(*field.y):
         at = field.down(value)
         parts += [_stroke(field.left, at, right, at), _text(field.left - 6, at + 4, f"{value:,}", anchor="end")]
@@ -72,7 +72,7 @@ def _frame(field: Field, title: str, x: str, y: str) -> list[str]:
         at = field.across(value)
         parts += [_stroke(at, TOP, at, bottom), _text(at, bottom + 18, f"{value:,}", anchor="middle")]
     middle = field.left + WIDTH / 2
-    return [*parts, _text(middle, bottom + 38, x, anchor="middle"), _text(field.left - 50, TOP - 14, y)]
+    return [*parts, _text(middle, bottom + 38, x, anchor="middle")]
 
 
 def _lines(field: Field, lines: Mapping[str, Line]) -> list[str]:
