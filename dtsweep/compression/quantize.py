@@ -5,12 +5,17 @@ As QSGD (Alistarh et al. 2017), with the largest magnitude of each block as its 
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, distributed
 
 from dtsweep.compression.blocks import blocks_in, in_rows, largest_of
 from dtsweep.compression.compression import Compression, Layout
 from dtsweep.sweep.point import Point
+
+
+ROUNDER = 2.0**23
+"""A float of 32 bits that is so large keeps whole numbers alone: its lowest byte is that of what was added to it."""
 
 
 class _Quantized(Compression):
@@ -23,7 +28,9 @@ class _Quantized(Compression):
         """Draw from numbers of its own: others than the workload's, and on each worker others."""
         super().__init__(layout, point)
         rank = distributed.get_rank() if distributed.is_initialized() else 0
-        self._random = torch.Generator(layout.device).manual_seed(layout.seed * 2**20 + rank)
+        # Mixed, because torch's generators of a CPU take no more than 32 bits of a seed.
+        seed = np.random.SeedSequence([layout.seed, rank]).generate_state(1)[0]
+        self._random = torch.Generator(layout.device).manual_seed(int(seed))
 
     def compress(self, values: Tensor) -> Tensor:
         """Divide by the scale, and round up or down, the nearer the likelier."""
@@ -31,11 +38,11 @@ class _Quantized(Compression):
         scales = torch.empty(blocks_in(len(values)), dtype=torch.float32, device=values.device)
         for cut, blocks, rows in in_rows(values):
             # A little less than the codes could hold, so that no rounding of a float carries one past them.
-            scale = scales[blocks].copy_(largest_of(rows) / (self.zero - 1.1))
+            scale = scales[blocks].copy_(largest_of(rows).float() / (self.zero - 1.1))
             # A block of zeros, or of numbers too small to divide by, comes out as zeros.
-            inverse = scale.reciprocal().nan_to_num_(nan=0.0, posinf=0.0).to(values.dtype)
-            scaled = (rows * inverse[:, None]).add_(self.zero + 0.5)
-            codes[cut].view(rows.shape).copy_(scaled.add_(self._noise(rows), alpha=2.0**-16))
+            inverse = scale.reciprocal().nan_to_num_(nan=0.0, posinf=0.0)
+            scaled = (rows.float() * inverse[:, None]).add_(self._noise(rows), alpha=2.0**-16)
+            codes[cut].view(rows.shape).copy_(scaled.add_(ROUNDER + self.zero).view(torch.int32))
         return torch.cat([scales.view(torch.uint8), self._pack(codes)])
 
     def add_to(self, values: Tensor, payload: Tensor, scale: float = 1.0) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,7 +29,8 @@ class RandomK(ErrorFeedback):
     def expect(self) -> None:
         """Draw the places of the payload that follows."""
         self._drawn += 1
-        self._random.manual_seed(self._layout.seed * 2**32 + self._drawn)
+        # Mixed, because torch's generators of a CPU take no more than 32 bits of a seed.
+        self._random.manual_seed(int(np.random.SeedSequence([self._layout.seed, self._drawn]).generate_state(1)[0]))
         self._positions = self._draw().to(self._layout.device)
 
     def _compress(self, values: Tensor) -> Tensor:

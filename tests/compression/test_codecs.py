@@ -1,0 +1,248 @@
+"""What every compression promises, on flat tensors that were made to be hard: properties, no process is started."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dtsweep.compression.blocks import BLOCK, CHUNK
+from dtsweep.compression.coding import Coding
+from dtsweep.compression.compression import Compression, Layout, compression_for
+from dtsweep.compression.feedback import ErrorFeedback
+from dtsweep.compression.topk import AT_LEAST
+from dtsweep.sweep.compressions import COMPRESSIONS
+from dtsweep.sweep.point import Point
+
+CPU = torch.device("cpu")
+FEEDBACK = ("sign", "topk", "randomk", "powersgd")
+LENGTHS = (0, 1, 2, 7, 8, 9, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5, CHUNK + BLOCK + 3)
+CODES = {"int8": 126.9, "int4": 6.9}
+"""Steps from zero to the largest magnitude of a block."""
+
+
+def made(name: str, numel: int, *, dtype: torch.dtype = torch.float32, seed: int = 0, **fields: Any) -> Compression:
+    """The compression of a tensor that is a matrix of 7 columns, as far as it goes, and a rest."""
+    shapes = [torch.Size([numel // 7, 7]), torch.Size([numel % 7])]
+    layout = Layout(numel=numel, dtype=dtype, device=CPU, shapes=shapes, seed=seed)
+    fields.setdefault("compression_rank" if name == "powersgd" else "_", 2)
+    fields.pop("_", None)
+    return compression_for(Point(compression=name, **fields), layout)
+
+
+def read(reader: Compression, payload: Tensor, numel: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """What another process makes of a payload."""
+    values = torch.zeros(numel, dtype=dtype)
+    reader.expect()
+    reader.add_to(values, payload)
+    return values
+
+
+def random_values(numel: int, seed: int = 0) -> Tensor:
+    """Of magnitudes from 1e-6 to 1e3, with zeros."""
+    random = np.random.default_rng(seed)
+    values = random.standard_normal(numel) * 10.0 ** random.integers(-6, 4, size=numel)
+    return torch.from_numpy(np.where(random.random(numel) < 0.1, 0, values)).float()
+
+
+@pytest.mark.parametrize("numel", LENGTHS)
+@pytest.mark.parametrize("name", COMPRESSIONS)
+def test_a_payload_is_as_long_as_the_number_of_values_says_and_stands_by_itself(name: str, numel: int) -> None:
+    writer, reader = made(name, numel), made(name, numel)
+    lengths = set()
+    for seed in range(3):
+        values = random_values(numel, seed)
+        before = values.clone()
+        payload = writer.compress_alone(values)
+        assert torch.equal(values, before)
+        assert payload.dtype == writer.payload_dtype
+        assert payload.dim() == 1
+        # Behind a byte, where nothing is aligned.
+        shifted = torch.cat([torch.zeros(1, dtype=torch.uint8), payload.view(torch.uint8)])[1:]
+        moved = shifted if payload.dtype == torch.uint8 else payload
+        assert read(reader, moved, numel).isfinite().all()
+        lengths.add(len(payload))
+    assert len(lengths) == 1
+    assert numel or lengths == {0}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", COMPRESSIONS)
+def test_zeros_stay_zeros_in_every_type(name: str, dtype: torch.dtype) -> None:
+    numel = BLOCK + 7
+    writer, reader = made(name, numel, dtype=dtype), made(name, numel, dtype=dtype)
+    assert not read(reader, writer.compress_alone(torch.zeros(numel, dtype=dtype)), numel, dtype).any()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", [name for name in COMPRESSIONS if name != "randomk"])
+def test_what_is_not_finite_is_not_lost(name: str, bad: float) -> None:
+    for numel, place in ((3 * BLOCK, BLOCK + 1), (AT_LEAST, 12345)):
+        values = random_values(numel)
+        values[place] = bad
+        found = read(made(name, numel), made(name, numel).compress_alone(values), numel)
+        assert not found.isfinite().all()
+
+
+@pytest.mark.parametrize("name", COMPRESSIONS)
+def test_the_workload_s_random_numbers_are_left_alone(name: str) -> None:
+    before = torch.get_rng_state()
+    made(name, 3 * BLOCK).compress_alone(random_values(3 * BLOCK))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("name", COMPRESSIONS)
+def test_adding_with_a_scale_is_adding_so_much_of_it(name: str) -> None:
+    numel = 2 * BLOCK + 3
+    writer, reader, other = (made(name, numel) for _ in range(3))
+    payload = writer.compress_alone(random_values(numel))
+    found = torch.ones(numel)
+    reader.expect()
+    reader.add_to(found, payload, 0.25)
+    assert torch.allclose(found, 1 + 0.25 * read(other, payload, numel), rtol=1e-2 if name == "bf16" else 1e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 3 * BLOCK), st.integers(0, 2**32 - 1), st.sampled_from(sorted(CODES)))
+def test_a_quantized_value_is_less_than_a_step_of_its_block_away(numel: int, seed: int, name: str) -> None:
+    values = random_values(numel, seed)
+    found = read(made(name, numel), made(name, numel).compress(values), numel)
+    for begin in range(0, numel, BLOCK):
+        block, back = values[begin : begin + BLOCK], found[begin : begin + BLOCK]
+        assert (back - block).abs().max() <= block.abs().max() / CODES[name] * 1.001
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_the_largest_of_a_block_never_wraps_around(name: str) -> None:
+    random = np.random.default_rng(0)
+    largest = torch.from_numpy(random.uniform(1e-30, 1e30, size=2000)).float()
+    for sign in (-1.0, 1.0):
+        values = (sign * largest[:, None]).repeat(1, BLOCK).reshape(-1)
+        found = read(made(name, len(values)), made(name, len(values)).compress(values), len(values))
+        assert (found / values).min() > 1 - 1.001 / CODES[name]
+        assert (found / values).max() < 1 + 1.001 / CODES[name]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", CODES)
+def test_quantizing_is_right_on_average(name: str, dtype: torch.dtype) -> None:
+    values, draws = torch.linspace(-1, 1, 97).to(dtype).repeat(200), 50
+    writer, reader = made(name, len(values), dtype=dtype), made(name, len(values))
+    step = 1 / CODES[name]
+    mean = sum(read(reader, writer.compress(values), len(values)) for _ in range(draws)) / draws
+    errors = (mean - values).view(200, 97).mean(dim=0)
+    # Rounding to nearest is wrong by up to half a step, always the same way; at random, by at most this on average.
+    assert errors.abs().max() < 5 * step / 2 / math.sqrt(200 * draws)
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_what_is_rounded_away_differs_from_value_to_value_and_from_time_to_time(name: str) -> None:
+    values = torch.full((BLOCK,), 0.5)
+    values[0] = 1.0
+    compression = made(name, BLOCK)
+    first, second = (read(compression, compression.compress(values), BLOCK) for _ in range(2))
+    assert len(first[1:].unique()) == 2
+    assert not torch.equal(first, second)
+    assert not torch.equal(first, read(made(name, BLOCK, seed=1), made(name, BLOCK, seed=1).compress(values), BLOCK))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(FEEDBACK), st.integers(1, 3 * BLOCK), st.integers(0, 2**32 - 1), st.integers(1, 12))
+def test_with_feedback_what_was_read_and_what_is_left_is_what_was_given(
+    name: str, numel: int, seed: int, steps: int
+) -> None:
+    writer, reader = made(name, numel, dtype=torch.float64), made(name, numel, dtype=torch.float64)
+    given, got = torch.zeros(numel, dtype=torch.float64), torch.zeros(numel, dtype=torch.float64)
+    for step in range(steps):
+        values = random_values(numel, seed + step).double()
+        given += values
+        got += read(reader, writer.compress_alone(values), numel, torch.float64)
+    assert torch.allclose(got + left_of(writer, numel), given, rtol=0, atol=1e-6 * float(given.abs().max() + 1))
+
+
+def left_of(compression: Any, numel: int) -> Tensor:
+    """What has not travelled yet."""
+    if isinstance(compression, ErrorFeedback):
+        assert compression._left is not None
+        return compression._left
+    left = torch.zeros(numel, dtype=torch.float64)
+    for group in compression._groups:
+        torch._foreach_copy_(group.views(left), list(group.left.unbind()))
+    return left
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 2000), st.floats(0.001, 1.0), st.integers(0, 2**32 - 1))
+def test_the_largest_values_travel_as_they_are(numel: int, ratio: float, seed: int) -> None:
+    values = random_values(numel, seed)
+    found = read(made("topk", numel), made("topk", numel, compression_ratio=ratio).compress(values), numel)
+    count = math.ceil(ratio * numel)
+    assert (found != 0).sum() <= count
+    assert torch.equal(found[found != 0], values[found != 0])
+    left, sent = values[found == 0].abs(), found[found != 0].abs()
+    assert not len(left) or not len(sent) or left.max() <= sent.min() or (values == 0).sum() > numel - count
+
+
+@pytest.mark.parametrize("kind", ["normal", "mostly zeros", "equal", "sorted", "periodic"])
+def test_a_guess_by_a_sample_finds_the_same_as_an_order_of_all(kind: str) -> None:
+    numel, random = AT_LEAST + 77, torch.Generator().manual_seed(1)
+    values = {
+        "normal": lambda: torch.randn(numel, generator=random),
+        "mostly zeros": lambda: torch.randn(numel, generator=random) * (torch.rand(numel, generator=random) < 0.001),
+        "equal": lambda: torch.ones(numel),
+        "sorted": lambda: torch.linspace(-1, 1, numel),
+        "periodic": lambda: torch.arange(numel) % 8.0,
+    }[kind]()
+    found = read(made("topk", numel), made("topk", numel).compress(values), numel)
+    count = math.ceil(0.01 * numel)
+    best = values.abs().topk(count).values
+    assert torch.equal(found.abs().topk(count).values, best)
+
+
+def test_every_place_is_as_likely_and_none_comes_twice() -> None:
+    numel, draws = 103, 4000
+    compression = made("randomk", numel, compression_ratio=0.1)
+    counts = torch.zeros(numel)
+    for _ in range(draws):
+        compression.expect()
+        positions: Tensor = compression._positions  # type: ignore[attr-defined]  # of RandomK
+        assert len(positions.unique()) == len(positions) == 11
+        counts[positions] += 1
+    expected = draws * 11 / numel
+    assert (counts - expected).abs().max() < 5 * math.sqrt(expected)
+
+
+def test_tensors_of_other_seeds_draw_other_places() -> None:
+    first, other = (made("randomk", 1000, seed=seed) for seed in (0, 1))
+    for compression in (first, other):
+        compression.expect()
+    assert not torch.equal(first._positions, other._positions)  # type: ignore[attr-defined]  # of RandomK
+
+
+def test_low_ranks_are_exact_where_a_matrix_has_no_more_and_come_near_with_time() -> None:
+    rows, columns, rank = 60, 50, 3
+    random = torch.Generator().manual_seed(0)
+    thin = torch.randn(rows, rank, generator=random) @ torch.randn(rank, columns, generator=random)
+    layout = Layout(numel=rows * columns, dtype=torch.float32, device=CPU, shapes=[torch.Size([rows, columns])])
+    compression = compression_for(Point(compression="powersgd", compression_rank=rank), layout)
+    found = torch.zeros(rows * columns)
+    compression.add_to(found, compression.compress_alone(thin.view(-1)))
+    assert torch.allclose(found, thin.view(-1), atol=1e-3)
+
+
+@pytest.mark.parametrize("make", [torch.zeros, lambda n: torch.arange(n) % 3, torch.arange])
+@pytest.mark.parametrize("numel", [0, 1, 1000])
+def test_coding_gives_back_what_it_was_given(make: Callable[[int], Tensor], numel: int) -> None:
+    payload = make(numel).to(torch.uint8)
+    coded = Coding().encode(payload)
+    assert coded.dtype == torch.uint8
+    assert torch.equal(Coding().decode(coded), payload)
+    if numel == 1000:
+        assert len(coded) < 300
