@@ -130,6 +130,14 @@ def test_the_largest_of_a_block_never_wraps_around(name: str) -> None:
         assert (found / values).max() < 1 + 1.001 / CODES[name]
 
 
+@pytest.mark.parametrize("largest", [1e-45, 1e-40, 1e-37, 1e-30])
+@pytest.mark.parametrize("name", CODES)
+def test_a_block_of_tiny_values_comes_out_no_farther_off_than_zero(name: str, largest: float) -> None:
+    values = torch.linspace(-largest, largest, BLOCK)
+    found = read(made(name, BLOCK), made(name, BLOCK).compress(values), BLOCK)
+    assert (found - values).abs().max() <= largest * 1.001
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", CODES)
 def test_quantizing_is_right_on_average(name: str, dtype: torch.dtype) -> None:

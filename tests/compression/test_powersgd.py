@@ -80,9 +80,7 @@ def far(means: list[list[Tensor]], *, from_step: int) -> Tensor:
         [torch.stack(both).mean(dim=0) for both in zip(*(gradients(rank, step) for rank in range(RANKS)), strict=True)]
         for step in range(STEPS)
     ]
-    sums = [
-        [torch.stack(steps).sum(dim=0) for steps in zip(*each[from_step:], strict=True)] for each in (means, exact)
-    ]
+    sums = [[torch.stack(steps).sum(dim=0) for steps in zip(*each[from_step:], strict=True)] for each in (means, exact)]
     return torch.stack([(got - given).norm() / given.norm() for got, given in zip(*sums, strict=True)])
 
 
