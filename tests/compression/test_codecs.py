@@ -227,6 +227,24 @@ def test_every_place_is_as_likely_and_none_comes_twice() -> None:
     assert (counts - expected).abs().max() < 5 * math.sqrt(expected)
 
 
+@pytest.mark.parametrize("name", CODES)
+def test_ranks_round_apart(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    values, payloads = random_values(BLOCK), []
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    for rank in (0, 1):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        payloads.append(made(name, BLOCK).compress(values))
+    assert not torch.equal(*payloads)
+
+
+@pytest.mark.parametrize("numel", [7, BLOCK, 2 * BLOCK + 13])
+def test_signs_are_those_of_the_values_and_as_large_as_a_block_is_on_average(numel: int) -> None:
+    values = torch.randn(numel, generator=torch.Generator().manual_seed(0))
+    found = read(made("sign", numel), made("sign", numel).compress(values), numel)
+    expected = torch.cat([block.sign() * block.abs().mean() for block in values.split(BLOCK)])
+    assert torch.allclose(found, expected)
+
+
 def test_tensors_of_other_seeds_draw_other_places() -> None:
     first, other = (made("randomk", 1000, seed=seed) for seed in (0, 1))
     for compression in (first, other):
