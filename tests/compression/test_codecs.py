@@ -17,7 +17,7 @@ from dtsweep.compression.blocks import BLOCK, CHUNK
 from dtsweep.compression.coding import Coding
 from dtsweep.compression.compression import Compression, Layout, compression_for
 from dtsweep.compression.feedback import ErrorFeedback
-from dtsweep.compression.topk import AT_LEAST
+from dtsweep.compression.topk import AT_LEAST, SAMPLE
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.point import Point
 
@@ -198,7 +198,7 @@ def test_the_largest_values_travel_as_they_are(numel: int, ratio: float, seed: i
     assert not len(left) or not len(sent) or left.max() <= sent.min() or (values == 0).sum() > numel - count
 
 
-@pytest.mark.parametrize("kind", ["normal", "mostly zeros", "equal", "sorted", "periodic"])
+@pytest.mark.parametrize("kind", ["normal", "mostly zeros", "equal", "sorted", "periodic", "large where sampled"])
 def test_a_guess_by_a_sample_finds_the_same_as_an_order_of_all(kind: str) -> None:
     numel, random = AT_LEAST + 77, torch.Generator().manual_seed(1)
     values = {
@@ -207,6 +207,10 @@ def test_a_guess_by_a_sample_finds_the_same_as_an_order_of_all(kind: str) -> Non
         "equal": lambda: torch.ones(numel),
         "sorted": lambda: torch.linspace(-1, 1, numel),
         "periodic": lambda: torch.arange(numel) % 8.0,
+        # Too few above the guessed limit: 500 of those looked at are large, and all others small.
+        "large where sampled": lambda: torch.linspace(1, 2, numel).index_fill_(
+            0, torch.arange(500) * (numel // SAMPLE), 10.0
+        ),
     }[kind]()
     found = read(made("topk", numel), made("topk", numel).compress(values), numel)
     count = math.ceil(0.01 * numel)
