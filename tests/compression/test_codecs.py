@@ -249,6 +249,15 @@ def test_signs_are_those_of_the_values_and_as_large_as_a_block_is_on_average(num
     assert torch.allclose(found, expected)
 
 
+def test_places_are_spread_also_where_most_travel() -> None:
+    compression = made("randomk", 1000, compression_ratio=0.7)
+    compression.expect()
+    places = compression._positions.sort().values  # type: ignore[attr-defined]  # of RandomK
+    assert len(places.unique()) == 700
+    # A part is one place or two, so that between two of them lie no more than two.
+    assert places.diff().max() <= 4
+
+
 def test_tensors_of_other_seeds_draw_other_places() -> None:
     first, other = (made("randomk", 1000, seed=seed) for seed in (0, 1))
     for compression in (first, other):
