@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 import dtsweep
+from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.modes import MODES
 from tests.pages import ROOT
 
@@ -22,11 +23,12 @@ PACKAGE = ROOT / "dtsweep"
 
 OWNERS = {
     "ray": "session driver doctor sync.parameter_server",
-    "torch": "worker measure hardware sync session doctor workloads",
+    "torch": "worker measure hardware compression sync session doctor workloads",
     "pyarrow": "results",
     "pandas": "results analysis report",
     "scipy": "measure analysis",
     "psutil": "hardware",
+    "zstandard": "compression",
     "pynvml": "hardware",
     "rich": "report cli",
     "click": "cli",
@@ -63,8 +65,11 @@ ROOMS = listed(dtsweep.__doc__)
 FILES = {
     room: listed(importlib.import_module(f"dtsweep.{room}").__doc__) for room in ROOMS if (PACKAGE / room).is_dir()
 }
-# A mode is listed once, in MODES; one file may have several.
+# A mode is listed once, in MODES, as a compression is in COMPRESSIONS; one file may have several.
 FILES["sync"] += dict.fromkeys(mode.implementation.partition(":")[0].rpartition(".")[2] for mode in MODES.values())
+FILES["compression"] += dict.fromkeys(
+    info.implementation.partition(":")[0].rpartition(".")[2] for info in COMPRESSIONS.values()
+)
 # A room's __init__ is its face: it may import all of its files, and comes after them.
 ORDER = [module for room in ROOMS for module in (*(f"{room}.{name}" for name in FILES.get(room, ())), room)]
 

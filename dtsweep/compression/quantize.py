@@ -13,7 +13,6 @@ from dtsweep.compression.blocks import blocks_in, in_rows, largest_of
 from dtsweep.compression.compression import Compression, Layout
 from dtsweep.sweep.point import Point
 
-
 ROUNDER = 2.0**23
 """A float of 32 bits that is so large keeps whole numbers alone: its lowest byte is that of what was added to it."""
 

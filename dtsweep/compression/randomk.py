@@ -42,11 +42,10 @@ class RandomK(ErrorFeedback):
         values.index_add_(0, self._positions, payload, alpha=scale)
 
     def _draw(self) -> Tensor:
-        """One place in each of as many equal parts, which begin anywhere: each place is as likely as any other."""
+        """One place in each of as many parts, which begin anywhere: each place is as likely as any other."""
         numel, count = self._layout.numel, self._count
         if not count:
             return torch.empty(0, dtype=torch.int64)
-        width = numel // count
-        begin = torch.randint(numel, (1,), generator=self._random)
-        within = torch.randint(width, (count,), generator=self._random)
-        return (begin + torch.arange(count) * width + within) % numel
+        ends = torch.arange(count + 1) * numel // count
+        within = torch.rand(count, generator=self._random, dtype=torch.float64) * ends.diff()
+        return (torch.randint(numel, (1,), generator=self._random) + ends[:-1] + within.long()) % numel

@@ -12,7 +12,7 @@ from dtsweep.compression.compression import Layout
 from dtsweep.compression.feedback import ErrorFeedback
 from dtsweep.sweep.point import Point
 
-SAMPLE, AT_LEAST = 2**15, 2**18
+SAMPLE, AT_LEAST = 2**13, 2**16
 """Values from which is guessed how large those are that travel, and how many there must be for it to pay."""
 
 

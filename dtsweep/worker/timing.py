@@ -72,27 +72,21 @@ def time_trial(
     if is_any:
         # Whoever went on would wait for a rank whose batches fail.
         return replace(measured, steps=loop.columns(), batch_fault=fault)
-    exchange: dict[str, Any] = {}
-    if job.point.compression and not task.is_canary:
-        store = _store_of(task, "compression") if job.point.workers > 1 else None
-        exchange |= compression_error(loop, store=store)
-    if job.point.workers > 1 and "no_profile" not in exchange:
-        # A canary is a point of the sweep too, and is looked at as that.
-        if not task.is_canary:
-            exchange |= _exchanges(loop, model, task, steps=measured.window_steps)
-        if exchange.get("gradients_agree") is not False and "no_profile" not in exchange:
-            exchange |= time_exchange(
-                loop,
-                step_s=spent_s / measured.window_steps,
-                window_s=spent_s,
-                limit_s=_after_s(task, measured, spent_s),
-                store=_store_of(task, "turns"),
-                known=context.exchanges.setdefault(_exchange_of(job, model), {}),
-            )
+    # A canary is a point of the sweep too, and is looked at as that.
+    exchange = {} if task.is_canary else _exchanges(loop, model, task, steps=measured.window_steps)
+    is_sound = exchange.get("gradients_agree") is not False and "no_profile" not in exchange
+    if job.point.workers > 1 and is_sound:
+        exchange |= time_exchange(
+            loop,
+            step_s=spent_s / measured.window_steps,
+            window_s=spent_s,
+            limit_s=_after_s(task, measured, spent_s),
+            store=_store_of(task, "turns"),
+            known=context.exchanges.setdefault(_exchange_of(job, model), {}),
+        )
     failed, profile = exchange.pop("no_profile", None), dict[str, Any]()
     if task.is_profiled and info.can_restart:
-        peers = _store_of(task, "profile") if job.point.workers > 1 else None
-        profile = {"no_profile": failed} if failed else profile_steps(loop, store=peers)
+        profile = {"no_profile": failed} if failed else profile_steps(loop, store=_store_of_others(task, "profile"))
     return replace(measured, steps=loop.columns(), **exchange, **profile)
 
 
@@ -114,11 +108,23 @@ def _exchange_of(job: Job, model: nn.Module) -> Hashable:
 
 
 def _exchanges(loop: Loop, model: nn.Module, task: Task, *, steps: int) -> dict[str, Any]:
-    """Count what steps send, and compare the gradients that ranks then have, where steps can follow the window."""
-    info = MODES[loop.job.point.sync]
-    found = _counted(loop, task, steps=steps) if info.can_restart else {}
-    if (info.same_gradients or info.shards) and "no_profile" not in found:
+    """Count what steps send, compare the gradients that ranks then have, and what is compressed with what is not.
+
+    Args:
+        loop: after its window,
+        model: that it trains, and
+        task: the trial.
+        steps: of that window.
+
+    Returns:
+        Of `Measured`, what the point has of it; where a step failed, and all know it, why no steps follow.
+    """
+    point, info = loop.job.point, MODES[loop.job.point.sync]
+    found = _counted(loop, task, steps=steps) if point.workers > 1 and info.can_restart else {}
+    if point.workers > 1 and (info.same_gradients or info.shards) and "no_profile" not in found:
         found |= _checked(loop, model, task)
+    if point.compression and found.get("gradients_agree") is not False and "no_profile" not in found:
+        found |= compression_error(loop, store=_store_of_others(task, "compression"))
     return found
 
 
@@ -276,6 +282,11 @@ def make_window(loop: Loop, task: Task, period_s: float) -> Window:
 def _store_of(task: Task, part: str) -> distributed_c10d.Store:
     """The key-value store of all ranks, with keys of a part of this attempt alone."""
     return distributed_c10d.PrefixStore(f"{task.attempt_id}/{part}", distributed_c10d._get_default_store())
+
+
+def _store_of_others(task: Task, part: str) -> distributed_c10d.Store | None:
+    """The same, where there are other ranks."""
+    return _store_of(task, part) if task.point.workers > 1 else None
 
 
 def _flags(loop: Loop, window_s: float) -> list[str]:

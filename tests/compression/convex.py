@@ -48,7 +48,7 @@ def steps_to_optimum(compression: str | None) -> int:
         weights = torch.zeros(SHAPE)
         point = Point(workers=WORKERS, compression=compression, **SETTINGS.get(str(compression), {}))
         mean = mean_for(point, weights.view(-1), worker, shapes=[weights.shape]) if compression else None
-        distances = []
+        distances = list[float]()
         for _ in range(MOST):
             gradient = (given.T @ (given @ weights - wanted) / ROWS).view(-1)
             if mean is None:

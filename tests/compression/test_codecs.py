@@ -17,7 +17,7 @@ from dtsweep.compression.blocks import BLOCK, CHUNK
 from dtsweep.compression.coding import Coding
 from dtsweep.compression.compression import Compression, Layout, compression_for
 from dtsweep.compression.feedback import ErrorFeedback
-from dtsweep.compression.topk import AT_LEAST
+from dtsweep.compression.topk import AT_LEAST, SAMPLE
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.point import Point
 
@@ -130,6 +130,14 @@ def test_the_largest_of_a_block_never_wraps_around(name: str) -> None:
         assert (found / values).max() < 1 + 1.001 / CODES[name]
 
 
+@pytest.mark.parametrize("largest", [1e-45, 1e-40, 1e-37, 1e-30])
+@pytest.mark.parametrize("name", CODES)
+def test_a_block_of_tiny_values_comes_out_no_farther_off_than_zero(name: str, largest: float) -> None:
+    values = torch.linspace(-largest, largest, BLOCK)
+    found = read(made(name, BLOCK), made(name, BLOCK).compress(values), BLOCK)
+    assert (found - values).abs().max() <= largest * 1.001
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", CODES)
 def test_quantizing_is_right_on_average(name: str, dtype: torch.dtype) -> None:
@@ -190,7 +198,7 @@ def test_the_largest_values_travel_as_they_are(numel: int, ratio: float, seed: i
     assert not len(left) or not len(sent) or left.max() <= sent.min() or (values == 0).sum() > numel - count
 
 
-@pytest.mark.parametrize("kind", ["normal", "mostly zeros", "equal", "sorted", "periodic"])
+@pytest.mark.parametrize("kind", ["normal", "mostly zeros", "equal", "sorted", "periodic", "large where sampled"])
 def test_a_guess_by_a_sample_finds_the_same_as_an_order_of_all(kind: str) -> None:
     numel, random = AT_LEAST + 77, torch.Generator().manual_seed(1)
     values = {
@@ -199,6 +207,10 @@ def test_a_guess_by_a_sample_finds_the_same_as_an_order_of_all(kind: str) -> Non
         "equal": lambda: torch.ones(numel),
         "sorted": lambda: torch.linspace(-1, 1, numel),
         "periodic": lambda: torch.arange(numel) % 8.0,
+        # Too few above the guessed limit: 500 of those looked at are large, and all others small.
+        "large where sampled": lambda: torch.linspace(1, 2, numel).index_fill_(
+            0, torch.arange(500) * (numel // SAMPLE), 10.0
+        ),
     }[kind]()
     found = read(made("topk", numel), made("topk", numel).compress(values), numel)
     count = math.ceil(0.01 * numel)
@@ -217,6 +229,33 @@ def test_every_place_is_as_likely_and_none_comes_twice() -> None:
         counts[positions] += 1
     expected = draws * 11 / numel
     assert (counts - expected).abs().max() < 5 * math.sqrt(expected)
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_ranks_round_apart(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    values, payloads = random_values(BLOCK), []
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    for rank in (0, 1):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        payloads.append(made(name, BLOCK).compress(values))
+    assert not torch.equal(*payloads)
+
+
+@pytest.mark.parametrize("numel", [7, BLOCK, 2 * BLOCK + 13])
+def test_signs_are_those_of_the_values_and_as_large_as_a_block_is_on_average(numel: int) -> None:
+    values = torch.randn(numel, generator=torch.Generator().manual_seed(0))
+    found = read(made("sign", numel), made("sign", numel).compress(values), numel)
+    expected = torch.cat([block.sign() * block.abs().mean() for block in values.split(BLOCK)])
+    assert torch.allclose(found, expected)
+
+
+def test_places_are_spread_also_where_most_travel() -> None:
+    compression = made("randomk", 1000, compression_ratio=0.7)
+    compression.expect()
+    places = compression._positions.sort().values  # type: ignore[attr-defined]  # of RandomK
+    assert len(places.unique()) == 700
+    # A part is one place or two, so that between two of them lie no more than two.
+    assert places.diff().max() <= 3
 
 
 def test_tensors_of_other_seeds_draw_other_places() -> None:

@@ -18,7 +18,7 @@ from tests.compression.simulated import Simulated, on_ranks
 RANKS = (1, 2, 3, 5)
 LENGTHS = (1, 2, 4, BLOCK + 1, 4 * BLOCK)
 CODED = [name for name, info in COMPRESSIONS.items() if info.can_be_coded]
-WHOLE = {"topk": {"compression_ratio": 1.0}, "randomk": {"compression_ratio": 1.0}}
+WHOLE: dict[str, dict[str, Any]] = {"topk": {"compression_ratio": 1.0}, "randomk": {"compression_ratio": 1.0}}
 NEAR = {"fp16": 1e-3, "bf16": 1e-2, "int8": 0.02, "int4": 0.4, "topk": 1e-6, "randomk": 1e-6, "powersgd": 1e-6}
 """Largest difference to the exact mean, as a share of the largest value; of `powersgd` where nothing is a matrix."""
 
@@ -81,7 +81,8 @@ def test_over_time_all_that_was_given_arrives(name: str, ranks: int) -> None:
     numel, steps = 3 * BLOCK, 400
 
     def work(worker: Simulated) -> float:
-        point = Point(workers=ranks, compression=name, **({"compression_ratio": 0.1} if "k" in name else {}))
+        fields: dict[str, Any] = {"compression_ratio": 0.1} if "k" in name else {}
+        point = Point(workers=ranks, compression=name, **fields)
         given, total = torch.zeros(numel), torch.zeros(numel)
         mean = mean_for(point, given, worker, shapes=[torch.Size([numel // 24, 24])])
         for _ in range(steps):
