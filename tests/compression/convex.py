@@ -18,7 +18,7 @@ MOST = 2000
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "topk": {"compression_ratio": 0.05},
-    "randomk": {"compression_ratio": 0.05},
+    "randomk": {"compression_ratio": 0.2},
     "powersgd": {"compression_rank": 2},
 }
 
