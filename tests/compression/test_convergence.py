@@ -17,10 +17,9 @@ SLOWER = {
     "sign": 1.3,
     "topk": 1.5,
     "powersgd": 1.5,
-    "randomk": 10.0,
+    "randomk": 1.5,
 }
-"""How many times as many steps as the exact mean a compression may take; seen were 1, and 8 of `randomk`, of whose
-values one in 20 travels at a time, whichever it is."""
+"""How many times as many steps as the exact mean a compression may take, with the settings of `convex`."""
 
 exact = functools.cache(lambda: steps_to_optimum(None))
 
