@@ -27,6 +27,8 @@ class _Bucket:
 class CommHook:
     """What DDP calls with each full bucket; all that is not the collective itself happens in the step's own thread.
 
+    Gradients have to be views of the buckets (`gradient_as_bucket_view`): DDP alone knows how they lie there.
+
     Not in a future's callback, as torch's own hooks do it: gloo runs those in its threads, in an order of its own on
     each rank, and a callback that waits for another collective there may wait forever.
     """
@@ -65,17 +67,10 @@ class CommHook:
         return future
 
     def finish(self) -> None:
-        """Give parameters the mean gradients."""
+        """Write the mean gradients where the parameters have them: in the buckets."""
         self._buckets, self._begun = self._begun, {}
         for bucket in self._buckets.values():
             bucket.mean.finish(bucket.values, self._mark)
-            parts = bucket.values.split([p.numel() for p in bucket.parameters])
-            pairs = [(p.grad, part.view_as(p)) for p, part in zip(bucket.parameters, parts, strict=True)]
-            # DDP lets them be views of the bucket on request, and leaves out those that no rank used.
-            apart = [(own, part) for own, part in pairs if own is not None and own.data_ptr() != part.data_ptr()]
-            if apart:
-                torch._foreach_copy_([own for own, _ in apart], [part for _, part in apart])
-        self._mark("compress")
 
     def exchange_alone(self) -> None:
         """Average what is in the buckets now, with nothing to hide behind."""

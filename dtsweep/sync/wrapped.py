@@ -32,6 +32,8 @@ class WrappedMode(SyncMode):
         """Wrap the model, which also gives all ranks rank 0's weights."""
         devices = [self._job.device] if self._job.device.type == "cuda" else None
         options = {**self._job.ddp_options, **self._bucket_options(model)}
+        if self._hook:
+            options["gradient_as_bucket_view"] = True
         self._model = DistributedDataParallel(model, device_ids=devices, **options)
         if hook := self._hook:
             # torch looks at annotations, and takes none that are text.

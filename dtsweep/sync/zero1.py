@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from dtsweep.sync.mode import MakeOptimizer
@@ -15,6 +16,13 @@ from dtsweep.sync.wrapped import WrappedMode
 
 class Zero1(WrappedMode):
     """torch's `ZeroRedundancyOptimizer`: whole parameters are dealt out; who updates them sends them to the others."""
+
+    def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
+        """Wrap the model, its parameters in the order of their indices."""
+        # The optimizer lays them so; DDP takes their layout for that of gradients, and has to know it from the start.
+        for parameter in model.parameters():
+            parameter.data = parameter.data.contiguous()
+        super().prepare(model, make_optimizer)
 
     def _make_optimizer(self, make_optimizer: MakeOptimizer) -> torch.optim.Optimizer:
         # Before its first step it has no state: given its share of the parameters, it is this rank's.

@@ -46,8 +46,14 @@ class Curve:
 
     dtype: str = "float32"
     ddp_options: Mapping[str, Any] = field(default_factory=dict)
+    is_channels_last: bool = False
+    """Whether it begins with convolutions whose weights lie in memory in another order than their indices."""
 
     def build(self) -> nn.Module:
+        if self.is_channels_last:
+            convolutions = [nn.Unflatten(1, (1, 3, 3)), nn.Conv2d(1, 4, 2), nn.Tanh(), nn.Conv2d(4, 6, 2)]
+            model = nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(6, 1)).to(getattr(torch, self.dtype))
+            return model.to(memory_format=torch.channels_last)
         layers = [nn.Linear(SIDE, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 1)]
         return nn.Sequential(*layers).to(getattr(torch, self.dtype))
 
@@ -70,10 +76,13 @@ class Case:
     fields: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     dtype: str = "float32"
+    is_channels_last: bool = False
 
     def __str__(self) -> str:
         words = [self.mode, str(self.compression), *(f"{name}={value}" for name, value in self.fields.items())]
-        return " ".join([*words, *self.options, *([self.dtype] if self.dtype != "float32" else [])])
+        return " ".join([*words, *self.options, *([self.dtype] if self.dtype != "float32" else [])]) + (
+            " channels_last" * self.is_channels_last
+        )
 
     def point(self, workers: int) -> Point:
         reads = MODES[self.mode].reads
@@ -85,7 +94,7 @@ class Case:
             node_size=(2 if workers % 2 == 0 else 1) if "node_size" in reads else None,
             compression=self.compression,
             learning_rate=0.05,
-            workload=Curve(dtype=self.dtype, ddp_options=self.options),
+            workload=Curve(dtype=self.dtype, ddp_options=self.options, is_channels_last=self.is_channels_last),
             **self.fields,
         )
 
@@ -109,6 +118,9 @@ def cases() -> Iterator[Case]:
         yield Case(
             mode="ddp", compression="randomk", fields=LOSSLESS["randomk"], options={option: True}, dtype="float64"
         )
+    for mode in ("ddp", "zero1", "ring", "local_sgd"):
+        for name, more in ((None, {}), ("topk", LOSSLESS["topk"])):
+            yield Case(mode=mode, compression=name, fields=more, dtype="float64", is_channels_last=True)
     yield Case(mode="ring", compression="topk", fields={**LOSSLESS["topk"], "bucket_bytes": 3000}, dtype="float64")
 
 
@@ -134,7 +146,7 @@ def train(case: Case, *, workers: int, rank: int) -> dict[str, Any]:
         mode.step(next(batches), clock)
         clock.end_step()
     wall_s = clock.stop()
-    weights = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+    weights = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
     seen, times, alone = mode.seen(), clock.times(), None
     if MODES[point.sync].can_skip_exchange:
         before = position()
@@ -190,10 +202,24 @@ def test_every_possible_pair_is_trained_here() -> None:
 def test_what_leaves_nothing_out_changes_nothing(trained_by: TrainedBy, case: Case, workers: int) -> None:
     ranks = trained_by(workers)
     kept = {name: value for name, value in case.fields.items() if name == "accumulation"}
-    exact = str(Case(mode=case.mode, compression=None, fields=kept, dtype="float64"))
+    plain = Case(mode=case.mode, compression=None, fields=kept, dtype="float64", is_channels_last=case.is_channels_last)
+    exact = str(plain)
     for rank in ranks:
         assert torch.allclose(rank[str(case)]["weights"], rank[exact]["weights"], rtol=0, atol=1e-12)
     assert error(ranks, case) < 1e-12
+
+
+@pytest.mark.parametrize("workers", WORLDS)
+def test_weights_that_lie_in_memory_otherwise_than_their_indices_say_train_alike(
+    trained_by: TrainedBy, workers: int
+) -> None:
+    ddp, *others = (
+        str(Case(mode=mode, compression=None, dtype="float64", is_channels_last=True))
+        for mode in ("ddp", "zero1", "ring")
+    )
+    for rank in trained_by(workers):
+        for other in others:
+            assert torch.allclose(rank[other]["weights"], rank[ddp]["weights"], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("workers", WORLDS)
