@@ -167,10 +167,10 @@ def _own_steps(rank: Measured, *, is_alone: bool = False) -> Series:
 def _marks_exchange(rank: Measured) -> bool:
     """Whether steps mark all that they spend on the exchange.
 
-    Compression marks what it waits for also where most of the exchange hides behind backward; there `exchange_reason`
-    says why no step was without it.
+    A mode that marks any marks all of it, but for compression, which marks what it waits for also where most of the
+    exchange hides behind backward; there `exchange_reason` says why no step was without it.
     """
-    return "sync_s" in rank.steps and rank.exchange_reason is None
+    return "sync_s" in rank.steps and (rank.exchange_reason is None or "compress_s" not in rank.steps)
 
 
 def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:

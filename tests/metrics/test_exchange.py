@@ -184,6 +184,12 @@ def test_what_compression_marks_tells_no_exchange_that_hides_behind_backward() -
     assert (row["comm_reason"], row["sync_s"]) == ("no memory for it", 0.125)
 
 
+def test_what_failed_after_the_window_costs_no_share_that_the_window_has() -> None:
+    phases = {**PASS, "backward_s": 0.0, "sync_s": 0.5}
+    row = row_of([outcome(STEADY, phases=phases, exchange_reason="no memory for it")] * 2, sync="ring")
+    assert (row["comm_method"], row["exchange_share"], row["comm_reason"]) == ("wait", 0.5, "no memory for it")
+
+
 def test_one_worker_compresses_for_nobody_and_its_work_is_the_rest() -> None:
     (rank,) = rank_rows(*marked([outcome(STEADY, phases={**PASS, "compress_s": 0.125, "sync_s": 0.125})]))
     assert (rank["work_s"], rank["compress_s"]) == (0.75, 0.125)
