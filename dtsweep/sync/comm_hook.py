@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -80,11 +80,11 @@ class CommHook:
             bucket.mean.finish(bucket.values, unmarked)
 
     def _known(self, bucket: GradBucket) -> _Bucket:
-        """The bucket of this number; DDP deals the parameters out anew after the first exchange."""
-        parameters, index = bucket.parameters(), bucket.index()
+        """The bucket of this number; DDP deals the parameters out anew after the first exchange, into other memory."""
+        parameters, values, index = bucket.parameters(), bucket.buffer(), bucket.index()
         known = self._buckets.get(index)
-        if known is None or list(map(id, known.parameters)) != list(map(id, parameters)):
-            shapes = [parameter.shape for parameter in parameters]
-            mean = mean_for(self._point, bucket.buffer(), self._collectives, shapes=shapes, seed=index)
-            self._buckets[index] = _Bucket(parameters=parameters, values=bucket.buffer(), mean=mean)
-        return self._buckets[index]
+        if known is not None and list(map(id, known.parameters)) == list(map(id, parameters)):
+            return replace(known, values=values)
+        shapes = [parameter.shape for parameter in parameters]
+        mean = mean_for(self._point, values, self._collectives, shapes=shapes, seed=index)
+        return _Bucket(parameters=parameters, values=values, mean=mean)

@@ -254,6 +254,29 @@ def test_phases_add_up_to_the_step_and_only_what_compresses_has_that_phase(train
                 assert times["compress_s"].sum() > 0
 
 
+def train_one_parameter(rank: int, folder: Path) -> None:
+    """A bucket of which DDP makes a new one of the same parameters after the first exchange."""
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    weights = []
+    for fields in ({}, {"compression": "topk", "compression_ratio": 1.0}):
+        point = Point(workers=2, learning_rate=10.0, workload=Curve(), **fields)
+        job = Job(point=point, rank=rank, device=CPU, loss=lambda model, batch: model(batch).square().mean())
+        torch.manual_seed(0)
+        model = nn.Linear(520, 520, bias=False)
+        mode, clock = load_mode("ddp")(job), CpuClock()
+        mode.prepare(model, functools.partial(make_optimizer, point=point))
+        clock.start()
+        for step in range(3):
+            torch.manual_seed(10 * step + rank)
+            mode.step(iter([torch.randn(4, 520)]), clock)
+        weights.append(nn.utils.parameters_to_vector(model.parameters()).detach().clone())
+    assert torch.allclose(*weights, rtol=0, atol=1e-6)
+
+
+def test_a_bucket_that_is_made_anew_of_the_same_parameters_is_averaged(tmp_path: Path) -> None:
+    spawn(train_one_parameter, args=(tmp_path,), nprocs=2)
+
+
 def refuse_sparse(rank: int, folder: Path) -> None:
     distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=1)
     point = Point(compression="int8", workload=Curve())
