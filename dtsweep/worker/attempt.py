@@ -62,6 +62,7 @@ def run_attempt(
         servers: shards of the parameter server, if the mode needs them.
         on_warm: told the slowest warm-up step in seconds, just before the window.
     """
+    joined = distributed.is_initialized()
     try:
         with backend_flags_kept():
             measured = _measure(context, task, servers, on_warm)
@@ -71,6 +72,9 @@ def run_attempt(
             raise  # whoever leaves the debugger ends the run
         traceback.print_exc()
         measured, status, reason = None, status_of(error, has_peers=task.point.workers > 1), error_line(error)
+        # Who ends a session takes its group away, and then fails what is still under way.
+        if joined and not distributed.is_initialized():
+            status = "collateral"
     sys.stdout.flush()
     sys.stderr.flush()
     left, whole = _cleaned(context.device)

@@ -91,6 +91,9 @@ class Line:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         if self.fault == "host memory":
             torch.empty(2**60)
+        if self.fault == "group taken away":
+            distributed.destroy_process_group()
+            distributed.get_world_size()
         if self.fault == "interrupt":
             raise KeyboardInterrupt
 
@@ -134,6 +137,14 @@ def tried_in(sweep: Sweep, point: Point, **more: Any) -> RankResult:
 def measured_in(result: RankResult) -> Measured:
     assert result.measured is not None, result.reason
     return result.measured
+
+
+def test_who_fails_when_its_session_ends_beneath_it_is_not_at_fault(tmp_path: Path) -> None:
+    # Ray Train takes the group away from a rank whose session lost another process, before it ends the rank.
+    result = tried(Line(fault="group taken away"))
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    assert (result.status, str(result.reason)[:10]) == ("collateral", "ValueError")
+    assert tried(Line()).status == "ok"
 
 
 @pytest.mark.parametrize(("fault", "status"), [("", "ok"), ("raise", "user_error"), ("nan", "nan")])
