@@ -55,14 +55,12 @@ class _Quantized(Compression):
     def _read(self, values: Tensor, payload: Tensor, scale: float, *, adds: bool) -> None:
         head = 4 * blocks_in(len(values))
         # A copy: a payload may begin at any byte.
-        scales = payload[:head].clone().view(torch.float32).to(values.dtype) * scale
+        scales = payload[:head].clone().view(torch.float32) * scale
         codes = self._unpack(payload[head:], len(values))
         for cut, blocks, rows in in_rows(values):
-            steps = codes[cut].view(rows.shape).to(values.dtype).sub_(self.zero)
-            if adds:
-                rows.addcmul_(steps, scales[blocks, None])
-            else:
-                torch.mul(steps, scales[blocks, None], out=rows)
+            # Not in the type of the values: in half precision a scale would be another, or 0.
+            steps = codes[cut].view(rows.shape).to(scales.dtype).sub_(self.zero).mul_(scales[blocks, None])
+            rows.add_(steps) if adds else rows.copy_(steps)
 
     def _noise(self, rows: Tensor) -> Tensor:
         """Evenly from -1/2 to 1/2, times 2**16: four of each number drawn."""

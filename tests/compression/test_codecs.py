@@ -151,6 +151,14 @@ def test_quantizing_is_right_on_average(name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("name", CODES)
+def test_small_numbers_in_half_precision_are_read_as_large_as_they_are(name: str) -> None:
+    values, draws = torch.linspace(-1e-5, 1e-5, 8 * BLOCK).half(), 20
+    writer, reader = made(name, len(values), dtype=torch.float16), made(name, len(values), dtype=torch.float16)
+    mean = sum(read(reader, writer.compress(values), len(values), torch.float16).double() for _ in range(draws)) / draws
+    assert float(mean @ values.double() / values.double().square().sum()) == pytest.approx(1, abs=0.02)
+
+
+@pytest.mark.parametrize("name", CODES)
 def test_what_is_rounded_away_differs_from_value_to_value_and_from_time_to_time(name: str) -> None:
     values = torch.full((BLOCK,), 0.5)
     values[0] = 1.0
