@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import Tensor, distributed, nn
 from torch.multiprocessing.spawn import spawn
 
 from dtsweep.measure.clock import CpuClock
+from dtsweep.measure.traffic import Counting
 from dtsweep.sweep.compressions import CODINGS, COMPRESSIONS, reads_of
 from dtsweep.sweep.constraints import impossible
 from dtsweep.sweep.modes import MODES
@@ -153,8 +154,11 @@ def train(case: Case, *, workers: int, rank: int) -> dict[str, Any]:
         mode.step(next(batches), clock, exchange=False)
         alone = position() - before
         mode.step(next(batches), clock)
-    mode.exchange_alone()
+    with Counting() as counting:
+        mode.exchange_alone()
+        mode.exchange_alone()
     found = {"weights": weights, "seen": seen, "times": times, "wall_s": wall_s, "silent": alone}
+    found["sent_alone"] = counting.bytes_sent
     mode.close()
     return {**found, "position": position()}
 
@@ -252,6 +256,15 @@ def test_phases_add_up_to_the_step_and_only_what_compresses_has_that_phase(train
             assert ("compress_s" in times) == (case.compression is not None)
             if case.compression:
                 assert times["compress_s"].sum() > 0
+
+
+def test_an_exchange_alone_codes_what_steps_code_not_zeros(trained_by: TrainedBy) -> None:
+    coded = [case for case in LOSSY if case.fields == {"compression_coding": "zstd"}]
+    assert len(coded) > len(CODINGS)
+    for case in coded:
+        plain = replace(case, fields={})
+        for rank in trained_by(2):
+            assert rank[str(case)]["sent_alone"] > 0.4 * rank[str(plain)]["sent_alone"]
 
 
 def train_one_parameter(rank: int, folder: Path) -> None:
