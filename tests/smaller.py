@@ -41,5 +41,7 @@ sweep = Sweep(
     workload=Mortal(),
     axes={"workers": [2, 1], "workload.dies": ["nobody", "this", "idle"], "micro_batch": [1, 2]},
     skip=lambda p: "dies once" if p.micro_batch == 2 and p.workload.dies != "nobody" else None,
-    measure=Measure(half_width=None, min_seconds=0.5, min_steps=5, canary=False),
+    measure=Measure(
+        half_width=None, min_seconds=2.0, min_steps=5, canary=False
+    ),  # longer than it takes to notice a death
 )
