@@ -25,6 +25,10 @@ Wait = Callable[[], Tensor]
 """Waits for a collective; gives what it brought."""
 
 
+WATCHED = 2**20
+"""Values that are in double precision at a time: a model may leave no room for more."""
+
+
 def unmarked(_: str) -> None:
     """Tell nobody."""
 
@@ -57,7 +61,7 @@ class Mean:
     def __init__(self, compression: Compression, collectives: Collectives, coding: Coding | None) -> None:
         """Take what makes payloads, what brings them together, and what makes them shorter on their way."""
         self._compression, self._collectives, self._coding = compression, collectives, coding
-        self._exact: Tensor | None = None
+        self._given: Tensor | None = None
 
     def begin(self, values: Tensor, mark: Mark) -> None:
         """Compress, and let the payload go.
@@ -66,7 +70,7 @@ class Mean:
             values: (elements,), this worker's; not written to.
             mark: told `compress`.
         """
-        self._exact = values.to(torch.float64, copy=True) if self.is_watched else None
+        self._given = values.clone() if self.is_watched else None
         self._begin(values, mark)
 
     def finish(self, values: Tensor, mark: Mark) -> None:
@@ -77,16 +81,24 @@ class Mean:
             mark: told `sync` and `compress`.
         """
         self._finish(values, mark)
-        if self._exact is not None:
-            exact = self._collectives.all_reduce(self._exact)() / self._collectives.ranks
-            self.apart, self.norm = float((values - exact).square().sum()), float(exact.square().sum())
-            self.is_watched, self._exact = False, None
+        if self._given is not None:
+            self.apart, self.norm = apart_from_exact(values, self._given, self._collectives)
+            self.is_watched, self._given = False, None
 
     def _begin(self, values: Tensor, mark: Mark) -> None:
         raise NotImplementedError
 
     def _finish(self, values: Tensor, mark: Mark) -> None:
         raise NotImplementedError
+
+
+def apart_from_exact(mean: Tensor, given: Tensor, collectives: Collectives) -> tuple[float, float]:
+    """Squared norms of the difference between a mean and the exact one of what each worker has given, and of that."""
+    apart = norm = 0.0
+    for part, own in zip(mean.split(WATCHED), given.split(WATCHED), strict=True):
+        exact = collectives.all_reduce(own.to(torch.float64, copy=True))() / collectives.ranks
+        apart, norm = apart + float((part - exact).square().sum()), norm + float(exact.square().sum())
+    return apart, norm
 
 
 class AddedUp(Mean):

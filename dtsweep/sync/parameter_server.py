@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dtsweep.compression.exchange import WATCHED
 from dtsweep.measure.clock import Clock
 from dtsweep.sweep.point import Point
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
@@ -188,11 +189,14 @@ class ParameterServer(SyncMode):
         return self._seen
 
     def _compare(self, gradients: Sequence[Tensor]) -> None:
-        changed = torch.cat([pushes.changed(each) for pushes, each in zip(self._pushes, gradients, strict=True)])
-        both = torch.stack([torch.cat(list(gradients)).double(), changed.double()])
-        torch.distributed.all_reduce(both)
-        exact, mean = both / self._job.point.workers
-        self._is_watched, self._seen = False, (float((mean - exact).square().sum()), float(exact.square().sum()))
+        apart = norm = 0.0
+        for pushes, gradient in zip(self._pushes, gradients, strict=True):
+            for parts in zip(gradient.split(WATCHED), pushes.changed(gradient).split(WATCHED), strict=True):
+                both = torch.stack(parts).double()
+                torch.distributed.all_reduce(both)
+                exact, mean = both / self._job.point.workers
+                apart, norm = apart + float((mean - exact).square().sum()), norm + float(exact.square().sum())
+        self._is_watched, self._seen = False, (apart, norm)
         self._model.zero_grad()
 
     def drain(self) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dtsweep.compression.blocks import BLOCK
-from dtsweep.compression.exchange import Mean, mean_for, unmarked
+from dtsweep.compression.exchange import WATCHED, Mean, mean_for, unmarked
 from dtsweep.sweep.compressions import CODINGS, COMPRESSIONS
 from dtsweep.sweep.point import Point
 from tests.compression.simulated import Simulated, on_ranks
@@ -113,6 +113,24 @@ def test_what_is_watched_is_held_against_the_exact_mean_once() -> None:
     for apart, norm, sent in on_ranks(2, work):
         assert 0 < apart < norm
         assert sent == ["all_to_all", "all_gather", "all_reduce", "all_to_all", "all_gather"]
+
+
+def test_watching_has_few_values_in_double_precision_at_a_time() -> None:
+    numel = 2 * WATCHED + 3
+
+    def work(worker: Simulated) -> tuple[float, float, list[int]]:
+        mean = mean_for(Point(workers=2, compression="bf16"), torch.empty(numel), worker)
+        mean.is_watched = True
+        tensor = values_of(worker.rank, numel)
+        mean.begin(tensor, unmarked)
+        mean.finish(tensor, unmarked)
+        exact = (values_of(0, numel).double() + values_of(1, numel)) / 2
+        assert mean.norm == pytest.approx(float(exact.square().sum()))
+        return mean.apart, float((tensor - exact).square().sum()), [nbytes for _, nbytes in worker.sent[1:]]
+
+    for apart, expected, sent in on_ranks(2, work):
+        assert apart == pytest.approx(expected)
+        assert sent == [8 * WATCHED, 8 * WATCHED, 24]
 
 
 def test_phases_are_told_in_the_order_in_which_they_end() -> None:
