@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from dtsweep import cli
+from dtsweep.cli import commands
 from dtsweep.errors import CONTROL, SweepError
 from dtsweep.report.content import content_of
 from dtsweep.report.progress import Progress
@@ -54,7 +54,7 @@ def test_an_error_that_quotes_what_is_stored_is_text(
     def refuse(**_: object) -> None:
         raise SweepError(f"these results have devices {HOSTILE}")
 
-    monkeypatch.setattr(cli, "cli", refuse)
+    monkeypatch.setattr(commands, "cli", refuse)
     with pytest.raises(SystemExit):
-        cli.main()
+        commands.main()
     assert SHOWN.replace(r"\x0d", " ") in capsys.readouterr().err

@@ -1,0 +1,55 @@
+"""Arguments and options that commands share, and where their output goes: data to stdout, talk to stderr."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dtsweep.errors import printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+sweep_argument = click.argument("sweep", metavar="SWEEP.py")
+set_option = click.option("--set", "settings", multiple=True, metavar="AXIS=V1,V2", help="Narrow or replace an axis.")
+results_option = click.option(
+    "--results", metavar="DIR-or-URI", help="Where results lie; results/<file name> by default."
+)
+rerun_option = click.option("--rerun", type=click.Choice(["failed", "all"]), help="Measure again what is done.")
+address_option = click.option(
+    "--address", metavar="local|auto|HOST:PORT", help="Which Ray; by default the one Ray would use."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+
+
+def tell(text: str) -> None:
+    """Say something to the user beside the data."""
+    click.echo(printable(text), err=True)
+
+
+def console() -> Console:
+    """Make the writer of tables to stdout."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """Print JSON values as data."""
+    import json
+
+    click.echo(json.dumps(value, indent=2))
+
+
+def load_results(results: str) -> pd.DataFrame:
+    """Read trials with canaries; what is left out is said."""
+    from dtsweep.analysis.load import load
+
+    with warnings.catch_warnings(record=True, action="always") as said:
+        frame = load(results, canaries=True)
+    for warning in said:
+        tell(f"dtsweep: {warning.message}")
+    return frame
