@@ -13,6 +13,9 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     standing        how points stand to each other: which are beaten, as far as launches can tell
     frontier        which points no other one beats
     scaling         what more workers bring
+    worthwhile      from how many workers on one more doesn't pay
+    fits            a curve through what was measured, and what else it could be
+    laws            laws of scaling, fitted to what was measured
     canaries        whether the machine changed while it was measured
 """
 
@@ -22,16 +25,20 @@ from dtsweep.analysis.canaries import canaries
 from dtsweep.analysis.difference import difference
 from dtsweep.analysis.frontier import frontier, on_frontier
 from dtsweep.analysis.launches import launch_sigma, over_launches, setting_columns, without_canaries
+from dtsweep.analysis.laws import laws
 from dtsweep.analysis.scaling import scaling
+from dtsweep.analysis.worthwhile import worthwhile
 
 __all__ = [
     "canaries",
     "difference",
     "frontier",
     "launch_sigma",
+    "laws",
     "on_frontier",
     "over_launches",
     "scaling",
     "setting_columns",
     "without_canaries",
+    "worthwhile",
 ]
