@@ -8,14 +8,18 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     generations     which rows are of an earlier source of their workload
     utilization     shares of what devices can do, by one measure
     launches        from trials to points
+    where           conditions on points, as a user writes them
     contrasts       differences between points, each to each, and how far they are known
     difference      whether two points can be told apart, in words
+    pareto          frontiers of numbers: what no other row dominates, the volume below, the knee
+    objectives      what should be small or large, and how far launches know it
     standing        how points stand to each other: which are beaten, as far as launches can tell
     frontier        which points no other one beats
     scaling         what more workers bring
     worthwhile      from how many workers on one more doesn't pay
     fits            a curve through what was measured, and what else it could be
     laws            laws of scaling, fitted to what was measured
+    training_time   how long training takes, by the number of workers
     canaries        whether the machine changed while it was measured
 """
 
@@ -23,22 +27,26 @@ from __future__ import annotations
 
 from dtsweep.analysis.canaries import canaries
 from dtsweep.analysis.difference import difference
-from dtsweep.analysis.frontier import frontier, on_frontier
+from dtsweep.analysis.frontier import frontier, hypervolume
 from dtsweep.analysis.launches import launch_sigma, over_launches, setting_columns, without_canaries
 from dtsweep.analysis.laws import laws
+from dtsweep.analysis.pareto import on_frontier
 from dtsweep.analysis.scaling import scaling
+from dtsweep.analysis.training_time import training_time
 from dtsweep.analysis.worthwhile import worthwhile
 
 __all__ = [
     "canaries",
     "difference",
     "frontier",
+    "hypervolume",
     "launch_sigma",
     "laws",
     "on_frontier",
     "over_launches",
     "scaling",
     "setting_columns",
+    "training_time",
     "without_canaries",
     "worthwhile",
 ]
