@@ -20,6 +20,7 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     fits            a curve through what was measured, and what else it could be
     laws            laws of scaling, fitted to what was measured
     training_time   how long training takes, by the number of workers
+    node_speeds     how fast the nodes of a mixed cluster are beside each other
     canaries        whether the machine changed while it was measured
 """
 
@@ -30,6 +31,7 @@ from dtsweep.analysis.difference import difference
 from dtsweep.analysis.frontier import frontier, hypervolume
 from dtsweep.analysis.launches import launch_sigma, over_launches, setting_columns, without_canaries
 from dtsweep.analysis.laws import laws
+from dtsweep.analysis.node_speeds import node_speeds
 from dtsweep.analysis.pareto import on_frontier
 from dtsweep.analysis.scaling import scaling
 from dtsweep.analysis.training_time import training_time
@@ -42,6 +44,7 @@ __all__ = [
     "hypervolume",
     "launch_sigma",
     "laws",
+    "node_speeds",
     "on_frontier",
     "over_launches",
     "scaling",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
 from dtsweep.analysis.launches import measured, points_of, setting_columns
 from dtsweep.analysis.scaling import compared_sizes, ladders, with_speed_ups
 from dtsweep.analysis.spread import POINT
@@ -23,9 +21,7 @@ _ENERGY = ["energy_j", "cpu_energy_j"]
 _WITH_ENDS = ("training_time_s", "samples_per_s", "speed_up", "efficiency", "gain")
 
 
-def training_time(
-    frame: pd.DataFrame, *, samples: int, kind: Literal["strong", "weak"] | None = None
-) -> pd.DataFrame:
+def training_time(frame: pd.DataFrame, *, samples: int, kind: Literal["strong", "weak"] | None = None) -> pd.DataFrame:
     """Give the time, speed-up, efficiency and energy of training on so many samples, for each number of workers.
 
     The fastest point of each number of workers stands for it, by the mean over its launches: a maximum of noisy rates
@@ -46,7 +42,7 @@ def training_time(
         `samples_per_s`, `speed_up`, `efficiency` and `gain` over the table's smallest number of workers (`base`), each
         with `_low` and `_high`, its 95 % interval as in `over_launches` (`interval` says which) and `scaling`;
         `energy_j` of all devices and `cpu_energy_j` of the CPUs of all hosts, by their means in the windows, null
-        where a launch does not know it; `launches`; `caution`, of the row and of its base.
+        where no launch knows it; `launches`; `caution`, of the row and of its base.
 
     Raises:
         SweepError: `samples` is not above 0.
@@ -57,17 +53,15 @@ def training_time(
     points = points_of(trials).dropna(subset=["samples_per_s", "workers"])
     rows = _fastest(points if kind is None else _of_kind(points, frame, kind=kind))
     rows = with_speed_ups(rows, size="workers", compared=compared_sizes(rows, trials))
-    rows = rows.merge(_joules_per_sample(trials), how="left", on=list(POINT))
-    rows[_ENERGY] *= samples
+    rows = rows.merge(_cpu_joules_per_sample(trials), how="left", on=list(POINT))
+    rows = rows.assign(samples=samples, **{name: samples * rows[f"{name}_per_sample"] for name in _ENERGY})
     # Of the highest rate the shortest time; a rate that may be 0 leaves no longest one.
     for end, of in {"": "", "_low": "_high", "_high": "_low"}.items():
         rate = rows[f"samples_per_s{of}"]
         rows[f"training_time_s{end}"] = samples / rate.where(rate > 0)
     ends = [f"{name}{end}" for name in _WITH_ENDS for end in ("", "_low", "_high")]
     shown = ["group", "kind", "point_id", *_TABLE, *setting_columns(rows), "hosts", "global_batch", "base", "samples"]
-    return rows.assign(samples=samples)[
-        list(dict.fromkeys([*shown, *ends, "interval", *_ENERGY, "launches", "caution"]))
-    ]
+    return rows[list(dict.fromkeys([*shown, *ends, "interval", *_ENERGY, "launches", "caution"]))]
 
 
 def _of_kind(points: pd.DataFrame, frame: pd.DataFrame, *, kind: str) -> pd.DataFrame:
@@ -102,11 +96,9 @@ def _kind(there: pd.DataFrame) -> str | None:
     return "strong" if there["global_batch"].notna().all() and there["global_batch"].nunique() == 1 else "free"
 
 
-def _joules_per_sample(trials: pd.DataFrame) -> pd.DataFrame:
-    """Energy of devices, and of the CPUs of hosts, by `POINT`: means over launches, null where one does not know it."""
-    known = trials[[*POINT]].assign(
-        energy_j=trials["energy_j_per_sample"].astype("float64"),
-        cpu_energy_j=trials["cpu_energy_j"].astype("float64") / trials["window_s"] / trials["samples_per_s"],
-    )
-    means = known.groupby(list(POINT), dropna=False)[_ENERGY].agg(lambda values: np.mean(values.to_numpy()))
+def _cpu_joules_per_sample(trials: pd.DataFrame) -> pd.DataFrame:
+    """Energy of the CPUs of all hosts by `POINT`, where launches know it: mean power in the window over the rate."""
+    joules = trials["cpu_energy_j"].astype("float64") / trials["window_s"] / trials["samples_per_s"]
+    known = trials[[*POINT]].assign(cpu_energy_j_per_sample=joules)
+    means = known.groupby(list(POINT), dropna=False)["cpu_energy_j_per_sample"].mean()
     return means.reset_index().astype({"env_id": object})
