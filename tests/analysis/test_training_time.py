@@ -56,9 +56,9 @@ def test_a_rate_that_may_be_nothing_leaves_no_longest_time() -> None:
 
 
 def test_the_fastest_point_of_each_number_of_workers_stands_for_it() -> None:
-    frame = trials(point(1, 10), point(1, 12, micro_batch=8, global_batch=8), point(2, 20), point(2, 15, sync="ring"))
+    frame = trials(point(1, 10), point(1, 12, micro_batch=16, global_batch=16), point(2, 20), point(2, 15, sync="ring"))
     rows = training_time(frame, samples=120)
-    assert rows[["workers", "micro_batch", "training_time_s"]].to_numpy().tolist() == [[1, 8, 10.0], [2, 4, 6.0]]
+    assert rows[["workers", "micro_batch", "training_time_s"]].to_numpy().tolist() == [[1, 16, 10.0], [2, 4, 6.0]]
     assert rows["kind"].tolist() == ["free", "free"]
 
 
