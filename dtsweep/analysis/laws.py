@@ -83,7 +83,7 @@ def laws(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker", wort
     for group, there in rows.groupby("group"):
         for name, law in LAWS.items():
             if there["kind"].iloc[0] in law.kinds:
-                row = _law_row(law, there[size].to_numpy("float64"), compared[int(group)], worth=worth)
+                row = _law_row(law, there[size].to_numpy("float64"), compared[group], worth=worth)
                 found.append(group_row(there, size=size) | {"law": name} | row)
     return pd.DataFrame(found, columns=[*group_columns(rows), "law", *_NAMES])
 

@@ -62,7 +62,7 @@ def speeds_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     cells = cells[cells.groupby("attempt_id")["log"].transform("size") > 1]
     rows = nodes.merge(_of_sets(cells), how="left", on=_NODE).reindex(columns=_COLUMNS)
     rows[["trials", "launches"]] = rows[["trials", "launches"]].fillna(0).astype("int64")
-    rows["reason"] = np.where(rows["speed"].isna(), "no trial ran on it and on another node", None)
+    rows["reason"] = rows["speed"].isna().map({True: "no trial ran on it and on another node", False: None})
     return rows.sort_values("speed", ascending=False, kind="stable", ignore_index=True)
 
 

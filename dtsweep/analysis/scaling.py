@@ -21,7 +21,8 @@ _BATCH_SHAPE = ["workers", "micro_batch", "accumulation"]
 _OF_A_SIZE = {"workers", "hosts", "point_id", "launches", "samples_per_s"}
 """Columns that are of one size, not of a group; and by kind those that sizes of a group differ in."""
 _DIFFERING = {"weak": ["global_batch"], "strong": ["micro_batch", "accumulation"]}
-_COMPARED = [f"{name}{end}" for name in ("speed_up", "efficiency", "gain") for end in ("", "_low", "_high")]
+_ENDS = ("", "_low", "_high")
+_COMPARED = [f"{name}{end}" for name in ("speed_up", "efficiency", "gain") for end in _ENDS]
 
 
 class Ladders(NamedTuple):
@@ -31,7 +32,7 @@ class Ladders(NamedTuple):
     """The points of each group, the smallest size first: `group`, `kind`, `base`, settings and measured columns."""
     size: str
     """Column that sizes are counted by."""
-    compared: Mapping[int, Contrasts]
+    compared: Mapping[Any, Contrasts]
     """Each size of a group with each, by `group`."""
 
 
@@ -107,24 +108,24 @@ def group_row(there: pd.DataFrame, *, size: str) -> dict[str, Any]:
     }
 
 
-def compared_sizes(rows: pd.DataFrame, trials: pd.DataFrame) -> dict[int, Contrasts]:
+def compared_sizes(rows: pd.DataFrame, trials: pd.DataFrame) -> dict[Any, Contrasts]:
     """Compare the throughput of each row of a group with each, by `group`.
 
     Args:
         rows: points, with `group`.
         trials: of all environments, as `measured` gives them.
     """
-    found = {}
+    found: dict[Any, Contrasts] = {}
     for env_id, there in rows.groupby("env_id", dropna=False):
         launches = logarithms_of(of_environment(trials, env_id), "samples_per_s")
         numbers = there[list(POINT)].merge(launches.points.reset_index(names="row"), how="left", on=list(POINT))
         for group, places in there.reset_index().groupby("group").indices.items():
             points = numbers["row"].to_numpy()[places]
-            found[int(group)] = contrasts(launches, points, points)
+            found[group] = contrasts(launches, points, points)
     return found
 
 
-def with_speed_ups(rows: pd.DataFrame, *, size: str, compared: Mapping[int, Contrasts]) -> pd.DataFrame:
+def with_speed_ups(rows: pd.DataFrame, *, size: str, compared: Mapping[Any, Contrasts]) -> pd.DataFrame:
     """Add the columns that `scaling` computes: of each row to the first one of its group.
 
     Args:
@@ -134,7 +135,7 @@ def with_speed_ups(rows: pd.DataFrame, *, size: str, compared: Mapping[int, Cont
     """
     rows = rows.assign(**dict.fromkeys(_COMPARED, np.nan))
     for group, there in rows.groupby("group"):
-        columns = _speed_ups(there[size].to_numpy("float64"), compared[int(group)])
+        columns = _speed_ups(there[size].to_numpy("float64"), compared[group])
         rows.loc[there.index, _COMPARED] = np.column_stack([columns[name] for name in _COMPARED])
     base = rows.groupby("group")["caution"].transform("first")
     rows["caution"] = [joined_cautions(both) for both in zip(base, rows["caution"], strict=True)]
@@ -146,17 +147,25 @@ def _speed_ups(sizes: Numbers, found: Contrasts) -> dict[str, Numbers]:
     logs, reach = found.estimate[:, 0].copy(), found.reach[:, 0].copy()
     logs[0] = reach[0] = 0.0
     columns = {}
-    for end, log in {"": logs, "_low": logs - reach, "_high": logs + reach}.items():
+    for end, log in zip(_ENDS, (logs, logs - reach, logs + reach), strict=True):
         columns[f"speed_up{end}"] = np.exp(log)
         columns[f"efficiency{end}"] = np.exp(log) * sizes[0] / sizes
-    # The error of a difference of rates from those of their logarithms, by which it is as many parts of each.
-    squares = reaches(found) * np.outer(np.exp(logs), np.exp(logs))
-    variance = np.diag(squares)[1:] + np.diag(squares)[:-1] - 2 * np.diag(squares, 1)
+    return columns | _gains(sizes, found, *(columns[f"speed_up{end}"] for end in _ENDS))
+
+
+def _gains(sizes: Numbers, found: Contrasts, speed_up: Numbers, low: Numbers, high: Numbers) -> dict[str, Numbers]:
+    """What a worker more adds, with an interval from those of the two speed-ups (Zou and Donner 2008)."""
+    squares = reaches(found)
+    scale = np.sqrt(np.outer(np.diag(squares), np.diag(squares)))
+    together = np.diag(np.divide(squares, scale, out=np.zeros_like(squares), where=scale > 0), 1)
+    below, above = speed_up - low, high - speed_up
     share = sizes[0] / np.diff(sizes)
-    gain, half = share * np.diff(np.exp(logs)), share * variance**0.5
-    for end, values in {"": gain, "_low": gain - half, "_high": gain + half}.items():
-        columns[f"gain{end}"] = np.concatenate([[np.nan], values])
-    return columns
+    gain = share * np.diff(speed_up)
+    columns = {"gain": gain}
+    for end, sign, of, others in (("_low", -1, below, above), ("_high", 1, above, below)):
+        square = of[1:] ** 2 + others[:-1] ** 2 - 2 * together * of[1:] * others[:-1]
+        columns[f"gain{end}"] = gain + sign * share * np.maximum(square, 0) ** 0.5
+    return {name: np.concatenate([[np.nan], values]) for name, values in columns.items()}
 
 
 def reaches(found: Contrasts) -> Numbers:

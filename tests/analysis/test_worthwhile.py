@@ -30,6 +30,12 @@ def test_a_gain_is_what_each_worker_more_adds_of_what_one_of_the_base_does() -> 
     assert np.isnan(rows["gain"].iloc[0])
 
 
+def test_the_gain_of_the_first_step_has_the_interval_of_its_speed_up() -> None:
+    row = scaling(repeated({1: 100.0, 2: 120.0}, error=0.3)).iloc[1]
+    assert row["gain_low"] == pytest.approx(row["speed_up_low"] - 1)
+    assert row["gain_high"] == pytest.approx(row["speed_up_high"] - 1)
+
+
 def test_intervals_of_gains_cover_the_true_one_95_times_in_100() -> None:
     rates = {1: 100.0, 2: 190.0, 4: 340.0, 8: 500.0}
     rows = scaling(ladder(rates, launches=3, error=0.01, rng=np.random.default_rng(9), count=300))
