@@ -22,6 +22,8 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     training_time   how long training takes, by the number of workers
     node_speeds     how fast the nodes of a mixed cluster are beside each other
     canaries        whether the machine changed while it was measured
+    candidates      which points may be recommended for a goal, and why others may not
+    recommend       which configuration to take for a goal, and how sure that is
 """
 
 from __future__ import annotations
@@ -33,11 +35,16 @@ from dtsweep.analysis.launches import launch_sigma, over_launches, setting_colum
 from dtsweep.analysis.laws import laws
 from dtsweep.analysis.node_speeds import node_speeds
 from dtsweep.analysis.pareto import on_frontier
+from dtsweep.analysis.recommend import Recommendation, recommend
 from dtsweep.analysis.scaling import scaling
 from dtsweep.analysis.training_time import training_time
 from dtsweep.analysis.worthwhile import worthwhile
+from dtsweep.sweep.goal import GOALS, Goal
 
 __all__ = [
+    "GOALS",
+    "Goal",
+    "Recommendation",
     "canaries",
     "difference",
     "frontier",
@@ -47,6 +54,7 @@ __all__ = [
     "node_speeds",
     "on_frontier",
     "over_launches",
+    "recommend",
     "scaling",
     "setting_columns",
     "training_time",

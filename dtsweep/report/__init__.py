@@ -8,6 +8,8 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     notes           what to know before trusting the numbers of the report
     content         what the report says, computed once; the renderers below show it
     as_json         the report as JSON values
+    code            code that trains as a point does
+    recommendation  a recommendation in words, and as JSON values
     tables          table columns of points and of scaling
     terminal        the report in the terminal
     times           training times in the terminal, and as JSON values
