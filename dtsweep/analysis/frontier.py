@@ -131,6 +131,7 @@ def _part(whole: Contrasts, kept: NDArray[np.intp]) -> Contrasts:
     return Contrasts(
         estimate=whole.estimate[cells],
         reach=whole.reach[cells],
+        degrees=whole.degrees[cells],
         paired=whole.paired[cells],
         pooled=whole.pooled[cells],
     )
