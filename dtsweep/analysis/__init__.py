@@ -9,6 +9,7 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     utilization     shares of what devices can do, by one measure
     launches        from trials to points
     contrasts       differences between points, each to each, and how far they are known
+    naming          which point somebody means
     power           how many more launches would tell two points apart
     difference      whether two points can be told apart, in words
     standing        how points stand to each other: which are beaten, as far as launches can tell

@@ -48,11 +48,9 @@ def difference(
         One row per environment that measured both, each number of `hosts` of a with each of b (`hosts_a`, `hosts_b`),
         and `of`: `ratio`, that of a over that of b (null where one is unknown), with `ratio_low` and `ratio_high`, its
         95 % interval; `verdict` on a: "faster", "slower", "not distinguishable", or, where nothing could be tested,
-        "unknown: " and why; `method`; `detectable_ratio`, the smallest true ratio above 1 that these launches would tell
-        with 80 % probability at 5 % error, null without a test; `more_launches` of each point after which a true ratio
-        as large as the estimated one would be told so often, 0 where it is told, null with the reason in
-        `more_launches_reason` where over 100 or unknown; `launches_a`, `launches_b`, those with a value; `caution_a`,
-        `caution_b` and `older_source_a`, `older_source_b`, as in `over_launches`; `env_id`.
+        "unknown: " and why; `method`; `detectable_ratio`, `more_launches` and `more_launches_reason`, what launches can
+        tell (`dtsweep.analysis.power`); `launches_a`, `launches_b`, those with a value; `caution_a`, `caution_b` and
+        `older_source_a`, `older_source_b`, as in `over_launches`; `env_id`.
 
     Raises:
         SweepError: a point was not measured, or the two never in one environment; `of` has none of `ASKED`.
