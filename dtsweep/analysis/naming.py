@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.launches import setting_columns
-from dtsweep.errors import SweepError, did_you_mean
-from dtsweep.sweep.axes import parse_setting
+from dtsweep.analysis.where import parse_condition
+from dtsweep.errors import SweepError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_VALUES_SHOWN = 8
+_SHOWN = 8
+"""Values or names that an error lists."""
+
+_BETWEEN = re.compile(r"(?<!\band)(?<!\bor)(?<!\bnot)(?<=[\w.'\")])\s+(?=[A-Za-z_][\w.]*\s*[<>=!])")
+"""Between two settings that only a space parts."""
 
 
 def find_point(points: pd.DataFrame, text: str) -> str:
     """Find the point that is meant.
 
     Args:
-        points: one row per point, or several alike, with `point_id` and the settings.
+        points: rows of `over_launches`.
         text: a `point_id` or the beginning of one; or settings, `workers=2 sync=ddp workload.width=64`, as many as
-            tell the point from all others.
+            tell the point from all others: a condition of `where` in which spaces are `and`.
 
     Returns:
         Its `point_id`.
@@ -29,69 +33,42 @@ def find_point(points: pd.DataFrame, text: str) -> str:
     Raises:
         SweepError: no point is meant, or several are.
     """
-    if "=" not in text:
-        return _by_name(points, text.strip())
-    found = points
-    for term in text.split():
-        name, values = parse_setting(term)
-        told = _values(points, name)
-        kept = found[told.loc[found.index].map(lambda value, wanted=values: any(_is(value, each) for each in wanted))]
-        if kept.empty:
-            shown = _shown(told.loc[found.index])
-            also = "" if found is points else " among those with what stands before it"
-            raise SweepError(f"no measured point has {term}{also}; {name} is {shown}")
-        found = kept
-    if found["point_id"].nunique() > 1:
-        apart = [name for name in _names(points) if _values(found, name).nunique(dropna=False) > 1]
-        what = " and ".join(f"{name} ({_shown(_values(found, name))})" for name in apart) or "their point_id alone"
-        raise SweepError(f"{found['point_id'].nunique()} points have {text!r}; add what tells them apart: {what}")
+    if not re.search("[<>=]", text):
+        return _by_name(sorted(points["point_id"].unique()), text.strip())
+    condition = parse_condition(_BETWEEN.sub(" and ", text.strip()), points)
+    found = points[condition.holds(points).fillna(value=False).astype(bool)]
+    if found.empty:
+        there = "; ".join(f"{_name(column)} is {_values(points[column])}" for column in condition.columns)
+        raise SweepError(f"no measured point has {text!r}: {there}")
+    if (count := found["point_id"].nunique()) > 1:
+        apart = [c for c in setting_columns(found) if found[c].nunique(dropna=False) > 1]
+        what = " and ".join(f"{_name(column)} ({_values(found[column])})" for column in apart)
+        raise SweepError(f"{count} points have {text!r}; add what tells them apart: {what or 'their point_id alone'}")
     return str(found["point_id"].iloc[0])
 
 
-def _by_name(points: pd.DataFrame, text: str) -> str:
-    names = sorted({name for name in points["point_id"] if text and name.startswith(text)})
-    if text in names or len(names) == 1:
-        return text if text in names else names[0]
-    if names:
-        raise SweepError(
-            f"{len(names)} points begin with {text!r}: {', '.join(names[:_VALUES_SHOWN])}; give more of it"
-        )
+def _by_name(names: list[str], text: str) -> str:
+    meant = [name for name in names if text and name.startswith(text)]
+    if text in meant or len(meant) == 1:
+        return text if text in meant else meant[0]
+    if meant:
+        raise SweepError(f"{len(meant)} points begin with {text!r}: {_listed(meant)}; give more of it")
     raise SweepError(
-        f"no ok trial of point {text!r}; give the beginning of a point_id, or settings: 'workers=2 sync=ddp'"
+        f"no ok trial of point {text!r}; give a point_id, its beginning, or settings: 'workers=2 sync=ddp'"
     )
 
 
-def _names(points: pd.DataFrame) -> list[str]:
-    """The settings, as a sweep file names them."""
-    columns = [name for name in setting_columns(points) if name != "environment"]
-    return [name.replace("workload_", "workload.", 1) for name in columns] + _variables(points)
+def _name(column: str) -> str:
+    """Name a setting as a sweep file does."""
+    return column.replace("workload_", "workload.", 1)
 
 
-def _variables(points: pd.DataFrame) -> list[str]:
-    return sorted({f"env.{name}" for text in points["environment"].dropna() for name in json.loads(text)})
+def _values(column: pd.Series[Any]) -> str:
+    import pandas as pd
+
+    known = sorted(column.dropna().unique().tolist())
+    return _listed([*map(str, known), *["none"] * bool(pd.isna(column).any())])
 
 
-def _values(points: pd.DataFrame, name: str) -> pd.Series[Any]:
-    """The values of a setting, null where a point has none."""
-    if name.startswith("env."):
-        own = points["environment"].fillna("{}").map(json.loads)
-        if name in (known := _variables(points)):
-            return own.map(lambda variables: variables.get(name.removeprefix("env.")))
-        raise SweepError(f"{name!r} is no variable of these points; {did_you_mean(name, known or _names(points))}")
-    column = name.replace("workload.", "workload_", 1)
-    if column in setting_columns(points) and column != "environment":
-        return points[column].astype(object).where(points[column].notna(), None)
-    raise SweepError(f"{name!r} is no setting of these points; {did_you_mean(name, _names(points))}")
-
-
-def _is(value: Any, wanted: Any) -> bool:
-    """Whether a stored value is the one that was written: 0.1 is 0.10, and bf16 is text."""
-    if isinstance(value, bool) or isinstance(wanted, bool):
-        return value is wanted or str(value).lower() == str(wanted).lower()
-    return bool(value == wanted) or (value is not None and str(value) == str(wanted))
-
-
-def _shown(values: pd.Series[Any]) -> str:
-    told = sorted({"none" if value is None else str(value) for value in values}, key=lambda each: (len(each), each))
-    more = [f"{len(told) - _VALUES_SHOWN} more"] * (len(told) > _VALUES_SHOWN)
-    return ", ".join([*told[:_VALUES_SHOWN], *more])
+def _listed(words: list[str]) -> str:
+    return ", ".join([*words[:_SHOWN], *[f"{len(words) - _SHOWN} more"] * (len(words) > _SHOWN)])
