@@ -21,7 +21,7 @@ from dtsweep.analysis.pareto import hypervolume_of, knee_of, on_frontier
 from dtsweep.analysis.spread import POINT, of_environment
 from dtsweep.analysis.standing import Rivals, Rows, of_few, of_many
 from dtsweep.analysis.variance import Numbers
-from dtsweep.analysis.where import parse_condition
+from dtsweep.analysis.where import meets
 from dtsweep.sweep.modes import SEMANTICS
 
 if TYPE_CHECKING:
@@ -56,45 +56,33 @@ def frontier(
     """Find the points that no other one beats, for each source, semantics, model and environment.
 
     A point is off the frontier where `difference` can tell that another one is better in each objective (equal is
-    enough where an objective is set, not measured, as `workers`). By `difference`'s estimates alone, which are means
-    over the launches that points share where `difference` compares them in pairs, more points are beaten. `standing`
-    says which holds:
-
-    - `frontier`: no other point beats it by the estimates.
-    - `undecided`: one does, but launches can't tell; or they tell it of points in a circle, which can be where points
-      share some launches.
-    - `dominated`: launches can tell.
-    - `untested`: another point beats it, both have one launch, and nothing else says how far launches differ.
+    enough where an objective is set, not measured, as `workers`). By its estimates alone more points are beaten.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it.
         minimize: columns of points that should be small.
         maximize: columns that should be large.
         where: a condition that points have to meet, as `parse_condition` reads it; empty for all points.
-        one_product: compare all workloads and models (`model_digest`) with each other, as if a sample of one were one
-            of another.
+        one_product: compare all models with each other, as if a sample of one were one of another.
 
     Returns:
         The points of `over_launches`, sorted by source (the newest first), semantics, model (fewest FLOPs first),
-        environment and the first objective, with `meets`, whether the condition is met, null where what it asks for was
-        not measured; `standing`, null where it is not met or an objective is null; `on_frontier`, True where standing
-        is `frontier` or `undecided`; `frontier_probability`, how often the point is on the frontier when all means
-        are drawn anew with the errors that `difference` finds, null where a point has too few launches for that, beside
-        points that have more; `knee`, True where more of one objective costs most of the others (`knee_of`), by the
-        means, and `knee_probability`, how often it is in those draws.
+        environment and the first objective, with
+        `meets`, whether the condition is met, null where what it asks for was not measured;
+        `standing`, one of `STANDINGS`, null where it is not met or an objective is null;
+        `on_frontier`, True where that is `frontier` or `undecided`;
+        `frontier_probability`, how often it is when all means are drawn anew with the errors that `difference` finds,
+        null where a point has too few launches for that, beside points that have more;
+        `knee`, True where `knee_of` finds it among the means, and `knee_probability`, how often in those draws.
 
     Raises:
         SweepError: an objective or the condition can't be read.
     """
-    import pandas as pd
-
     trials = measured(frame)
     points = points_of(trials)
     objectives = read_objectives(points, minimize=minimize, maximize=maximize)
-    meets = parse_condition(where, points).holds(points) if where else pd.Series(data=True, index=points.index)
-    points = points.assign(
-        meets=meets.astype("boolean"), standing=None, frontier_probability=np.nan, knee=False, knee_probability=np.nan
-    )
+    points["meets"] = meets(points, where)
+    points = points.assign(standing=None, frontier_probability=np.nan, knee=False, knee_probability=np.nan)
     asked = points[points["meets"].fillna(value=False)]
     for env_id in asked["env_id"].drop_duplicates():
         _judge(

@@ -16,6 +16,14 @@ from dtsweep.analysis.pareto import on_frontier
 Rows = NDArray[np.intp]
 Truth = NDArray[np.bool_]
 
+STANDINGS = {
+    "frontier": "no other point beats it by the means over launches (of two points: over those that they share)",
+    "undecided": "another point does, but launches can't tell, or tell it of points in a circle",
+    "dominated": "launches can tell that another point beats it",
+    "untested": "another point beats it, both have one launch, and nothing else says how far launches differ",
+}
+"""How a point stands to the others."""
+
 _EQUAL = 1e-12
 """Logarithms that differ by less are those of equal numbers."""
 

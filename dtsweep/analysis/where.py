@@ -83,6 +83,19 @@ def parse_condition(text: str, points: pd.DataFrame) -> Condition:
     return Condition(text, tuple(dict.fromkeys(parser.asked)), evaluate)
 
 
+def meets(points: pd.DataFrame, condition: str) -> Truth:
+    """Say of each point whether it meets a condition; all meet the empty one.
+
+    Raises:
+        SweepError: it can't be read.
+    """
+    import pandas as pd
+
+    if not condition:
+        return pd.Series(data=True, index=points.index, dtype="boolean")
+    return parse_condition(condition, points).holds(points)
+
+
 class _Parser:
     """Reads one text from left to right, a token ahead (recursive descent)."""
 
