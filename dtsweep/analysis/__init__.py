@@ -13,6 +13,8 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     naming          which point somebody means
     power           how many more launches would tell two points apart
     difference      whether two points can be told apart, in words
+    machines        what runs were measured on: the machine, and the software
+    regressions     whether a later run is worse than an earlier one
     pareto          frontiers of numbers: what no other row dominates, the volume below, the knee
     objectives      what should be small or large, and how far launches know it
     standing        how points stand to each other: which are beaten, as far as launches can tell

@@ -48,48 +48,74 @@ def power_of(found: Contrasts, launches: Launches, a: int, b: int) -> Power:
     counts = launches.counts[[a, b]]
     if np.isnan(reach):
         return Power(np.nan, None, _untested(counts.tolist()))
+    if abs(estimate) > reach:
+        return Power(float(detectable(reach / students_t(degrees), degrees)), 0, None)
     more = np.arange(MOST_LAUNCHES + 1)
     if found.paired[0, 0]:
         shared = int((launches.there[a] & launches.there[b]).sum())
         fewest, own, gained = shared + more, np.maximum(shared + more - 1, 0), more
-        shares = shared / (shared + more)
-        pool = launches.together
+        shares, pool = shared / (shared + more), launches.together
     else:
         fewest, own, gained = counts.min() + more, counts.sum() - 2 + 2 * more, 2 * more
-        shares = (1 / np.add.outer(counts, more)).sum(axis=0) / (1 / counts).sum()
-        pool = launches.apart
+        shares, pool = shares_after(counts, more), launches.apart
     # A pool is left for the points' own spread where these have launches enough.
     pooled = pooled_is_better(own, pooled=counted_of(pool) + gained, launches=fewest)
     free = np.where(pooled, degrees + gained, own) if found.pooled[0, 0] else degrees + gained
     free[0] = degrees
-    needed = reach / students_t(degrees) * _median_factor(degrees) * shares**0.5 * noncentrality(free)
+    needed = detectable(reach / students_t(degrees) * shares**0.5, free, known=degrees)
+    return Power(float(needed[0]), *enough(estimate, needed))
+
+
+def shares_after(counts: Any, more: Numbers) -> Numbers:
+    """What is left of the variance of a difference of means, after so many more launches of both.
+
+    Args:
+        counts: (2,) launches that there are.
+        more: (numbers,) further ones of each.
+    """
+    left: Numbers = (1 / np.add.outer(counts, more)).sum(axis=0) / (1 / np.asarray(counts)).sum()
+    return left
+
+
+def enough(estimate: float, needed: Numbers) -> tuple[int | None, str | None]:
+    """Say with how many more launches an effect is told, or why that is None.
+
+    Args:
+        estimate: of the effect.
+        needed: what is told with 0, 1, 2 … more.
+    """
     telling = (abs(estimate) > needed[1:]).nonzero()[0]
-    if abs(estimate) > reach:
-        return Power(float(needed[0]), 0, None)
-    if len(telling):
-        return Power(float(needed[0]), int(telling[0]) + 1, None)
-    return Power(float(needed[0]), None, f"more than {MOST_LAUNCHES} of each")
+    return (int(telling[0]) + 1, None) if len(telling) else (None, f"more than {len(needed) - 1} of each")
 
 
-def noncentrality(degrees: Any) -> Numbers:
-    """Give the true difference that a t test at 5 % tells with `POWER`, in standard errors.
+def detectable(errors: Any, degrees: Any, *, known: Any = None, level: float = 0.05) -> Numbers:
+    """Give the true difference that a t test tells with `POWER`.
+
+    Args:
+        errors: standard errors of the difference, or of what it will be.
+        degrees: of freedom that the test has.
+        known: degrees of freedom that the errors are known with; those of the test by default.
+        level: error of the test.
+    """
+    from scipy.special import chdtri
+
+    free = np.minimum(np.asarray(degrees if known is None else known, dtype=np.float64), _MANY_DEGREES)
+    # An error of few degrees of freedom is mostly too small; so it is as likely too large.
+    found: Numbers = errors * (free / chdtri(free, 0.5)) ** 0.5 * noncentrality(degrees, level=level)
+    return found
+
+
+def noncentrality(degrees: Any, *, level: float = 0.05) -> Numbers:
+    """Give the same in standard errors.
 
     >>> noncentrality([2.0, 1e6]).round(2).tolist()
     [5.65, 2.8]
     """
-    from scipy.special import nctdtrinc
+    from scipy.special import nctdtrinc, stdtrit
 
     free = np.minimum(np.asarray(degrees, dtype=np.float64), _MANY_DEGREES)
-    found: Numbers = nctdtrinc(free, 1 - POWER, students_t(free))
+    found: Numbers = nctdtrinc(free, 1 - POWER, stdtrit(free, 1 - level / 2))
     return found
-
-
-def _median_factor(degrees: float) -> float:
-    """Make a standard error as likely too large as too small: one of few degrees of freedom is mostly too small."""
-    from scipy.special import chdtri
-
-    known = min(degrees, _MANY_DEGREES)
-    return float(known / chdtri(known, 0.5)) ** 0.5
 
 
 def _untested(counts: list[int]) -> str:
