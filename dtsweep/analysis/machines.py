@@ -39,14 +39,14 @@ def machines_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, Machines
     known = ranks[ranks["attempt_id"].isin(harnesses.index) & ranks["machine"].notna()]
     found: dict[str, Machines] = {}
     for attempt, rows in known.groupby("attempt_id"):
-        env_id, harness = harnesses.loc[attempt]
+        env_id, harness = harnesses.loc[str(attempt)]
         # The driver's own process, with its other threads, is another machine than a worker's.
         where = "in this process" if harness == "in_process" else "workers"
         described = {
             json.dumps({"device": device, "threads": threads, "process": where, **json.loads(machine)}, sort_keys=True)
             for device, threads, machine in rows[["device", "threads", "machine"]].astype(object).to_numpy()
         }
-        found[env_id] = [json.loads(each) for each in sorted(described)]
+        found[str(env_id)] = [json.loads(each) for each in sorted(described)]
     return found
 
 
@@ -75,10 +75,12 @@ def software_changes(then: Machines | None, now: Machines | None) -> list[str]:
 def _changes(then: Machines, now: Machines, *, is_software: bool) -> list[str]:
     said = []
     for one, other in zip(then, now, strict=True):
-        both = [name for name in one if name in other or name in ("environment", "packages")]
-        for name in both:
-            if (name in SOFTWARE) == is_software and one[name] != other.get(name):
-                said.append(f"{name.removesuffix('_version')} {_text(one[name])} → {_text(other.get(name))}")
+        both = [name for name in one if name in other and (name in SOFTWARE) == is_software]
+        said += [
+            f"{name.removesuffix('_version')} {_text(one[name])} → {_text(other[name])}"
+            for name in both
+            if one[name] != other[name]
+        ]
     return list(dict.fromkeys(said))
 
 

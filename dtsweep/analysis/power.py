@@ -66,7 +66,7 @@ def power_of(found: Contrasts, launches: Launches, a: int, b: int) -> Power:
     return Power(float(needed[0]), *enough(estimate, needed))
 
 
-def shares_after(counts: Any, more: Numbers) -> Numbers:
+def shares_after(counts: Any, more: Any) -> Numbers:
     """What is left of the variance of a difference of means, after so many more launches of both.
 
     Args:
@@ -101,7 +101,8 @@ def detectable(errors: Any, degrees: Any, *, known: Any = None, level: float = 0
 
     free = np.minimum(np.asarray(degrees if known is None else known, dtype=np.float64), _MANY_DEGREES)
     # An error of few degrees of freedom is mostly too small; so it is as likely too large.
-    found: Numbers = errors * (free / chdtri(free, 0.5)) ** 0.5 * noncentrality(degrees, level=level)
+    factor = np.asarray(free / chdtri(free, 0.5), dtype=np.float64) ** 0.5
+    found: Numbers = errors * factor * noncentrality(degrees, level=level)
     return found
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dtsweep.analysis.contrasts import counted_of, logarithms_of, reach_of
-from dtsweep.analysis.launches import check_asked
+from dtsweep.analysis.launches import check_asked, joined_cautions
 from dtsweep.analysis.power import MOST_LAUNCHES, detectable, enough, shares_after
 from dtsweep.analysis.spread import Launches
 from dtsweep.analysis.variance import Known, Numbers, pooled_is_better
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 LEVEL = 0.05
 """How often at most a family of comparisons says anything of what does not differ."""
 
-_UNTESTED = "nothing says how far launches differ: repeats=2 of both first"
+_UNTESTED = "one launch each, and nothing says how far launches differ: repeats=2 of both first"
 
 COLUMNS = (
     *("question", "point_id", "env_id", "hosts", "of", "ratio", "ratio_low", "ratio_high", "p_value", "p_adjusted"),
-    *("verdict", "is_regression", "detectable_ratio", "more_launches", "more_launches_reason"),
+    *("verdict", "is_worse", "is_regression", "detectable_ratio", "more_launches", "more_launches_reason"),
     *("launches_base", "launches_new", "caution"),
 )
 
@@ -50,10 +50,11 @@ def regressions(
     Returns:
         A row per question, point that both have, and `of`: `question`; `POINT`; `ratio`, that of the later over the
         earlier, with `ratio_low` and `ratio_high`, its own 95 % interval; `p_value`, and `p_adjusted` by Holm;
-        `verdict` on the later: "faster", "slower", "not distinguishable", or "unknown: " and why; `is_regression`:
-        slower, and by the estimate more than `threshold` worse; `detectable_ratio`, the smallest true ratio above 1
-        that these launches tell with 80 % probability at the least level of the family; `more_launches` and
-        `more_launches_reason`, as in `difference`, at that level; `launches_base`, `launches_new`; `caution`.
+        `verdict` on the later: "faster", "slower", "not distinguishable", or "unknown: " and why; `is_worse`, by the
+        estimate by more than `threshold`; `is_regression`, if it is told to be slower as well; `detectable_ratio`, the
+        smallest true ratio above 1 that is told with 80 % probability at the least level of the family;
+        `more_launches` and `more_launches_reason`, as in `difference`, at that level; `launches_base`, `launches_new`;
+        `caution`.
 
     Raises:
         SweepError: `of` has none of `ASKED`.
@@ -73,9 +74,10 @@ def regressions(
     rows.loc[tested, "p_adjusted"] = holm(rows.loc[tested, "p_value"].to_numpy("float64"))
     is_rate = rows["of"] == "samples_per_s"
     told, worse = rows["p_adjusted"] <= LEVEL, (rows["estimate"] < 0) == is_rate
-    rows["verdict"] = np.select([~tested, ~told, worse], [rows["unknown"], "not distinguishable", "slower"], "faster")
-    beyond = np.where(is_rate, rows["ratio"] < 1 - threshold, rows["ratio"] > 1 + threshold)
-    rows["is_regression"] = (rows["verdict"] == "slower") & beyond
+    unknown = "unknown: " + rows["missing"]
+    rows["verdict"] = np.select([~tested, ~told, worse], [unknown, "not distinguishable", "slower"], "faster")
+    rows["is_worse"] = np.where(is_rate, rows["ratio"] < 1 - threshold, rows["ratio"] > 1 + threshold)
+    rows["is_regression"] = (rows["verdict"] == "slower") & rows["is_worse"]
     return _with_power(rows, level=LEVEL / max(1, int(tested.sum())))
 
 
@@ -97,43 +99,38 @@ def _compared(base: pd.DataFrame, new: pd.DataFrame, *, of: str) -> pd.DataFrame
     import pandas as pd
 
     columns = [*_PAIR, "launch", "caution", of, f"{of}_error"]
-    both = pd.concat([run[columns].assign(side=side) for side, run in (("base", base), ("new", new))])
+    sides = [run[columns].assign(side=side) for side, run in (("base", base), ("new", new))]
+    cautions = [side.groupby(list(_PAIR), dropna=False)["caution"].first().reset_index() for side in sides]
+    pairs = cautions[0].merge(cautions[1], on=list(_PAIR), suffixes=("_base", "_new"))
+    words = zip(pairs.pop("caution_base"), pairs.pop("caution_new"), strict=True)
+    pairs["caution"] = [joined_cautions(both) for both in words]
+    both = pd.concat(sides).dropna(subset=[of])
     both = both.assign(point_id=both["side"] + " " + both["point_id"], launch=both["side"] + " " + both["launch"])
-    rows = [row for _, there in both.groupby("env_id", dropna=False) for row in _in_environment(there, of)]
-    names = [*_PAIR, "estimate", "reach", "degrees", "launches_base", "launches_new", "caution", "unknown"]
-    return pd.DataFrame(rows, columns=names).assign(of=of).pipe(_with_ratios)
+    names = ["estimate", "reach", "degrees", "launches_base", "launches_new"]
+    found = [_in_environment(there, of)[[*_PAIR, *names]] for _, there in both.groupby("env_id", dropna=False)]
+    known = pd.concat(found) if found else pd.DataFrame(columns=[*_PAIR, *names])
+    rows = pairs.merge(known, how="left", on=list(_PAIR)).assign(of=of)
+    counts = rows[["launches_base", "launches_new"]].astype("float64").fillna(0).astype("int64")
+    missing = np.where(counts["launches_base"] == 0, "not measured", "one launch each")
+    return _with_ratios(rows.assign(missing=missing, **counts))
 
 
-def _in_environment(trials: pd.DataFrame, of: str) -> list[dict[str, Any]]:
+def _in_environment(trials: pd.DataFrame, of: str) -> pd.DataFrame:
+    """What launches say of the points of one machine that both runs have a value of."""
     launches = logarithms_of(trials, of)
     rows = launches.points.assign(row=range(len(launches.points)))
     sides = rows["point_id"].str.partition(" ")
     rows = rows.assign(side=sides[0], point_id=sides[2])
     pairs = rows[rows["side"] == "base"].merge(rows[rows["side"] == "new"], on=list(_PAIR), suffixes=("_base", "_new"))
-    if pairs.empty:
-        return []
     base, new = (pairs[f"row_{side}"].to_numpy("int64") for side in ("base", "new"))
     reach, degrees, _ = _known(launches, base, new)
-    estimate = launches.centres[new] - launches.centres[base]
-    cautions = trials.groupby(list(_PAIR), dropna=False)["caution"].first()
-    counts = launches.counts
-    return [
-        {
-            **{name: pair[name] for name in _PAIR},
-            "estimate": estimate[place],
-            "reach": reach[place],
-            "degrees": degrees[place],
-            "launches_base": counts[base[place]],
-            "launches_new": counts[new[place]],
-            "caution": " ".join(dict.fromkeys(_caution(cautions, pair, side) for side in ("base", "new"))).strip(),
-            "unknown": "unknown: one launch each" if counts[base[place]] == counts[new[place]] == 1 else "unknown",
-        }
-        for place, pair in enumerate(pairs.to_dict("records"))
-    ]
-
-
-def _caution(cautions: pd.Series[Any], pair: Mapping[Any, Any], side: str) -> str:
-    return str(cautions.loc[(f"{side} {pair['point_id']}", pair["env_id"], pair["hosts"])])
+    return pairs.assign(
+        estimate=launches.centres[new] - launches.centres[base],
+        reach=reach,
+        degrees=degrees,
+        launches_base=launches.counts[base],
+        launches_new=launches.counts[new],
+    )
 
 
 def _known(launches: Launches, base: Numbers, new: Numbers) -> tuple[Numbers, Numbers, Numbers]:
@@ -168,21 +165,22 @@ def _with_ratios(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _with_power(rows: pd.DataFrame, *, level: float) -> pd.DataFrame:
     """Add what these launches tell at this level, and how many more a row needs that tells nothing."""
+    import pandas as pd
+
     more = np.arange(MOST_LAUNCHES + 1)
     logs = detectable(rows["error"], rows["degrees"], level=level)
     counted: list[tuple[int | None, str | None]] = []
     for row in rows.to_dict("records"):
         if row["verdict"] != "not distinguishable":
-            reason = "" if row["verdict"] in ("faster", "slower") else _UNTESTED
-            counted.append((None, reason) if reason else (0, None))
+            is_told = row["verdict"] in ("faster", "slower")
+            untested = "not measured" if row["missing"] == "not measured" else _UNTESTED
+            counted.append((0, None) if is_told else (None, untested))
             continue
         shares = shares_after([row["launches_base"], row["launches_new"]], more)
         free = row["degrees"] + 2 * more
         needed = detectable(row["error"] * shares**0.5, free, known=row["degrees"], level=level)
         counted.append(enough(row["estimate"], needed))
-    rows = rows.assign(
-        detectable_ratio=np.exp(logs),
-        more_launches=[number for number, _ in counted],
-        more_launches_reason=[reason for _, reason in counted],
-    ).astype({"more_launches": "Int64", "more_launches_reason": object})
+    rows = rows.assign(detectable_ratio=np.exp(logs))
+    rows["more_launches"] = pd.array([number for number, _ in counted], dtype="Int64")
+    rows["more_launches_reason"] = pd.Series([reason for _, reason in counted], index=rows.index, dtype=object)
     return rows[list(COLUMNS)]

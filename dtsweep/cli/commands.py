@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from dtsweep.cli.compare import difference
+from dtsweep.cli.compare import compare, difference
 from dtsweep.cli.decide import report
 from dtsweep.cli.measure import doctor, plan, run
 from dtsweep.cli.options import tell
@@ -35,7 +35,7 @@ def cli() -> None:
     """
 
 
-for _command in (run, plan, report, difference, doctor):
+for _command in (run, plan, report, difference, compare, doctor):
     cli.add_command(_command)
 
 
