@@ -10,7 +10,12 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     launches        from trials to points
     where           conditions on points, as a user writes them
     contrasts       differences between points, each to each, and how far they are known
+    naming          which point somebody means
+    power           how many more launches would tell two points apart
     difference      whether two points can be told apart, in words
+    machines        what runs were measured on: the machine, and the software
+    regressions     whether a later run is worse than an earlier one
+    runs            whole runs, from results or from a history, paired with each other
     pareto          frontiers of numbers: what no other row dominates, the volume below, the knee
     objectives      what should be small or large, and how far launches know it
     standing        how points stand to each other: which are beaten, as far as launches can tell

@@ -13,6 +13,8 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     tables          table columns of points and of scaling
     terminal        the report in the terminal
     times           training times in the terminal, and as JSON values
+    compared        what a comparison of two points says, in words and as JSON values
+    runs            what a comparison of two runs says: words, table, JSON values
     plan            the plan in the terminal, and as JSON values
     doctor          the doctor's diagnosis in the terminal
 """
