@@ -13,11 +13,14 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     standing        how points stand to each other: which are beaten, as far as launches can tell
     frontier        which points no other one beats
     scaling         what more workers bring
+    next_axes       what to try next at a point that one thing limits
+    bottleneck      what limits each point
     canaries        whether the machine changed while it was measured
 """
 
 from __future__ import annotations
 
+from dtsweep.analysis.bottleneck import bottleneck
 from dtsweep.analysis.canaries import canaries
 from dtsweep.analysis.difference import difference
 from dtsweep.analysis.frontier import frontier, on_frontier
@@ -25,6 +28,7 @@ from dtsweep.analysis.launches import launch_sigma, over_launches, setting_colum
 from dtsweep.analysis.scaling import scaling
 
 __all__ = [
+    "bottleneck",
     "canaries",
     "difference",
     "frontier",
