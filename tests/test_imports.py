@@ -29,6 +29,7 @@ OWNERS = {
     "scipy": "measure analysis",
     "psutil": "hardware",
     "zstandard": "compression",
+    "moocore": "analysis",
     "pynvml": "hardware",
     "rich": "report cli",
     "click": "cli",
@@ -39,6 +40,7 @@ OWNERS = {
 ONLY_IN_FUNCTIONS = {
     "pandas": "results analysis report",
     "scipy": "measure analysis",
+    "moocore": "analysis",
     "transformers": "workloads",
     "torch": "session doctor workloads.samples workloads.cifar10 workloads.gpt workloads.transformers",
 }

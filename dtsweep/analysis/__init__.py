@@ -8,8 +8,11 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     generations     which rows are of an earlier source of their workload
     utilization     shares of what devices can do, by one measure
     launches        from trials to points
+    where           conditions on points, as a user writes them
     contrasts       differences between points, each to each, and how far they are known
     difference      whether two points can be told apart, in words
+    pareto          frontiers of numbers: what no other row dominates, the volume below, the knee
+    objectives      what should be small or large, and how far launches know it
     standing        how points stand to each other: which are beaten, as far as launches can tell
     frontier        which points no other one beats
     scaling         what more workers bring
@@ -23,8 +26,9 @@ from __future__ import annotations
 from dtsweep.analysis.bottleneck import bottleneck
 from dtsweep.analysis.canaries import canaries
 from dtsweep.analysis.difference import difference
-from dtsweep.analysis.frontier import frontier, on_frontier
+from dtsweep.analysis.frontier import frontier, hypervolume
 from dtsweep.analysis.launches import launch_sigma, over_launches, setting_columns, without_canaries
+from dtsweep.analysis.pareto import on_frontier
 from dtsweep.analysis.scaling import scaling
 
 __all__ = [
@@ -32,6 +36,7 @@ __all__ = [
     "canaries",
     "difference",
     "frontier",
+    "hypervolume",
     "launch_sigma",
     "on_frontier",
     "over_launches",

@@ -25,7 +25,8 @@ ASKED = ("samples_per_s", "latency_s", "step_mean_s", "step_p50_s", "step_p95_s"
 _OF_A_STEP = ("comm_share", "exchange_share", "wait_share", "data_share")
 _KNOWN_WITHIN = (*ASKED, *_OF_A_STEP)
 _SHARES = ("mfu", "hfu", *_OF_A_STEP, "memory_share", "launch_share")
-_RATES_AND_TIMES = ("latency_s", "samples_per_s", "tokens_per_s", "step_mean_s", "step_p50_s", *_SHARES)
+_USED = ("energy_j_per_sample", "power_w", "bytes_sent_per_step", "compression_error", "staleness_mean")
+_MEANS = (*ASKED, "tokens_per_s", *_SHARES, *_USED)
 _MODEL = ("model_digest", "parameters", "flops_per_sample", "optimizer_class", "older_source")
 _FACTS = ("semantics", "global_batch", "devices", *_MODEL)
 _WITH_INTERVAL = {"latency_s": True, "samples_per_s": True, **dict.fromkeys(_OF_A_STEP, False)}
@@ -175,8 +176,8 @@ def over_launches(frame: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         One row per point: the settings; `older_source`, in what the newest rows' source of the workload differs from
-        that of this point, null where it does not; `launches`; the means over launches of rates, step times, shares and
-        `compression_error`;
+        that of this point, null where it does not; `launches`; the means over launches of rates, step times, shares,
+        energy, bytes sent, staleness and `compression_error`; `throughput_per_latency` = samples_per_s ÷ latency_s;
         the highest `memory_peak_bytes`; `latency_s` (`step_p50_s`, or `step_mean_s` where semantics is local); the
         intervals; `interval`, null where there is none; `caution`, what puts these numbers in doubt: the flags of
         `dtsweep.results.statuses.CAUTIONS` that a launch has, mostly empty.
@@ -190,8 +191,8 @@ def points_of(trials: pd.DataFrame) -> pd.DataFrame:
     kept = [*setting_columns(trials), *(c for c in _FACTS if c in trials.columns)]
     points = groups[kept].first()
     points["launches"] = groups["launch"].nunique()
-    points[list(_RATES_AND_TIMES)] = groups[list(_RATES_AND_TIMES)].mean()
-    points["compression_error"] = groups["compression_error"].mean()
+    points[list(_MEANS)] = groups[list(_MEANS)].mean()
+    points["throughput_per_latency"] = points["samples_per_s"] / points["latency_s"]
     points["memory_peak_bytes"] = groups["memory_peak_bytes"].max()
     points["interval"] = None
     for name, relative in _WITH_INTERVAL.items():

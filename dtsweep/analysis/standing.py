@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.analysis.contrasts import Contrasts, contrasts
-from dtsweep.analysis.spread import Launches
+from dtsweep.analysis.contrasts import Contrasts
+from dtsweep.analysis.objectives import Cost
+from dtsweep.analysis.pareto import on_frontier
 
 Rows = NDArray[np.intp]
 Truth = NDArray[np.bool_]
+
+STANDINGS = {
+    "frontier": "no other point beats it by the means over launches (of two points: over those that they share)",
+    "undecided": "another point does, but launches can't tell, or tell it of points in a circle",
+    "dominated": "launches can tell that another point beats it",
+    "untested": "another point beats it, both have one launch, and nothing else says how far launches differ",
+}
+"""How a point stands to the others."""
 
 _EQUAL = 1e-12
 """Logarithms that differ by less are those of equal numbers."""
@@ -39,32 +49,43 @@ class Beaten(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
-    """Latency and throughput of the points of one environment."""
+class Rivals:
+    """The points of one environment, by their costs."""
 
-    latency: Launches
-    rate: Launches
+    costs: tuple[Cost, ...]
+    """One per objective, with the same points."""
 
-    def both(self, first: Rows, second: Rows) -> tuple[Contrasts, Contrasts]:
-        """How much slower, and how much higher, each of the first is than each of the second."""
-        return contrasts(self.latency, first, second), contrasts(self.rate, first, second)
+    def excess(self, first: Rows, second: Rows) -> list[Contrasts]:
+        """By objective how much more each of the first costs than each of the second."""
+        return [cost.contrasts(first, second) for cost in self.costs]
 
     def beaten(self, first: Rows, second: Rows) -> Beaten:
         """Which of the first are beaten by which of the second, by `difference`'s own estimates."""
-        slower, higher = self.both(first, second)
-        no_better = (slower.estimate > -_EQUAL) & (higher.estimate < _EQUAL)
-        by_estimate = no_better & ((slower.estimate > _EQUAL) | (higher.estimate < -_EQUAL))
-        single = np.logical_and.outer(*(self.latency.counts[points] == 1 for points in (first, second)))
+        each = self.excess(first, second)
+        no_better = _in_all(found.estimate > -_EQUAL for found in each)
+        by_estimate = no_better & _in_any(found.estimate > _EQUAL for found in each)
+        counts = self.costs[0].launches.counts
+        single = np.logical_and.outer(*(counts[points] == 1 for points in (first, second)))
         return Beaten(
-            told=slower.greater & (-higher.estimate > higher.reach),
-            untested=by_estimate & ~(slower.tested & higher.tested) & single,
+            told=by_estimate & self._in_measured(each, lambda found: found.greater),
+            untested=by_estimate & ~_in_all(found.tested for found in each) & single,
             by_estimate=by_estimate,
-            far=(slower.estimate > _FAR * slower.reach) & (-higher.estimate > _FAR * higher.reach),
+            far=by_estimate & self._in_measured(each, lambda found: found.estimate > _FAR * found.reach),
         )
 
     def has_tests(self, numbers: Rows) -> bool:
         """Whether launches can tell anything of these points."""
-        return any(each.apart or each.together or each.counts[numbers].max() > 1 for each in (self.latency, self.rate))
+        measured = [cost.launches for cost in self.costs if not cost.is_exact]
+        return not measured or any(each.apart or each.together or each.counts[numbers].max() > 1 for each in measured)
+
+    def centres(self, numbers: Rows) -> NDArray[np.float64]:
+        """Costs by the means over all launches of each, (points, objectives)."""
+        return np.column_stack([cost.launches.centres[numbers] for cost in self.costs])
+
+    def _in_measured(self, each: Sequence[Contrasts], holds: Callable[[Contrasts], Truth]) -> Truth:
+        """Where it holds in all objectives that are measured; those that are set need no test."""
+        measured = [holds(found) for found, cost in zip(each, self.costs, strict=True) if not cost.is_exact]
+        return _in_all(measured) if measured else np.ones(each[0].estimate.shape, dtype=np.bool_)
 
     def in_blocks(self, first: Rows, second: Rows) -> Beaten:
         """The same, with memory for some rows at a time beside the answer."""
@@ -73,45 +94,45 @@ class Pair:
         return Beaten(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
 
 
-def of_few(pair: Pair, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
+def of_few(rivals: Rivals, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
     """Name how each point stands to the others; and which are near the frontier: all.
 
     Args:
-        pair: of the environment.
+        rivals: of the environment.
         numbers: rows of points in it.
     """
-    found = pair.beaten(numbers, numbers)
+    found = rivals.beaten(numbers, numbers)
     return _named(found.told, found.untested, _for_any(found.by_estimate)), np.arange(len(numbers))
 
 
-def of_many(pair: Pair, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
+def of_many(rivals: Rivals, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
     """The same of many points, without comparing each with each; near is none where nothing can be tested.
 
     A point that is told by far to be worse than one which nothing beats is dominated, whatever else there is. All
     others are compared with all, and so is what beats them, so that no circle is overlooked.
     """
-    best = _best(pair, numbers)
-    if not pair.has_tests(numbers):
-        is_beaten = pair.in_blocks(numbers, numbers[best]).by_estimate.any(axis=1)
+    best = np.flatnonzero(on_frontier(rivals.centres(numbers)))
+    if not rivals.has_tests(numbers):
+        is_beaten = rivals.in_blocks(numbers, numbers[best]).by_estimate.any(axis=1)
         return np.where(is_beaten, "untested", "frontier"), np.arange(0)
-    found = pair.in_blocks(numbers[best], numbers)
+    found = rivals.in_blocks(numbers[best], numbers)
     unbeaten = best[~(found.told | found.untested).any(axis=1)]
-    is_near = ~_for_any(pair.in_blocks(numbers, numbers[unbeaten]).far)
+    is_near = ~_for_any(rivals.in_blocks(numbers, numbers[unbeaten]).far)
     is_near[unbeaten] = True
-    order, found = _with_what_beats(pair, numbers, np.flatnonzero(is_near))
+    order, found = _with_what_beats(rivals, numbers, np.flatnonzero(is_near))
     names = np.full(len(numbers), "dominated", dtype="<U10")
     names[order] = _named(found.told[:, order], found.untested[:, order], _for_any(found.by_estimate))
     return names, np.flatnonzero(is_near)
 
 
-def _with_what_beats(pair: Pair, numbers: Rows, waiting: Rows) -> tuple[Rows, Beaten]:
+def _with_what_beats(rivals: Rivals, numbers: Rows, waiting: Rows) -> tuple[Rows, Beaten]:
     """Compare points with all, then what beats them, and so on: the points in this order, and what beats them."""
     seen = np.zeros(len(numbers), dtype=np.bool_)
     order, parts = waiting[:0], []
     while len(waiting):
         seen[waiting] = True
         order = np.concatenate([order, waiting])
-        parts.append(pair.in_blocks(numbers[waiting], numbers))
+        parts.append(rivals.in_blocks(numbers[waiting], numbers))
         beats = _for_any((parts[-1].told | parts[-1].untested).T)
         waiting = np.flatnonzero(beats & ~seen)
     return order, Beaten(*(np.concatenate(found) for found in zip(*parts, strict=True)))
@@ -137,10 +158,11 @@ def _for_any(truth: Truth) -> Truth:
     return found
 
 
-def _best(pair: Pair, numbers: Rows) -> Rows:
-    """The points that no other one beats by the means over all launches of each."""
-    latency, rate = (each.centres[numbers] for each in (pair.latency, pair.rate))
-    order = np.lexsort((-rate, latency))
-    highest = np.maximum.accumulate(rate[order])
-    best: Rows = order[np.concatenate([[True], highest[1:] > highest[:-1]])]
-    return best
+def _in_all(truths: Iterable[Truth]) -> Truth:
+    found: Truth = np.logical_and.reduce([*truths])
+    return found
+
+
+def _in_any(truths: Iterable[Truth]) -> Truth:
+    found: Truth = np.logical_or.reduce([*truths])
+    return found

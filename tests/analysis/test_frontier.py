@@ -9,30 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dtsweep.analysis import difference, frontier, on_frontier
+from dtsweep.analysis import difference, frontier, hypervolume
+from dtsweep.errors import SweepError
 from tests.analysis.noise import frame_of
 from tests.frames import trials
-
-COSTS = st.integers(1, 3).flatmap(
-    lambda objectives: st.lists(st.tuples(*[st.integers(0, 4)] * objectives), min_size=1, max_size=12)
-)
-
-
-@given(COSTS)
-def test_the_frontier_is_what_its_definition_says(rows: list[tuple[int, ...]]) -> None:
-    def dominates(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-        return all(x <= y for x, y in zip(a, b, strict=True)) and a != b
-
-    expected = [not any(dominates(other, row) for other in rows) for row in rows]
-    assert on_frontier(np.array(rows, dtype=np.float64)).tolist() == expected
-
-
-def test_equal_rows_dont_dominate_each_other() -> None:
-    assert on_frontier(np.array([[1.0, 2.0], [1.0, 2.0], [2.0, 2.0]])).tolist() == [True, True, False]
-
-
-def test_no_rows_have_an_empty_frontier() -> None:
-    assert on_frontier(np.empty((0, 2))).tolist() == []
 
 
 def test_a_slower_step_with_less_throughput_is_dominated() -> None:
@@ -295,3 +275,128 @@ def test_each_model_has_a_frontier_of_its_own_unless_all_are_one_product() -> No
     assert together["on_frontier"].tolist() == [True, False, False]
     unknown = frontier(trials(*({**row, "model_digest": None} for row in rows)))
     assert unknown["on_frontier"].tolist() == [True, False, False]
+
+
+def point(name: str, **fields: Any) -> dict[str, Any]:
+    return {"point_id": name, "step_p50_s": 1.0, "samples_per_s": 10.0} | fields
+
+
+def standings(rows: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
+    return frontier(trials(*rows), **options).set_index("point_id")["standing"].to_dict()
+
+
+def test_workers_as_an_objective_keep_the_smaller_world_on_the_frontier() -> None:
+    rows = [
+        point("a", workers=4, step_p50_s=0.5, samples_per_s=40.0),
+        point("b", workers=1, step_p50_s=1.0, samples_per_s=10.0),
+        point("c", workers=4, step_p50_s=0.6, samples_per_s=30.0),
+    ]
+    assert standings(rows) == {"a": "frontier", "b": "untested", "c": "untested"}
+    by_workers = standings(rows, minimize=["latency_s", "workers"])
+    assert by_workers == {"a": "frontier", "b": "frontier", "c": "untested"}
+
+
+def test_what_is_set_needs_no_test_and_what_is_measured_does() -> None:
+    launches = [
+        launch(name, number, rate + number / 10) for name, rate in (("a", 100), ("b", 90)) for number in range(4)
+    ]
+    rows = [row | {"workers": 2} for row in launches]
+    assert standings(rows, minimize=["latency_s", "workers"]) == {"a": "frontier", "b": "dominated"}
+    only_set = [point("a", workers=1, micro_batch=8), point("b", workers=2, micro_batch=4)]
+    found = standings(only_set, minimize=["workers"], maximize=["micro_batch"])
+    assert found == {"a": "frontier", "b": "dominated"}
+
+
+def test_a_point_whose_objective_was_not_measured_stands_nowhere() -> None:
+    rows = [point("a", step_p99_s=0.3), point("b", step_p99_s=None, samples_per_s=99.0)]
+    points = frontier(trials(*rows), minimize=["step_p99_s"]).set_index("point_id")
+    assert points["standing"].isna().to_dict() == {"a": False, "b": True}
+    assert points["on_frontier"].to_dict() == {"a": True, "b": False}
+
+
+def test_a_condition_leaves_points_out_and_what_is_unknown_stands_nowhere() -> None:
+    rows = [
+        point("a", step_p99_s=0.1, samples_per_s=10.0),
+        point("b", step_p99_s=0.9, samples_per_s=99.0),
+        point("c", step_p99_s=None, samples_per_s=99.0),
+    ]
+    points = frontier(trials(*rows), where="step_p99_s <= 200ms").set_index("point_id")
+    assert points["meets"].astype(object).where(points["meets"].notna(), None).to_dict() == {
+        "a": True,
+        "b": False,
+        "c": None,
+    }
+    assert points.index[points["on_frontier"]].tolist() == ["a"]
+    assert points["standing"].isna().to_dict() == {"a": False, "b": True, "c": True}
+
+
+@given(st.lists(st.tuples(*[st.integers(1, 4)] * 3), min_size=1, max_size=8))
+@settings(max_examples=30, deadline=None)
+def test_single_launches_stand_as_their_means_do(rows: list[tuple[int, int, int]]) -> None:
+    frame = trials(
+        *(
+            point(str(number), step_p50_s=float(a), samples_per_s=float(b), memory_peak_bytes=c)
+            for number, (a, b, c) in enumerate(rows)
+        )
+    )
+    points = frontier(frame, minimize=["latency_s", "memory_peak_bytes"]).set_index("point_id")
+    for number, (a, b, c) in enumerate(rows):
+        beaten = any(x <= a and y >= b and z <= c and (x, y, z) != (a, b, c) for x, y, z in rows)
+        assert points.loc[str(number), "standing"] == ("untested" if beaten else "frontier")
+
+
+def test_the_knee_is_where_more_throughput_begins_to_cost_most_latency() -> None:
+    rows = [
+        point("a", step_p50_s=0.1, samples_per_s=100.0),
+        point("b", step_p50_s=0.12, samples_per_s=400.0),
+        point("c", step_p50_s=0.5, samples_per_s=450.0),
+    ]
+    points = frontier(trials(*rows)).set_index("point_id")
+    assert points["knee"].to_dict() == {"a": False, "b": True, "c": False}
+    assert points["knee_probability"].isna().all()
+    several = [
+        launch(name, number, rate + number / 10)
+        | {"step_p50_s": step_s * (1 + number / 1000), "step_p50_s_error": step_s / 1000}
+        for name, step_s, rate in (("a", 0.1, 100.0), ("b", 0.12, 400.0), ("c", 0.5, 450.0))
+        for number in range(3)
+    ]
+    drawn = frontier(trials(*several)).set_index("point_id")
+    assert drawn["knee_probability"].to_dict() == pytest.approx({"a": 0.0, "b": 1.0, "c": 0.0})
+
+
+def test_throughput_per_latency_is_a_column() -> None:
+    assert frontier(trials(point("a", step_p50_s=0.5)))["throughput_per_latency"].tolist() == [20.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"minimize": ["latency"]}, "did you mean 'latency_s'"),
+        ({"minimize": ["sync"]}, "'sync' is no column of numbers"),
+        ({"minimize": ["samples_per_s"]}, "is given twice"),
+        ({"minimize": [], "maximize": []}, "needs an objective"),
+        ({"where": "latency < 1"}, "did you mean 'latency_s'"),
+    ],
+)
+def test_objectives_that_can_not_be_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(SweepError, match=said):
+        frontier(trials(point("a")), **options)
+
+
+def test_a_share_of_zero_can_be_an_objective() -> None:
+    rows = [point("a", wait_share=0.0), point("b", wait_share=0.2, samples_per_s=9.0)]
+    assert standings(rows, minimize=["wait_share"]) == {"a": "frontier", "b": "untested"}
+
+
+def test_hypervolumes_of_one_environment_share_a_box() -> None:
+    rows = [
+        point("a", step_p50_s=1.0, samples_per_s=1.0),
+        point("b", step_p50_s=10.0, samples_per_s=100.0),
+        point("c", step_p50_s=1.0, samples_per_s=100.0, semantics="stale"),
+        point("d", step_p50_s=10.0, samples_per_s=10.0, env_id="other"),
+    ]
+    found = hypervolume(frontier(trials(*rows))).set_index(["semantics", "env_id"])["hypervolume"]
+    # Of the box of a2b1: a and b touch its sides alone, c fills it; the other environment has one point and no box.
+    assert found.loc[("exact", "a1b2")] == 0.0
+    assert found.loc[("stale", "a1b2")] == 1.0
+    assert np.isnan(found.loc[("exact", "other")])

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dtsweep.analysis import frontier, standing
-from dtsweep.analysis.standing import Pair, of_few, of_many
+from dtsweep.analysis import frontier, objectives, standing
+from dtsweep.analysis.objectives import Cost
+from dtsweep.analysis.standing import Rivals, of_few, of_many
 from tests.analysis.noise import frame_of, launches_in
 
 RNG = np.random.default_rng(3)
 
 
-def pair_of(points: int, launches: int, *, noise: float, missing: float = 0.0, single: float = 0.0) -> Pair:
-    """Draw points whose latency and rate are independent, so that few are near the frontier."""
+def rivals_of(points: int, launches: int, *, noise: float, missing: float = 0.0, single: float = 0.0) -> Rivals:
+    """Draw points whose two costs are independent, so that few are near the frontier."""
 
     def quantity() -> Any:
         logs = RNG.normal(0, 0.5, (points, 1)) + RNG.normal(0, noise, (points, launches))
@@ -26,7 +27,7 @@ def pair_of(points: int, launches: int, *, noise: float, missing: float = 0.0, s
     there[RNG.random(points) < single, 1:] = False
     there[:, 0] |= ~there.any(axis=1)
     within = np.full(points, noise**2)
-    return Pair(launches_in(quantity(), within), launches_in(quantity(), within))
+    return Rivals(tuple(Cost(launches_in(quantity(), within)) for _ in range(2)))
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.1, 0.4])
@@ -37,9 +38,9 @@ def test_points_stand_as_if_each_were_compared_with_each(
     launches: int, missing: float, single: float, noise: float
 ) -> None:
     for _ in range(5):
-        pair = pair_of(80, launches, noise=noise, missing=missing, single=single)
+        rivals = rivals_of(80, launches, noise=noise, missing=missing, single=single)
         numbers = RNG.permutation(80)[:70]
-        few, many = of_few(pair, numbers)[0], of_many(pair, numbers)[0]
+        few, many = of_few(rivals, numbers)[0], of_many(rivals, numbers)[0]
         assert few.tolist() == many.tolist()
 
 
@@ -47,31 +48,31 @@ def test_points_that_beat_each_other_in_a_circle_are_none_of_them_off(monkeypatc
     # Points that share some launches; what is told at all is told by far.
     monkeypatch.setattr(standing, "_FAR", 1.0)
     for _ in range(30):
-        pair = pair_of(40, 4, noise=0.3, missing=0.6)
+        rivals = rivals_of(40, 4, noise=0.3, missing=0.6)
         numbers = np.arange(40)
-        assert of_few(pair, numbers)[0].tolist() == of_many(pair, numbers)[0].tolist()
+        assert of_few(rivals, numbers)[0].tolist() == of_many(rivals, numbers)[0].tolist()
 
 
 @pytest.mark.parametrize("launches", [1, 3])
 def test_the_work_of_a_frontier_grows_with_its_points_alone(monkeypatch: pytest.MonkeyPatch, launches: int) -> None:
-    pairs, compared = [], standing.contrasts
+    pairs, compared = [], objectives.contrasts
 
     def counting(found: Any, first: Any, second: Any) -> Any:
         pairs.append(len(first) * len(second))
         return compared(found, first, second)
 
-    monkeypatch.setattr(standing, "contrasts", counting)
-    pair = pair_of(3000, launches, noise=0.01)
-    of_many(pair, np.arange(3000))
+    monkeypatch.setattr(objectives, "contrasts", counting)
+    rivals = rivals_of(3000, launches, noise=0.01)
+    of_many(rivals, np.arange(3000))
     assert sum(pairs) < 0.1 * 3000**2
     # Blocks: none takes gigabytes.
     assert max(pairs) <= 1 << 21
 
 
 def test_the_frontier_of_many_points_is_drawn_as_that_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = pair_of(150, 3, noise=0.03)
-    frame = frame_of(pair.rate.means, np.full(150, 0.03))
-    latency = np.exp(pair.latency.means).ravel()
+    rivals = rivals_of(150, 3, noise=0.03)
+    frame = frame_of(-rivals.costs[1].launches.means, np.full(150, 0.03))
+    latency = np.exp(rivals.costs[0].launches.means).ravel()
     frame = frame.assign(latency_s=latency, latency_s_error=0.03 * latency)
     few = frontier(frame).set_index("point_id")
     monkeypatch.setattr(import_module("dtsweep.analysis.frontier"), "MANY", 10)

@@ -121,13 +121,17 @@ def one_thread() -> Iterator[None]:
 
 
 def test_the_ceiling_is_what_a_large_product_reaches(one_thread: None) -> None:
-    left, seconds = torch.rand(768, 768), []
-    for _ in range(20):
-        began = time.perf_counter()
-        left @ left
-        seconds.append(time.perf_counter() - began)
+    left, seconds, found = torch.rand(768, 768), [], []
+    # The best of several of each, in turns: other processes take cores away.
+    for _ in range(3):
+        matmul_rates.cache_clear()
+        found.append(matmul_flops(CPU, "fp32"))
+        for _ in range(10):
+            began = time.perf_counter()
+            left @ left
+            seconds.append(time.perf_counter() - began)
     by_hand = 2 * 768**3 / min(seconds)
-    assert 0.5 * by_hand < matmul_flops(CPU, "fp32") < 2 * by_hand
+    assert 0.5 * by_hand < max(found) < 2 * by_hand
 
 
 @pytest.fixture

@@ -1,0 +1,114 @@
+"""Objectives of a frontier: which columns should be small or large, and how far launches know them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from dtsweep.analysis.contrasts import Contrasts, Rows, contrasts
+from dtsweep.analysis.launches import setting_columns
+from dtsweep.analysis.spread import POINT, Launches, launches_of
+from dtsweep.analysis.variance import Numbers
+from dtsweep.errors import SweepError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MINIMIZED = ("latency_s",)
+MAXIMIZED = ("samples_per_s",)
+"""Objectives of the frontier, unless others are asked for."""
+
+_EXACT = ("global_batch", "parameters", "flops_per_sample", "hosts")
+"""What follows from the settings: equal in all launches."""
+
+
+class Objective(NamedTuple):
+    """A column that should be as small, or as large, as can be."""
+
+    name: str
+    maximize: bool
+    is_exact: bool
+    """Whether it is set and not measured."""
+    is_relative: bool
+    """Whether values are compared by their ratio; by their difference where one may be 0 or below."""
+
+    def costs(self, column: pd.Series[float]) -> Numbers:
+        """Give values as costs, smaller is better: logarithms where ratios count; nan where a value is null."""
+        values = np.asarray(column.to_numpy("float64", na_value=np.nan), dtype=np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = np.asarray(np.log(values) if self.is_relative else values, dtype=np.float64)
+        return -found if self.maximize else found
+
+
+@dataclass(frozen=True, eq=False)
+class Cost:
+    """One objective of the points of one environment, smaller is better."""
+
+    launches: Launches
+    """Of costs; where it is exact, the same in each."""
+    is_exact: bool = False
+
+    def contrasts(self, first: Rows, second: Rows) -> Contrasts:
+        """How much more each of the first costs than each of the second."""
+        if not self.is_exact:
+            return contrasts(self.launches, first, second)
+        estimate = np.subtract.outer(self.launches.centres[first], self.launches.centres[second])
+        nowhere = np.zeros(estimate.shape, dtype=np.bool_)
+        return Contrasts(estimate=estimate, reach=np.zeros(estimate.shape), paired=nowhere, pooled=nowhere)
+
+
+def read_objectives(
+    points: pd.DataFrame, *, minimize: Sequence[str] = MINIMIZED, maximize: Sequence[str] = MAXIMIZED
+) -> tuple[Objective, ...]:
+    """Look objectives up in the columns of points.
+
+    Args:
+        points: rows of `over_launches`.
+        minimize: columns that should be small: times, bytes, joules, `workers`.
+        maximize: columns that should be large: rates.
+
+    Raises:
+        SweepError: a name is no column of numbers, or stands twice; there is none.
+    """
+    import pandas as pd
+
+    names = [*minimize, *maximize]
+    if not names:
+        raise SweepError("a frontier needs an objective: minimize or maximize a column, such as latency_s")
+    numbers = [str(c) for c in points.columns if pd.api.types.is_numeric_dtype(points[c])]
+    exact = {*setting_columns(points), *_EXACT}
+    for name in names:
+        if name not in numbers:
+            near = nearest(name, numbers)
+            meant = f"; did you mean {near!r}?" if near else "; docs/columns.md lists what is measured"
+            raise SweepError(f"objective {name!r} is no column of numbers{meant}")
+        if names.count(name) > 1:
+            raise SweepError(f"objective {name!r} is given twice; minimize or maximize it, once")
+    return tuple(
+        Objective(name, name in maximize, name in exact, is_relative=not (points[name].astype("float64") <= 0).any())
+        for name in names
+    )
+
+
+def costs_of(points: pd.DataFrame, objectives: Sequence[Objective]) -> Numbers:
+    """Give points as costs, (points, objectives); nan where one is null."""
+    return np.column_stack([each.costs(points[each.name]) for each in objectives])
+
+
+def cost_of(trials: pd.DataFrame, objective: Objective) -> Cost:
+    """Arrange one objective by point and launch.
+
+    Args:
+        trials: of one environment, as `measured` gives them, each with a value of it.
+        objective: one of its columns.
+    """
+    values = trials[objective.name].astype("float64")
+    errors = trials.reindex(columns=[f"{objective.name}_error"]).iloc[:, 0].astype("float64")
+    columns = trials[[*POINT, "launch"]].assign(
+        cost=objective.costs(values), cost_error=errors / values if objective.is_relative else errors
+    )
+    found = launches_of(columns, "cost")
+    return Cost(replace(found, within=np.zeros(len(found.within))) if objective.is_exact else found, objective.is_exact)

@@ -1,0 +1,72 @@
+"""Frontiers of numbers: which rows no other one dominates, the volume that they dominate, and their knee."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Costs = NDArray[np.float64]
+
+_BEYOND = 1e300
+"""In place of infinity."""
+
+
+def on_frontier(costs: Costs) -> NDArray[np.bool_]:
+    """Mark the rows that no other row dominates.
+
+    Args:
+        costs: (points, objectives), smaller is better; negate what should grow. A row with nan is unknown.
+
+    Returns:
+        (points,), True on the frontier. Equal rows don't dominate each other; an unknown row is neither on the
+        frontier nor does it dominate another.
+    """
+    import moocore
+
+    known = ~np.isnan(costs).any(axis=1)
+    on = np.zeros(len(costs), dtype=np.bool_)
+    if known.any():
+        # moocore takes infinities for its own marks of what is beyond all rows.
+        finite = np.nan_to_num(costs[known], posinf=_BEYOND, neginf=-_BEYOND)
+        on[known] = moocore.is_nondominated(finite, keep_weakly=True)
+    return on
+
+
+def hypervolume_of(costs: Costs, reference: NDArray[np.float64]) -> float:
+    """Measure the volume between a reference point and the rows that dominate it.
+
+    Args:
+        costs: (points, objectives), smaller is better. Rows with nan or beyond the reference count nothing.
+        reference: (objectives,) the worst that is of interest.
+
+    Returns:
+        In the product of the objectives' units; 0 where no row dominates the reference.
+    """
+    import moocore
+
+    inside = costs[(costs < reference).all(axis=1)]
+    return float(moocore.hypervolume(inside, ref=reference)) if len(inside) else 0.0
+
+
+def knee_of(costs: Costs) -> int | None:
+    """Find the row of a frontier from which on more of one objective costs most of the others.
+
+    It is the one of the least sum, when each objective goes from 0, its best on the frontier, to 1, its worst there. Of
+    two objectives that is the one farthest from the straight line between both ends.
+
+    Args:
+        costs: (points, objectives) of the frontier alone, smaller is better; logarithms, where ratios count.
+
+    Returns:
+        Its row, the first of equal ones; None where fewer than three rows differ, or none lies inside of that line.
+    """
+    distinct = len({tuple(row) for row in costs.tolist()})
+    if distinct < 3:
+        return None
+    best, worst = costs.min(axis=0), costs.max(axis=0)
+    varies = worst > best
+    sums = ((costs[:, varies] - best[varies]) / (worst - best)[varies]).sum(axis=1)
+    row = int(sums.argmin())
+    # The ends of two objectives have the sum 1, as has all that lies on the line between them.
+    ends = sums[(costs[:, varies] == best[varies]).any(axis=1)]
+    return row if sums[row] < ends.min() - 1e-9 else None

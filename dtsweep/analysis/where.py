@@ -1,0 +1,259 @@
+"""Conditions on points, as a user writes them: "step_p99_s <= 200ms and workers <= 8"."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dtsweep.analysis.launches import setting_columns
+from dtsweep.errors import SweepError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Truth = Any
+"""A column of pandas' `boolean`: true, false, or null where it is unknown; `&`, `|` and `~` as Kleene has them."""
+
+Evaluate = Callable[["pd.DataFrame"], Truth]
+
+UNITS = {"s": 1, "ms": 1e-3, "us": 1e-6, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "k": 1e3, "M": 1e6, "G": 1e9}
+"""What a number may end with, and what it then counts."""
+
+_TOKENS = re.compile(
+    r"\s*(?:(?P<number>[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?P<unit>[A-Za-z]*)(?![\w.])"
+    r"|(?P<sign><=|>=|==|!=|=|<|>|\(|\)|,)|(?P<text>'[^']*'|\"[^\"]*\")|(?P<word>[A-Za-z_][\w.]*))"
+)
+_SIGNS = ("<=", ">=", "<", ">", "=", "==", "!=")
+_NULLS = ("null", "none", "None")
+_KEYWORDS = ("and", "or", "not", "in")
+
+
+class _Token(NamedTuple):
+    kind: str
+    """number, sign, text, word, or end."""
+    value: Any
+    place: int
+    """Of its first letter in the text."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition that a point meets, fails, or is not known to meet."""
+
+    text: str
+    """As it was written."""
+    columns: tuple[str, ...]
+    """Those that it asks for, in the order in which it does."""
+    _evaluate: Evaluate
+
+    def holds(self, points: pd.DataFrame) -> Truth:
+        """Say of each point whether it meets the condition.
+
+        Args:
+            points: rows with the columns that it asks for.
+
+        Returns:
+            True, false or null by row. A comparison with what was not measured is null; a setting that is null is
+            known: it is left at what the mode has of its own, so that `compression = null` asks for it.
+
+        Raises:
+            SweepError: a column is compared with what it can't hold.
+        """
+        return self._evaluate(points)
+
+
+def parse_condition(text: str, points: pd.DataFrame) -> Condition:
+    """Read a condition.
+
+    Comparisons (`<=`, `<`, `>=`, `>`, `=`, `!=`, `in (…, …)`) of a column with a number, a word or a text in quotes,
+    joined by `and`, `or`, `not` and brackets. Numbers may end with one of `UNITS`. Nothing of it is run as code.
+
+    Args:
+        text: the condition.
+        points: their columns are what it may ask for; a field of the workload also as `workload.<field>`.
+
+    Raises:
+        SweepError: it can't be read, or asks for what is no column.
+    """
+    parser = _Parser(text, points)
+    evaluate = parser.alternatives()
+    parser.expect("end")
+    return Condition(text, tuple(dict.fromkeys(parser.asked)), evaluate)
+
+
+def meets(points: pd.DataFrame, condition: str) -> Truth:
+    """Say of each point whether it meets a condition; all meet the empty one.
+
+    Raises:
+        SweepError: it can't be read.
+    """
+    import pandas as pd
+
+    if not condition:
+        return pd.Series(data=True, index=points.index, dtype="boolean")
+    return parse_condition(condition, points).holds(points)
+
+
+class _Parser:
+    """Reads one text from left to right, a token ahead (recursive descent)."""
+
+    def __init__(self, text: str, points: pd.DataFrame) -> None:
+        self.asked: list[str] = []
+        self._text = text
+        self._columns = [str(name) for name in points.columns]
+        self._settings = {*setting_columns(points), "global_batch"}
+        self._tokens = list(self._split())
+
+    def alternatives(self) -> Evaluate:
+        found = [self._together()]
+        while self._takes("or"):
+            found.append(self._together())
+        return _joined(found, lambda one, other: one | other)
+
+    def _together(self) -> Evaluate:
+        found = [self._single()]
+        while self._takes("and"):
+            found.append(self._single())
+        return _joined(found, lambda one, other: one & other)
+
+    def _single(self) -> Evaluate:
+        if self._takes("not"):
+            inner = self._single()
+            return lambda points: ~inner(points)
+        if self._takes("("):
+            inside = self.alternatives()
+            self.expect(")")
+            return inside
+        return self._comparison()
+
+    def _comparison(self) -> Evaluate:
+        column = self._column()
+        if self._takes("in"):
+            values = self._values()
+            return _joined([self._compared(column, "=", value) for value in values], lambda one, other: one | other)
+        token = self._next()
+        if token.value not in _SIGNS or token.kind != "sign":
+            self._refuse(token, f"one of {' '.join(_SIGNS)} or `in`")
+        return self._compared(column, token.value, self._value())
+
+    def _column(self) -> str:
+        token = self._next()
+        if token.kind != "word" or token.value in _KEYWORDS:
+            self._refuse(token, "the name of a column")
+        name = str(token.value).replace("workload.", "workload_", 1)
+        if name not in self._columns:
+            near = nearest(name, self._columns)
+            meant = f"did you mean {near!r}?" if near else "docs/columns.md lists them"
+            raise SweepError(f"{token.value!r} is no column of points (in {self._text!r}); {meant}")
+        self.asked.append(name)
+        return name
+
+    def _values(self) -> list[Any]:
+        self.expect("(")
+        values = [self._value()]
+        while self._takes(","):
+            values.append(self._value())
+        self.expect(")")
+        return values
+
+    def _value(self) -> Any:
+        token = self._next()
+        if token.kind == "word" and token.value in _NULLS:
+            return None
+        if token.kind == "word" and token.value.lower() in ("true", "false"):
+            return token.value.lower() == "true"
+        if token.kind not in ("number", "text", "word") or token.value in _KEYWORDS:
+            self._refuse(token, "a number or a word")
+        return token.value
+
+    def _compared(self, column: str, sign: str, value: Any) -> Evaluate:
+        is_setting = column in self._settings
+        return lambda points: _compared(points[column], sign, value, is_setting=is_setting)
+
+    def expect(self, what: str) -> None:
+        """Take this token, or refuse the text."""
+        token = self._next()
+        if what not in (token.kind, token.value):
+            self._refuse(token, "`and`, `or` or the end" if what == "end" else f"`{what}`")
+
+    def _takes(self, word: str) -> bool:
+        token = self._tokens[0]
+        is_next = token.kind in ("word", "sign") and token.value == word
+        if is_next:
+            self._next()
+        return is_next
+
+    def _next(self) -> _Token:
+        return self._tokens.pop(0) if len(self._tokens) > 1 else self._tokens[0]
+
+    def _refuse(self, token: _Token, wanted: str) -> None:
+        rest = self._text[token.place :].strip()
+        where = f"before {rest!r}" if rest else "at the end"
+        raise SweepError(
+            f"in {self._text!r}, {where}: {wanted} is expected, as in 'step_p99_s <= 200ms and workers < 8'"
+        )
+
+    def _split(self) -> Sequence[_Token]:
+        tokens, place = [], 0
+        end = len(self._text.rstrip())
+        while place < end:
+            found = _TOKENS.match(self._text, place)
+            if found is None:
+                self._refuse(_Token("end", None, place), "a name, a number or a comparison")
+                break
+            start = found.end() - len(found.group().lstrip())
+            tokens.append(self._token(found, start))
+            place = found.end()
+        return [*tokens, _Token("end", None, end)]
+
+    def _token(self, found: re.Match[str], start: int) -> _Token:
+        kind = str(found.lastgroup)
+        if kind not in ("number", "unit"):
+            text = found.group(kind)
+            return _Token(kind, text[1:-1] if kind == "text" else text, start)
+        unit = found.group("unit")
+        if unit and unit not in UNITS:
+            self._refuse(_Token("number", None, start), f"a number, or one with a unit of {', '.join(UNITS)}")
+        return _Token("number", float(found.group("number").replace("_", "")) * UNITS.get(unit, 1), start)
+
+
+def _joined(parts: Sequence[Evaluate], join: Callable[[Truth, Truth], Truth]) -> Evaluate:
+    def evaluate(points: pd.DataFrame) -> Truth:
+        found = parts[0](points)
+        for part in parts[1:]:
+            found = join(found, part(points))
+        return found
+
+    return evaluate
+
+
+def _compared(column: pd.Series[Any], sign: str, value: Any, *, is_setting: bool) -> Truth:
+    import pandas as pd
+
+    is_null = column.isna()
+    if value is None:
+        if sign not in ("=", "==", "!="):
+            raise SweepError(f"{column.name} can't be {sign} null; use = or !=")
+        return (is_null if sign != "!=" else ~is_null).astype("boolean")
+    known = column[~is_null]
+    is_number = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+    if is_number != (isinstance(value, float)) and len(known):
+        raise SweepError(f"{column.name} is compared with {value!r}, but has {'numbers' if is_number else 'words'}")
+    match sign:
+        case "<=":
+            found = known <= value
+        case ">=":
+            found = known >= value
+        case "<":
+            found = known < value
+        case ">":
+            found = known > value
+        case "!=":
+            found = known != value
+        case _:
+            found = known == value
+    truth = found.astype("boolean").reindex(column.index)
+    # A setting that is null is none of the values; which number the mode has in its place is not known.
+    return truth.fillna(sign == "!=") if is_setting and sign in ("=", "==", "!=") else truth

@@ -1,0 +1,134 @@
+"""Conditions on points: a small grammar, three truth values, and refusals that say what was expected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dtsweep.analysis.where import parse_condition
+from dtsweep.errors import SweepError
+
+POINTS = pd.DataFrame(
+    {
+        "workers": pd.array([1, 2, 4, 8], dtype="Int64"),
+        "step_p99_s": [0.1, 0.2, float("nan"), 0.4],
+        "sync": ["ddp", "local_sgd", "ddp", None],
+        "compression": [None, "int8", None, "topk"],
+        "overlap": pd.array([True, False, True, None], dtype="boolean"),
+        "workload_width": [16.0, 16.0, 64.0, 64.0],
+        "memory_peak_bytes": [2.0**20, 2.0**30, 2.0**31, 2.0**32],
+    }
+)
+
+
+def holds(text: str) -> list[bool | None]:
+    found = parse_condition(text, POINTS).holds(POINTS)
+    return [None if pd.isna(value) else bool(value) for value in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("workers <= 2", [True, True, False, False]),
+        ("workers=4", [False, False, True, False]),
+        ("not workers == 4", [True, True, False, True]),
+        ("step_p99_s<=200ms", [True, True, None, False]),
+        ("step_p99_s <= 0.2 and workers <= 2", [True, True, False, False]),
+        ("step_p99_s <= 0.2 or workers >= 4", [True, True, True, True]),
+        ("not step_p99_s <= 0.2", [False, False, None, True]),
+        ("sync = ddp and (workers < 2 or workers > 3)", [True, False, True, False]),
+        ("sync in (ddp, 'local_sgd')", [True, True, True, False]),
+        ("workers in (1, 8)", [True, False, False, True]),
+        ("compression = null", [True, False, True, False]),
+        ("compression != null", [False, True, False, True]),
+        ("compression != int8", [True, False, True, True]),
+        ("step_p99_s = null", [False, False, True, False]),
+        ("overlap = true", [True, False, True, False]),
+        ("workload.width = 16", [True, True, False, False]),
+        ("memory_peak_bytes <= 1GiB", [True, True, False, False]),
+        ("workers > 1e0", [False, True, True, True]),
+        # `and` binds more strongly than `or`.
+        ("workers = 1 or workers = 2 and sync = ddp", [True, False, False, False]),
+    ],
+)
+def test_a_condition_is_met_failed_or_unknown(text: str, expected: list[bool | None]) -> None:
+    assert holds(text) == expected
+
+
+def test_a_condition_names_the_columns_that_it_asks_for() -> None:
+    found = parse_condition("workers < 8 and (step_p99_s < 1 or workers = 2)", POINTS)
+    assert found.columns == ("workers", "step_p99_s")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("worker <= 2", "did you mean 'workers'"),
+        ("workers <=", "at the end: a number or a word is expected"),
+        ("workers 2", "before '2': one of <= >= < > = == != or `in` is expected"),
+        ("workers <= 2 sync = ddp", "before 'sync = ddp': `and`, `or` or the end is expected"),
+        ("(workers <= 2", "at the end: `)` is expected"),
+        ("workers <= 2 and", "at the end: the name of a column"),
+        ("workers <= 2 && sync = ddp", "before '&& sync = ddp'"),
+        ("workers <= two", "workers is compared with 'two', but has numbers"),
+        ("sync = 2", "sync is compared with 2.0, but has words"),
+        ("workers < null", "use = or !="),
+        ("workers <= 2parsec", "one with a unit of s, ms"),
+        ("__import__('os') = 1", "'__import__' is no column of points"),
+        ("", "the name of a column"),
+    ],
+)
+def test_what_can_not_be_read_is_refused_in_a_line_that_says_what_was_expected(text: str, said: str) -> None:
+    with pytest.raises(SweepError) as refused:
+        holds(text)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+NUMBERS = st.one_of(st.none(), st.integers(-3, 3))
+LEAVES = st.tuples(st.sampled_from("ab"), st.sampled_from(["<=", "<", ">=", ">", "=", "!="]), st.integers(-3, 3))
+TREES: st.SearchStrategy[Any] = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(st.tuples(st.just("not"), inner), st.tuples(st.sampled_from(["and", "or"]), inner, inner)),
+    max_leaves=8,
+)
+
+
+def written(tree: Any) -> str:
+    match tree:
+        case ("not", inner):
+            return f"not ({written(inner)})"
+        case ("and" | "or" as word, left, right):
+            return f"({written(left)}) {word} ({written(right)})"
+        case (name, sign, value):
+            return f"{name} {sign} {value}"
+    raise AssertionError(tree)
+
+
+def truth(tree: Any, row: dict[str, int | None]) -> bool | None:
+    """Kleene's logic by its definition."""
+    match tree:
+        case ("not", inner):
+            found = truth(inner, row)
+            return None if found is None else not found
+        case ("and" | "or" as word, left, right):
+            both, decides = {truth(left, row), truth(right, row)}, word == "or"
+            return decides if decides in both else None if None in both else not decides
+        case (name, sign, value):
+            known = row[name]
+            if known is None:
+                return None
+            code = {"=": "=="}.get(sign, sign)
+            return bool(eval(f"{known} {code} {value}"))
+    raise AssertionError(tree)
+
+
+@given(TREES, st.lists(st.fixed_dictionaries({"a": NUMBERS, "b": NUMBERS}), min_size=1, max_size=4))
+def test_a_condition_is_as_true_as_what_it_is_made_of(tree: Any, rows: list[dict[str, int | None]]) -> None:
+    frame = pd.DataFrame(rows, columns=["a", "b"]).astype("Float64")
+    found = parse_condition(written(tree), frame).holds(frame)
+    assert [None if pd.isna(value) else bool(value) for value in found] == [truth(tree, row) for row in rows]
