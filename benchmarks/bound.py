@@ -1,4 +1,4 @@
-"""Workloads that are made to be bound in one way each."""
+"""A sweep file for benchmarks/bottlenecks.py: workloads that are made to be bound in one way each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn, distributed
+from torch import Tensor, distributed, nn
 
 from dtsweep import Measure, Point, Resources, Sweep
 
@@ -18,11 +18,12 @@ KINDS = ("compute", "memory", "update", "input", "host", *TWO_WORKERS)
 
 @dataclass(frozen=True)
 class Bound:
-    """A workload for each thing that can limit a step; `update` is memory, too, by its optimizer."""
+    """One workload for each thing that can limit a step; `update` is limited by memory, too: by its optimizer."""
 
     kind: str = "compute"
 
     def build(self) -> nn.Module:
+        """Make the model of the kind."""
         match self.kind:
             case "compute":
                 return nn.Sequential(*(nn.Linear(1024, 1024, bias=False) for _ in range(4)))
@@ -34,29 +35,30 @@ class Bound:
                 return nn.Sequential(*(nn.Linear(1536, 1536, bias=False) for _ in range(2)))
             case "memory":
                 return nn.PReLU(1)
-        return nn.Linear(512, 512)
+            case _:
+                return nn.Linear(512, 512)
 
     def batch(self, samples: range, device: torch.device) -> Tensor:
+        """Give numbers that are quick to make, unless that is what is to take long."""
         if self.kind == "update":
-            return torch.tensor(samples)[:, None] * 97 % 100_000
+            return torch.tensor(samples, device=device)[:, None] * 97 % 100_000
         width = {"compute": 1024, "memory": 2**18, "host": 8, "exchange": 1536}.get(self.kind, 512)
         values = torch.full((len(samples), width), 0.01)
-        if self.kind == "input":
-            for number in range(40):
-                values = values.roll(1, 1).cos() + number
-        return values
+        for _ in range(40 * (self.kind == "input")):
+            values = values.roll(1, 1).cos()
+        return values.to(device)
 
     def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
-        if self.kind == "memory":
-            values = batch
-            for _ in range(6):
-                values = torch.relu(model(values) + batch)
-            return values.mean()
+        """Give the mean square of what the model makes of the batch."""
         if self.kind == "straggler" and distributed.get_rank() == 1:
+            # 0.02 s of its own, whatever works beside it.
             end = time.thread_time() + 0.02
             while time.thread_time() < end:
                 batch = batch + 0.0
-        return model(batch).square().mean()
+        values: Tensor = model(batch)
+        for _ in range(6 * (self.kind == "memory")):
+            values = torch.relu(model(values) + batch)
+        return values.square().mean()
 
 
 def skip(point: Point) -> str | None:
@@ -65,14 +67,19 @@ def skip(point: Point) -> str | None:
     return None if point.workers == needed else f"{point.workload.kind} is tried with {needed} of them"
 
 
+def micro_batch(point: Point) -> int:
+    """How many samples of each kind."""
+    return {"compute": 256, "memory": 4, "exchange": 1}.get(point.workload.kind, 16)
+
+
 sweep = Sweep(
     workload=Bound(),
     axes={
         "workload.kind": list(KINDS),
         "workers": [1, 2],
-        "micro_batch": lambda point: {"compute": 256, "memory": 4, "exchange": 1}.get(point.workload.kind, 16),
+        "micro_batch": micro_batch,
     },
     skip=skip,
-    measure=Measure(max_seconds=20, canary=False),
+    measure=Measure(repeats=3, max_seconds=8, canary=False),
     resources=Resources(cpus_per_worker=1),
 )

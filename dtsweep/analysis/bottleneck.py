@@ -194,7 +194,7 @@ def _verdict(first: Part, second: Part, row: Row, *, is_sure: bool) -> tuple[str
         return first.name, f"{first.told} of the step"
     limit, told = _limit_of_work(row, first.high if first.share is None else first.share)
     size = f"{first.words} at least {first.low * 100:.0f} %" if first.share is None else first.told
-    return limit, f"{size} of the step, {told}"
+    return limit, f"{size} of the step: {told}"
 
 
 def _limit_of_work(row: Row, work: float) -> tuple[str | None, str]:
@@ -203,15 +203,15 @@ def _limit_of_work(row: Row, work: float) -> tuple[str | None, str]:
     words = {"compute": "arithmetic at the peak", "memory": "moving bytes", "launch": "launching operations"}
     told = ", ".join(f"{words[name]} {share * 100:.0f} %" for name, share in known.items() if share is not None)
     if row["waits_for_host"] > 0.5:
-        return "host", "and the GPU waits for its host in most steps"
+        return "host", "the GPU waits for its host in most steps"
     largest = max(known, key=lambda name: known[name] or 0.0)
     share = known[largest]
     if not share:
-        return None, "and nothing is known of its operations"
+        return None, "nothing is known of its operations"
     # What is unknown takes no more than what is left.
     most = [(work - share) / OUTWEIGHS if each is None else each for name, each in known.items() if name != largest]
     if share < EXPLAINS * work:
-        return None, f"which nothing of it explains ({told})"
+        return None, f"none explains it, {told}"
     if share < OUTWEIGHS * max(most):
-        return None, f"of which the largest can't be told ({told})"
-    return "host" if largest == "launch" else largest, f"by {told}"
+        return None, f"can't tell which limits it, {told}"
+    return "host" if largest == "launch" else largest, told

@@ -107,7 +107,7 @@ def _of_compute(row: Row) -> Iterator[NextAxis]:
 
 
 def _of_memory(row: Row) -> Iterator[NextAxis]:
-    share = row["memory_share"]
+    share = min(row["memory_share"], row["work_share"])
     yield from _fewer_updates(row)
     yield from _narrower(row, share)
     yield NextAxis("workload", share, "fuse operations, as torch.compile in build() does")
