@@ -18,6 +18,9 @@ EXPLAINS, OUTWEIGHS = 0.2, 2.0
 """What arithmetic, memory or launches must take of the device's work at least to be its limit, as a share, and how many
 times what the next of them takes: all three are lower bounds, and peaks are known to some ten percent."""
 
+UNKNOWN_NOISE = 0.25
+"""Half of the interval of a share without one, as a share of it: too few steps, or a row of an earlier version."""
+
 WORK = ("compute", "memory", "launch")
 """What device work may be limited by; launches are the host's."""
 
@@ -42,8 +45,9 @@ class Part(NamedTuple):
 
     @classmethod
     def of(cls, name: str, words: str, share: float, low: float | None, high: float | None) -> Part:
-        """A share that was measured: what is not known of its noise is taken for half to twice of it."""
-        return cls(name, words, share, share / 2 if low is None else low, share * 2 if high is None else high)
+        """A share that was measured, with its interval where that is known."""
+        low = share * (1 - UNKNOWN_NOISE) if low is None else low
+        return cls(name, words, share, low, share * (1 + UNKNOWN_NOISE) if high is None else high)
 
     @property
     def told(self) -> str:
@@ -60,7 +64,7 @@ def bottleneck(frame: pd.DataFrame) -> pd.DataFrame:
     A step is the sum of four parts: `input_share` (loading batches), `exchange_share` (exchange that nothing hides),
     `waiting_share` (for the slowest worker: where one stands out, what it is slower than the mean of the others), and
     `work_share` (the rest: the device's work on the others). A part is the bound where its 95 % interval lies above
-    those of all others; a share whose noise is unknown counts from half to twice.
+    those of all others; one that is not known counts as `UNKNOWN_NOISE`.
 
     Device work is told further by what it would take at the measured rates: `compute_share` (its arithmetic at the
     peak), `memory_share` (moving bytes), `launch_share` (launching operations). One of them limits it where it is at
@@ -93,7 +97,8 @@ def bottleneck(frame: pd.DataFrame) -> pd.DataFrame:
     told = groups.agg(straggler=("straggler", _mostly), comm_reason=("comm_reason", "first"))
     points = points.assign(**{name: column.to_numpy() for each in (means, told) for name, column in each.items()})
     rows = points.astype(object).where(points.notna(), None).to_dict("records")
-    found = pd.DataFrame([_judged({str(name): value for name, value in row.items()}) for row in rows], columns=_COLUMNS)
+    judged = [_judged({str(name): value for name, value in row.items()}) for row in rows]
+    found = pd.DataFrame(judged, columns=_COLUMNS, dtype=object)
     numbers = [name for name in _COLUMNS if "share" in name]
     return pd.concat([points[[*POINT]], found.astype(dict.fromkeys(numbers, "float64"))], axis="columns")
 
