@@ -45,7 +45,7 @@ def _table(frame: pd.DataFrame) -> str:
         right, silent = int((bounds == made).sum()), int(bounds.isna().sum())
         axes = ", ".join(f"{each.axis} {each.at_most_share:.0%}" for each in found["next_axes"])
         told = f"{right} of {len(bounds)}, {len(bounds) - right - silent} wrong"
-        rows.append([f"{kind} ({made})", told, str(found["bound"]), str(found["bound_reason"]), axes])
+        rows.append([f"{kind} ({made})", told, found["bound"] or "can't tell", str(found["bound_reason"]), axes])
     headers = ["workload (made to be bound by)", "single launches", "all together", "because", "to try next, at most"]
     return table(headers, rows)
 

@@ -44,7 +44,7 @@ class Bound:
             return torch.tensor(samples, device=device)[:, None] * 97 % 100_000
         width = {"compute": 1024, "memory": 2**18, "host": 8, "exchange": 1536}.get(self.kind, 512)
         values = torch.full((len(samples), width), 0.01)
-        for _ in range(40 * (self.kind == "input")):
+        for _ in range(400 * (self.kind == "input")):
             values = values.roll(1, 1).cos()
         return values.to(device)
 

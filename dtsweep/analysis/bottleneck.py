@@ -85,7 +85,7 @@ def bottleneck(frame: pd.DataFrame) -> pd.DataFrame:
     trials = measured(frame)
     steps = trials["step_mean_s"]
     trials["data_share"] = trials["data_share"].fillna(trials["data_s"] / steps)
-    trials["hfu"] = trials["hfu"].fillna(trials["mfu"])
+    trials["compute_share"] = trials["compute_share"].fillna(trials["hfu"]).fillna(trials["mfu"])
     trials = trials.assign(
         compress_share=trials["compress_s"] / steps,
         optimizer_share=trials["optimizer_s"] / steps,
@@ -95,7 +95,7 @@ def bottleneck(frame: pd.DataFrame) -> pd.DataFrame:
     groups = trials.groupby(list(POINT), dropna=False, sort=False)
     means = groups[["compress_share", "optimizer_share", "waits_for_host"]].mean()
     told = groups.agg(straggler=("straggler", _mostly), comm_reason=("comm_reason", "first"))
-    points = points.assign(**{name: column.to_numpy() for each in (means, told) for name, column in each.items()})
+    points = pd.concat([points, means.reset_index(drop=True), told.reset_index(drop=True)], axis="columns")
     rows = points.astype(object).where(points.notna(), None).to_dict("records")
     judged = [_judged({str(name): value for name, value in row.items()}) for row in rows]
     found = pd.DataFrame(judged, columns=_COLUMNS, dtype=object)
@@ -111,7 +111,6 @@ def _mostly(names: pd.Series[str]) -> str | None:
 
 def _judged(row: Row) -> Row:
     """The columns of one point."""
-    row["compute_share"] = row["hfu"]
     parts = parts_of(row)
     surely = [part for part in parts if all(part.low > other.high for other in parts if other is not part)]
     # What is unknown may be as large as it can be.

@@ -24,7 +24,7 @@ ASKED = ("samples_per_s", "latency_s", "step_mean_s", "step_p50_s", "step_p95_s"
 
 _OF_A_STEP = ("comm_share", "exchange_share", "wait_share", "data_share")
 _KNOWN_WITHIN = (*ASKED, *_OF_A_STEP)
-_SHARES = ("mfu", "hfu", *_OF_A_STEP, "memory_share", "launch_share")
+_SHARES = ("mfu", "hfu", *_OF_A_STEP, "compute_share", "memory_share", "launch_share")
 _USED = ("energy_j_per_sample", "power_w", "bytes_sent_per_step", "compression_error", "staleness_mean")
 _MEANS = (*ASKED, "tokens_per_s", *_SHARES, *_USED)
 _MODEL = ("model_digest", "parameters", "flops_per_sample", "optimizer_class", "older_source")

@@ -61,8 +61,11 @@ class StepWork:
     moved_bytes: float
     """Upper bound: of operations that a compiler makes one, the tensors between them stay in caches."""
 
+    compute_s: float
+    """The arithmetic of those operations for which it takes longer than moving their bytes, at the peak."""
+
     memory_s: float
-    """To move the bytes of those operations for which that takes longer than their arithmetic."""
+    """To move the bytes of the others."""
 
     launch_s: float
     """To launch them, one after the other."""
@@ -86,12 +89,13 @@ def step_work(
         flops_per_s: what the device computes.
     """
     flops, moved = passes
-    seconds = rates.seconds(moved)
+    computing, moving, updating = flops / flops_per_s, rates.seconds(moved), rates.seconds(update[0])
+    is_moving = moving >= computing
     operations = accumulation * len(moved) + update[1]
     return StepWork(
         operations=operations,
         moved_bytes=accumulation * float(moved.sum()) + float(update[0].sum()),
-        memory_s=accumulation * float(seconds[seconds > flops / flops_per_s].sum())
-        + float(rates.seconds(update[0]).sum()),
+        compute_s=accumulation * float(computing[~is_moving].sum()),
+        memory_s=accumulation * float(moving[is_moving].sum()) + float(updating.sum()),
         launch_s=operations * rates.launch_s,
     )

@@ -47,6 +47,7 @@ def work_columns(ranks: Sequence[Measured], step_mean_s: float) -> Row:
     return row | {
         "operations_per_step": work.operations,
         "moved_bytes_per_step": work.moved_bytes,
+        "compute_share": work.compute_s / step_mean_s,
         "memory_share": work.memory_s / step_mean_s,
         "launch_share": work.launch_s / step_mean_s,
     }

@@ -61,6 +61,6 @@ def bounds_json(rows: pd.DataFrame) -> list[dict[str, Any]]:
         One dict per point with the columns of `bottleneck`; `next_axes` is a list of dicts with `axis`,
         `at_most_share` and `why`.
     """
-    named = rows.assign(next_axes=[[each._asdict() for each in axes] for axes in rows["next_axes"]])
+    named = rows.assign(next_axes=rows["next_axes"].map(lambda axes: [each._asdict() for each in axes]))
     records: list[dict[str, Any]] = json.loads(named.to_json(orient="records", double_precision=15))
     return records

@@ -199,13 +199,15 @@ TRIALS: tuple[Column, ...] = (
         "peak_bytes_per_s", FLOAT, "bytes/s", "of one worker's memory, by a large operation into new memory; the least"
     ),
     Column(
-        "memory_share",
+        "compute_share",
         FLOAT,
         "",
-        "of a step: operations for which moving their bytes takes longer than their arithmetic, at the rates that "
-        "tensors of such sizes reached",
+        "of a step: the arithmetic, at the peak, of operations for which it takes longer than moving their bytes",
     ),
-    Column("launch_share", FLOAT, "", "of a step: launching its operations one after the other, as was measured"),
+    Column(
+        "memory_share", FLOAT, "", "of a step: moving the bytes of its other operations, at the rates of their sizes"
+    ),
+    Column("launch_share", FLOAT, "", "of a step: launching its operations, one after the other"),
     Column("device_utilization", FLOAT, "", "share of time in which a device ran a kernel, mean of workers"),
     Column("power_w", FLOAT, "W", "drawn by all devices together"),
     Column("energy_j", FLOAT, "J", "used by all devices in the window"),

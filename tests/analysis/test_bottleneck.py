@@ -30,8 +30,7 @@ def known(name: str, share: float, half: float = 0.01) -> dict[str, float]:
 def alone(**other: Any) -> dict[str, Any]:
     """One worker, whose device computes for nearly all of the step."""
     usual = known("data_share", 0.02, 0.002) | {"compute_share": 0.6, "memory_share": 0.1, "launch_share": 0.02}
-    row = {"step_mean_s": 0.1, "optimizer_s": 0.001, **usual, **other}
-    return row | {"hfu": row.pop("compute_share"), "mfu": None}
+    return {"step_mean_s": 0.1, "optimizer_s": 0.001, **usual, **other}
 
 
 def together(exchange: float, wait: float, half: float = 0.01, **other: Any) -> dict[str, Any]:
@@ -125,10 +124,11 @@ def test_device_work_that_nothing_explains_has_no_bound() -> None:
 
 def test_rows_of_older_versions_are_judged_by_what_they_have() -> None:
     older = {"data_share": None, "data_share_low": None, "data_share_high": None, "data_share_error": None}
-    older |= {"memory_share": None, "launch_share": None, "data_s": 0.001}
-    assert judged(alone(**older, compute_share=0.6))["bound"] == "compute"
-    assert judged(alone(**older, compute_share=0.4))["bound"] is None
-    assert judged(alone(**older, compute_share=None))["bound_reason"].endswith("nothing is known of its operations")
+    older |= {"compute_share": None, "memory_share": None, "launch_share": None, "data_s": 0.001}
+    assert judged(alone(**older, mfu=0.6))["bound"] == "compute"
+    assert judged(alone(**older, mfu=0.4, hfu=0.6))["bound"] == "compute"
+    assert judged(alone(**older, mfu=0.4))["bound"] is None
+    assert judged(alone(**older))["bound_reason"].endswith("nothing is known of its operations")
     assert judged(alone(**(older | {"data_s": 0.08})))["bound"] == "input"
 
 
@@ -139,7 +139,7 @@ def test_what_was_not_measured_of_the_exchange_leaves_it_open() -> None:
     assert found["bound_reason"] == f"{row['comm_reason']}: what limits it can't be told"
     assert pd.isna(found[["exchange_share", "waiting_share", "work_share"]]).all()
     # Whatever the exchange takes, it is less than what arithmetic or batches surely take.
-    assert judged(row | {"hfu": 0.6})["bound"] == "compute"
+    assert judged(row | {"compute_share": 0.6})["bound"] == "compute"
     assert judged(row | known("data_share", 0.65))["bound"] == "input"
 
 
