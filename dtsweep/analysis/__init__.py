@@ -26,6 +26,8 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     laws            laws of scaling, fitted to what was measured
     training_time   how long training takes, by the number of workers
     node_speeds     how fast the nodes of a mixed cluster are beside each other
+    next_axes       what to try next at a point that one thing limits
+    bottleneck      what limits each point
     canaries        whether the machine changed while it was measured
     candidates      which points may be recommended for a goal, and why others may not
     recommend       which configuration to take for a goal, and how sure that is
@@ -33,6 +35,7 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
 
 from __future__ import annotations
 
+from dtsweep.analysis.bottleneck import bottleneck
 from dtsweep.analysis.canaries import canaries
 from dtsweep.analysis.difference import difference
 from dtsweep.analysis.frontier import frontier, hypervolume
@@ -50,6 +53,7 @@ __all__ = [
     "GOALS",
     "Goal",
     "Recommendation",
+    "bottleneck",
     "canaries",
     "difference",
     "frontier",

@@ -5,6 +5,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     text            numbers and tables for the terminal
     progress        the live line of a run
     labels          labels of points and axes
+    bounds          what limits each point, and what to try next
     notes           what to know before trusting the numbers of the report
     content         what the report says, computed once; the renderers below show it
     as_json         the report as JSON values
