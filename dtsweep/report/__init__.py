@@ -5,11 +5,16 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     text            numbers and tables for the terminal
     progress        the live line of a run
     labels          labels of points and axes
-    notes           what to know before trusting the numbers of the report
+    doubts          what to ignore and what not to compare, said above the tables
+    notes           how the numbers of the report came about, said below them
+    frontiers       points of one product, and what can be said of the first two
     content         what the report says, computed once; the renderers below show it
+    axes            ends and round numbers of a plot's axes
+    sketch          the frontier as a plot of characters
     as_json         the report as JSON values
     tables          table columns of points and of scaling
     terminal        the report in the terminal
+    plots           the same as figures of Plotly
     plan            the plan in the terminal, and as JSON values
     doctor          the doctor's diagnosis in the terminal
 """
