@@ -17,6 +17,8 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     frontier        which points no other one beats
     scaling         what more workers bring
     canaries        whether the machine changed while it was measured
+    candidates      which points may be recommended for a goal, and why others may not
+    recommend       which configuration to take for a goal, and how sure that is
 """
 
 from __future__ import annotations
@@ -26,9 +28,14 @@ from dtsweep.analysis.difference import difference
 from dtsweep.analysis.frontier import frontier, hypervolume
 from dtsweep.analysis.launches import launch_sigma, over_launches, setting_columns, without_canaries
 from dtsweep.analysis.pareto import on_frontier
+from dtsweep.analysis.recommend import Recommendation, recommend
 from dtsweep.analysis.scaling import scaling
+from dtsweep.sweep.goal import GOALS, Goal
 
 __all__ = [
+    "GOALS",
+    "Goal",
+    "Recommendation",
     "canaries",
     "difference",
     "frontier",
@@ -36,6 +43,7 @@ __all__ = [
     "launch_sigma",
     "on_frontier",
     "over_launches",
+    "recommend",
     "scaling",
     "setting_columns",
     "without_canaries",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from dtsweep.cli.decide import report
+from dtsweep.cli.decide import recommend, report
 from dtsweep.cli.measure import doctor, plan, run
 from dtsweep.cli.options import tell
 from dtsweep.errors import StorageError, SweepError, nearest
@@ -34,7 +34,7 @@ def cli() -> None:
     """
 
 
-for _command in (run, plan, report, doctor):
+for _command in (run, plan, report, recommend, doctor):
     cli.add_command(_command)
 
 

@@ -12,6 +12,8 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     axes            ends and round numbers of a plot's axes
     sketch          the frontier as a plot of characters
     as_json         the report as JSON values
+    code            code that trains as a point does
+    recommendation  a recommendation in words, and as JSON values
     tables          table columns of points and of scaling
     terminal        the report in the terminal
     plots           the same as figures of Plotly
