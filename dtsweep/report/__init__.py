@@ -8,12 +8,12 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     doubts          what to ignore and what not to compare, said above the tables
     notes           how the numbers of the report came about, said below them
     frontiers       points of one product, and what can be said of the first two
+    code            code that trains as a point does
+    recommendation  a recommendation in words, and as JSON values
     content         what the report says, computed once; the renderers below show it
     axes            ends and round numbers of a plot's axes
     sketch          the frontier as a plot of characters
     as_json         the report as JSON values
-    code            code that trains as a point does
-    recommendation  a recommendation in words, and as JSON values
     tables          table columns of points and of scaling
     terminal        the report in the terminal
     plots           the same as figures of Plotly

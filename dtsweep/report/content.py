@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from dtsweep.analysis import canaries, frontier, scaling, setting_columns, without_canaries
+from dtsweep.analysis import canaries, frontier, recommend, scaling, setting_columns, without_canaries
+from dtsweep.analysis.recommend import Recommendation
+from dtsweep.errors import SweepError
 from dtsweep.report.doubts import doubts_on
 from dtsweep.report.frontiers import Frontier, frontiers_of
 from dtsweep.report.labels import axis_name, model_columns, point_label
 from dtsweep.report.notes import notes_on
+from dtsweep.report.recommendation import in_words
 from dtsweep.report.text import count_of
 
 if TYPE_CHECKING:
@@ -62,6 +65,10 @@ class Content:
     """Setting columns of points that have more than one value; `hosts` where one point was measured on several."""
     constants: Mapping[str, Any]
     """The other settings with their values, named as in a sweep file."""
+    recommendations: Sequence[Recommendation]
+    """For the highest throughput, one per model and environment; empty where no point is a candidate."""
+    advice: Sequence[Sequence[str]]
+    """Each recommendation in sentences: what is recommended, its figures, how sure that is, and what it gives up."""
     frontiers: Sequence[Frontier]
     """One per source, semantics, model and environment, the newest, exact updates first; empty without `ok` trials."""
     scaling: Sequence[Scaling]
@@ -91,6 +98,7 @@ def content_of(frame: pd.DataFrame, *, one_product: bool = False) -> Content:
     varying += ["hosts"] * bool(points.duplicated(["point_id", "env_id"]).any())
     statuses, flags = _counts(trials["status"]), _counts(trials["flags"].explode())
     watched = canaries(frame)
+    recommended = _recommendations(frame, one_product=one_product)
     several = [c for c in ("model_digest", "env_id", "older_source") if points[c].nunique(dropna=False) > 1]
     label_columns = [*varying, *(c for c in several if c != "model_digest" or not model_columns(points))]
     return Content(
@@ -100,6 +108,8 @@ def content_of(frame: pd.DataFrame, *, one_product: bool = False) -> Content:
         flags=flags,
         varying=varying,
         constants=_constants(points, varying),
+        recommendations=recommended,
+        advice=_advice(recommended, varying),
         frontiers=frontiers_of(trials, points, varying, one_product=one_product),
         scaling=[*_scaling(frame, label_columns, per="worker"), *_scaling(frame, label_columns, per="node")],
         canaries=watched,
@@ -133,6 +143,28 @@ def _constants(points: pd.DataFrame, varying: Sequence[str]) -> dict[str, Any]:
         else {}
     )
     return {name: value for name, value in {**known, **named}.items() if value not in ("{}", "[]")}
+
+
+def _recommendations(frame: pd.DataFrame, *, one_product: bool) -> list[Recommendation]:
+    """Recommend a configuration; none where all updates are inexact, or nothing was measured."""
+    try:
+        return recommend(frame, one_product=one_product)
+    except SweepError:
+        return []
+
+
+def _advice(found: Sequence[Recommendation], varying: Sequence[str]) -> list[list[str]]:
+    """Put recommendations into sentences; each names its environment, where there are several."""
+    import pandas as pd
+
+    if not found:
+        return []
+    chosen = pd.DataFrame([each.point for each in found])
+    telling = model_columns(chosen) if chosen["model_digest"].nunique(dropna=False) > 1 else []
+    several = chosen["env_id"].nunique(dropna=False) > 1
+    named = [f"env_id {each.point['env_id']} · " if several else "" for each in found]
+    said = [in_words(each, varying=varying, telling=telling, named=1) for each in found]
+    return [[f"{name}{first}", *lines] for name, (first, *lines) in zip(named, said, strict=True)]
 
 
 def _scaling(frame: pd.DataFrame, varying: Sequence[str], *, per: Literal["worker", "node"]) -> list[Scaling]:

@@ -71,11 +71,11 @@ def _drift_doubt(canaries: pd.DataFrame, *, trials: int, launches: int) -> str:
         return _unknown_drift_doubt(canaries)
     worlds = drifted.groupby(list(WORLD), dropna=False)[["first_ratio", "last_ratio"]]
     size = max(world.max(axis=None) / world.min(axis=None) - 1 for _, world in worlds)
-    percent, concerned = f"{math.ceil(size * 100 - 1e-9)} %", int(drifted["trials"].sum())
+    percent, concerned = f"{math.ceil(size * 100 - 1e-9)}%", int(drifted["trials"].sum())
     untested = " that launches don't test" if launches > 1 else ""
     return (
-        f"The machine drifted: one and the same point took up to {percent} longer at one time than at another, in "
-        f"sessions with {concerned} of {count_of(trials, 'trial')}. Ignore differences below {percent}{untested}."
+        f"The machine drifted: the same point took up to {percent} longer at one time than at another, in sessions "
+        f"with {concerned} of {count_of(trials, 'trial')}. Ignore differences below {percent}{untested}."
     )
 
 
@@ -84,17 +84,14 @@ def _unknown_drift_doubt(canaries: pd.DataFrame) -> str:
     unknown = canaries[canaries["flagged"].isna() & canaries["known_to"].notna()]
     if unknown.empty:
         return ""
-    percent = f"{math.ceil(unknown['known_to'].max() * 100 - 1e-9)} %"
+    percent = f"{math.ceil(unknown['known_to'].max() * 100 - 1e-9)}%"
     return f"Whether the machine drifted by less than {percent} is not known: its canaries are too imprecise for that."
 
 
 def _launch_doubt(points: pd.DataFrame) -> str:
     if len(points) < 2 or points["launches"].max() > 1:
         return ""
-    return (
-        "Each point was launched once, so no difference between points is tested, and ± is within that launch: "
-        "Measure(repeats=3) would tell how far launches differ."
-    )
+    return "One launch of each point: no difference is tested, and ± is within that launch."
 
 
 def _implausible_doubt(trials: pd.DataFrame, varying: Sequence[str]) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.canaries import WORLD
-from dtsweep.analysis.generations import older_source
-from dtsweep.analysis.launches import is_superseded, without_canaries
-from dtsweep.report.labels import compression_label, model_columns, model_label, trial_label
+from dtsweep.analysis.launches import without_canaries
+from dtsweep.report.labels import compression_label, model_columns, model_label
 from dtsweep.report.text import count_of, format_rate, half_of
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
 
@@ -89,7 +88,8 @@ def _interval_note(points: pd.DataFrame) -> str:
         return ""
     one = int((known["interval"] == "launch").sum())
     within = "" if one == len(known) else f" for {one} of {count_of(len(known), 'point')}, else over launches"
-    kind = f"; intervals are within one launch{within}." if one else " over launches."
+    more = "" if within else ", and Measure(repeats=3) would tell how far launches differ"
+    kind = f"; intervals are within one launch{within}{more}." if one else " over launches."
     pooled = int(((known["interval"] == "pooled") & (known["launches"] == 1)).sum())
     widened = f" {count_of(pooled, 'point')} with one launch: widened by the spread between launches of the others."
     unknown = int(points["latency_s"].notna().sum()) - len(known)

@@ -47,9 +47,11 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
     say(console, content.headline, style="bold")
     if not content.frontiers:
         say(console, "No trial ended ok, so there is no frontier.")
+    for advice in content.advice:
+        _print_advice(advice, console=console, show_all=show_all)
     for doubt in content.doubts:
         say(console, doubt, style="yellow")
-    _print_sketch(content.frontiers, console=console)
+    _print_sketch(content, console=console)
     for frontier in content.frontiers:
         _print_frontier(frontier, varying=content.varying, console=console, show_all=show_all)
     for scaling in content.scaling:
@@ -58,8 +60,18 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
     _print_notes(content, console=console, show_all=show_all)
 
 
-def _print_sketch(frontiers: Sequence[Frontier], *, console: Console) -> None:
-    if not (lines := sketch(frontiers, width=console.width)):
+def _print_advice(advice: Sequence[str], *, console: Console, show_all: bool) -> None:
+    """Print what is recommended and how sure that is; what it gives up on request."""
+    first, figures, sure, *gives_up = advice
+    say(console, first, style="bold green")
+    say(console, f"{figures} {sure}")
+    for line in gives_up if show_all else ():
+        say(console, line)
+
+
+def _print_sketch(content: Content, *, console: Console) -> None:
+    recommended = [found.point for found in content.recommendations]
+    if not (lines := sketch(content.frontiers, recommended=recommended, width=console.width)):
         return
     text = Text("\n" + lines)
     for markers, colour in zip(MARKERS, _COLOURS, strict=True):
