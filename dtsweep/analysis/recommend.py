@@ -30,6 +30,10 @@ SURE = {
 """How sure a recommendation is."""
 
 
+WORTH_A_WORKER = 0.05
+"""What more workers have to bring by the means, as a share, where launches don't tell that they bring anything."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Recommendation:
     """One configuration for a goal, of one model and environment."""
@@ -68,8 +72,8 @@ def recommend(
 
     Candidates have semantics that are allowed, meet the condition, are of the newest source of the workload, and their
     numbers don't contradict each other. Of the best one and of those that it is not told from (as `difference` tells;
-    with one launch each by the intervals within them and the machine's drift), the one with the fewest workers is
-    recommended, of several the best.
+    with one launch each by the intervals within them and the machine's drift) and whose means are within 5 % of it, the
+    one with the fewest workers is recommended, of several the best.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, canaries included.
@@ -117,15 +121,15 @@ def _recommended(
     best = _best(cost, numbers)
     is_tied, is_tested = _tied(cost, numbers, best, drift=drift)
     order = rows.assign(centre=cost.launches.centres[numbers], is_tied=is_tied)
-    tied = order[order["is_tied"]].sort_values(["workers", "centre"], kind="stable")
-    chosen = tied.index[0]
+    near = order[order["is_tied"] & (order["centre"] <= order["centre"][best] + WORTH_A_WORKER)]
+    chosen = near.sort_values(["workers", "centre"], kind="stable").index[0]
     others = order.drop(index=chosen).sort_values("centre", kind="stable")
     over = _over(cost, others["row"].to_numpy(), numbers[[chosen]], objective)
     # That of the recommended one over theirs: the other way round.
     turned = {"": "", "_low": "_high", "_high": "_low"}
     invert = np.reciprocal if objective.is_relative else np.negative
     others = others.assign(**{f"ratio{end}": invert(over[turned[end]]) for end in turned})
-    sure = "alone" if others.empty else "tied" if len(tied) > 1 else "told" if is_tested.all() else "untested"
+    sure = "alone" if others.empty else "tied" if is_tied.sum() > 1 else "told" if is_tested.all() else "untested"
     return Recommendation(
         goal=goal,
         objective=objective,

@@ -145,8 +145,8 @@ def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> s
         return f"Best by one launch each: whether launches differ by as much, repeats tell. {runner_up}"
     names = [f"{trial_label(row, varying)} ({_ratio(row)})" for _, row in tied.head(named).iterrows()]
     more = f" and {count_of(len(tied) - named, 'more')}".removesuffix("s") if len(tied) > named else ""
-    fewest = found.point["workers"] < tied["workers"].min()
-    why = "it holds the fewest workers" if fewest else "it has the best mean with the fewest workers"
+    is_best = tied["ratio"].ge(1).all() if found.objective.maximize else tied["ratio"].le(1).all()
+    why = "it has the best mean" if is_best else "it holds the fewest workers, at a mean within 5 % of the best"
     by = " by one launch each" if tied["ratio_low"].isna().any() else ""
     return f"Can't tell it{by} from {'; '.join(names)}{more}: of these {why}. More launches (repeats) would tell."
 

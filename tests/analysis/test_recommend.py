@@ -55,6 +55,11 @@ def test_of_points_that_can_not_be_told_apart_the_fewest_workers_are_taken() -> 
     assert found.others.set_index("point_id")["is_tied"].to_dict() == {"a": True, "c": False}
 
 
+def test_more_workers_that_bring_much_by_the_means_are_taken_though_launches_do_not_tell() -> None:
+    found = one(launches("a", 100, count=1, noise=0.3, workers=1), launches("b", 150, count=1, noise=0.3, workers=2))
+    assert (found.point["point_id"], found.sure) == ("b", "tied")
+
+
 def test_single_launches_are_never_sure() -> None:
     found = one(launches("a", 100, count=1), launches("b", 140, count=1))
     assert (found.point["point_id"], found.sure) == ("b", "untested")
@@ -69,7 +74,7 @@ def test_single_launches_whose_windows_overlap_are_not_told_apart() -> None:
 def test_single_launches_nearer_than_the_machine_drifted_are_not_told_apart() -> None:
     watch = {"role": "canary", "point_id": "watch", "session": "s0", "half_width": 0.005, "step_mean_s_error": 1e-4}
     drifting = [watch | {"step_mean_s": step_s, "started_at": n} for n, step_s in enumerate((1.0, 1.2))]
-    points = [launches("a", 100, count=1, workers=1), launches("b", 110, count=1, workers=2)]
+    points = [launches("a", 100, count=1, workers=1), launches("b", 104, count=1, workers=2)]
     still = [{**row, "step_mean_s": 1.0} for row in drifting]
     rows = [{**row, "started_at": number} for number, point in enumerate(points) for row in point]
     (calm,), (drifted,) = (recommend(trials(*rows, *canaries)) for canaries in (still, drifting))
