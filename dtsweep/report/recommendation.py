@@ -42,13 +42,16 @@ def print_all(found: Sequence[Recommendation], *, console: Console) -> None:
             say(console, f"In plain PyTorch:\n\n{textwrap.indent(code, '    ')}\n")
 
 
-def in_words(found: Recommendation, *, varying: Sequence[str], telling: Sequence[str] = ()) -> list[str]:
+def in_words(
+    found: Recommendation, *, varying: Sequence[str], telling: Sequence[str] = (), named: int = _SHOWN
+) -> list[str]:
     """Say what is recommended, how sure that is and what it gives up; the first line says what for.
 
     Args:
         found: the recommendation.
         varying: setting columns of points that have more than one value.
         telling: settings that tell models apart, where there are several.
+        named: how many are named of those that can't be told from it.
     """
     point = found.point
     model = f" ({model_label(point, telling)})" if telling else ""
@@ -56,7 +59,7 @@ def in_words(found: Recommendation, *, varying: Sequence[str], telling: Sequence
     lines = [
         f"Recommended for {goal_in_words(found)}{model}: {trial_label(point, varying)}",
         f"{'; '.join(_figures(point, found.objective.name))}.{doubt}",
-        _how_sure(found, varying),
+        _how_sure(found, varying, named=named),
         *_alternatives(found, varying),
     ]
     if found.unknown:
@@ -130,7 +133,7 @@ def _figures(point: pd.Series[Any], objective: str) -> list[str]:
     return [words.get(name, "") + quantity(name, float(point[name]), float(halves[name])) for name in known]
 
 
-def _how_sure(found: Recommendation, varying: Sequence[str]) -> str:
+def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> str:
     others, tied = found.others, found.tied
     if found.sure == "alone":
         return "No other point is a candidate."
@@ -140,8 +143,8 @@ def _how_sure(found: Recommendation, varying: Sequence[str]) -> str:
         return f"Sure: launches tell that it is better than each of {count}. {runner_up}"
     if found.sure == "untested":
         return f"Best by one launch each: whether launches differ by as much, repeats tell. {runner_up}"
-    names = [f"{trial_label(row, varying)} ({_ratio(row)})" for _, row in tied.head(_SHOWN).iterrows()]
-    more = f" and {count_of(len(tied) - _SHOWN, 'more')}".removesuffix("s") if len(tied) > _SHOWN else ""
+    names = [f"{trial_label(row, varying)} ({_ratio(row)})" for _, row in tied.head(named).iterrows()]
+    more = f" and {count_of(len(tied) - named, 'more')}".removesuffix("s") if len(tied) > named else ""
     is_best = tied["ratio"].ge(1).all() if found.objective.maximize else tied["ratio"].le(1).all()
     why = "it has the best mean" if is_best else "it holds the fewest workers, at a mean within 5 % of the best"
     by = " by one launch each" if tied["ratio_low"].isna().any() else ""
