@@ -20,7 +20,6 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     times           training times in the terminal, and as JSON values
     compared        what a comparison of two points says, in words and as JSON values
     runs            what a comparison of two runs says: words, table, JSON values
-    plots           the same as figures of Plotly
     plan            the plan in the terminal, and as JSON values
     doctor          the doctor's diagnosis in the terminal
 """
