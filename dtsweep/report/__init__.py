@@ -12,6 +12,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     recommendation  a recommendation in words, and as JSON values
     tables          table columns of points and of scaling
     terminal        the report in the terminal
+    laws            from where one more worker doesn't pay, and laws of scaling, in words
     times           training times in the terminal, and as JSON values
     plan            the plan in the terminal, and as JSON values
     doctor          the doctor's diagnosis in the terminal
