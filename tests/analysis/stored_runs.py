@@ -13,9 +13,7 @@ from dtsweep.results.store import Results
 from dtsweep.sweep.task import task_of
 from dtsweep.sweep.values import column_types
 
-SWEEP = Sweep(
-    workload=workloads.Gpt(layers=1, width=8), axes={"micro_batch": [4, 16]}, measure=Measure(canary=False)
-)
+SWEEP = Sweep(workload=workloads.Gpt(layers=1, width=8), axes={"micro_batch": [4, 16]}, measure=Measure(canary=False))
 MACHINE = '{"cpu": "Xeon", "cpus": 2, "torch_version": "2.13.0"}'
 
 
