@@ -51,6 +51,13 @@ def standing_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     return {"frontier\n%": [_format_percent(value, digits=0) for value in known]} if known.notna().any() else {}
 
 
+def knee_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
+    """Column that marks the knee; or that says how often a point is it, where that is known."""
+    if (known := rows["knee_probability"]).notna().any():
+        return {"knee\n%": [_format_percent(value, digits=0) for value in known]}
+    return {"knee": ["k" if is_knee else "" for is_knee in rows["knee"]]} if rows["knee"].any() else {}
+
+
 def error_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     """Column of how far a compressed exchange is from the exact one, where it is known."""
     known = rows["compression_error"]
