@@ -43,7 +43,7 @@ def store_run(
             task = task_of(SWEEP, point, repeat=repeat)
             step_s = micro_batch / (rate or 1)
             names = ("step_mean_s", "step_p50_s", "latency_s")
-            measured = {name: step_s for name in names} | {f"{name}_error": 0.003 * step_s for name in names}
+            measured = dict.fromkeys(names, step_s) | {f"{name}_error": 0.003 * step_s for name in names}
             measured |= {"status": "ok", "samples_per_s": rate, "samples_per_s_error": 0.003 * (rate or 1)}
             failed = {"status": "nan", "reason": "rank 0: the loss is nan"}
             where = {"env_id": env_id, "hosts": 1, "devices": "Xeon", "session": f"day{day}-{repeat}", "flags": []}
