@@ -68,7 +68,8 @@ class Content:
     recommendations: Sequence[Recommendation]
     """For the highest throughput, one per model and environment; empty where no point is a candidate."""
     advice: Sequence[Sequence[str]]
-    """Each recommendation in sentences: what is recommended, its figures, how sure that is, and what it gives up."""
+    """Each recommendation in sentences: what is recommended, its figures, how sure that is, and what it gives up; where
+    there is none, why."""
     frontiers: Sequence[Frontier]
     """One per source, semantics, model and environment, the newest, exact updates first; empty without `ok` trials."""
     scaling: Sequence[Scaling]
@@ -98,7 +99,7 @@ def content_of(frame: pd.DataFrame, *, one_product: bool = False) -> Content:
     varying += ["hosts"] * bool(points.duplicated(["point_id", "env_id"]).any())
     statuses, flags = _counts(trials["status"]), _counts(trials["flags"].explode())
     watched = canaries(frame)
-    recommended = _recommendations(frame, one_product=one_product)
+    recommended, why_none = _recommended(frame, one_product=one_product)
     several = [c for c in ("model_digest", "env_id", "older_source") if points[c].nunique(dropna=False) > 1]
     label_columns = [*varying, *(c for c in several if c != "model_digest" or not model_columns(points))]
     return Content(
@@ -109,7 +110,7 @@ def content_of(frame: pd.DataFrame, *, one_product: bool = False) -> Content:
         varying=varying,
         constants=_constants(points, varying),
         recommendations=recommended,
-        advice=_advice(recommended, varying),
+        advice=_advice(recommended, varying) or [[why_none]],
         frontiers=frontiers_of(trials, points, varying, one_product=one_product),
         scaling=[*_scaling(frame, label_columns, per="worker"), *_scaling(frame, label_columns, per="node")],
         canaries=watched,
@@ -145,12 +146,12 @@ def _constants(points: pd.DataFrame, varying: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, value in {**known, **named}.items() if value not in ("{}", "[]")}
 
 
-def _recommendations(frame: pd.DataFrame, *, one_product: bool) -> list[Recommendation]:
-    """Recommend a configuration; none where all updates are inexact, or nothing was measured."""
+def _recommended(frame: pd.DataFrame, *, one_product: bool) -> tuple[list[Recommendation], str]:
+    """Recommend a configuration, or say why there is none."""
     try:
-        return recommend(frame, one_product=one_product)
-    except SweepError:
-        return []
+        return recommend(frame, one_product=one_product), ""
+    except SweepError as error:
+        return [], f"No recommendation: {error}."
 
 
 def _advice(found: Sequence[Recommendation], varying: Sequence[str]) -> list[list[str]]:
@@ -162,8 +163,8 @@ def _advice(found: Sequence[Recommendation], varying: Sequence[str]) -> list[lis
     chosen = pd.DataFrame([each.point for each in found])
     telling = model_columns(chosen) if chosen["model_digest"].nunique(dropna=False) > 1 else []
     several = chosen["env_id"].nunique(dropna=False) > 1
-    named = [f"env_id {each.point['env_id']} · " if several else "" for each in found]
     said = [in_words(each, varying=varying, telling=telling, named=1) for each in found]
+    named = [f"env_id {each.point['env_id']} · " if several else "" for each in found]
     return [[f"{name}{first}", *lines] for name, (first, *lines) in zip(named, said, strict=True)]
 
 

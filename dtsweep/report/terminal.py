@@ -47,7 +47,7 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
     say(console, content.headline, style="bold")
     if not content.frontiers:
         say(console, "No trial ended ok, so there is no frontier.")
-    for advice in content.advice:
+    for advice in content.advice if content.frontiers else ():
         _print_advice(advice, console=console, show_all=show_all)
     for doubt in content.doubts:
         say(console, doubt, style="yellow")
@@ -62,10 +62,11 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
 
 def _print_advice(advice: Sequence[str], *, console: Console, show_all: bool) -> None:
     """Print what is recommended and how sure that is; what it gives up on request."""
-    first, figures, sure, *gives_up = advice
+    first, *lines = advice
     say(console, first, style="bold green")
-    say(console, f"{figures} {sure}")
-    for line in gives_up if show_all else ():
+    if lines:
+        say(console, " ".join(lines[:2]))
+    for line in lines[2:] if show_all else ():
         say(console, line)
 
 
