@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 ASKED = ("samples_per_s", "latency_s", "step_mean_s", "step_p50_s", "step_p95_s", "step_p99_s")
 """Rates and times that can be asked for by name: what `measured` has a standard error of."""
 
-_KNOWN_WITHIN = (*ASKED, "comm_share")
-_SHARES = ("mfu", "comm_share", "exchange_share", "wait_share")
+_OF_A_STEP = ("comm_share", "exchange_share", "wait_share", "data_share")
+_KNOWN_WITHIN = (*ASKED, *_OF_A_STEP)
+_SHARES = ("mfu", "hfu", *_OF_A_STEP, "compute_share", "memory_share", "launch_share")
 _USED = ("energy_j_per_sample", "power_w", "bytes_sent_per_step", "compression_error", "staleness_mean")
 _MEANS = (*ASKED, "tokens_per_s", *_SHARES, *_USED)
 _MODEL = ("model_digest", "parameters", "flops_per_sample", "optimizer_class", "older_source")
 _FACTS = ("semantics", "global_batch", "devices", *_MODEL)
-_WITH_INTERVAL = {"latency_s": True, "samples_per_s": True, "comm_share": False}
+_WITH_INTERVAL = {"latency_s": True, "samples_per_s": True, **dict.fromkeys(_OF_A_STEP, False)}
 """What gets an interval over launches, and whether its spread between launches is relative to its size."""
 
 
@@ -90,7 +91,7 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
     trials = trials[~is_superseded(trials)].reset_index(drop=True)
     bounds = [f"{name}_{end}" for name in _KNOWN_WITHIN for end in ("low", "high")]
     # astype leaves every column in memory of its own, which pandas warns of; a copy is in one piece.
-    trials = trials.astype(dict.fromkeys([*_KNOWN_WITHIN, *bounds, "tokens_per_s", "mfu"], "float64")).copy()
+    trials = trials.astype(dict.fromkeys([*_KNOWN_WITHIN, *bounds, *_SHARES, "tokens_per_s"], "float64")).copy()
     trials = by_best_peak(trials)
     launch = trials["session"].where(trials["session"].notna(), trials["trial_id"])
     errors = {f"{name}_error": _error(trials, name) for name in _KNOWN_WITHIN}
@@ -160,7 +161,8 @@ def over_launches(frame: pd.DataFrame) -> pd.DataFrame:
 
     Launches in another environment, or on another number of hosts, are another point (`POINT`).
 
-    `_low` and `_high` of `latency_s`, `samples_per_s` and `comm_share` are a 95 % interval. `interval` says which:
+    `_low` and `_high` of `latency_s`, `samples_per_s`, `comm_share` with its two parts, and `data_share` are a 95 %
+    interval. `interval` says which:
 
     - `launches`: Student's t over the point's own launch means.
     - `pooled`: with what launches add (`launch_sigma`), which all points of the environment have in common, where it is
@@ -196,7 +198,7 @@ def points_of(trials: pd.DataFrame) -> pd.DataFrame:
     for name, relative in _WITH_INTERVAL.items():
         found = _intervals(trials, name, relative=relative).reindex(points.index)
         points[[f"{name}_low", f"{name}_high"]] = found[["low", "high"]]
-        if name != "comm_share":
+        if relative:
             points["interval"] = points["interval"].where(points["interval"].notna(), found["interval"])
     points["caution"] = groups["caution"].first()
     # Where all are null pandas makes numbers of them, which match no text.

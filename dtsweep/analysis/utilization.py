@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -12,7 +12,7 @@ _SAME_DEVICE = ("env_id", "precision", "cpus_per_worker")
 
 
 def by_best_peak(trials: pd.DataFrame) -> pd.DataFrame:
-    """Relate `mfu` and `hfu` to the best peak of all trials, where peaks are measured and not looked up.
+    """Relate what devices did to the best peaks of all trials, where peaks are measured and not looked up.
 
     Each process measures its own peak, once: those of one machine lie some percent apart, and lower where workers with
     several threads measure at once. Two points of a sweep would differ by that and not by what they compute.
@@ -21,10 +21,17 @@ def by_best_peak(trials: pd.DataFrame) -> pd.DataFrame:
         trials: one row per trial, as `dtsweep.load` gives it.
 
     Returns:
-        The same, `mfu` and `hfu` times the trial's measured peak over the highest of its environment, precision and
-        CPUs per worker. `peak_flops_per_s` stays that of the trial.
+        The same, `mfu`, `hfu` and `compute_share` times the trial's measured peak over the highest of its environment,
+        precision and CPUs per worker; `memory_share` the same with `peak_bytes_per_s`, of as many workers, who share a
+        memory. The peaks themselves stay those of the trial.
     """
     peaks = trials["peak_flops_per_s"].where(trials["peak_source"] == "measured")
-    best = peaks.groupby([trials[name] for name in _SAME_DEVICE], dropna=False).transform("max")
-    share = (peaks / best).fillna(1.0)
-    return trials.assign(**{name: trials[name] * share for name in ("mfu", "hfu")})
+    computing = _of_best(peaks, [trials[name] for name in _SAME_DEVICE])
+    moving = _of_best(trials["peak_bytes_per_s"], [trials[name] for name in (*_SAME_DEVICE, "workers")])
+    shares = {"mfu": computing, "hfu": computing, "compute_share": computing, "memory_share": moving}
+    return trials.assign(**{name: trials[name] * share for name, share in shares.items()})
+
+
+def _of_best(peaks: pd.Series[float], groups: list[pd.Series[Any]]) -> pd.Series[float]:
+    """Each peak as a share of the highest of its group; 1 where it is unknown."""
+    return (peaks / peaks.groupby(groups, dropna=False).transform("max")).fillna(1.0)

@@ -11,6 +11,7 @@ Ranks, and doctor's task on each node; imports torch, NVML and psutil. In readin
     telemetry       what devices and hosts did in a window: columns of `ranks`, stored as they come
     memory          the peak of a trial, and cleaning up after it
     peaks           what a device can do: a table, and a matrix product
+    bandwidth       what an operation costs that hardly computes: its launch, its bytes
     variables       environment variables that change what libraries do
     fingerprint     what a rank runs on: the facts behind env_id
 """

@@ -11,6 +11,8 @@ NumPy. In reading order:
     clock           when each phase and step ended
     exchange        the exchange by itself, and what ranks agree on
     traffic         bytes and messages that a rank sends
+    work            what operations move, and what they take at least
+    operations      the operations of a pass and of an update, noted as they run
     flops           FLOPs of a sample, counted without computing
     trace           breakdown of a GPU's trace: seconds per step by class
     profile         a trace of some steps, and on a GPU its kernels by class

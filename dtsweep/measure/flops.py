@@ -9,7 +9,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,6 +21,8 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from dtsweep.errors import SweepError, quoted
 from dtsweep.hardware.random_states import random_states_kept, set_seed
+from dtsweep.measure.operations import Recorder
+from dtsweep.measure.work import PassOperations
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.values import workload_fields
 
@@ -43,7 +45,15 @@ class Flops:
     """With what is computed again to save memory; None where only the model's are known."""
 
 
-_counted: dict[tuple[type, str, str], Flops | None] = {}
+@dataclass(frozen=True)
+class _Counted:
+    """What is known of a setting of a workload."""
+
+    flops: Flops | None = None
+    operations: PassOperations | None = None
+
+
+_counted: dict[tuple[type, str, str], _Counted] = {}
 
 
 def count_flops(workload: Any, *, model: nn.Module, precision: str, device: torch.device) -> Flops | None:
@@ -75,22 +85,41 @@ def count_flops(workload: Any, *, model: nn.Module, precision: str, device: torc
     Raises:
         SweepError: `flops_per_sample` is no positive number.
     """
-    key = (type(workload), json.dumps(workload_fields(workload), sort_keys=True), precision)
-    if key not in _counted:
-        try:
-            with random_states_kept(device):
-                _counted[key] = _per_sample(_counts(workload, model, precision, device))
-        except Exception as error:  # noqa: BLE001  # users' code, on tensors that it was not written for
-            said = " ".join(str(error).split())[:300]
-            what = f"FLOPs of {type(workload).__name__} are not counted: {type(error).__name__}: {said}"
-            print(f"{what}; a workload can give flops_per_sample", file=sys.stderr)  # noqa: T201  # the rank's log
-            _counted[key] = None
-    counted, given = _counted[key], given_flops(workload)
+    counted, given = _count_once(workload, model, precision, device).flops, given_flops(workload)
     if given is None:
         return counted
     if counted is None or counted.hardware_per_sample is None:
         return Flops(given, None)
     return Flops(given, given * counted.hardware_per_sample / counted.model_per_sample)
+
+
+def count_operations(workload: Any, *, model: nn.Module, precision: str, device: torch.device) -> PassOperations | None:
+    """List the operations of a forward and backward pass, as `count_flops` sees them; the arguments are its own.
+
+    Attention is there as its matrix products, which write their scores; fused kernels move less.
+
+    Returns:
+        None where they can't be counted, or their number depends on that of the samples.
+    """
+    return _count_once(workload, model, precision, device).operations
+
+
+def _count_once(workload: Any, model: nn.Module, precision: str, device: torch.device) -> _Counted:
+    """Count a setting of a workload, where it was not counted before; say on stderr why that can't be."""
+    key = (type(workload), json.dumps(workload_fields(workload), sort_keys=True), precision)
+    if key not in _counted:
+        known = _Counted()
+        try:
+            with random_states_kept(device):
+                tallies, recorders = _counts(workload, model, precision, device)
+            known = _Counted(operations=PassOperations.of([recorder.noted for recorder in recorders], SAMPLES))
+            known = replace(known, flops=_per_sample(tallies))
+        except Exception as error:  # noqa: BLE001  # users' code, on tensors that it was not written for
+            said = " ".join(str(error).split())[:300]
+            what = f"FLOPs of {type(workload).__name__} are not counted: {type(error).__name__}: {said}"
+            print(f"{what}; a workload can give flops_per_sample", file=sys.stderr)  # noqa: T201  # the rank's log
+        _counted[key] = known
+    return _counted[key]
 
 
 def given_flops(workload: Any) -> float | None:
@@ -127,7 +156,9 @@ def _per_sample(counts: Sequence[_Tally]) -> Flops:
     return Flops(model[-1], hardware[-1])
 
 
-def _counts(workload: Any, model: nn.Module, precision: str, device: torch.device) -> list[_Tally]:
+def _counts(
+    workload: Any, model: nn.Module, precision: str, device: torch.device
+) -> tuple[list[_Tally], list[Recorder]]:
     """Count a forward and a backward pass on each number of `SAMPLES`."""
     batches = [workload.batch(range(samples), device) for samples in SAMPLES]
     # What loss keeps in its workload has no numbers and must not reach the trial.
@@ -141,8 +172,11 @@ def _counts(workload: Any, model: nn.Module, precision: str, device: torch.devic
         for batch in batches:
             # What a loss draws must not make one count differ from the next.
             set_seed(0)
+            # Nor is a first gradient added to another.
+            shapes.zero_grad(set_to_none=True)
             counts.append(_count(functools.partial(own.loss, shapes, batch), precision, device))
-        return counts
+        tallies, recorders = zip(*counts, strict=True)
+        return list(tallies), list(recorders)
 
 
 @dataclass
@@ -173,17 +207,17 @@ class _Tally:
         return count
 
 
-def _count(loss: Callable[[], torch.Tensor], precision: str, device: torch.device) -> _Tally:
+def _count(loss: Callable[[], torch.Tensor], precision: str, device: torch.device) -> tuple[_Tally, Recorder]:
     tally = _Tally()
     formulas = flop_registry | {torch.ops.aten.convolution_backward: _convolution_backward}
     counting = {operation: tally.counting(formula) for operation, formula in formulas.items()}
-    with FlopCounterMode(display=False, custom_mapping=counting):
+    with FlopCounterMode(display=False, custom_mapping=counting), Recorder(lambda: tally.hardware) as recorder:
         known = PRECISIONS[precision]
         with torch.autocast(device.type, dtype=getattr(torch, known.dtype), enabled=known.is_autocast):
             result = loss()
         tally.in_backward = True
         result.backward()
-    return tally
+    return tally, recorder
 
 
 def _convolution_backward(grad: torch.Tensor, images: torch.Tensor, weight: torch.Tensor, *rest: Any, **_: Any) -> int:

@@ -38,6 +38,21 @@ def flops_columns(point: Point, ranks: Sequence[Measured], rate: float) -> Row:
     return row
 
 
+def work_columns(ranks: Sequence[Measured], step_mean_s: float) -> Row:
+    """What a step's operations take at least, as shares of the step; the memory of the slowest rank is named."""
+    rates, work = [rank.moved_bytes_per_s for rank in ranks], ranks[0].work
+    row: Row = {"peak_bytes_per_s": min(filter(None, rates)) if all(rates) else None}
+    if work is None:
+        return row
+    return row | {
+        "operations_per_step": work.operations,
+        "moved_bytes_per_step": work.moved_bytes,
+        "compute_share": work.compute_s / step_mean_s,
+        "memory_share": work.memory_s / step_mean_s,
+        "launch_share": work.launch_s / step_mean_s,
+    }
+
+
 def device_columns(point: Point, ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
     """What devices and hosts did in the window; null unless all ranks know it.
 

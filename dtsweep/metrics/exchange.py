@@ -201,6 +201,31 @@ def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
     return {**row, "rank_skew_low": max(0.0, float(least)), "straggler": named}
 
 
+def input_columns(ranks: Sequence[Measured], *, straggler: str | None) -> Row:
+    """What of a step workers spend on loading batches: their mean, without the one that the others wait for.
+
+    What that one spends longer on it is in `wait_share` already.
+
+    Args:
+        ranks: all of them.
+        straggler: the slowest, as `skew_columns` names it.
+
+    Returns:
+        `data_share` with its interval; nothing where the phase was not measured.
+    """
+    if any("data_s" not in rank.steps for rank in ranks):
+        return {}
+    usual = [rank for number, rank in enumerate(ranks) if not (straggler or "").startswith(f"rank {number} ")]
+    data, steps = ([rank.of_part(name) for rank in usual] for name in ("data_s", "step_s"))
+    parts = min(PARTS, *map(len, data), PARTS)
+
+    def by_part(series: Sequence[Series]) -> Series:
+        means: Series = np.mean([[part.sum() for part in np.array_split(one, parts)] for one in series], axis=0)
+        return means
+
+    return _columns_of("data_share", share_of(by_part(data), by_part(steps)))
+
+
 def _bounds(series: Sequence[Series]) -> Series | None:
     """How far the mean of the farthest of so many equal ranks may lie from the mean of all; None from too few steps.
 

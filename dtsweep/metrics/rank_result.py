@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dtsweep.measure.trace import Profile
 from dtsweep.measure.warmup import Steadiness
+from dtsweep.measure.work import StepWork
 
 Steps = Mapping[str, NDArray[Any]]
 """Columns of the table `steps`, each (steps,), over warm-up, window and what follows; times in seconds."""
@@ -88,6 +89,15 @@ class Measured:
     peak_flops_per_s: float | None = None
     peak_source: str | None = None
     """`given`, `table` or `measured`."""
+
+    moved_bytes_per_s: float | None = None
+    """Of a large element-wise operation: read and written."""
+
+    launch_s: float | None = None
+    """To launch an operation, mean of forward and backward."""
+
+    work: StepWork | None = None
+    """What the operations of a step take at those rates; rank 0 alone counts."""
 
     flops_per_sample: float | None = None
     """Of the model, without recomputation; rank 0 alone counts."""

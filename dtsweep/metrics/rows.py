@@ -174,6 +174,8 @@ def _measured_columns(measured: Measured, *, is_alone: bool) -> Row:
         **measured.telemetry,
         **({"threads": measured.threads} if measured.threads else {}),
         "matmul_flops_per_s": measured.matmul_flops_per_s,
+        "moved_bytes_per_s": measured.moved_bytes_per_s,
+        "launch_s": measured.launch_s,
         "window_s": measured.window_s,
         "memory_peak_bytes": measured.memory_peak_bytes,
         "bytes_sent": measured.bytes_sent,

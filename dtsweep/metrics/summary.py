@@ -17,8 +17,9 @@ from dtsweep.metrics.breakdown import (
     device_columns,
     flops_columns,
     slowest_phase_s,
+    work_columns,
 )
-from dtsweep.metrics.exchange import exchange_columns, skew_columns
+from dtsweep.metrics.exchange import exchange_columns, input_columns, skew_columns
 from dtsweep.metrics.flags import flags
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.metrics.window_view import WindowView, view_of, window_s
@@ -46,6 +47,7 @@ def trial_columns(point: Point, ranks: Sequence[Measured], *, nodes: Sequence[st
     return {
         **row,
         **flops_columns(point, ranks, row["samples_per_s"]),
+        **work_columns(ranks, row["step_mean_s"]),
         **device_columns(point, ranks, nodes),
         "memory_peak_bytes": max(rank.memory_peak_bytes for rank in ranks),
         **staleness_columns([count for rank in ranks for count in rank.staleness]),
@@ -71,6 +73,7 @@ def columns_of_steps(point: Point, ranks: Sequence[Measured], *, nodes: Sequence
     # Without a wanted half-width a drift counts beyond the one that there is.
     within = (view.share or 0.0) if half_width is None else half_width
     share = None if view.share is None else found.widen(view.share, within=within)
+    skew = skew_columns(ranks, nodes)
     row = {
         **window_columns(point, replace(view, share=share)),
         # An exchange in every period is a pattern: it is no oddity.
@@ -81,7 +84,8 @@ def columns_of_steps(point: Point, ranks: Sequence[Measured], *, nodes: Sequence
         "window_s": window_s(point, ranks),
         **{name: slowest_phase_s(ranks, name) for name in PHASE_COLUMNS},
         **exchange_columns(point, ranks),
-        **skew_columns(ranks, nodes),
+        **skew,
+        **input_columns(ranks, straggler=skew["straggler"]),
         **_losses(ranks),
         **_steadiness(found, ranks, within=within),
     }

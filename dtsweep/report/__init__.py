@@ -5,6 +5,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     text            numbers and tables for the terminal
     progress        the live line of a run
     labels          labels of points and axes
+    bounds          what limits each point, and what to try next
     doubts          what to ignore and what not to compare, said above the tables
     notes           how the numbers of the report came about, said below them
     frontiers       points of one product, and what can be said of the first two
@@ -16,7 +17,9 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     as_json         the report as JSON values
     tables          table columns of points and of scaling
     terminal        the report in the terminal
-    plots           the same as figures of Plotly
+    times           training times in the terminal, and as JSON values
+    compared        what a comparison of two points says, in words and as JSON values
+    runs            what a comparison of two runs says: words, table, JSON values
     plan            the plan in the terminal, and as JSON values
     doctor          the doctor's diagnosis in the terminal
 """

@@ -165,6 +165,10 @@ TRIALS: tuple[Column, ...] = (
     *_interval("exchange_share", ""),
     Column("wait_share", FLOAT, "", "of a step: that longest own work less the mean of the workers; null where stale"),
     *_interval("wait_share", ""),
+    Column(
+        "data_share", FLOAT, "", "of a step: loading batches, mean of the workers without a straggler; null in old rows"
+    ),
+    *_interval("data_share", ""),
     Column("pass_s", FLOAT, "s", "a forward/backward pass without exchange, slowest worker"),
     Column(
         "exchange_isolated_s",
@@ -184,6 +188,26 @@ TRIALS: tuple[Column, ...] = (
     Column("peak_source", TEXT, "", "where that is from: `table`, `given`, or `measured` by a matrix product"),
     Column("mfu", FLOAT, "", "model FLOPs over what the device could do"),
     Column("hfu", FLOAT, "", "the same with recomputation"),
+    Column("operations_per_step", INT, "operations", "of a worker's passes and update that move numbers"),
+    Column(
+        "moved_bytes_per_step",
+        FLOAT,
+        "bytes",
+        "that they read and write, each by itself: an upper bound, what a compiler fuses moves less",
+    ),
+    Column(
+        "peak_bytes_per_s", FLOAT, "bytes/s", "of one worker's memory, by a large operation into new memory; the least"
+    ),
+    Column(
+        "compute_share",
+        FLOAT,
+        "",
+        "of a step: the arithmetic, at the peak, of operations for which it takes longer than moving their bytes",
+    ),
+    Column(
+        "memory_share", FLOAT, "", "of a step: moving the bytes of its other operations, at the rates of their sizes"
+    ),
+    Column("launch_share", FLOAT, "", "of a step: launching its operations, one after the other"),
     Column("device_utilization", FLOAT, "", "share of time in which a device ran a kernel, mean of workers"),
     Column("power_w", FLOAT, "W", "drawn by all devices together"),
     Column("energy_j", FLOAT, "J", "used by all devices in the window"),
@@ -269,6 +293,8 @@ RANKS: tuple[Column, ...] = (
     Column("network_received_bytes", INT, "bytes", "received by its host in the window, without the loopback"),
     Column("cpu_energy_j", FLOAT, "J", "used by its host's CPUs in the window"),
     Column("matmul_flops_per_s", FLOAT, "FLOP/s", "of a large matrix product at this precision, all workers at once"),
+    Column("moved_bytes_per_s", FLOAT, "bytes/s", "of a large element-wise operation, all workers at once"),
+    Column("launch_s", FLOAT, "s", "to launch an operation, mean of forward and backward"),
     Column("machine", TEXT, "", "JSON of the hardware and software that `env_id` stands for"),
     Column(
         "bytes_sent",

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,10 +17,13 @@ from torch import distributed, nn
 
 from dtsweep.errors import error_line
 from dtsweep.hardware.backend_flags import backend_flags_kept
+from dtsweep.hardware.bandwidth import operation_rates
 from dtsweep.hardware.memory import oom_status, release_memory, total_bytes
 from dtsweep.hardware.peaks import matmul_rates, peak_flops
 from dtsweep.hardware.random_states import set_seed
-from dtsweep.measure.flops import count_flops, given_flops
+from dtsweep.measure.flops import count_flops, count_operations, given_flops
+from dtsweep.measure.operations import update_operations
+from dtsweep.measure.work import StepWork, step_work
 from dtsweep.metrics.product import model_digest
 from dtsweep.metrics.rank_result import Measured, RankResult
 from dtsweep.sweep.modes import MODES
@@ -153,21 +156,24 @@ def _measure(context: RankContext, task: Task, servers: Sequence[Any], on_warm: 
         # From here on ranks draw differently: equal dropout masks on all would be a smaller batch.
         seeds = range(seed + 1, seed + 1 + point.workers)
         check = _gradient_check(job, model, task, seeds=seeds)
-        product = _product(point, model, parameters, context) if MODES[point.sync].shards else {}
+        # What is counted of a model is counted of a whole one.
+        product = _product(point, model, parameters, context, rates) if MODES[point.sync].shards else {}
         mode.prepare(model, make)
         set_seed(seeds[job.rank])
         optimizer, blocks = mode.optimizer_class, mode.blocks
         measured = time_trial(Loop(job, mode), model, task, context=context, on_warm=on_warm, check=check)
         measured = check.added_to(measured) if check else measured
-        product = product or _product(point, model, parameters, context)
+        product = product or _product(point, model, parameters, context, rates)
         known = {**rates, **product, "parameters": count, "optimizer_class": optimizer, "blocks": blocks}
         return replace(measured, **known, flags=[*flags, *measured.flags])
     finally:
         mode.close()
 
 
-def _product(point: Point, model: nn.Module, parameters: Sequence[Any], context: RankContext) -> dict[str, Any]:
-    """What is trained, and how much arithmetic a sample of it takes: on rank 0, of a whole model."""
+def _product(
+    point: Point, model: nn.Module, parameters: Sequence[Any], context: RankContext, rates: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What is trained, and how much work a sample and a step of it take: on rank 0, of a whole model."""
     if context.rank:
         return {}
     counted = count_flops(point.workload, model=model, precision=point.precision, device=context.device)
@@ -177,13 +183,40 @@ def _product(point: Point, model: nn.Module, parameters: Sequence[Any], context:
         "model_digest": model_digest(parameters, flops_per_sample=flops, tokens_per_sample=tokens),
         "flops_per_sample": flops,
         "hardware_flops_per_sample": counted.hardware_per_sample if counted else None,
+        "work": _step_work(point, model, context.device, rates),
     }
 
 
+def _step_work(point: Point, model: nn.Module, device: torch.device, rates: Mapping[str, Any]) -> StepWork | None:
+    """What a worker's step does; None where its operations, or those of its optimizer, can't be counted."""
+    passes = count_operations(point.workload, model=model, precision=point.precision, device=device)
+    sizes = [p.numel() for p in model.parameters() if p.requires_grad]
+    try:
+        update = update_operations(functools.partial(make_optimizer, point=point), sizes, device=device)
+    except Exception as error:  # noqa: BLE001  # the workload's own optimizer may want other parameters
+        print(f"operations of the optimizer are not counted: {error_line(error)}", file=sys.stderr)  # noqa: T201
+        return None
+    if passes is None:
+        return None
+    # A worker updates its part of the parameters, and none where servers do.
+    info = MODES[point.sync]
+    part = 0.0 if point.servers else 1 / point.workers if info.shards_optimizer else 1.0
+    return step_work(
+        passes.at(point.micro_batch),
+        (update[0] * part, update[1] * (not point.servers)),
+        accumulation=point.accumulation,
+        # What this rank has measured already.
+        rates=operation_rates(device, beside=point.workers - 1 if device.type == "cpu" else 0),
+        flops_per_s=rates["peak_flops_per_s"] or rates["matmul_flops_per_s"],
+    )
+
+
 def _device_rates(context: RankContext, task: Task, point: Point) -> dict[str, Any]:
-    """What the device can do: given, known from a table, or on a CPU measured by a matrix product on all ranks."""
+    """What the device can do, measured on all ranks at once; its peak is given, from a table, or on a CPU measured."""
     on_cpu = context.device.type == "cpu"
-    matmul = matmul_rates(context.device, point.precision, beside=point.workers - 1 if on_cpu else 0)
+    beside = point.workers - 1 if on_cpu else 0
+    matmul = matmul_rates(context.device, point.precision, beside=beside)
+    moving = operation_rates(context.device, beside=beside)
     table = None if on_cpu else peak_flops(context.facts.device, point.precision)
     known = {"given": task.peak_flops_per_s, "table": table}
     source = next((source for source, peak in known.items() if peak), "measured" if on_cpu else None)
@@ -191,6 +224,8 @@ def _device_rates(context: RankContext, task: Task, point: Point) -> dict[str, A
         "matmul_flops_per_s": matmul.reached,
         "peak_flops_per_s": known.get(source or "", matmul.alone if on_cpu else None),
         "peak_source": source,
+        "moved_bytes_per_s": moving.peak_bytes_per_s,
+        "launch_s": moving.launch_s,
     }
 
 

@@ -1,0 +1,221 @@
+"""What limits each point: parts of its step that add up to it, and which of them is surely the largest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dtsweep.analysis.launches import measured, points_of
+from dtsweep.analysis.next_axes import next_axes
+from dtsweep.analysis.spread import POINT
+from dtsweep.sweep.modes import MODES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EXPLAINS, OUTWEIGHS = 0.2, 2.0
+"""What arithmetic, memory or launches must take of the device's work at least to be its limit, as a share, and how many
+times what the next of them takes: all three are lower bounds, and peaks are known to some ten percent."""
+
+UNKNOWN_NOISE = 0.25
+"""Half of the interval of a share without one, as a share of it: too few steps, or a row of an earlier version."""
+
+WORK = ("compute", "memory", "launch")
+"""What device work may be limited by; launches are the host's."""
+
+_WORDS = {"input": "loading batches", "exchange": "exposed exchange", "work": "device work"}
+_COLUMNS = (
+    *("bound", "bound_share", "bound_share_low", "bound_share_high", "bound_reason", "second", "second_share"),
+    *("next_axes", "input_share", "exchange_share", "waiting_share", "work_share"),
+    *("compute_share", "memory_share", "launch_share"),
+)
+
+Row = dict[str, Any]
+
+
+class Part(NamedTuple):
+    """A part of the mean step, as a share of it."""
+
+    name: str
+    words: str
+    share: float | None
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, name: str, words: str, share: float, low: float | None, high: float | None) -> Part:
+        """A share that was measured, with its interval where that is known."""
+        low = share * (1 - UNKNOWN_NOISE) if low is None else low
+        return cls(name, words, share, low, share * (1 + UNKNOWN_NOISE) if high is None else high)
+
+    @property
+    def told(self) -> str:
+        """What it is, how large, and how well that is known: "exposed exchange 41 % ± 3"."""
+        if self.share is None:
+            return f"{self.words} unknown"
+        half = max(self.share - self.low, self.high - self.share) * 100
+        return f"{self.words} {self.share * 100:.0f} %" + (f" ± {half:.0f}" if half >= 0.5 else "")
+
+
+def bottleneck(frame: pd.DataFrame) -> pd.DataFrame:
+    """Name what limits each point, with the number that says so and what to try next.
+
+    A step is the sum of four parts: `input_share` (loading batches), `exchange_share` (exchange that nothing hides),
+    `waiting_share` (for the slowest worker: where one stands out, what it is slower than the mean of the others), and
+    `work_share` (the rest: the device's work on the others). A part is the bound where its 95 % interval lies above
+    those of all others; one that is not known counts as `UNKNOWN_NOISE`.
+
+    Device work is told further by what it would take at the measured rates: `compute_share` (its arithmetic at the
+    peak), `memory_share` (moving bytes), `launch_share` (launching operations). One of them limits it where it is at
+    least `EXPLAINS` of it and `OUTWEIGHS` times each other one; an unknown one may be all that is left.
+
+    Args:
+        frame: one row per trial, as `dtsweep.load` gives it.
+
+    Returns:
+        One row per row of `over_launches`, by `point_id`, `env_id` and `hosts`: `bound` (compute, exchange, memory,
+        input, host, straggler; None where what was measured can't tell), `bound_share` with `_low` and `_high`, the
+        part's share of the step, for compute, memory and host that of the device's work; `bound_reason`, in a sentence;
+        `second`, the next largest part, and `second_share`; `next_axes`, a list of two or three
+        `dtsweep.analysis.next_axes.NextAxis`, empty without a bound; and the shares above, null where unknown.
+    """
+    import pandas as pd
+
+    trials = measured(frame)
+    steps = trials["step_mean_s"]
+    trials["data_share"] = trials["data_share"].fillna(trials["data_s"] / steps)
+    trials["compute_share"] = trials["compute_share"].fillna(trials["hfu"]).fillna(trials["mfu"])
+    trials = trials.assign(
+        compress_share=trials["compress_s"] / steps,
+        optimizer_share=trials["optimizer_s"] / steps,
+        waits_for_host=trials["flags"].map(lambda flags: "host_bound" in (flags if flags is not None else ())),
+    )
+    points = points_of(trials)
+    groups = trials.groupby(list(POINT), dropna=False, sort=False)
+    means = groups[["compress_share", "optimizer_share", "waits_for_host"]].mean()
+    told = groups.agg(straggler=("straggler", _mostly), comm_reason=("comm_reason", "first"))
+    points = pd.concat([points, means.reset_index(drop=True), told.reset_index(drop=True)], axis="columns")
+    rows = points.astype(object).where(points.notna(), None).to_dict("records")
+    judged = [_judged({str(name): value for name, value in row.items()}) for row in rows]
+    found = pd.DataFrame(judged, columns=_COLUMNS, dtype=object)
+    numbers = [name for name in _COLUMNS if "share" in name]
+    return pd.concat([points[[*POINT]], found.astype(dict.fromkeys(numbers, "float64"))], axis="columns")
+
+
+def _mostly(names: pd.Series[str]) -> str | None:
+    """What most launches say; None where no worker is named in more than half of them."""
+    counts = names.value_counts()
+    return str(counts.index[0]) if len(counts) and counts.iloc[0] > len(names) / 2 else None
+
+
+def _judged(row: Row) -> Row:
+    """The columns of one point."""
+    parts = parts_of(row)
+    surely = [part for part in parts if all(part.low > other.high for other in parts if other is not part)]
+    # What is unknown may be as large as it can be.
+    first, second = sorted(
+        parts, key=lambda part: (part in surely, part.high if part.share is None else part.share), reverse=True
+    )[:2]
+    work = parts[-1].high if parts[-1].share is None else parts[-1].share
+    bound, reason = _verdict(first, second, row, is_sure=bool(surely))
+    for name, part in zip(("input", "exchange", "waiting", "work"), parts, strict=True):
+        row[f"{name}_share"] = part.share
+    known = {
+        "bound": bound,
+        "bound_share": first.share,
+        "bound_share_low": first.low,
+        "bound_share_high": first.high,
+        "bound_reason": reason,
+        "second": (_limit_of_work(row, work)[0] or "work") if second.name == "work" else second.name,
+        "second_share": second.share,
+        "next_axes": next_axes(bound, row | {"work_share": work}),
+    }
+    unsure = dict.fromkeys(("bound_share", "bound_share_low", "bound_share_high"))
+    return {name: (row | known | ({} if bound else unsure))[name] for name in _COLUMNS}
+
+
+def parts_of(row: Row) -> list[Part]:
+    """Input, exchange, waiting and work of a point's step: they add up to it, each part in one of them alone.
+
+    Args:
+        row: of `over_launches`, unknown None, with `straggler` and `compute_share`.
+    """
+    mode = MODES.get(row["sync"])
+    is_alone = row["workers"] == 1 and (mode is None or not mode.servers({"shards": row["shards"] or 1}))
+    parts = [_part(row, "input", "data_share"), _part(row, "exchange", "exchange_share"), _waiting(row)]
+    if is_alone:
+        parts[1:] = [Part("exchange", "exposed exchange", 0.0, 0.0, 0.0), Part("wait", "waiting", 0.0, 0.0, 0.0)]
+    elif row["semantics"] == "stale" and row["comm_share"] is not None:
+        # A step is a worker's own push: what it waits for others, by the bound, is in the same number.
+        exchange = _part(row | {"exchange_share": row["comm_share"]}, "exchange", "comm_share")
+        parts[1:] = [exchange, Part("wait", "waiting", 0.0, 0.0, 0.0)]
+    return _with_work(parts, at_least=row["compute_share"] or 0.0)
+
+
+def _part(row: Row, name: str, column: str) -> Part:
+    share, words = row[column], _WORDS[name]
+    if share is None:
+        return Part(name, words, None, 0.0, 1.0)
+    return Part.of(name, words, share, row[f"{column}_low"], row[f"{column}_high"])
+
+
+def _waiting(row: Row) -> Part:
+    """The wait for the slowest worker; where one stands out, against the others' mean: it is in that of all itself."""
+    if row["wait_share"] is None:
+        return Part("wait", "waiting", None, 0.0, 1.0)
+    share, low, high = (row[f"wait_share{end}"] for end in ("", "_low", "_high"))
+    if row["straggler"] is None:
+        return Part.of("wait", "waiting for whichever worker is slowest", share, low, high)
+    more = row["workers"] / (row["workers"] - 1)
+    low, high = (None if end is None else end * more for end in (low, high))
+    return Part.of("straggler", f"waiting for {row['straggler']}", share * more, low, high)
+
+
+def _with_work(parts: Sequence[Part], *, at_least: float) -> list[Part]:
+    """The parts, and what they leave of the step."""
+    rest = 1 - sum(part.share for part in parts if part.share is not None)
+    if any(part.share is None for part in parts):
+        known = [part if part.share is not None else part._replace(high=rest - at_least) for part in parts]
+        return [*known, Part("work", _WORDS["work"], None, at_least, rest)]
+    shares = [part.share or 0.0 for part in parts]
+    up = math.hypot(*(share - part.low for share, part in zip(shares, parts, strict=True)))
+    down = math.hypot(*(part.high - share for share, part in zip(shares, parts, strict=True)))
+    return [*parts, Part("work", _WORDS["work"], rest, rest - down, rest + up)]
+
+
+def _verdict(first: Part, second: Part, row: Row, *, is_sure: bool) -> tuple[str | None, str]:
+    """What limits a point, and the number that says so; None, and why that is so."""
+    if "implausible" in row["caution"]:
+        return None, "numbers that can't all be true: see `implausible`"
+    if not is_sure:
+        if first.share is None or second.share is None:
+            return None, f"{row['comm_reason'] or 'the exchange was not measured'}: what limits it can't be told"
+        return None, f"can't tell {first.told} from {second.told}"
+    if first.name == "wait":
+        return None, f"{first.told} of the step: none stands out"
+    if first.name != "work":
+        return first.name, f"{first.told} of the step"
+    limit, told = _limit_of_work(row, first.high if first.share is None else first.share)
+    size = f"{first.words} at least {first.low * 100:.0f} %" if first.share is None else first.told
+    return limit, f"{size} of the step: {told}"
+
+
+def _limit_of_work(row: Row, work: float) -> tuple[str | None, str]:
+    """What device work, this share of a step, is limited by, and by which number; None, and why that can't be told."""
+    known = {name: row[f"{name}_share"] for name in WORK}
+    words = {"compute": "arithmetic at the peak", "memory": "moving bytes", "launch": "launching operations"}
+    told = ", ".join(f"{words[name]} {share * 100:.0f} %" for name, share in known.items() if share is not None)
+    if row["waits_for_host"] > 0.5:
+        return "host", "the GPU waits for its host in most steps"
+    largest = max(known, key=lambda name: known[name] or 0.0)
+    share = known[largest]
+    if not share:
+        return None, "nothing is known of its operations"
+    # What is unknown takes no more than what is left.
+    most = [(work - share) / OUTWEIGHS if each is None else each for name, each in known.items() if name != largest]
+    if share < EXPLAINS * work:
+        return None, f"none explains it, {told}"
+    if share < OUTWEIGHS * max(most):
+        return None, f"can't tell which limits it, {told}"
+    return "host" if largest == "launch" else largest, told

@@ -1,0 +1,104 @@
+"""What an operation costs that hardly computes: launching it, and moving its numbers, by how many they are."""
+
+from __future__ import annotations
+
+import functools
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dtsweep.hardware.device import wait_for
+from dtsweep.hardware.memory import release_memory
+
+TRY_S, TRIES = 0.003, 3
+"""How long each kind of operation is tried, and how often at least: some hundredths of a second altogether."""
+
+NUMBERS = {"cpu": (2**14, 2**18, 2**21), "cuda": (2**18, 2**22, 2**26)}
+"""fp32 numbers of a tensor, from those that caches hold to those that main memory does."""
+
+QUEUED = {"cpu": 1, "cuda": 10}
+"""Operations that are timed together: a GPU has to be waited for."""
+
+CHAIN = 200
+"""Operations in a row, of which each has a backward, by which launching is timed."""
+
+
+@dataclass(frozen=True)
+class OperationRates:
+    """What was measured on one device."""
+
+    launch_s: float
+    """From one operation of a pass to the next where each has one number: Python, autograd, dispatch."""
+
+    moved_bytes: tuple[int, ...]
+    """What the operations moved that were tried: read and written together, from few to many."""
+
+    bytes_per_s: tuple[float, ...]
+    """How fast each of them did."""
+
+    @property
+    def peak_bytes_per_s(self) -> float:
+        """Of the largest: main memory's, as far as no cache holds that much."""
+        return self.bytes_per_s[-1]
+
+    def seconds(self, moved: NDArray[np.float64]) -> NDArray[np.float64]:
+        """How long operations take to move so many bytes each, without their launch.
+
+        >>> OperationRates(1e-6, (10, 1000), (10.0, 5.0)).seconds(np.array([5.0, 1000.0, 4000.0])).tolist()
+        [0.5, 200.0, 800.0]
+        """
+        rates = np.interp(np.log(np.maximum(moved, 1.0)), np.log(self.moved_bytes), self.bytes_per_s)
+        taken: NDArray[np.float64] = moved / rates
+        return taken
+
+
+@functools.cache
+def operation_rates(device: torch.device, *, beside: int = 0) -> OperationRates:  # noqa: ARG001  # a key
+    """Measure what element-wise operations cost, once per process and world.
+
+    A tensor is doubled into new memory, as a model's operations have it: on a CPU that takes page faults, too. The
+    random state stays as it is, and the memory that it took, 0.5 GB on a GPU and 16 MB on a CPU, is given back.
+
+    Args:
+        device: where to; on a CPU with the threads that torch has.
+        beside: how many other ranks do it now: they share memory.
+    """
+    with torch.inference_mode():
+        alone_s = _doubling_s(1, device)
+        moved = tuple(2 * 4 * count for count in NUMBERS[device.type])
+        # What launching takes is counted by itself.
+        seconds = [max(_doubling_s(count, device) - alone_s, 1e-9) for count in NUMBERS[device.type]]
+    launch_s = min(_launch_s(device) for _ in range(TRIES))
+    release_memory(device)
+    return OperationRates(launch_s, moved, tuple(size / each for size, each in zip(moved, seconds, strict=True)))
+
+
+def _doubling_s(count: int, device: torch.device) -> float:
+    """Seconds in which so many numbers are doubled: the best of all tries, as few as work beside it leaves."""
+    source = torch.ones(count, device=device)
+    queued, times, end = QUEUED[device.type], list[float](), time.perf_counter() + TRY_S
+    while len(times) < TRIES or time.perf_counter() < end:
+        wait_for(device)
+        began = time.perf_counter()
+        for _ in range(queued):
+            source * 2
+        wait_for(device)
+        times.append((time.perf_counter() - began) / queued)
+    return min(times)
+
+
+def _launch_s(device: torch.device) -> float:
+    """Seconds of an operation on one number, mean of forward and backward."""
+    with torch.enable_grad():
+        start = torch.ones(1, device=device, requires_grad=True)
+        value = start
+        wait_for(device)
+        began = time.perf_counter()
+        for _ in range(CHAIN):
+            value = value * 0.5
+        value.backward()
+        wait_for(device)
+    return (time.perf_counter() - began) / (2 * CHAIN)

@@ -1,0 +1,93 @@
+"""The operations of a pass and of an update, noted as they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from dtsweep.measure.work import Noted, Numbers
+
+_MOVES_NOTHING = frozenset(
+    f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "new_empty", "_unsafe_view", "lift_fresh")
+)
+"""Operations that only make room, or look at numbers in another way, beside those that torch knows as views."""
+
+_PICKS = frozenset(f"aten::{name}" for name in ("embedding", "index", "index_select", "gather"))
+"""Operations that read no more of a tensor than they give."""
+
+_EDGE = 4
+"""Rows and columns of the parameter that stands for all others, when an optimizer's operations are counted."""
+
+
+class Recorder(TorchDispatchMode):
+    """Notes the operations that run under it, those left out that move nothing."""
+
+    def __init__(self, flops: Callable[[], int] = lambda: 0) -> None:
+        """Take what tells how many FLOPs were counted so far."""
+        super().__init__()  # type: ignore[no-untyped-call]  # has no types in torch
+        self._flops = flops
+        self.noted: list[Noted] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation, and note it."""
+        before = self._flops()
+        result = func(*args, **(kwargs or {}))
+        name = func.name().partition(".")[0]
+        # `prim` are questions to a tensor, such as for its device.
+        if not func.is_view and func.namespace != "prim" and name not in _MOVES_NOTHING:
+            written = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+            read = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+            moved = written + (written if name in _PICKS else read)
+            numels = tuple(tensor.numel() for tensor in moved)
+            self.noted.append(Noted(self._flops() - before, moved_bytes(moved), numels))
+        return result
+
+
+def moved_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes that an operation moves: of each tensor that it reads or writes, what is in memory of it.
+
+    >>> moved_bytes([torch.zeros(10), torch.zeros(1).expand(10)])
+    44
+    """
+    return sum(min(each.numel() * each.element_size(), each.untyped_storage().nbytes()) for each in tensors)
+
+
+def update_operations(
+    make: Callable[[list[nn.Parameter]], torch.optim.Optimizer], sizes: Sequence[int], *, device: torch.device
+) -> tuple[Numbers, int]:
+    """Count what an optimizer's update does, by its second step on one small parameter, and on two.
+
+    Args:
+        make: the optimizer of some parameters.
+        sizes: elements of the parameters that are trained, in fp32.
+        device: where it runs.
+
+    Returns:
+        (update operations × parameters,) bytes that each moves; and how many operations are launched: on a GPU one may
+        update all parameters.
+    """
+    one, two = (_second_step(make, count, device) for count in (1, 2))
+    tensors = np.array([noted.numels.count(_EDGE**2) for noted in one.noted], dtype=float)
+    moved: Numbers = np.outer(np.array(sizes, dtype=float), 4 * tensors).ravel()
+    return moved, len(one.noted) + (len(sizes) - 1) * (len(two.noted) - len(one.noted))
+
+
+def _second_step(
+    make: Callable[[list[nn.Parameter]], torch.optim.Optimizer], count: int, device: torch.device
+) -> Recorder:
+    parameters = [nn.Parameter(torch.ones(_EDGE, _EDGE, device=device)) for _ in range(count)]
+    optimizer = make(parameters)
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    # The first step makes the optimizer's state.
+    optimizer.step()
+    recorder = Recorder()
+    with recorder:
+        optimizer.step()
+    return recorder

@@ -1,0 +1,101 @@
+"""What operations a step has, how much arithmetic each does, how many bytes it moves; and what that takes at least."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    # It needs torch, which the driver, where this is read, does without.
+    from dtsweep.hardware.bandwidth import OperationRates
+
+Numbers = NDArray[np.float64]
+
+
+class Noted(NamedTuple):
+    """One operation."""
+
+    flops: int
+    moved: int
+    """Bytes."""
+    numels: tuple[int, ...]
+    """Elements of each tensor that it reads or writes."""
+
+
+@dataclass(frozen=True, eq=False)
+class PassOperations:
+    """The operations of a forward and backward pass, one after the other, for two numbers of samples."""
+
+    samples: tuple[int, int]
+    flops: Numbers
+    """(2, operations), with what is computed again."""
+    moved: Numbers
+    """(2, operations) bytes."""
+
+    @classmethod
+    def of(cls, passes: Sequence[Sequence[Noted]], samples: tuple[int, int]) -> PassOperations | None:
+        """Take what was recorded; None where the two passes differ in their operations."""
+        each = [[(noted.flops, noted.moved) for noted in one] for one in passes]
+        if len(each[0]) != len(each[1]):
+            return None
+        table = np.array(each, dtype=float).reshape(2, -1, 2)
+        return cls(samples, table[..., 0], table[..., 1])
+
+    def at(self, micro_batch: int) -> tuple[Numbers, Numbers]:
+        """FLOPs and bytes of each operation with so many samples: on the line through both numbers."""
+        few, many = self.samples
+        place = (micro_batch - few) / (many - few)
+        flops, moved = (np.maximum(one[0] + place * (one[1] - one[0]), 0.0) for one in (self.flops, self.moved))
+        return flops, moved
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepWork:
+    """What the operations of one worker's step take at least, at the rates that were measured."""
+
+    operations: int
+    moved_bytes: float
+    """Upper bound: of operations that a compiler makes one, the tensors between them stay in caches."""
+
+    compute_s: float
+    """The arithmetic of those operations for which it takes longer than moving their bytes, at the peak."""
+
+    memory_s: float
+    """To move the bytes of the others."""
+
+    launch_s: float
+    """To launch them, one after the other."""
+
+
+def step_work(
+    passes: tuple[Numbers, Numbers],
+    update: tuple[Numbers, int],
+    *,
+    accumulation: int,
+    rates: OperationRates,
+    flops_per_s: float,
+) -> StepWork:
+    """Add up a step: its passes, and one update.
+
+    Args:
+        passes: FLOPs and bytes of each operation of one pass.
+        update: bytes of each operation of the update, and how many are launched.
+        accumulation: passes per step.
+        rates: of operations that hardly compute.
+        flops_per_s: what the device computes.
+    """
+    flops, moved = passes
+    computing, moving, updating = flops / flops_per_s, rates.seconds(moved), rates.seconds(update[0])
+    is_moving = moving >= computing
+    operations = accumulation * len(moved) + update[1]
+    return StepWork(
+        operations=operations,
+        moved_bytes=accumulation * float(moved.sum()) + float(update[0].sum()),
+        compute_s=accumulation * float(computing[~is_moving].sum()),
+        memory_s=accumulation * float(moving[is_moving].sum()) + float(updating.sum()),
+        launch_s=operations * rates.launch_s,
+    )

@@ -1,0 +1,66 @@
+"""What limits each point, and what to try next: table columns, a sentence for several points, and JSON values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.report.text import count_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dtsweep.analysis.next_axes import NextAxis
+
+UNKNOWN = "can't tell"
+"""How a point without a bound is shown."""
+
+
+def bound_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
+    """Columns of a table by point: what limits it, the number that says so, and what to try next.
+
+    Args:
+        rows: of `dtsweep.analysis.bottleneck`, in the order of the table.
+    """
+    return {
+        "limited by": [bound or UNKNOWN for bound in rows["bound"]],
+        "because": list(rows["bound_reason"]),
+        "try next (gains at most)": [next_words(axes) for axes in rows["next_axes"]],
+    }
+
+
+def next_words(axes: Sequence[NextAxis]) -> str:
+    """Name axes with the speed-up that each could bring at most: "accumulation 2.4×, compression 2.4×".
+
+    >>> from dtsweep.analysis.next_axes import NextAxis
+    >>> next_words([NextAxis("precision", 0.5, ""), NextAxis("workers", 0.98, "")])
+    'precision 2.0×, workers over 10×'
+    """
+    return ", ".join(f"{each.axis} {_speed_up(each.at_most_share)}" for each in axes)
+
+
+def _speed_up(share: float) -> str:
+    """What a step gets faster by at most that loses this share of itself."""
+    return "over 10×" if share >= 0.9 else f"{1 / (1 - share):.1f}×"
+
+
+def bounds_sentence(rows: pd.DataFrame) -> str:
+    """Count what limits points, the most frequent first: "Limited by exchange: 3 points, compute: 1 point."."""
+    counts = rows["bound"].map(lambda bound: bound or UNKNOWN).value_counts()
+    told = [f"{bound}: {count_of(int(count), 'point')}" for bound, count in counts.items() if bound != UNKNOWN]
+    open_ = int(counts.get(UNKNOWN, 0))
+    known = f"Limited by {', '.join(told)}." if told else ""
+    return " ".join(filter(None, [known, f"What limits {count_of(open_, 'point')} can't be told." if open_ else ""]))
+
+
+def bounds_json(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Give rows of `dtsweep.analysis.bottleneck` as JSON values; unknown is None.
+
+    Returns:
+        One dict per point with the columns of `bottleneck`; `next_axes` is a list of dicts with `axis`,
+        `at_most_share` and `why`.
+    """
+    named = rows.assign(next_axes=rows["next_axes"].map(lambda axes: [each._asdict() for each in axes]))
+    records: list[dict[str, Any]] = json.loads(named.to_json(orient="records", double_precision=15))
+    return records

@@ -1,0 +1,251 @@
+"""What limits a point: named where the noise carries it, with the number, and not where it can't be told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dtsweep
+from dtsweep.analysis import bottleneck, over_launches
+from dtsweep.analysis.bottleneck import parts_of
+from dtsweep.analysis.next_axes import NextAxis
+from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.point import AXES
+from tests.frames import trials
+from tests.pages import ROOT
+
+PARTS = ["input_share", "exchange_share", "waiting_share", "work_share"]
+
+
+def known(name: str, share: float, half: float = 0.01) -> dict[str, float]:
+    """A share with its interval."""
+    return {name: share, f"{name}_low": share - half, f"{name}_high": share + half, f"{name}_error": half / 2}
+
+
+def alone(**other: Any) -> dict[str, Any]:
+    """One worker, whose device computes for nearly all of the step."""
+    usual = known("data_share", 0.02, 0.002) | {"compute_share": 0.6, "memory_share": 0.1, "launch_share": 0.02}
+    return {"step_mean_s": 0.1, "optimizer_s": 0.001, **usual, **other}
+
+
+def together(exchange: float, wait: float, half: float = 0.01, **other: Any) -> dict[str, Any]:
+    """Two workers that exchange and wait for so much of a step."""
+    shares = {"comm_share": exchange + wait, "exchange_share": exchange, "wait_share": wait}
+    told = {name: number for share in shares for name, number in known(share, shares[share], half).items()}
+    return alone(**{"workers": 2, "overlap": True, "comm_method": "difference", **told, **other})
+
+
+def judged(*rows: dict[str, Any], **common: Any) -> pd.Series[Any]:
+    """The only point of some rows."""
+    (found,) = bottleneck(trials(*rows, **common)).to_dict("records")
+    return pd.Series(found)
+
+
+def axes(found: pd.Series[Any]) -> list[str]:
+    return [each.axis for each in found["next_axes"]]
+
+
+@pytest.mark.parametrize(
+    ("row", "bound", "reason"),
+    [
+        (together(0.55, 0.02, 0.03), "exchange", "exposed exchange 55 % ± 3 of the step"),
+        (alone(**known("data_share", 0.7)), "input", "loading batches 70 % ± 1 of the step"),
+        (together(0.05, 0.45, straggler="rank 1 on b"), "straggler", "waiting for rank 1 on b 90 % ± 2 of the step"),
+        (alone(), "compute", "arithmetic at the peak 60 %, moving bytes 10 %, launching operations 2 %"),
+        (alone(compute_share=0.05, memory_share=0.8), "memory", "device work 98 % of the step: arithmetic at the"),
+        (alone(compute_share=0.01, launch_share=0.4), "host", "moving bytes 10 %, launching operations 40 %"),
+        (alone(flags=["host_bound"]), "host", "device work 98 % of the step: the GPU waits for its host in most steps"),
+    ],
+)
+def test_each_bound_is_named_with_its_number(row: dict[str, Any], bound: str, reason: str) -> None:
+    found = judged(row)
+    assert found["bound"] == bound
+    assert reason in found["bound_reason"]
+    assert found["bound_share_low"] <= found["bound_share"] <= found["bound_share_high"]
+    assert 2 <= len(found["next_axes"]) <= 3
+
+
+def test_parts_that_noise_does_not_tell_apart_have_no_verdict() -> None:
+    assert judged(together(0.55, 0.0, 0.02))["bound"] == "exchange"
+    found = judged(together(0.55, 0.0, 0.08))
+    assert found["bound"] is None
+    assert found["bound_reason"] == "can't tell exposed exchange 55 % ± 8 from device work 43 % ± 11"
+    assert (found["second"], found["next_axes"]) == ("compute", [])
+    assert pd.isna(found["bound_share"])
+
+
+def test_a_share_of_unknown_noise_must_be_far_ahead() -> None:
+    rows = [together(share, 0.0) | {f"exchange_share_{end}": None for end in ("low", "high")} for share in (0.8, 0.6)]
+    frame = trials(*rows, exchange_share_error=None)
+    assert bottleneck(frame)["bound"].tolist() == ["exchange", None]
+
+
+def test_the_slow_worker_of_four_is_measured_against_the_others() -> None:
+    # Own work 1, 1, 1, 3 in a step of 3: the mean is 1.5, the wait half of the step; without it two thirds are saved.
+    row = together(0.0, 0.5, workers=4, straggler="rank 3 on b", compute_share=0.1)
+    found = judged(row)
+    assert found["bound"] == "straggler"
+    assert found["bound_share"] == pytest.approx(2 / 3)
+    assert found["work_share"] == pytest.approx(1 / 3 - 0.02)
+
+
+def test_where_workers_take_turns_in_being_slowest_nobody_is_blamed() -> None:
+    found = judged(together(0.02, 0.7, straggler=None))
+    assert found["bound"] is None
+    assert found["bound_reason"].endswith("of the step: none stands out")
+
+
+def test_a_straggler_counts_where_most_launches_name_it() -> None:
+    row = together(0.05, 0.6, workers=4, point_id="p")
+    names = ["rank 1 on b", "rank 1 on b", None]
+    rows = [row | {"straggler": name, "repeat": n, "session": str(n)} for n, name in enumerate(names)]
+    assert judged(*rows)["bound"] == "straggler"
+    assert judged(*rows[1:])["bound"] is None
+
+
+@pytest.mark.parametrize(("memory", "bound"), [(0.15, "compute"), (0.29, None), (0.45, None), (0.7, "memory")])
+def test_arithmetic_and_memory_are_told_apart_by_a_factor_of_two(memory: float, bound: str | None) -> None:
+    found = judged(alone(compute_share=0.3, memory_share=memory))
+    assert found["bound"] == bound
+    if bound is None:
+        assert "can't tell which limits it" in found["bound_reason"]
+
+
+def test_device_work_that_nothing_explains_has_no_bound() -> None:
+    found = judged(alone(compute_share=0.1, memory_share=0.03, launch_share=0.02))
+    assert found["bound"] is None
+    assert "none explains it, arithmetic at the peak 10 %" in found["bound_reason"]
+
+
+def test_rows_of_older_versions_are_judged_by_what_they_have() -> None:
+    older = {"data_share": None, "data_share_low": None, "data_share_high": None, "data_share_error": None}
+    older |= {"compute_share": None, "memory_share": None, "launch_share": None, "data_s": 0.001}
+    assert judged(alone(**older, mfu=0.6))["bound"] == "compute"
+    assert judged(alone(**older, mfu=0.4, hfu=0.6))["bound"] == "compute"
+    assert judged(alone(**older, mfu=0.4))["bound"] is None
+    assert judged(alone(**older))["bound_reason"].endswith("nothing is known of its operations")
+    assert judged(alone(**(older | {"data_s": 0.08})))["bound"] == "input"
+
+
+def test_what_was_not_measured_of_the_exchange_leaves_it_open() -> None:
+    row = alone(workers=2, comm_reason="a step after the window does not fit into memory", compute_share=0.3)
+    found = judged(row)
+    assert found["bound"] is None
+    assert found["bound_reason"] == f"{row['comm_reason']}: what limits it can't be told"
+    assert pd.isna(found[["exchange_share", "waiting_share", "work_share"]]).all()
+    # Whatever the exchange takes, it is less than what arithmetic or batches surely take.
+    assert judged(row | {"compute_share": 0.6})["bound"] == "compute"
+    assert judged(row | known("data_share", 0.65))["bound"] == "input"
+
+
+def test_pushes_of_an_asynchronous_worker_are_its_exchange() -> None:
+    shares = known("comm_share", 0.7)
+    stale = {"sync": "parameter_server", "shards": 1, "semantics": "stale", "overlap": None}
+    found = judged(alone(workers=2, **stale, **shares))
+    assert (found["bound"], found["exchange_share"], found["waiting_share"]) == ("exchange", 0.7, 0.0)
+    assert axes(found) == ["accumulation", "compression", "shards"]
+    # With one worker there is a server as well.
+    assert judged(alone(workers=1, **stale, **shares))["bound"] == "exchange"
+
+
+def test_numbers_that_contradict_each_other_have_no_bound() -> None:
+    assert judged(alone(flags=["implausible"]))["bound"] is None
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({}, ["accumulation", "compression", "bucket_bytes"]),
+        ({"overlap": False}, ["overlap", "accumulation", "compression"]),
+        ({"sync": "local_sgd", "semantics": "local", "sync_period": 8, "overlap": None},
+         ["sync_period", "accumulation", "compression"]),
+        ({"sync": "fsdp", "overlap": None}, ["micro_batch", "sync"]),
+        ({"compression": "topk", "semantics": "lossy", "compress_s": 0.05},
+         ["compression", "accumulation", "bucket_bytes"]),
+    ],
+)  # fmt: skip
+def test_the_axes_of_an_exchange_fit_its_mode(row: dict[str, Any], expected: list[str]) -> None:
+    found = judged(together(0.6, 0.0, **row))
+    assert axes(found)[: len(expected)] == expected
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_has_axes_for_its_exchange_that_it_reads(mode: str) -> None:
+    own = {name: (value if value is not None else 1) for name, value in MODES[mode].reads.items()}
+    semantics = MODES[mode].semantics(own)
+    found = judged(together(0.6, 0.0, sync=mode, semantics=semantics, **{"overlap": None, **own}))
+    assert found["bound"] == "exchange"
+    assert len(found["next_axes"]) >= 2
+    for each in found["next_axes"]:
+        assert each.axis in AXES
+        is_of_modes = any(each.axis in other.reads for other in MODES.values())
+        assert not is_of_modes or each.axis in MODES[mode].reads
+
+
+def test_an_axis_attacks_no_more_than_its_share_of_the_step() -> None:
+    found = judged(alone(compute_share=0.05, memory_share=1.3, optimizer_s=0.03))
+    assert found["bound"] == "memory"
+    # More bytes than the step has time for: rates were measured at another moment.
+    assert [each[:2] for each in found["next_axes"]] == [
+        ("accumulation", pytest.approx(0.3)), ("precision", pytest.approx(0.98)), ("workload", pytest.approx(0.98)),
+    ]  # fmt: skip
+
+
+def test_a_point_far_below_the_peak_is_told_to_make_larger_products() -> None:
+    far, near = (judged(alone(compute_share=share, memory_share=0.01)) for share in (0.3, 0.7))
+    assert (
+        NextAxis("micro_batch", pytest.approx(0.68), "larger products come nearer the device's peak")
+        in (far["next_axes"])
+    )
+    assert "micro_batch" not in axes(near)
+
+
+shares = st.none() | st.floats(0, 1)
+
+
+@given(st.fixed_dictionaries(dict.fromkeys(("exchange", "wait", "data", "comm"), shares)), st.data())
+def test_the_parts_of_a_step_add_up_to_it(known: dict[str, float | None], data: st.DataObject) -> None:
+    row: dict[str, Any] = {f"{name}_share{end}": None for name in known for end in ("_low", "_high")}
+    row |= {f"{name}_share": share for name, share in known.items()}
+    row |= {"compute_share": data.draw(shares), "sync": "ddp", "shards": None}
+    row |= {
+        "semantics": data.draw(st.sampled_from(["exact", "stale", "local"])),
+        "workers": data.draw(st.integers(1, 9)),
+    }
+    row |= {"straggler": data.draw(st.sampled_from([None, "rank 1 on b"])) if row["workers"] > 1 else None}
+    parts = parts_of(row)
+    assert all(part.low <= part.high or part.share is None for part in parts)
+    if all(part.share is not None for part in parts):
+        assert sum(part.share or 0.0 for part in parts) == pytest.approx(1)
+    else:
+        assert parts[-1].share is None
+        assert parts[-1].low == (row["compute_share"] or 0.0)
+
+
+def test_of_real_rows_the_parts_add_up_and_are_those_that_were_stored() -> None:
+    frame = dtsweep.load(ROOT / "tests" / "data" / "results_schema_2")
+    found, points = bottleneck(frame), over_launches(frame)
+    assert found["point_id"].tolist() == points["point_id"].tolist()
+    assert found[PARTS].sum(axis=1).tolist() == pytest.approx([1] * 6)
+    stale = points["semantics"] == "stale"
+    comm = found["exchange_share"] + found["waiting_share"]
+    # No straggler stands out, so waiting is as it was stored.
+    assert comm.tolist() == pytest.approx(points["comm_share"].fillna(0.0).tolist())
+    assert stale.any()
+
+
+def test_no_trials_give_no_rows_and_columns_all_the_same() -> None:
+    found = bottleneck(trials({"status": "oom_device"}))
+    assert len(found) == 0
+    assert {"bound", "bound_reason", "next_axes", *PARTS} <= set(found.columns)
+
+
+def test_a_bound_becomes_json() -> None:
+    row = json.loads(bottleneck(trials(alone())).to_json(orient="records"))[0]
+    assert row["bound"] == "compute"
+    assert row["next_axes"][0][0] == "precision"
