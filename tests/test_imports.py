@@ -32,12 +32,15 @@ OWNERS = {
     "moocore": "analysis",
     "pynvml": "hardware",
     "rich": "report cli",
+    "plotext": "report.sketch",
+    "plotly": "report.plots",
     "click": "cli",
     "transformers": "workloads",
 }
 """Who may import what, anywhere in a module: rooms, or single files."""
 
 ONLY_IN_FUNCTIONS = {
+    "plotly": "report.plots",
     "pandas": "results analysis report",
     "scipy": "measure analysis",
     "moocore": "analysis",

@@ -10,15 +10,27 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     launches        from trials to points
     where           conditions on points, as a user writes them
     contrasts       differences between points, each to each, and how far they are known
+    naming          which point somebody means
+    power           how many more launches would tell two points apart
     difference      whether two points can be told apart, in words
+    machines        what runs were measured on: the machine, and the software
+    regressions     whether a later run is worse than an earlier one
+    runs            whole runs, from results or from a history, paired with each other
     pareto          frontiers of numbers: what no other row dominates, the volume below, the knee
     objectives      what should be small or large, and how far launches know it
     standing        how points stand to each other: which are beaten, as far as launches can tell
     frontier        which points no other one beats
     scaling         what more workers bring
+    worthwhile      from how many workers on one more doesn't pay
+    fits            a curve through what was measured, and what else it could be
+    laws            laws of scaling, fitted to what was measured
+    training_time   how long training takes, by the number of workers
+    node_speeds     how fast the nodes of a mixed cluster are beside each other
     next_axes       what to try next at a point that one thing limits
     bottleneck      what limits each point
     canaries        whether the machine changed while it was measured
+    candidates      which points may be recommended for a goal, and why others may not
+    recommend       which configuration to take for a goal, and how sure that is
 """
 
 from __future__ import annotations
@@ -28,19 +40,33 @@ from dtsweep.analysis.canaries import canaries
 from dtsweep.analysis.difference import difference
 from dtsweep.analysis.frontier import frontier, hypervolume
 from dtsweep.analysis.launches import launch_sigma, over_launches, setting_columns, without_canaries
+from dtsweep.analysis.laws import laws
+from dtsweep.analysis.node_speeds import node_speeds
 from dtsweep.analysis.pareto import on_frontier
+from dtsweep.analysis.recommend import Recommendation, recommend
 from dtsweep.analysis.scaling import scaling
+from dtsweep.analysis.training_time import training_time
+from dtsweep.analysis.worthwhile import worthwhile
+from dtsweep.sweep.goal import GOALS, Goal
 
 __all__ = [
+    "GOALS",
+    "Goal",
+    "Recommendation",
     "bottleneck",
     "canaries",
     "difference",
     "frontier",
     "hypervolume",
     "launch_sigma",
+    "laws",
+    "node_speeds",
     "on_frontier",
     "over_launches",
+    "recommend",
     "scaling",
     "setting_columns",
+    "training_time",
     "without_canaries",
+    "worthwhile",
 ]

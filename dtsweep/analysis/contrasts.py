@@ -27,6 +27,8 @@ class Contrasts:
     """(points, others), nan where one of them was not measured."""
     reach: Numbers
     """Half of its 95 % interval; nan where there is no test."""
+    degrees: Numbers
+    """Degrees of freedom of that interval's Student's t; nan where there is no test."""
     paired: NDArray[np.bool_]
     """True where the launches that measured both are compared one by one."""
     pooled: NDArray[np.bool_]
@@ -76,14 +78,14 @@ def contrasts(launches: Launches, first: Rows, second: Rows) -> Contrasts:
         by_mean = _by_mean(launches, first, second)
     fewest = np.minimum.outer(launches.counts[first], launches.counts[second])
     # One shared launch says something where others say how far its points differ.
-    known = _counted(launches.together) >= POOLED_FROM or _counted(launches.apart) < POOLED_FROM
+    known = counted_of(launches.together) >= POOLED_FROM or counted_of(launches.apart) < POOLED_FROM
     paired = (shared > 1) | ((shared == 1) & (fewest == 1) & known)
-    estimate, reach, pooled = (np.where(paired, *each) for each in zip(by_launch, by_mean, strict=True))
-    return Contrasts(estimate=estimate, reach=reach, paired=paired, pooled=pooled == 1)
+    estimate, reach, degrees, pooled = (np.where(paired, *each) for each in zip(by_launch, by_mean, strict=True))
+    return Contrasts(estimate=estimate, reach=reach, degrees=degrees, paired=paired, pooled=pooled == 1)
 
 
 def _by_launch(launches: Launches, first: Rows, second: Rows) -> tuple[Numbers, tuple[Numbers, ...]]:
-    """How many launches measured both; and from these the estimate, its reach, and 1 where that is pooled."""
+    """How many launches measured both; and from these the estimate and what `reach_of` gives of it."""
     # A launch of one point pairs it with nothing.
     columns = launches.there.sum(axis=0) > 1
     ours, theirs = (launches.there[points][:, columns].astype("float64") for points in (first, second))
@@ -91,44 +93,45 @@ def _by_launch(launches: Launches, first: Rows, second: Rows) -> tuple[Numbers, 
     shared: Numbers = ours @ theirs.T
     shift = (left @ theirs.T - ours @ right.T) / shared
     squares = left**2 @ theirs.T + ours @ (right**2).T - 2 * left @ right.T
-    reach, pooled = _reach(
+    known = reach_of(
         launches.together,
         Known(np.maximum(squares / shared - shift**2, 0) / (shared - 1), np.maximum(shared - 1, 0)),
-        pooled=pooled_is_better(shared - 1, pooled=_counted(launches.together), launches=shared),
+        pooled=pooled_is_better(shared - 1, pooled=counted_of(launches.together), launches=shared),
         within=launches.within,
         total=lambda each: np.add.outer(each[first], each[second]) / shared,
     )
     estimate = np.subtract.outer(launches.centres[first], launches.centres[second]) + shift
-    return shared, (estimate, reach, pooled)
+    return shared, (estimate, *known)
 
 
 def _by_mean(launches: Launches, first: Rows, second: Rows) -> tuple[Numbers, ...]:
-    """Estimate, reach, and 1 where that is pooled, from all launches of each as if they had nothing in common."""
+    """Estimate and what `reach_of` gives of it, from all launches of each as if they had nothing in common."""
     counts = launches.counts
     variances = launches.squares / (counts - 1) / counts
     parts = np.add.outer(*((variances**2 / (counts - 1))[points] for points in (first, second)))
     sums, fewest = np.add.outer(variances[first], variances[second]), np.minimum.outer(counts[first], counts[second])
     free = np.where(fewest > 1, np.add.outer(counts[first], counts[second]) - 2, 0)
     welch = np.where(parts > 0, sums**2 / parts, free)
-    reach, pooled = _reach(
+    known = reach_of(
         launches.apart,
         Known(sums, np.where(fewest > 1, welch, 0)),
-        pooled=pooled_is_better(free, pooled=_counted(launches.apart), launches=fewest),
+        pooled=pooled_is_better(free, pooled=counted_of(launches.apart), launches=fewest),
         within=launches.within,
         total=lambda each: np.add.outer((each / counts)[first], (each / counts)[second]),
     )
     estimate: Numbers = np.subtract.outer(launches.centres[first], launches.centres[second])
-    return estimate, reach, pooled
+    return estimate, *known
 
 
-def _counted(pool: Pool | None) -> int:
+def counted_of(pool: Pool | None) -> int:
+    """Degrees of freedom by the number of launches; 0 without a pool."""
     return pool.counted if pool else 0
 
 
-def _reach(
+def reach_of(
     pool: Pool | None, own: Known, *, pooled: NDArray[np.bool_], within: Numbers, total: Callable[[Numbers], Numbers]
-) -> tuple[Numbers, Numbers]:
-    """Half of the 95 % interval of estimates, and 1 where it is pooled.
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Half of the 95 % interval of estimates, its degrees of freedom, and 1 where it is pooled.
 
     Args:
         pool: of the environment.
@@ -143,6 +146,5 @@ def _reach(
         pooled = pooled & ~np.isnan(said)
         both = moderated(pool, expected, weight=total(np.ones_like(within)), within=said, own=own)
         known = Known(*(np.where(pooled, *each) for each in zip(both, own, strict=True)))
-    return students_t(np.where(known.degrees > 0, known.degrees, np.nan)) * known.variance**0.5, pooled.astype(
-        "float64"
-    )
+    degrees = np.where(known.degrees > 0, known.degrees, np.nan)
+    return students_t(degrees) * known.variance**0.5, degrees, pooled.astype("float64")

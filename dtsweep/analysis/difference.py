@@ -9,6 +9,7 @@ import numpy as np
 
 from dtsweep.analysis.contrasts import contrasts, logarithms_of
 from dtsweep.analysis.launches import check_asked, measured
+from dtsweep.analysis.power import Power, power_of
 from dtsweep.analysis.spread import POINT, Launches
 from dtsweep.errors import SweepError
 
@@ -47,8 +48,9 @@ def difference(
         One row per environment that measured both, each number of `hosts` of a with each of b (`hosts_a`, `hosts_b`),
         and `of`: `ratio`, that of a over that of b (null where one is unknown), with `ratio_low` and `ratio_high`, its
         95 % interval; `verdict` on a: "faster", "slower", "not distinguishable", or, where nothing could be tested,
-        "unknown: " and why; `method`; `launches_a`, `launches_b`, those with a value; `caution_a`,
-        `caution_b` and `older_source_a`, `older_source_b`, as in `over_launches`; `env_id`.
+        "unknown: " and why; `method`; `detectable_ratio`, `more_launches` and `more_launches_reason`, what launches can
+        tell (`dtsweep.analysis.power`); `launches_a`, `launches_b`, those with a value; `caution_a`, `caution_b` and
+        `older_source_a`, `older_source_b`, as in `over_launches`; `env_id`.
 
     Raises:
         SweepError: a point was not measured, or the two never in one environment; `of` has none of `ASKED`.
@@ -59,7 +61,8 @@ def difference(
     check_asked(*names)
     columns = [f"{name}{end}" for name in names for end in ("", "_error")]
     both = _with_both(measured(frame)[[*POINT, "launch", *_TOLD, *columns]], a, b)
-    return pd.DataFrame([row for there in both for name in names for row in _compared(there, a, b, of=name)])
+    rows = [row for there in both for name in names for row in _compared(there, a, b, of=name)]
+    return pd.DataFrame(rows).astype({"more_launches": "Int64", "more_launches_reason": object})
 
 
 def _with_both(trials: pd.DataFrame, a: str, b: str) -> list[pd.DataFrame]:
@@ -93,18 +96,23 @@ def _row(launches: Launches, a: float, b: float, *, of: str) -> dict[str, object
     """What `difference` says of two rows of `launches`; nan where a point was not measured."""
     counts = [0 if np.isnan(row) else int(launches.counts[int(row)]) for row in (a, b)]
     estimate = reach = np.nan
-    method = "none"
+    method, power = "none", Power(np.nan, None, "not measured")
     if all(counts):
         found = contrasts(launches, np.array([int(a)]), np.array([int(b)]))
         estimate, reach, method = float(found.estimate[0, 0]), float(found.reach[0, 0]), found.method(0, 0)
+        power = power_of(found, launches, int(a), int(b))
     with np.errstate(over="ignore"):
-        ratio, low, high = np.exp([estimate, estimate - reach, estimate + reach]).tolist()
+        logs = [estimate, estimate - reach, estimate + reach, power.detectable]
+        ratio, low, high, detectable = np.exp(logs).tolist()
     return {
         "ratio": ratio,
         "ratio_low": low,
         "ratio_high": high,
         "verdict": _verdict(estimate, reach, counts=counts, of=of),
         "method": method,
+        "detectable_ratio": detectable,
+        "more_launches": power.more_launches,
+        "more_launches_reason": power.reason,
         "launches_a": counts[0],
         "launches_b": counts[1],
     }

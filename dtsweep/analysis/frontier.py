@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _PRODUCT = ("older_source", "semantics")
-_MODEL = ("workload", "model_digest")
+MODEL = ("workload", "model_digest")
 """What is a product of its own: more of one is no substitute for another."""
 
 _DRAWS = 2000
@@ -89,7 +89,7 @@ def frontier(
             points, of_environment(asked, env_id), of_environment(trials, env_id), objectives, one_product=one_product
         )
     points["on_frontier"] = points["standing"].isin(["frontier", "undecided"])
-    return _sorted(points, objectives[0], models=[] if one_product else ["flops_per_sample", *_MODEL])
+    return _sorted(points, objectives[0], models=[] if one_product else ["flops_per_sample", *MODEL])
 
 
 def hypervolume(
@@ -110,7 +110,7 @@ def hypervolume(
     """
     import pandas as pd
 
-    keys = [*_PRODUCT, *_MODEL, "env_id"]
+    keys = [*_PRODUCT, *MODEL, "env_id"]
     rows = []
     objectives = read_objectives(points, minimize=minimize, maximize=maximize)
     for _, there in points[points["standing"].notna()].groupby("env_id", dropna=False, sort=False):
@@ -146,7 +146,7 @@ def _judge(
     rivals = Rivals(tuple(cost_of(trials, each) for each in objectives))
     known = rivals.costs[0].launches.points.reset_index(names="row")
     rows = asked.reset_index().merge(known, on=list(POINT))
-    for _, group in rows.groupby([*_PRODUCT, *(() if one_product else _MODEL)], dropna=False):
+    for _, group in rows.groupby([*_PRODUCT, *(() if one_product else MODEL)], dropna=False):
         numbers = group["row"].to_numpy()
         standing, near = (of_many if len(numbers) > MANY else of_few)(rivals, numbers)
         drawn = _probabilities(rivals, numbers, near)

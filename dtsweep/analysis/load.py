@@ -39,6 +39,11 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
     older = frame[(frame["status"] == "ok") & frame["latency_s"].isna() & frame["step_mean_s"].notna()]
     if len(older):
         _recompute(frame, older, store)
+    return as_loaded(frame)
+
+
+def as_loaded(frame: pd.DataFrame) -> pd.DataFrame:
+    """Bring stored rows, in place, to what `load` gives of them without their steps."""
     _tell_models_apart(frame)
     _judge(frame)
     frame["environment"] = frame["environment"].map(hidden_json, na_action="ignore")

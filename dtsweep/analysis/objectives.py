@@ -57,7 +57,13 @@ class Cost:
             return contrasts(self.launches, first, second)
         estimate = np.subtract.outer(self.launches.centres[first], self.launches.centres[second])
         nowhere = np.zeros(estimate.shape, dtype=np.bool_)
-        return Contrasts(estimate=estimate, reach=np.zeros(estimate.shape), paired=nowhere, pooled=nowhere)
+        return Contrasts(
+            estimate=estimate,
+            reach=np.zeros(estimate.shape),
+            degrees=np.full(estimate.shape, np.inf),
+            paired=nowhere,
+            pooled=nowhere,
+        )
 
 
 def read_objectives(

@@ -1,14 +1,16 @@
-"""What more workers, or more nodes, bring: speed-up and efficiency against the smallest world of a group."""
+"""What more workers, or more nodes, bring: speed-up, efficiency and gain against the smallest world of a group."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from dtsweep.analysis.contrasts import contrasts, logarithms_of
+from dtsweep.analysis.contrasts import Contrasts, contrasts, logarithms_of
 from dtsweep.analysis.launches import joined_cautions, measured, points_of, setting_columns
 from dtsweep.analysis.spread import POINT, of_environment
+from dtsweep.analysis.variance import Numbers
 from dtsweep.errors import SweepError
 
 if TYPE_CHECKING:
@@ -16,8 +18,22 @@ if TYPE_CHECKING:
 
 _SIZES = {"worker": "workers", "node": "hosts"}
 _BATCH_SHAPE = ["workers", "micro_batch", "accumulation"]
-_BOUNDS = ["speed_up_low", "speed_up_high", "efficiency_low", "efficiency_high"]
-_MEASURED = ["launches", "samples_per_s", "speed_up", "efficiency", *_BOUNDS, "caution"]
+_OF_A_SIZE = {"workers", "hosts", "point_id", "launches", "samples_per_s"}
+"""Columns that are of one size, not of a group; and by kind those that sizes of a group differ in."""
+_DIFFERING = {"weak": ["global_batch"], "strong": ["micro_batch", "accumulation"]}
+_ENDS = ("", "_low", "_high")
+_COMPARED = [f"{name}{end}" for name in ("speed_up", "efficiency", "gain") for end in _ENDS]
+
+
+class Ladders(NamedTuple):
+    """Groups of points that differ in their number of workers, or of nodes, with what tells them apart."""
+
+    rows: pd.DataFrame
+    """The points of each group, the smallest size first: `group`, `kind`, `base`, settings and measured columns."""
+    size: str
+    """Column that sizes are counted by."""
+    compared: Mapping[Any, Contrasts]
+    """Each size of a group with each, by `group`."""
 
 
 def scaling(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker") -> pd.DataFrame:
@@ -37,47 +53,155 @@ def scaling(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker") -
     Returns:
         One row per group and size, smallest first: `group` (number), `kind`, the settings, `base` (the
         smallest size of the group), `speed_up` over the base as `difference` estimates it (where it compares in pairs,
-        that need not be the ratio of the two `samples_per_s`), `efficiency` = speed_up ÷ (size ÷ base), and `_low` and
-        `_high` of both, their 95 % intervals; `caution`, as in `over_launches`, of the row and of its base. Groups of
-        one size give no row.
+        that need not be the ratio of the two `samples_per_s`), `efficiency` = speed_up ÷ (size ÷ base), and `gain`:
+        what each worker more than the next smaller size has adds, as a share of what one of the base does (null for the
+        base); `_low` and `_high` of the three, their 95 % intervals; `caution`, as in `over_launches`, of the row and
+        of its base. Groups of one size give no row.
+
+    Raises:
+        SweepError: `per` is neither.
+    """
+    rows, size, compared = ladders(frame, per=per)
+    return with_speed_ups(rows, size=size, compared=compared)
+
+
+def ladders(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker") -> Ladders:
+    """Group points as `scaling` does, and compare each size of a group with each.
+
+    Args:
+        frame: one row per trial, as `dtsweep.load` gives it.
+        per: worker or node.
 
     Raises:
         SweepError: `per` is neither.
     """
     if per not in _SIZES:
         raise SweepError(f"scaling per {per!r} is not known; use per='worker' or per='node'")
-    trials = measured(frame)
-    points = points_of(trials).dropna(subset=["samples_per_s", _SIZES[per]])
+    size, trials = _SIZES[per], measured(frame)
+    points = points_of(trials).dropna(subset=["samples_per_s", size])
     same = [c for c in setting_columns(points) if c not in _BATCH_SHAPE] + ["model_digest", "older_source", "env_id"]
     if per == "node":
         points["workers_per_node"] = points["workers"] / points["hosts"]
         same.append("workers_per_node")
-    rows = _grouped_points(points, same=same, size=_SIZES[per])
-    size, (estimate, reach) = (rows[_SIZES[per]] / rows["base"]).astype("float64"), _to_base(rows, trials)
-    for end, logarithm in {"": estimate, "_low": estimate - reach, "_high": estimate + reach}.items():
-        rows[f"speed_up{end}"] = np.exp(logarithm)
-        rows[f"efficiency{end}"] = rows[f"speed_up{end}"] / size
+    rows = _grouped_points(points, same=same, size=size)
+    return Ladders(rows, size, compared_sizes(rows, trials))
+
+
+def group_columns(rows: pd.DataFrame) -> list[str]:
+    """Name the columns of `group_row`."""
+    return [c for c in rows.columns if c not in {*_OF_A_SIZE, *_COMPARED}] + ["sizes", "largest"]
+
+
+def group_row(there: pd.DataFrame, *, size: str) -> dict[str, Any]:
+    """Describe a group in one row: what its sizes share, how many there are (`sizes`), the largest, their cautions.
+
+    Args:
+        there: rows of the group.
+        size: column that sizes are counted by.
+    """
+    first = there.iloc[0]
+    return {
+        **{name: first[name] for name in group_columns(there)[:-2] if name not in _DIFFERING[first["kind"]]},
+        "sizes": len(there),
+        "largest": there[size].max(),
+        "caution": joined_cautions(there["caution"]),
+    }
+
+
+def group_table(found: Sequence[Mapping[str, Any]], rows: pd.DataFrame, *, columns: Sequence[str]) -> pd.DataFrame:
+    """Make a table of what `group_row` gives with further columns; settings have the types that they have in `rows`."""
+    import pandas as pd
+
+    table = pd.DataFrame(found, columns=[*group_columns(rows), *columns])
+    return table.astype({name: rows[name].dtype for name in group_columns(rows)[:-2]})
+
+
+def compared_sizes(rows: pd.DataFrame, trials: pd.DataFrame) -> dict[Any, Contrasts]:
+    """Compare the throughput of each row of a group with each, by `group`.
+
+    Args:
+        rows: points, with `group`.
+        trials: of all environments, as `measured` gives them.
+    """
+    found: dict[Any, Contrasts] = {}
+    for env_id, there in rows.groupby("env_id", dropna=False):
+        launches = logarithms_of(of_environment(trials, env_id), "samples_per_s")
+        numbers = there[list(POINT)].merge(launches.points.reset_index(names="row"), how="left", on=list(POINT))
+        for group, places in there.reset_index().groupby("group").indices.items():
+            points = numbers["row"].to_numpy()[places]
+            found[group] = contrasts(launches, points, points)
+    return found
+
+
+def with_speed_ups(rows: pd.DataFrame, *, size: str, compared: Mapping[Any, Contrasts]) -> pd.DataFrame:
+    """Add the columns that `scaling` computes: of each row to the first one of its group.
+
+    Args:
+        rows: points, with `group` and `caution`.
+        size: column that sizes are counted by.
+        compared: by `group`, in the order of its rows.
+    """
+    rows = rows.assign(**dict.fromkeys(_COMPARED, np.nan))
+    for group, there in rows.groupby("group"):
+        columns = _speed_ups(there[size].to_numpy("float64"), compared[group])
+        rows.loc[there.index, _COMPARED] = np.column_stack([columns[name] for name in _COMPARED])
     base = rows.groupby("group")["caution"].transform("first")
     rows["caution"] = [joined_cautions(both) for both in zip(base, rows["caution"], strict=True)]
     return rows
 
 
-def _to_base(rows: pd.DataFrame, trials: pd.DataFrame) -> tuple[pd.Series[float], pd.Series[float]]:
-    """Each row's throughput to its base, as `difference` compares them.
+def _speed_ups(sizes: Numbers, found: Contrasts) -> dict[str, Numbers]:
+    """Speed-up, efficiency and gain of one group, with their intervals."""
+    logs, reach = found.estimate[:, 0].copy(), found.reach[:, 0].copy()
+    logs[0] = reach[0] = 0.0
+    columns = {}
+    for end, log in zip(_ENDS, (logs, logs - reach, logs + reach), strict=True):
+        columns[f"speed_up{end}"] = np.exp(log)
+        columns[f"efficiency{end}"] = np.exp(log) * sizes[0] / sizes
+    return columns | _gains(sizes, found, *(columns[f"speed_up{end}"] for end in _ENDS))
+
+
+def _gains(sizes: Numbers, found: Contrasts, speed_up: Numbers, low: Numbers, high: Numbers) -> dict[str, Numbers]:
+    """What a worker more adds, with an interval from those of the two speed-ups (Zou and Donner 2008)."""
+    squares = reaches(found)
+    scale = np.sqrt(np.outer(np.diag(squares), np.diag(squares)))
+    together = np.diag(np.divide(squares, scale, out=np.zeros_like(squares), where=scale > 0), 1)
+    below, above = speed_up - low, high - speed_up
+    share = sizes[0] / np.diff(sizes)
+    gain = share * np.diff(speed_up)
+    columns = {"gain": gain}
+    for end, sign, of, others in (("_low", -1, below, above), ("_high", 1, above, below)):
+        square = of[1:] ** 2 + others[:-1] ** 2 - 2 * together * of[1:] * others[:-1]
+        columns[f"gain{end}"] = gain + sign * share * np.maximum(square, 0) ** 0.5
+    return {name: np.concatenate([[np.nan], values]) for name, values in columns.items()}
+
+
+def reaches(found: Contrasts) -> Numbers:
+    """Covariance of the logarithms of speed-ups, in squares of half-widths of 95 % intervals.
+
+    Each size has an error of its own, and that of the base is in all; what launches have in common falls out where
+    they are compared in pairs. So the squared half-width of a difference is a sum of two, which are found here.
+
+    Args:
+        found: each size of a group with each, the base first.
 
     Returns:
-        The logarithm of the ratio, and half of its 95 % interval, nan where there is no test.
+        (sizes, sizes); 0 for the base itself, nan for sizes that can't be tested against the others.
     """
-    estimates, reaches = rows["samples_per_s"] * np.nan, rows["samples_per_s"] * np.nan
-    for env_id, there in rows.groupby("env_id", dropna=False):
-        launches = logarithms_of(of_environment(trials, env_id), "samples_per_s")
-        numbers = there[list(POINT)].merge(launches.points.reset_index(names="row"), how="left", on=list(POINT))
-        for places in there.reset_index().groupby("group").indices.values():
-            found = contrasts(launches, numbers["row"].to_numpy()[places], numbers["row"].to_numpy()[places[:1]])
-            is_base = places == places[0]
-            estimates[there.index[places]] = np.where(is_base, 0.0, found.estimate[:, 0])
-            reaches[there.index[places]] = np.where(is_base, 0.0, found.reach[:, 0])
-    return estimates, reaches
+    from scipy.optimize import nnls
+
+    count = len(found.reach)
+    covariance = np.full((count, count), np.nan)
+    known = np.flatnonzero(found.tested[:, 0] | (np.arange(count) == 0))
+    first, second = np.triu_indices(len(known), 1)
+    squares = found.reach[known[first], known[second]] ** 2
+    if not np.isnan(squares).any():
+        unit = squares.max(initial=0.0) or 1.0
+        own = nnls(np.eye(len(known))[first] + np.eye(len(known))[second], squares / unit)[0] * unit
+        covariance[np.ix_(known, known)] = np.diag(own) + own[0]
+    covariance[0] = covariance[:, 0] = np.where(np.isnan(np.diag(covariance)), np.nan, 0.0)
+    covariance[0, 0] = 0.0
+    return covariance
 
 
 def _grouped_points(points: pd.DataFrame, *, same: list[str], size: str) -> pd.DataFrame:
@@ -87,7 +211,8 @@ def _grouped_points(points: pd.DataFrame, *, same: list[str], size: str) -> pd.D
     batched = points.dropna(subset=["global_batch"])
     strong = _grouped(batched, kind="strong", keys=[*same, "global_batch"], size=size)
     strong["group"] += weak["group"].nunique()
-    shown = ["group", "kind", "point_id", *same, "hosts", *_BATCH_SHAPE, "global_batch", "base", *_MEASURED]
+    measured_columns = ["launches", "samples_per_s", *_COMPARED, "caution"]
+    shown = ["group", "kind", "point_id", *same, "hosts", *_BATCH_SHAPE, "global_batch", "base", *measured_columns]
     return pd.concat([weak, strong], ignore_index=True).reindex(columns=list(dict.fromkeys(shown)))
 
 

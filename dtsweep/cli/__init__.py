@@ -4,6 +4,7 @@ The driver; imports click and rich, and all else in functions, so that help and 
 
     options         arguments and options that commands share, and where their output goes
     decide          commands that read results
+    compare         commands that compare: two points, two runs
     measure         commands that measure, or say what would be
     commands        the group of commands, and what their errors end with
 """

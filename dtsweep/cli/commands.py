@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from dtsweep.cli.decide import report
+from dtsweep.cli.compare import compare, difference
+from dtsweep.cli.decide import recommend, report
 from dtsweep.cli.measure import doctor, plan, run
 from dtsweep.cli.options import tell
 from dtsweep.errors import StorageError, SweepError, nearest
@@ -34,7 +35,7 @@ def cli() -> None:
     """
 
 
-for _command in (run, plan, report, doctor):
+for _command in (run, plan, report, recommend, difference, compare, doctor):
     cli.add_command(_command)
 
 

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 )
 @click.option("--profile", is_flag=True, help="Store a trace of some steps of each world's first trial.")
 @click.option("--in-process", is_flag=True, help="One worker in this process, without Ray: for a debugger.")
-def run(sweep: str, results: str | None, settings: tuple[str, ...], **options: Any) -> None:
+@json_option
+def run(sweep: str, results: str | None, settings: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Run what is not yet in the results, then print the frontier; after Ctrl-C too."""
     if options["in_process"] and options["address"]:
         raise SweepError("--in-process uses no Ray, so --address says nothing; leave one of them out")
@@ -72,7 +73,7 @@ def run(sweep: str, results: str | None, settings: tuple[str, ...], **options: A
         )
     # Where the run was interrupted before any trial had begun, there may be nothing to read.
     if tally.storage_error is None and (tally.signal_number is None or tally.statuses):
-        print_results(where, as_json=False, show_all=False)
+        print_results(where, as_json=as_json, show_all=False)
     sys.exit(tally.exit_code)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -48,8 +50,14 @@ def load_results(results: str) -> pd.DataFrame:
     """Read trials with canaries; what is left out is said."""
     from dtsweep.analysis.load import load
 
+    with telling_warnings():
+        return load(results, canaries=True)
+
+
+@contextmanager
+def telling_warnings() -> Iterator[None]:
+    """Tell the user what is warned of inside."""
     with warnings.catch_warnings(record=True, action="always") as said:
-        frame = load(results, canaries=True)
+        yield
     for warning in said:
         tell(f"dtsweep: {warning.message}")
-    return frame

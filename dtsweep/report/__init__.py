@@ -6,11 +6,22 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     progress        the live line of a run
     labels          labels of points and axes
     bounds          what limits each point, and what to try next
-    notes           what to know before trusting the numbers of the report
+    doubts          what to ignore and what not to compare, said above the tables
+    notes           how the numbers of the report came about, said below them
+    frontiers       points of one product, and what can be said of the first two
+    code            code that trains as a point does
+    recommendation  a recommendation in words, and as JSON values
     content         what the report says, computed once; the renderers below show it
+    axes            ends and round numbers of a plot's axes
+    sketch          the frontier as a plot of characters
     as_json         the report as JSON values
     tables          table columns of points and of scaling
     terminal        the report in the terminal
+    plots           the same as figures of Plotly
+    laws            from where one more worker doesn't pay, and laws of scaling, in words
+    times           training times in the terminal, and as JSON values
+    compared        what a comparison of two points says, in words and as JSON values
+    runs            what a comparison of two runs says: words, table, JSON values
     plan            the plan in the terminal, and as JSON values
     doctor          the doctor's diagnosis in the terminal
 """

@@ -6,75 +6,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from dtsweep.analysis import canaries, difference, frontier, scaling, setting_columns, without_canaries
-from dtsweep.analysis.spread import of_environment
-from dtsweep.report.labels import axis_name, model_columns, model_label, point_label, trial_label
+from dtsweep.analysis import bottleneck, canaries, frontier, recommend, scaling, setting_columns, without_canaries
+from dtsweep.analysis.recommend import Recommendation
+from dtsweep.analysis.spread import POINT
+from dtsweep.errors import SweepError
+from dtsweep.report.bounds import bounds_sentence, next_words
+from dtsweep.report.doubts import doubts_on
+from dtsweep.report.frontiers import Frontier, frontiers_of
+from dtsweep.report.labels import axis_name, model_columns, point_label
 from dtsweep.report.notes import notes_on
+from dtsweep.report.recommendation import in_words
 from dtsweep.report.text import count_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_FRONTIER_TITLES = {
-    "exact": "exact updates",
-    "lossy": "lossy updates",
-    "stale": "stale updates, a step is one worker's push",
-    "local": "local updates, latency is the mean step",
-}
 _SCALING_TITLES = {
     "weak": "Weak scaling by {per}s, same micro_batch and accumulation",
     "strong": "Strong scaling by {per}s, same global_batch, fastest micro_batch × accumulation (a noisy maximum)",
 }
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Frontier:
-    """Points of one semantics, model and source of the workload that were measured in one environment."""
-
-    title: str
-    """The semantics in words, with the model if there are several, the label if all points share one, and the
-    environment if there are several; what the workload has otherwise since."""
-    semantics: str
-    """What an update means, one of `dtsweep.sweep.modes.SEMANTICS`."""
-    model_digest: str | None
-    """What is trained; None where it is unknown, or all models count as one."""
-    older_source: str | None
-    """What the newest rows' source of the workload has otherwise; None where it is theirs."""
-    points: pd.DataFrame
-    """Rows of `dtsweep.analysis.frontier`, the fastest step first; `caution` says what puts a point in doubt."""
-    labels: pd.Series[str]
-    """Sync mode and swept settings of each point, with the index of `points`."""
-    difference: pd.DataFrame
-    """Rows of `dtsweep.analysis.difference` between the highest throughput on the frontier (`point_a`) and the highest
-    of all other `points`, on the frontier or not (`point_b`); empty where there is no other."""
-    verdict: str | None
-    """What `difference` says of their throughput, as a sentence; None where there is no runner-up."""
-
-    @property
-    def best(self) -> pd.DataFrame:
-        """Points on the frontier."""
-        return self.points[self.points["on_frontier"]]
-
-    @property
-    def dominated(self) -> pd.DataFrame:
-        """Points that another one beats; those without step time or throughput are neither here nor on the frontier."""
-        return self.points[~self.points["on_frontier"] & self.points["standing"].notna()]
-
-    @property
-    def dominated_count(self) -> str:
-        """How many are not, and of how many of them launches can't tell."""
-        count = count_of(len(self.dominated), "dominated point")
-        if not (untested := int((self.points["standing"] == "untested").sum())):
-            return count
-        if untested < len(self.dominated):
-            return f"{count} ({untested} by the means alone: one launch each)"
-        return f"{count_of(untested, 'point')} beaten by the means, untested (one launch each)"
-
-    @property
-    def undecided(self) -> str:
-        """How many points are on it because launches don't decide, as a sentence; empty where there are none."""
-        count = int((self.points["standing"] == "undecided").sum())
-        return f"Beaten by the means, but launches don't decide: {count_of(count, 'point')}." if count else ""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,8 +42,12 @@ class Scaling:
 
     @property
     def groups(self) -> list[pd.DataFrame]:
-        """Rows of each group, from the smallest world to the largest; the group with the highest throughput first."""
-        highest = self.rows.groupby("group")["samples_per_s"].max().sort_values(ascending=False, kind="stable")
+        """Rows of each group, from the smallest world to the largest.
+
+        The group that has the highest throughput in a larger world than its smallest stands first.
+        """
+        larger = self.rows[self.rows["group"].duplicated()]
+        highest = larger.groupby("group")["samples_per_s"].max().sort_values(ascending=False, kind="stable")
         return [self.rows[self.rows["group"] == group] for group in highest.index]
 
 
@@ -113,14 +67,25 @@ class Content:
     """Setting columns of points that have more than one value; `hosts` where one point was measured on several."""
     constants: Mapping[str, Any]
     """The other settings with their values, named as in a sweep file."""
+    recommendations: Sequence[Recommendation]
+    """For the highest throughput, one per model and environment; empty where no point is a candidate."""
+    advice: Sequence[Sequence[str]]
+    """Each recommendation in sentences: what is recommended, its figures, how sure that is, and what it gives up; where
+    there is none, why."""
+    bounds: pd.DataFrame
+    """Rows of `dtsweep.analysis.bottleneck`, one per point."""
+    limits: Sequence[str]
+    """What limits each recommended point and what to try next, and what limits those that tables show, in sentences."""
     frontiers: Sequence[Frontier]
     """One per source, semantics, model and environment, the newest, exact updates first; empty without `ok` trials."""
     scaling: Sequence[Scaling]
     """By workers, then by nodes: weak, then strong; without those that have no group of several sizes."""
     canaries: pd.DataFrame
     """Rows of `dtsweep.analysis.canaries`: one per world and session that measured a canary."""
+    doubts: Sequence[str]
+    """What to ignore, and what not to compare, to be read before any table; empty where nothing is in doubt."""
     notes: Sequence[str]
-    """What to know before trusting the numbers; lines after the first of a note explain it. Empty without frontiers."""
+    """How the numbers came about; lines after the first of a note explain it. Empty without frontiers."""
     implausible: pd.DataFrame
     """Trials whose numbers can't all be true: `trial_id`, `point_id`, `repeat`, and which (`implausible`)."""
     unmeasured: pd.DataFrame
@@ -140,6 +105,9 @@ def content_of(frame: pd.DataFrame, *, one_product: bool = False) -> Content:
     varying += ["hosts"] * bool(points.duplicated(["point_id", "env_id"]).any())
     statuses, flags = _counts(trials["status"]), _counts(trials["flags"].explode())
     watched = canaries(frame)
+    frontiers = frontiers_of(trials, points, varying, one_product=one_product)
+    bounds = bottleneck(frame)
+    recommended, why_none = _recommended(frame, one_product=one_product)
     several = [c for c in ("model_digest", "env_id", "older_source") if points[c].nunique(dropna=False) > 1]
     label_columns = [*varying, *(c for c in several if c != "model_digest" or not model_columns(points))]
     return Content(
@@ -149,10 +117,15 @@ def content_of(frame: pd.DataFrame, *, one_product: bool = False) -> Content:
         flags=flags,
         varying=varying,
         constants=_constants(points, varying),
-        frontiers=_frontiers(trials, points, varying, one_product=one_product),
+        recommendations=recommended,
+        advice=_advice(recommended, varying) or [[why_none]],
+        bounds=bounds,
+        limits=_limits(recommended, frontiers, bounds),
+        frontiers=frontiers,
         scaling=[*_scaling(frame, label_columns, per="worker"), *_scaling(frame, label_columns, per="node")],
         canaries=watched,
-        notes=notes_on(frame, points, canaries=watched, flags=flags, varying=varying, one_product=one_product),
+        doubts=doubts_on(frame, points, canaries=watched, varying=varying),
+        notes=notes_on(frame, points, canaries=watched, flags=flags, one_product=one_product),
         implausible=trials.loc[trials["implausible"].notna(), ["trial_id", "point_id", "repeat", "implausible"]],
         unmeasured=_unmeasured(trials),
     )
@@ -183,83 +156,47 @@ def _constants(points: pd.DataFrame, varying: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, value in {**known, **named}.items() if value not in ("{}", "[]")}
 
 
-def _frontiers(
-    trials: pd.DataFrame, points: pd.DataFrame, varying: Sequence[str], *, one_product: bool
-) -> list[Frontier]:
-    models = () if one_product else ("workload", "model_digest")
-    apart = [c for c in (*models, "env_id") if points[c].nunique(dropna=False) > 1]
-    telling = model_columns(points) if "model_digest" in apart else []
-    found = []
-    for _, rows in points.groupby(["older_source", "semantics", *models, "env_id"], sort=False, dropna=False):
-        first = rows.iloc[0]
-        labels = rows.apply(point_label, axis=1, varying=[c for c in varying if c not in (*telling, *apart)])
-        leading = _leading(rows)
-        compared = _difference(trials, leading)
-        found.append(
-            Frontier(
-                title=" · ".join(filter(None, ["Frontier", *_title(first, labels, telling=telling, apart=apart)])),
-                semantics=str(first["semantics"]),
-                model_digest=first["model_digest"] if models and isinstance(first["model_digest"], str) else None,
-                older_source=first["older_source"] if isinstance(first["older_source"], str) else None,
-                points=rows,
-                labels=labels,
-                difference=compared,
-                verdict=None if compared.empty else _verdict(compared.iloc[0], leading, varying=varying),
-            )
-        )
-    return found
+def _recommended(frame: pd.DataFrame, *, one_product: bool) -> tuple[list[Recommendation], str]:
+    """Recommend a configuration, or say why there is none."""
+    try:
+        return recommend(frame, one_product=one_product), ""
+    except SweepError as error:
+        return [], f"No recommendation: {error}."
 
 
-def _title(first: pd.Series[Any], labels: pd.Series[str], *, telling: Sequence[str], apart: Sequence[str]) -> list[str]:
-    """What the points of a frontier share and others don't have.
-
-    Args:
-        first: one of the points.
-        labels: of all.
-        telling: settings that tell models apart.
-        apart: which of model and environment there are several of.
-    """
-    return [
-        _FRONTIER_TITLES.get(str(first["semantics"]), str(first["semantics"])),
-        str(first["workload"]) if "workload" in apart and "workload" not in telling else "",
-        model_label(first, telling) if "model_digest" in apart else "",
-        labels.iloc[0] if labels.nunique() == 1 else "",
-        f"env_id {first['env_id']}" if "env_id" in apart else "",
-        f"older source: {first['older_source']}" if isinstance(first["older_source"], str) else "",
-    ]
-
-
-def _leading(points: pd.DataFrame) -> pd.DataFrame:
-    """Select the highest throughput on the frontier and, below it, the highest of all other points."""
-    ranked = points.dropna(subset=["samples_per_s"]).sort_values("samples_per_s", ascending=False, kind="stable")
-    first = ranked.index[ranked["on_frontier"]][:1]
-    return ranked.loc[[*first, *ranked.index.difference(first, sort=False)]].head(2 * len(first))
-
-
-def _difference(trials: pd.DataFrame, leading: pd.DataFrame) -> pd.DataFrame:
-    """Compare the first of two points with the second; empty where there are not two."""
+def _advice(found: Sequence[Recommendation], varying: Sequence[str]) -> list[list[str]]:
+    """Put recommendations into sentences; each names its environment, where there are several."""
     import pandas as pd
 
-    if len(leading) < 2:
-        return pd.DataFrame()
-    a, b = leading["point_id"]
-    rows = difference(of_environment(trials, leading["env_id"].iloc[0]), a, b).assign(point_a=a, point_b=b)
-    return rows[rows["hosts_a"].isin(leading["hosts"].iloc[:1]) & rows["hosts_b"].isin(leading["hosts"].iloc[1:])]
+    if not found:
+        return []
+    chosen = pd.DataFrame([each.point for each in found])
+    telling = model_columns(chosen) if chosen["model_digest"].nunique(dropna=False) > 1 else []
+    several = chosen["env_id"].nunique(dropna=False) > 1
+    said = [in_words(each, varying=varying, telling=telling, named=1) for each in found]
+    named = [f"env_id {each.point['env_id']} · " if several else "" for each in found]
+    return [[f"{name}{first}", *lines] for name, (first, *lines) in zip(named, said, strict=True)]
 
 
-def _verdict(row: pd.Series[Any], leading: pd.DataFrame, *, varying: Sequence[str]) -> str:
-    """Put the first row of `difference`, that of throughput, into a sentence; name a runner-up off the frontier."""
-    # Compared launch by launch, the one with the higher mean can be the slower one.
-    is_paired = row["ratio"] < 1 and row["method"].startswith("paired")
-    where = " in launches of both" if is_paired else ""
-    doubt_a, doubt_b = (f" ({words})" if words else "" for words in (row["caution_a"], row["caution_b"]))
-    ratio = f"Highest throughput{doubt_a}: {row['ratio']:.3f} times the runner-up's{doubt_b}{where}"
-    second = leading.iloc[1]
-    name = "" if second["on_frontier"] else f" The runner-up is off the frontier: {trial_label(second, varying)}."
-    if row["method"] == "none":
-        launches = row["verdict"].removeprefix("unknown: ")
-        return f"{ratio}, by {launches}: whether launches differ by as much, repeats tell.{name}"
-    return f"{ratio} ({row['ratio_low']:.3f}–{row['ratio_high']:.3f}), {row['verdict']}.{name}"
+def _limits(recommended: Sequence[Recommendation], frontiers: Sequence[Frontier], bounds: pd.DataFrame) -> list[str]:
+    """Say what limits recommended points, and count what limits those on frontiers."""
+    import pandas as pd
+
+    said = []
+    for found in recommended:
+        row = bounds_of(found.point.to_frame().T, bounds).iloc[0]
+        limit = f"{row['bound']}: " if row["bound"] else ""
+        following = f" Try next: {next_words(row['next_axes'])} at most." if row["next_axes"] else ""
+        said.append(f"What limits the recommended point: {limit}{row['bound_reason']}.{following}")
+    shown = [bounds_of(found.shown, bounds) for found in frontiers if len(found.shown)]
+    return [*said, *([f"Points on frontiers: {bounds_sentence(pd.concat(shown))}"] if shown else [])]
+
+
+def bounds_of(points: pd.DataFrame, bounds: pd.DataFrame) -> pd.DataFrame:
+    """Look up the rows of `bounds` of some points, in their order."""
+    keys = [tuple(row) for row in bounds[[*POINT]].astype(object).fillna("").to_numpy()]
+    places = {key: place for place, key in enumerate(keys)}
+    return bounds.iloc[[places[tuple(row)] for row in points[[*POINT]].astype(object).fillna("").to_numpy()]]
 
 
 def _scaling(frame: pd.DataFrame, varying: Sequence[str], *, per: Literal["worker", "node"]) -> list[Scaling]:

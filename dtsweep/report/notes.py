@@ -1,34 +1,19 @@
-"""Notes on a report's numbers, to read before trusting them: intervals, environments, windows, canaries, flags."""
+"""Notes on how a report's numbers came about: models, intervals, windows, gradients, canaries, flags."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.canaries import WORLD
-from dtsweep.analysis.generations import older_source
-from dtsweep.analysis.launches import is_superseded, without_canaries
-from dtsweep.report.labels import compression_label, model_columns, model_label, trial_label
+from dtsweep.analysis.launches import without_canaries
+from dtsweep.report.labels import compression_label, model_columns, model_label
 from dtsweep.report.text import count_of, format_rate, half_of
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_MACHINE_COLUMNS = (
-    "devices",
-    "backend",
-    "torch_version",
-    "ray_version",
-    "python_version",
-    "dtsweep_version",
-    "hosts",
-    "harness",
-)
-"""Columns of trials in which two environments may differ."""
-
-_IMPLAUSIBLE_SHOWN = 8
 
 COUNTED_BELOW = 10_000
 """Smaller sizes of models are given in full."""
@@ -43,17 +28,15 @@ def notes_on(
     *,
     canaries: pd.DataFrame,
     flags: Mapping[str, int],
-    varying: Sequence[str],
     one_product: bool = False,
 ) -> list[str]:
-    """Write what to know before trusting the numbers of a report.
+    """Write how the numbers of a report came about.
 
     Args:
         frame: one row per trial, canaries included.
         points: rows of `dtsweep.analysis.frontier`.
         canaries: rows of `dtsweep.analysis.canaries`.
         flags: trials by flag.
-        varying: setting columns that have more than one value.
         one_product: whether all models were compared with each other.
 
     Returns:
@@ -63,7 +46,6 @@ def notes_on(
         return []
     measured = without_canaries(frame[frame["status"] == "ok"])
     on_points = (
-        _implausible_note(measured, varying),
         _model_note(points, one_product=one_product),
         _interval_note(points),
         _probability_note(points),
@@ -71,28 +53,12 @@ def notes_on(
         _compression_note(points),
     )
     on_trials = (
-        _environment_note(measured),
-        _source_note(measured, points),
         _window_note(measured),
         _gradient_note(measured),
         _canary_note(canaries),
-        _failed_canary_note(frame),
         _flag_note(flags),
     )
     return [*filter(None, (*on_points, *on_trials))]
-
-
-def _implausible_note(trials: pd.DataFrame, varying: Sequence[str]) -> str:
-    """Say of each trial whose numbers can't all be true which they are; of many, of the first."""
-    found = trials[trials["implausible"].notna()]
-    if found.empty:
-        return ""
-    shown = found.head(_IMPLAUSIBLE_SHOWN)
-    lines = [f"  {trial_label(row, varying)}: {row['implausible']}" for _, row in shown.iterrows()]
-    more = len(found) - len(shown)
-    lines += [f"  {count_of(more, 'more trial')}: the column implausible has them"] if more else []
-    first = f"Implausible: numbers of {count_of(len(found), 'trial')} can't all be true; --all shows what they beat."
-    return "\n".join([first, *lines])
 
 
 def _model_note(points: pd.DataFrame, *, one_product: bool) -> str:
@@ -122,7 +88,8 @@ def _interval_note(points: pd.DataFrame) -> str:
         return ""
     one = int((known["interval"] == "launch").sum())
     within = "" if one == len(known) else f" for {one} of {count_of(len(known), 'point')}, else over launches"
-    kind = f"; intervals are within one launch{within}." if one else " over launches."
+    more = "" if within else ", and Measure(repeats=3) would tell how far launches differ"
+    kind = f"; intervals are within one launch{within}{more}." if one else " over launches."
     pooled = int(((known["interval"] == "pooled") & (known["launches"] == 1)).sum())
     widened = f" {count_of(pooled, 'point')} with one launch: widened by the spread between launches of the others."
     unknown = int(points["latency_s"].notna().sum()) - len(known)
@@ -150,39 +117,6 @@ def _exchange_note(trials: pd.DataFrame) -> str:
 def _compression_note(points: pd.DataFrame) -> str:
     known = points["compression_error"].notna().any()
     return "error %: one compressed exchange against the mean of the values themselves." if known else ""
-
-
-def _environment_note(trials: pd.DataFrame) -> str:
-    """Name the columns that have one value in each environment, but not the same in all."""
-    groups = trials.groupby("env_id", dropna=False)
-    if groups.ngroups < 2:
-        return ""
-    note = f"Measured in {groups.ngroups} environments (env_id): never compared with each other. "
-    constant = [c for c in _MACHINE_COLUMNS if groups[c].nunique(dropna=False).max() == 1]
-    differing = [c for c in constant if trials[c].nunique(dropna=False) > 1]
-    if not differing:
-        return note + "What differs is in the columns machine and threads of the table of ranks."
-    values = {c: "; ".join(f"{env_id}: {group[c].iloc[0]}" for env_id, group in groups) for c in differing}
-    return note + "They differ in " + ", ".join(f"{c} ({value})" for c, value in values.items()) + "."
-
-
-def _source_note(trials: pd.DataFrame, points: pd.DataFrame) -> str:
-    """Say what was measured with an earlier source of the workload: what is left out, and what stands apart."""
-    marked = trials.assign(older_source=older_source(trials))
-    left, apart = int(is_superseded(marked).sum()), points["older_source"].value_counts()
-    said = []
-    if left:
-        said.append(
-            f"{count_of(left, 'trial')} left out: measured with another source of the workload, other data or another "
-            "environment than their point has been since."
-        )
-    if len(apart):
-        each = [f"{count_of(count, 'point')} ({change})" for change, count in apart.items()]
-        said.append(
-            f"Measured with an older source of the workload, on frontiers and ladders of their own: {', '.join(each)}; "
-            "the next run measures anew those that its sweep still has, another --results leaves the rest out."
-        )
-    return " ".join(said)
 
 
 def _window_note(trials: pd.DataFrame) -> str:
@@ -227,19 +161,6 @@ def _canary_note(canaries: pd.DataFrame) -> str:
     limit = f"{CANARY_DRIFT * 100:.0f} %"
     note += _sessions(f"Drifted more than {limit}", canaries[canaries["flagged"].fillna(value=False)])
     return note + _sessions(f"Too imprecise to tell {limit}", canaries[canaries["flagged"].isna() & (counts > 1)])
-
-
-def _failed_canary_note(frame: pd.DataFrame) -> str:
-    """Say of canaries that ran and did not end `ok` why, for each status by the first of them."""
-    ran = frame[frame["role"].isin(["canary"]) & (frame["status"] != "cancelled")]
-    failed = ran[ran["status"] != "ok"]
-    if failed.empty:
-        return ""
-    lines = [f"Canary: {len(failed)} of {len(ran)} did not end ok, so less is known of whether the machine drifted."]
-    for status, rows in failed.groupby("status"):
-        reason, log = rows[["reason", "log"]].astype("object").fillna("").iloc[0]
-        lines.append(f"  {len(rows)} {status}: {reason or 'no reason stored'}" + (f" (log: {log})" if log else ""))
-    return "\n".join(lines)
 
 
 def _drift(session: pd.Series[Any]) -> str:

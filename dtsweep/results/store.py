@@ -307,7 +307,7 @@ def newest_trials(results: Results | str | Path, *, canaries: bool = False) -> p
     chosen = list(standing(attempts).values())
     if canaries:
         chosen += [index for index, row in enumerate(attempts) if row["role"] == "canary"]
-    return _frame(rows.take(pa.array(sorted(chosen), pa.int64())))
+    return frame_of(rows.take(pa.array(sorted(chosen), pa.int64())))
 
 
 def steps(results: Results | str | Path) -> pd.DataFrame:
@@ -315,7 +315,7 @@ def steps(results: Results | str | Path) -> pd.DataFrame:
 
     A warning also says of how many attempts the steps are gone.
     """
-    return _frame(_stored(results, "steps"))
+    return frame_of(_stored(results, "steps"))
 
 
 def _stored(results: Results | str | Path, table: str) -> Any:
@@ -343,7 +343,8 @@ def _without_steps(store: Results, table: str, rows: Any) -> int:
     return len(set(timed) - set(pc.unique(rows["attempt_id"]).to_pylist() if table == "steps" else ()))
 
 
-def _frame(rows: Any) -> pd.DataFrame:
+def frame_of(rows: Any) -> pd.DataFrame:
+    """Turn Arrow rows into a frame, with the types that `dtsweep.load` names."""
     import pandas as pd
 
     nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}

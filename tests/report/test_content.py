@@ -32,7 +32,7 @@ def test_a_runner_up_off_the_frontier_is_named_since_the_best_may_be_no_better()
     assert frontier.best["point_id"].to_list() == ["fast", "large"]
     assert set(frontier.difference["point_b"]) == {"near"}
     assert frontier.verdict is not None
-    assert frontier.verdict.startswith("Highest throughput: 1.013 times the runner-up's, by one launch each")
+    assert frontier.verdict.startswith("Highest throughput: 1.013 times the runner-up's, untested (one launch each).")
     assert frontier.verdict.endswith(" The runner-up is off the frontier: ddp bf16 micro_batch=32.")
     (lone,) = content_of(trials(LARGE, near)).frontiers
     assert set(lone.difference["point_b"]) == {"near"}
@@ -153,10 +153,32 @@ def test_the_scaling_group_with_the_highest_throughput_stands_first() -> None:
         ("worker", "Strong"),
     ]
     for scaling in content.scaling:
-        highest = [group["samples_per_s"].max() for group in scaling.groups]
+        highest = [group["samples_per_s"].iloc[1:].max() for group in scaling.groups]
         assert highest == sorted(highest, reverse=True)
         assert sum(map(len, scaling.groups)) == len(scaling.rows)
         assert all(group["workers"].is_monotonic_increasing for group in scaling.groups)
+
+
+def test_a_group_stands_by_the_throughput_that_its_lines_show_and_not_by_that_of_its_base() -> None:
+    def ladder(micro_batch: int, one: float, two: float) -> list[dict[str, object]]:
+        rates = {1: one, 2: two}
+        return [{"micro_batch": micro_batch, "workers": w, "samples_per_s": rates[w], "step_p50_s": 0.1} for w in rates]
+
+    weak, *_ = content_of(trials(*ladder(4, 616.0, 507.9), *ladder(8, 300.0, 571.8))).scaling
+    assert [group["samples_per_s"].iloc[-1] for group in weak.groups] == [571.8, 507.9]
+
+
+def test_points_with_one_worker_of_a_mode_that_changes_the_update_are_not_shown_beside_others() -> None:
+    local = {"semantics": "local", "sync": "local_sgd", "sync_period": 8}
+    alone, pair = FAST | local | {"step_mean_s": 0.1}, LARGE | local | {"step_mean_s": 0.2, "workers": 2}
+    (found,) = content_of(trials(alone, pair)).frontiers
+    assert found.best["point_id"].to_list() == ["fast", "large"]
+    assert found.shown["point_id"].to_list() == ["large"]
+    assert found.alone == "1 point with one worker, where exact updates cost no exchange: --all shows them"
+    (lonely,) = content_of(trials(alone)).frontiers
+    assert (lonely.shown["point_id"].to_list(), lonely.alone) == (["fast"], "")
+    (exact,) = content_of(trials(FAST, LARGE | {"workers": 2})).frontiers
+    assert (exact.shown["point_id"].to_list(), exact.alone) == (["fast", "large"], "")
 
 
 def test_a_flag_is_one_note_with_its_meaning_below() -> None:

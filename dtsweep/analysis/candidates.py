@@ -1,0 +1,69 @@
+"""Candidates for a goal: which points may be recommended, and why others may not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dtsweep.analysis.objectives import Objective, read_objectives
+from dtsweep.analysis.where import meets
+from dtsweep.errors import SweepError
+from dtsweep.sweep.goal import Goal
+from dtsweep.sweep.modes import SEMANTICS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_goal(points: pd.DataFrame, goal: Goal) -> Objective:
+    """Look the objective of a goal up.
+
+    Args:
+        points: rows of `over_launches`.
+        goal: with one objective.
+
+    Raises:
+        SweepError: it has none, two, or one that is no column of numbers; its semantics are unknown.
+    """
+    given = [name for name in (goal.minimize, goal.maximize) if name is not None]
+    if len(given) != 1:
+        raise SweepError("a recommendation needs one objective: minimize or maximize one column")
+    if unknown := sorted({*goal.allow} - {*SEMANTICS}):
+        raise SweepError(f"semantics {unknown[0]!r} is unknown; allow some of {', '.join(SEMANTICS[1:])}")
+    minimize, maximize = ([name] if name else [] for name in (goal.minimize, goal.maximize))
+    return read_objectives(points, minimize=minimize, maximize=maximize)[0]
+
+
+def with_candidates(points: pd.DataFrame, goal: Goal, objective: Objective) -> pd.DataFrame:
+    """Mark which points are candidates, and why others are not.
+
+    Returns:
+        The points with `is_allowed`, by semantics; `is_implausible`, whether their numbers contradict each other;
+        `is_unknown`, whether what is asked for was not measured (of those allowed); `is_candidate`.
+    """
+    met = meets(points, goal.where)
+    is_known = met.notna() & points[objective.name].notna()
+    is_allowed = points["semantics"].isin(["exact", *goal.allow])
+    is_implausible = points["caution"].str.contains("implausible", regex=False).astype("bool")
+    return points.assign(
+        is_allowed=is_allowed,
+        is_implausible=is_implausible,
+        is_unknown=is_allowed & ~is_known,
+        is_candidate=is_allowed & ~is_implausible & is_known & met.fillna(value=False).astype("bool"),
+    )
+
+
+def why_none(points: pd.DataFrame, goal: Goal, objective: Objective) -> str:
+    """Say why no point is a candidate, and what to do; `points` as `with_candidates` gives them."""
+    if points.empty:
+        return "no trial ended ok, so there is nothing to recommend; the report says why"
+    if not points["is_allowed"].any():
+        others = ",".join(sorted(set(points["semantics"]), key=SEMANTICS.index))
+        return f"no point has exact updates; --allow {others} takes those there are"
+    allowed = points[points["is_allowed"]]
+    if allowed[objective.name].isna().all():
+        return f"{objective.name} was not measured on any point, so none can be recommended by it"
+    unknown, implausible = (int(allowed[name].sum()) for name in ("is_unknown", "is_implausible"))
+    parts = [f"{len(allowed) - unknown - implausible} fail it" if goal.where else ""]
+    parts += [f"of {unknown} it is unknown" if unknown else "", f"{implausible} are implausible" if implausible else ""]
+    condition = f"meets {goal.where!r}" if goal.where else "can be trusted"
+    return f"none of {len(allowed)} points {condition}: {', '.join(filter(None, parts))}"

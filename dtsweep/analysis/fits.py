@@ -1,0 +1,108 @@
+"""A curve of one or two parameters between 0 and 1, fitted to logarithms with errors that may have parts in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dtsweep.analysis.variance import Numbers
+from dtsweep.measure.statistics import students_t
+
+_RAYS = 64
+"""Directions in which the edge of what the data allow is looked for."""
+
+_LEAST = 1e-12
+"""Distance in logarithms that is rounding."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What data say of a curve's parameters."""
+
+    best: Numbers
+    """(parameters,)."""
+    edge: Numbers
+    """(cases, parameters): the best, then the edge of what the data leave possible. The 95 % interval of a number that
+    rises or falls with the parameters lies between its least and its largest value here."""
+    residual: float
+    """Distance from the curve, root of the mean square by degrees of freedom."""
+    errors: str
+    """What the edge goes by: `launches`, or `residuals` where errors are not known or the curve is contradicted."""
+    contradicted: bool | None
+    """Whether the curve misses by more than the errors explain; None where they are not known."""
+
+
+def fitted(curve: Callable[[Numbers], Numbers], values: Numbers, *, reaches: Numbers, parameters: int) -> Fit:
+    """Fit a curve by least squares, and find what of its parameters lies so near to the best that it is possible, too.
+
+    The edge is that of the likelihood ratio (profile intervals), which keeps to parameters from 0 to 1.
+
+    Args:
+        curve: (cases, parameters) to logarithms (cases, values).
+        values: (values,) measured logarithms, more than parameters.
+        reaches: (values, values) covariance in squares of half-widths of 95 % intervals; nan is unknown: then all
+            values, and the base that they are compared with, have the same error.
+        parameters: how many.
+    """
+    free = len(values) - parameters
+    is_known = not np.isnan(reaches).any()
+    root = _inverse_root(reaches if is_known else np.eye(len(values)) + 1.0)
+    best = _best(lambda at: root @ (curve(at[None])[0] - values), parameters)
+
+    def distances(at: Numbers) -> Numbers:
+        away: Numbers = (((curve(at) - values) @ root.T) ** 2).sum(axis=1)
+        return away
+
+    least = float(distances(best[None])[0])
+    contradicted = _is_contradicted(least, free) if is_known else None
+    by_residuals = contradicted is not False
+    limit = float(students_t(free)) ** 2 * least / free if by_residuals else 1.0
+    residual = float(np.sqrt(((curve(best[None])[0] - values) ** 2).sum() / free))
+    edge = _edge(lambda at: distances(at) - least - limit, best, curve=lambda at: curve(at) @ root.T, limit=limit)
+    return Fit(best, edge, residual, "residuals" if by_residuals else "launches", contradicted)
+
+
+def _inverse_root(covariance: Numbers) -> Numbers:
+    """A matrix that makes errors independent, of one reach each; no difference counts as known beyond rounding."""
+    values, vectors = np.linalg.eigh(covariance)
+    root: Numbers = (vectors / np.maximum(values, max(values.max() * 1e-6, _LEAST**2)) ** 0.5).T
+    return root
+
+
+def _is_contradicted(least: float, free: int) -> bool:
+    """Whether the distance from the curve is more than 95 % of what noise makes, each reach 1.96 errors at least."""
+    from scipy.stats import chi2
+
+    return bool(least * 1.96**2 > chi2.ppf(0.95, free))
+
+
+def _best(away: Callable[[Numbers], Numbers], parameters: int) -> Numbers:
+    from scipy.optimize import least_squares
+
+    start = np.full(parameters, 0.01)
+    found: Numbers = least_squares(away, start, bounds=(0, 1), x_scale="jac", xtol=1e-13, ftol=1e-13, gtol=1e-13).x
+    # A search nears a bound for ever.
+    at_bounds = np.where(np.minimum(found, 1 - found) < 1e-4, np.round(found), found)
+    return at_bounds if (away(at_bounds) ** 2).sum() <= (away(found) ** 2).sum() else found
+
+
+def _edge(
+    over: Callable[[Numbers], Numbers], best: Numbers, *, curve: Callable[[Numbers], Numbers], limit: float
+) -> Numbers:
+    """Follow rays from the best, along the bounds where they leave them, to where `over` crosses 0."""
+    size = len(best)
+    angles = np.arange(_RAYS) * 2 * np.pi / _RAYS
+    rays = np.column_stack([np.cos(angles), np.sin(angles)]) if size == 2 else np.array([[1.0], [-1.0]])
+    step = 1e-6 * np.maximum(best, 1e-3)
+    slopes = ((curve(best + np.diag(step)) - curve(best[None])) / step[:, None]).T
+    # As far in each direction as a straight line would go.
+    values, vectors = np.linalg.eigh(slopes.T @ slopes)
+    rays = rays @ (vectors / np.maximum(values, values.max() * 1e-12) ** 0.5).T * limit**0.5
+    inside, outside = np.zeros((len(rays), 1)), np.full((len(rays), 1), 1e4)
+    for _ in range(45):
+        middle = (inside + outside) / 2
+        is_over = over(np.clip(best + middle * rays, 0, 1))[:, None] > 0
+        inside, outside = np.where(is_over, inside, middle), np.where(is_over, middle, outside)
+    return np.vstack([best[None], np.clip(best + inside * rays, 0, 1)])

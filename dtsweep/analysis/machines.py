@@ -1,0 +1,103 @@
+"""What runs were measured on: which of it is the machine, and which the software that a comparison may be about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Machines = Sequence[Mapping[str, Any]]
+"""Each kind of machine that one environment has, as its ranks describe it."""
+
+SOFTWARE = (
+    *(f"{name}_version" for name in ("dtsweep", "torch", "ray", "python", "numpy")),
+    *("packages", "torch_commit", "blas", "onednn", "parallel", "cuda", "cudnn", "nccl", "driver"),
+    *("system", "image_digest", "environment"),
+)
+"""What of a rank's `machine` can be changed on one and the same machine: a comparison says it and goes on. All else is
+the machine: devices with their settings, processors, memory, network, container, threads."""
+
+_SHOWN = 60
+
+
+def machines_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, Machines]:
+    """Describe each environment of a run by the ranks of its newest trial.
+
+    Args:
+        trials: the oldest first.
+        ranks: rows of the table of ranks, of these trials.
+
+    Returns:
+        By `env_id`; environments whose ranks are gone, or described nothing, are left out.
+    """
+    measured = trials[(trials["status"] == "ok") & trials["env_id"].notna()]
+    newest = measured.drop_duplicates("env_id", keep="last")
+    harnesses = newest.set_index("attempt_id")[["env_id", "harness"]]
+    known = ranks[ranks["attempt_id"].isin(harnesses.index) & ranks["machine"].notna()]
+    found: dict[str, Machines] = {}
+    for attempt, rows in known.groupby("attempt_id"):
+        env_id, harness = harnesses.loc[str(attempt)]
+        # The driver's own process, with its other threads, is another machine than a worker's.
+        where = "in this process" if harness == "in_process" else "workers"
+        described = {
+            json.dumps({"device": device, "threads": threads, "process": where, **json.loads(machine)}, sort_keys=True)
+            for device, threads, machine in rows[["device", "threads", "machine"]].astype(object).to_numpy()
+        }
+        found[str(env_id)] = [json.loads(each) for each in sorted(described)]
+    return found
+
+
+def machine_changes(then: Machines | None, now: Machines | None) -> list[str]:
+    """Say in what two environments are different machines; nothing where they are one. What one does not know is none.
+
+    >>> machine_changes([{"cpus": 2, "smt": False, "torch_version": "2.13"}], [{"cpus": 4, "torch_version": "2.14"}])
+    ['cpus 2 → 4']
+    """
+    if then is None or now is None:
+        return ["what they ran on is not stored, and their env_id differ"]
+    if len(then) != len(now):
+        return [f"{len(then)} → {len(now)} kinds of machines"]
+    return _changes(then, now, is_software=False)
+
+
+def software_changes(then: Machines | None, now: Machines | None) -> list[str]:
+    """Say in what the software of two environments differs.
+
+    >>> software_changes([{"cpus": 2, "torch_version": "2.13"}], [{"cpus": 4, "torch_version": "2.14"}])
+    ['torch 2.13 → 2.14']
+    """
+    return _changes(then or (), now or (), is_software=True) if len(then or ()) == len(now or ()) else []
+
+
+def _changes(then: Machines, now: Machines, *, is_software: bool) -> list[str]:
+    said = []
+    for one, other in zip(then, now, strict=True):
+        both = [name for name in one if name in other and (name in SOFTWARE) == is_software]
+        said += [
+            f"{name.removesuffix('_version')} {_text(one[name])} → {_text(other[name])}"
+            for name in both
+            if one[name] != other[name]
+        ]
+    return list(dict.fromkeys(said))
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def same_machines(environments: Iterable[str], machines: Mapping[str, Machines]) -> dict[str, str]:
+    """Name for each environment the first one that is the same machine, whatever its software.
+
+    Args:
+        environments: values of `env_id`, in the order in which they are preferred.
+        machines: by `env_id`, as `machines_of` gives them.
+    """
+    names: dict[str, str] = {}
+    for env_id in environments:
+        alike = (each for each in names.values() if not machine_changes(machines.get(each), machines.get(env_id)))
+        names.setdefault(env_id, next(alike, env_id))
+    return names

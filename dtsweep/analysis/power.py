@@ -1,0 +1,127 @@
+"""How large a difference the launches of two points can show, and how many more would show the one there is."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dtsweep.analysis.contrasts import Contrasts, counted_of
+from dtsweep.analysis.spread import Launches
+from dtsweep.analysis.variance import Numbers, pooled_is_better
+from dtsweep.measure.statistics import students_t
+
+POWER = 0.8
+"""How often a difference is to be told, at 5 % error."""
+
+MOST_LAUNCHES = 100
+"""More of each point are not counted: nobody runs them."""
+
+_MANY_DEGREES = 1e6
+"""As good as a normal distribution."""
+
+
+class Power(NamedTuple):
+    """What launches can tell of two points."""
+
+    detectable: float
+    """Logarithm of the smallest true ratio that they would tell with `POWER`; nan without a test."""
+    more_launches: int | None
+    """Of each point, so that a true ratio as large as the estimated one is told with `POWER`; 0 where it is told."""
+    reason: str | None
+    """Why that number is None."""
+
+
+def power_of(found: Contrasts, launches: Launches, a: int, b: int) -> Power:
+    """Say what the launches of two points can tell, by the error that their contrast has now.
+
+    More launches are of the kind that there are: of both points where they are compared launch by launch, else of each
+    by itself. They make the error smaller by their number alone, and its degrees of freedom more.
+
+    Args:
+        found: of the two alone, one by one.
+        launches: logarithms of launch means.
+        a: row of the first.
+        b: row of the second.
+    """
+    estimate, reach, degrees = (float(each[0, 0]) for each in (found.estimate, found.reach, found.degrees))
+    counts = launches.counts[[a, b]]
+    if np.isnan(reach):
+        return Power(np.nan, None, _untested(counts.tolist()))
+    if abs(estimate) > reach:
+        return Power(float(detectable(reach / students_t(degrees), degrees)), 0, None)
+    more = np.arange(MOST_LAUNCHES + 1)
+    if found.paired[0, 0]:
+        shared = int((launches.there[a] & launches.there[b]).sum())
+        fewest, own, gained = shared + more, np.maximum(shared + more - 1, 0), more
+        shares, pool = shared / (shared + more), launches.together
+    else:
+        fewest, own, gained = counts.min() + more, counts.sum() - 2 + 2 * more, 2 * more
+        shares, pool = shares_after(counts, more), launches.apart
+    # A pool is left for the points' own spread where these have launches enough.
+    pooled = pooled_is_better(own, pooled=counted_of(pool) + gained, launches=fewest)
+    free = np.where(pooled, degrees + gained, own) if found.pooled[0, 0] else degrees + gained
+    free[0] = degrees
+    needed = detectable(reach / students_t(degrees) * shares**0.5, free, known=degrees)
+    return Power(float(needed[0]), *enough(estimate, needed))
+
+
+def shares_after(counts: Any, more: Any) -> Numbers:
+    """What is left of the variance of a difference of means, after so many more launches of both.
+
+    Args:
+        counts: (2,) launches that there are.
+        more: (numbers,) further ones of each.
+    """
+    left: Numbers = (1 / np.add.outer(counts, more)).sum(axis=0) / (1 / np.asarray(counts)).sum()
+    return left
+
+
+def enough(estimate: float, needed: Numbers) -> tuple[int | None, str | None]:
+    """Say with how many more launches an effect is told, or why that is None.
+
+    Args:
+        estimate: of the effect.
+        needed: what is told with 0, 1, 2 … more.
+    """
+    telling = (abs(estimate) > needed[1:]).nonzero()[0]
+    return (int(telling[0]) + 1, None) if len(telling) else (None, f"more than {len(needed) - 1} of each")
+
+
+def detectable(errors: Any, degrees: Any, *, known: Any = None, level: float = 0.05) -> Numbers:
+    """Give the true difference that a t test tells with `POWER`.
+
+    Args:
+        errors: standard errors of the difference, or of what it will be.
+        degrees: of freedom that the test has.
+        known: degrees of freedom that the errors are known with; those of the test by default.
+        level: error of the test.
+    """
+    from scipy.special import chdtri
+
+    free = np.minimum(np.asarray(degrees if known is None else known, dtype=np.float64), _MANY_DEGREES)
+    # An error of few degrees of freedom is mostly too small; so it is as likely too large.
+    factor = np.asarray(free / chdtri(free, 0.5), dtype=np.float64) ** 0.5
+    return np.asarray(errors * factor * noncentrality(degrees, level=level), dtype=np.float64)
+
+
+def noncentrality(degrees: Any, *, level: float = 0.05) -> Numbers:
+    """Give the same in standard errors.
+
+    >>> noncentrality([2.0, 1e6]).round(2).tolist()
+    [5.65, 2.8]
+    """
+    from scipy.special import nctdtrinc, stdtrit
+
+    free = np.minimum(np.asarray(degrees, dtype=np.float64), _MANY_DEGREES)
+    found: Numbers = nctdtrinc(free, 1 - POWER, stdtrit(free, 1 - level / 2))
+    return found
+
+
+def _untested(counts: list[int]) -> str:
+    """Say what is missing for a test."""
+    if not all(counts):
+        return "not measured"
+    if max(counts) == 1:
+        return "one launch each, and nothing says how far launches differ: repeats=2 of both first"
+    return "one launch of one of them, and nothing says how far launches differ: repeats=2 of both first"

@@ -1,0 +1,190 @@
+"""Whether a later run is worse than an earlier one, with the number of comparisons taken into account."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dtsweep.analysis.contrasts import counted_of, logarithms_of, reach_of
+from dtsweep.analysis.launches import check_asked, joined_cautions
+from dtsweep.analysis.power import MOST_LAUNCHES, detectable, enough, shares_after
+from dtsweep.analysis.spread import Launches
+from dtsweep.analysis.variance import Known, Numbers, pooled_is_better
+from dtsweep.measure.statistics import students_t
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LEVEL = 0.05
+"""How often at most a family of comparisons says anything of what does not differ."""
+
+_UNTESTED = "one launch each, and nothing says how far launches differ: repeats=2 of both first"
+
+COLUMNS = (
+    *("question", "point_id", "env_id", "hosts", "of", "ratio", "ratio_low", "ratio_high", "p_value", "p_adjusted"),
+    *("verdict", "is_worse", "is_regression", "detectable_ratio", "more_launches", "more_launches_reason"),
+    *("launches_base", "launches_new", "caution"),
+)
+
+_PAIR = ("point_id", "env_id", "hosts")
+
+
+def regressions(
+    questions: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]], *, of: str | Sequence[str], threshold: float
+) -> pd.DataFrame:
+    """Compare the points of an earlier with those of a later run: Student's t on logarithms of launch means.
+
+    Under the hypothesis that nothing has changed the launches of both are launches of one job, so both say how far
+    these differ, also where one of the two has a single launch. What launches add is pooled over the points as in
+    `difference`. All comparisons that could be tested are one family: Holm's method keeps the probability of any wrong
+    "slower" or "faster" in it at 5 %, however the comparisons depend on each other (1979).
+
+    Args:
+        questions: by name, the trials of the earlier and of the later run, as `measured` gives them, with equal
+            `env_id` where they are of one machine. `launch` is what counts as one draw.
+        of: one of `ASKED`, or several.
+        threshold: share by which a value must be worse to be a regression.
+
+    Returns:
+        A row per question, point that both have, and `of`: `question`; `POINT`; `ratio`, that of the later over the
+        earlier, with `ratio_low` and `ratio_high`, its own 95 % interval; `p_value`, and `p_adjusted` by Holm;
+        `verdict` on the later: "faster", "slower", "not distinguishable", or "unknown: " and why; `is_worse`, by the
+        estimate by more than `threshold`; `is_regression`, if it is told to be slower as well; `detectable_ratio`, the
+        smallest true ratio above 1 that is told with 80 % probability at the least level of the family;
+        `more_launches` and `more_launches_reason`, as in `difference`, at that level; `launches_base`, `launches_new`;
+        `caution`.
+
+    Raises:
+        SweepError: `of` has none of `ASKED`.
+    """
+    import pandas as pd
+
+    names = (of,) if isinstance(of, str) else tuple(dict.fromkeys(of))
+    check_asked(*names)
+    found = [
+        _compared(base, new, of=name).assign(question=question)
+        for question, (base, new) in questions.items()
+        for name in names
+    ]
+    return _judged(pd.concat(found, ignore_index=True), threshold=threshold)
+
+
+def _judged(rows: pd.DataFrame, *, threshold: float) -> pd.DataFrame:
+    """Add what a family of comparisons tells."""
+    tested = rows["p_value"].notna()
+    rows["p_adjusted"] = np.nan
+    rows.loc[tested, "p_adjusted"] = holm(rows.loc[tested, "p_value"].to_numpy("float64"))
+    is_rate = rows["of"] == "samples_per_s"
+    told, worse = rows["p_adjusted"] <= LEVEL, (rows["estimate"] < 0) == is_rate
+    unknown = "unknown: " + rows["missing"]
+    rows["verdict"] = np.select([~tested, ~told, worse], [unknown, "not distinguishable", "slower"], "faster")
+    rows["is_worse"] = np.where(is_rate, rows["ratio"] < 1 - threshold, rows["ratio"] > 1 + threshold)
+    rows["is_regression"] = (rows["verdict"] == "slower") & rows["is_worse"]
+    return _with_power(rows, level=LEVEL / max(1, int(tested.sum())))
+
+
+def holm(p_values: Numbers) -> Numbers:
+    """Adjust p-values to the number of comparisons: each at most 5 % is told, with 5 % risk of any wrong one.
+
+    >>> holm(np.array([0.01, 0.04, 0.03])).tolist()
+    [0.03, 0.06, 0.06]
+    """
+    order = p_values.argsort(kind="stable")
+    factors = np.arange(len(p_values), 0, -1)
+    adjusted = np.empty(len(p_values))
+    adjusted[order] = np.minimum(1, np.maximum.accumulate(factors * p_values[order]))
+    return adjusted
+
+
+def _compared(base: pd.DataFrame, new: pd.DataFrame, *, of: str) -> pd.DataFrame:
+    """Rows of one quantity, without what the family decides."""
+    import pandas as pd
+
+    columns = [*_PAIR, "launch", "caution", of, f"{of}_error"]
+    sides = [run[columns].assign(side=side) for side, run in (("base", base), ("new", new))]
+    cautions = [side.groupby(list(_PAIR), dropna=False)["caution"].first().reset_index() for side in sides]
+    pairs = cautions[0].merge(cautions[1], on=list(_PAIR), suffixes=("_base", "_new"))
+    words = zip(pairs.pop("caution_base"), pairs.pop("caution_new"), strict=True)
+    pairs["caution"] = [joined_cautions(both) for both in words]
+    both = pd.concat(sides).dropna(subset=[of])
+    both = both.assign(point_id=both["side"] + " " + both["point_id"], launch=both["side"] + " " + both["launch"])
+    names = ["estimate", "reach", "degrees", "launches_base", "launches_new"]
+    found = [_in_environment(there, of)[[*_PAIR, *names]] for _, there in both.groupby("env_id", dropna=False)]
+    known = pd.concat(found) if found else pd.DataFrame(columns=[*_PAIR, *names])
+    rows = pairs.merge(known, how="left", on=list(_PAIR)).assign(of=of)
+    counts = rows[["launches_base", "launches_new"]].astype("float64").fillna(0).astype("int64")
+    missing = np.where(counts["launches_base"] == 0, "not measured", "one launch each")
+    return _with_ratios(rows.assign(missing=missing, **counts))
+
+
+def _in_environment(trials: pd.DataFrame, of: str) -> pd.DataFrame:
+    """What launches say of the points of one machine that both runs have a value of."""
+    launches = logarithms_of(trials, of)
+    rows = launches.points.assign(row=range(len(launches.points)))
+    sides = rows["point_id"].str.partition(" ")
+    rows = rows.assign(side=sides[0], point_id=sides[2])
+    pairs = rows[rows["side"] == "base"].merge(rows[rows["side"] == "new"], on=list(_PAIR), suffixes=("_base", "_new"))
+    base, new = (pairs[f"row_{side}"].to_numpy("int64") for side in ("base", "new"))
+    reach, degrees, _ = _known(launches, base, new)
+    return pairs.assign(
+        estimate=launches.centres[new] - launches.centres[base],
+        reach=reach,
+        degrees=degrees,
+        launches_base=launches.counts[base],
+        launches_new=launches.counts[new],
+    )
+
+
+def _known(launches: Launches, base: Numbers, new: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """What `reach_of` gives of the differences, from the common variance of both sides."""
+    counts = launches.counts
+    ends = 1 / counts[base] + 1 / counts[new]
+    free = counts[base] + counts[new] - 2
+    with np.errstate(invalid="ignore", divide="ignore"):
+        own = (launches.squares[base] + launches.squares[new]) / free * ends
+        return reach_of(
+            launches.apart,
+            Known(own, np.asarray(free, dtype=np.float64)),
+            pooled=pooled_is_better(free, pooled=counted_of(launches.apart), launches=free + 1),
+            within=launches.within,
+            total=lambda each: (each / counts)[base] + (each / counts)[new],
+        )
+
+
+def _with_ratios(rows: pd.DataFrame) -> pd.DataFrame:
+    """Turn logarithms into ratios and a p-value."""
+    from scipy.special import stdtr
+
+    rows = rows.astype(dict.fromkeys(["estimate", "reach", "degrees"], "float64"))
+    errors = rows["reach"] / students_t(rows["degrees"])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p_values = 2 * stdtr(rows["degrees"], -(rows["estimate"].abs() / errors))
+    ends = {"": rows["estimate"], "_low": rows["estimate"] - rows["reach"], "_high": rows["estimate"] + rows["reach"]}
+    ratios = {f"ratio{end}": np.exp(logs) for end, logs in ends.items()}
+    # Equal values of launches that are all equal differ by nothing.
+    return rows.assign(error=errors, p_value=p_values.mask((errors == 0) & (rows["estimate"] == 0), 1.0), **ratios)
+
+
+def _with_power(rows: pd.DataFrame, *, level: float) -> pd.DataFrame:
+    """Add what these launches tell at this level, and how many more a row needs that tells nothing."""
+    import pandas as pd
+
+    more = np.arange(MOST_LAUNCHES + 1)
+    logs = detectable(rows["error"], rows["degrees"], level=level)
+    counted: list[tuple[int | None, str | None]] = []
+    for row in rows.to_dict("records"):
+        if row["verdict"] != "not distinguishable":
+            is_told = row["verdict"] in ("faster", "slower")
+            untested = "not measured" if row["missing"] == "not measured" else _UNTESTED
+            counted.append((0, None) if is_told else (None, untested))
+            continue
+        shares = shares_after([row["launches_base"], row["launches_new"]], more)
+        free = row["degrees"] + 2 * more
+        needed = detectable(row["error"] * shares**0.5, free, known=row["degrees"], level=level)
+        counted.append(enough(row["estimate"], needed))
+    rows = rows.assign(detectable_ratio=np.exp(logs))
+    rows["more_launches"] = pd.array([number for number, _ in counted], dtype="Int64")
+    rows["more_launches_reason"] = pd.Series([reason for _, reason in counted], index=rows.index, dtype=object)
+    return rows[list(COLUMNS)]

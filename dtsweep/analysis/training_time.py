@@ -1,0 +1,106 @@
+"""How long training on an amount of data takes, by the number of workers: the table that studies print."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from dtsweep.analysis.launches import measured, points_of, setting_columns
+from dtsweep.analysis.scaling import compared_sizes, ladders, with_speed_ups
+from dtsweep.analysis.spread import POINT
+from dtsweep.errors import SweepError
+from dtsweep.sweep.modes import SEMANTICS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_TABLE = ["older_source", "semantics", "workload", "model_digest", "env_id"]
+"""What is equal in a table: a source, an update, a model and an environment."""
+
+_SHAPE = ("workers", "micro_batch", "accumulation")
+_ENERGY = ["energy_j", "cpu_energy_j"]
+_WITH_ENDS = ("training_time_s", "samples_per_s", "speed_up", "efficiency", "gain")
+
+
+def training_time(frame: pd.DataFrame, *, samples: int, kind: Literal["strong", "weak"] | None = None) -> pd.DataFrame:
+    """Give the time, speed-up, efficiency and energy of training on so many samples, for each number of workers.
+
+    The fastest point of each number of workers stands for it, by the mean over its launches: a maximum of noisy rates
+    and so a little too fast, more so where more settings were measured. Points of different semantics, models, sources
+    and environments stand in tables of their own. It is the time for the data alone: no start, no validation, and
+    nothing of the loss that is reached.
+
+    Args:
+        frame: one row per trial, as `dtsweep.load` gives it.
+        samples: to train on, such as 50,000 for one pass over CIFAR-10.
+        kind: of each table only the group of `scaling` of this kind that has its highest throughput; else each number
+            of workers has the settings that are fastest for it.
+
+    Returns:
+        One row per table and number of workers, exact updates first: `group` (number of the table); `kind`, `strong` or
+        `weak` where the rows of a table scale so and are otherwise equal, `free` where each has settings of its own,
+        null with one number of workers; the settings; `samples`; `training_time_s` = samples ÷ samples_per_s,
+        `samples_per_s`, `speed_up`, `efficiency` and `gain` over the table's smallest number of workers (`base`), each
+        with `_low` and `_high`, its 95 % interval as in `over_launches` (`interval` says which) and `scaling`;
+        `energy_j` of all devices and `cpu_energy_j` of the CPUs of all hosts, by their means in the windows, null
+        where no launch knows it; `launches`; `caution`, of the row and of its base.
+
+    Raises:
+        SweepError: `samples` is not above 0, or there is no such kind.
+    """
+    if kind not in (None, "strong", "weak"):
+        raise SweepError(f"scaling of kind {kind!r} is not known; use kind='strong', kind='weak' or None")
+    if not samples > 0:
+        raise SweepError(f"samples={samples!r} is no amount of data; give how many to train on, such as 50000")
+    trials = measured(frame)
+    points = points_of(trials).dropna(subset=["samples_per_s", "workers"])
+    rows = _fastest(points if kind is None else _of_kind(points, frame, kind=kind))
+    rows = with_speed_ups(rows, size="workers", compared=compared_sizes(rows, trials))
+    rows = rows.merge(_cpu_joules_per_sample(trials), how="left", on=list(POINT))
+    rows = rows.assign(samples=samples, **{name: samples * rows[f"{name}_per_sample"] for name in _ENERGY})
+    # Of the highest rate the shortest time; a rate that may be 0 leaves no longest one.
+    for end, of in {"": "", "_low": "_high", "_high": "_low"}.items():
+        rate = rows[f"samples_per_s{of}"]
+        rows[f"training_time_s{end}"] = samples / rate.where(rate > 0)
+    ends = [f"{name}{end}" for name in _WITH_ENDS for end in ("", "_low", "_high")]
+    shown = ["group", "kind", "point_id", *_TABLE, *setting_columns(rows), "hosts", "global_batch", "base", "samples"]
+    return rows[list(dict.fromkeys([*shown, *ends, "interval", *_ENERGY, "launches", "caution"]))]
+
+
+def _of_kind(points: pd.DataFrame, frame: pd.DataFrame, *, kind: str) -> pd.DataFrame:
+    """Select the points of the group of `scaling` that has the highest throughput of a table."""
+    rows = ladders(frame).rows
+    rows = rows[rows["kind"] == kind][["group", *POINT]].merge(points, on=list(POINT))
+    best = rows.sort_values("samples_per_s", ascending=False, kind="stable").drop_duplicates(_TABLE)
+    return rows[rows["group"].isin(best["group"])]
+
+
+def _fastest(points: pd.DataFrame) -> pd.DataFrame:
+    """The fastest point of each number of workers, smallest first, by table: the newest source, exact updates first."""
+    order = {semantics: number for number, semantics in enumerate(SEMANTICS)}
+    points = points.assign(order=points["semantics"].map(order), source=points["older_source"].fillna(""))
+    fastest = points.sort_values("samples_per_s", ascending=False, kind="stable").drop_duplicates([*_TABLE, "workers"])
+    rows = fastest.sort_values(["source", "order", *_TABLE[2:], "workers"], ignore_index=True)
+    tables = rows.groupby(_TABLE, dropna=False, sort=False)
+    rows = rows.assign(group=tables.ngroup(), base=tables["workers"].transform("first"))
+    kinds = {group: _kind(there) for group, there in rows.groupby("group")}
+    return rows.assign(kind=rows["group"].map(kinds).astype(object))
+
+
+def _kind(there: pd.DataFrame) -> str | None:
+    """What the numbers of workers in a table have in common."""
+    if len(there) == 1:
+        return None
+    others = [name for name in setting_columns(there) if name not in _SHAPE]
+    if (there[others].nunique(dropna=False) > 1).any():
+        return "free"
+    if len(there[["micro_batch", "accumulation"]].drop_duplicates()) == 1:
+        return "weak"
+    return "strong" if there["global_batch"].notna().all() and there["global_batch"].nunique() == 1 else "free"
+
+
+def _cpu_joules_per_sample(trials: pd.DataFrame) -> pd.DataFrame:
+    """Energy of the CPUs of all hosts by `POINT`, where launches know it: mean power in the window over the rate."""
+    joules = trials["cpu_energy_j"].astype("float64") / trials["window_s"] / trials["samples_per_s"]
+    known = trials[[*POINT]].assign(cpu_energy_j_per_sample=joules)
+    means = known.groupby(list(POINT), dropna=False)["cpu_energy_j_per_sample"].mean()
+    return means.reset_index().astype({"env_id": object})

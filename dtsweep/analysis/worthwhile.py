@@ -1,0 +1,79 @@
+"""From how many workers, or nodes, on one more doesn't pay, as far as launches can tell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from dtsweep.analysis.scaling import group_row, group_table, ladders, with_speed_ups
+from dtsweep.errors import SweepError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WORTH = 0.5
+"""Share of what a worker of the base does that one more has to add, unless the caller says otherwise."""
+
+
+def worthwhile(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker", worth: float = WORTH) -> pd.DataFrame:
+    """Say for each group of `scaling` from which size on one more doesn't pay.
+
+    Going from a size to the next one measured pays where each worker more adds at least `worth` of what a worker of the
+    base does (`gain` of `scaling`). A step is told to pay, or not to, by its 95 % interval alone.
+
+    Args:
+        frame: one row per trial, as `dtsweep.load` gives it.
+        per: what a world is counted in: workers, or nodes.
+        worth: what one more has to add, from 0 to 1.
+
+    Returns:
+        One row per group: `group`, `kind`, `base` and settings as in `scaling`; `sizes` (how many) and `largest`;
+        `pays_to`, the smallest size from which the step to the next doesn't pay; `pays_to_low`, the smallest from which
+        it is not told to pay; `pays_to_high`, the smallest from which it is told not to (the three are null unless
+        some step is told not to pay, and so are not within the sizes measured); `verdict`, that in words; `caution`, of
+        any of the sizes.
+
+    Raises:
+        SweepError: `per` is neither; `worth` is not from 0 to 1.
+    """
+    check_worth(worth)
+    rows, size, compared = ladders(frame, per=per)
+    rows = with_speed_ups(rows, size=size, compared=compared)
+    found = [
+        group_row(there, size=size) | _row(there.rename(columns={size: "size"}), worth=worth, per=per)
+        for _, there in rows.groupby("group")
+    ]
+    return group_table(found, rows, columns=["pays_to", "pays_to_low", "pays_to_high", "verdict"])
+
+
+def check_worth(worth: float) -> None:
+    """Refuse what no gain can be measured by.
+
+    Raises:
+        SweepError: it is not from 0 to 1.
+    """
+    if not 0 <= worth <= 1:
+        raise SweepError(f"worth={worth!r} is no share; give what one more has to add, from 0 to 1, such as 0.5")
+
+
+def _row(there: pd.DataFrame, *, worth: float, per: str) -> dict[str, Any]:
+    before = there["size"].to_numpy()[:-1]
+    steps = there.iloc[1:]
+    doesnt_pay, is_told_to, is_told_not_to = (
+        before[found] for found in (steps["gain"] < worth, ~(steps["gain_low"] >= worth), steps["gain_high"] < worth)
+    )
+    if steps["gain_low"].isna().all():
+        return {"verdict": "unknown: too few launches"}
+    if not len(is_told_to):
+        return {"verdict": f"not within the sizes measured: up to {there['size'].iloc[-1]} each step pays"}
+    low = int(is_told_to[0])
+    if not len(is_told_not_to):
+        return {"verdict": f"not distinguishable: whether more than {low} pay, launches can't tell"}
+    value, high = int(doesnt_pay[0]), int(is_told_not_to[0])
+    further = there["size"][there["size"] > value].min()
+    between = "" if low == high else f" (95 %: from {low} to {high})"
+    return {
+        "pays_to": value,
+        "pays_to_low": low,
+        "pays_to_high": high,
+        "verdict": f"from {value} {per}{'s' * (value != 1)} the step to {further} doesn't pay{between}",
+    }

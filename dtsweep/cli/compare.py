@@ -1,0 +1,129 @@
+"""Commands that compare: two points, two runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from dtsweep.cli.options import console, json_option, load_results, print_json, telling_warnings
+from dtsweep.errors import SweepError
+
+of_option = click.option(
+    "--of",
+    "of",
+    multiple=True,
+    default=("samples_per_s", "latency_s"),
+    show_default="samples_per_s and latency_s",
+    metavar="COLUMN",
+    help="A rate or time to compare by, such as step_p99_s; several times for several.",
+)
+
+
+@click.command()
+@click.argument("results", metavar="RESULTS")
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@of_option
+@json_option
+def difference(results: str, a: str, b: str, of: tuple[str, ...], as_json: bool) -> None:
+    """Say whether two points can be told apart, and how many more launches would.
+
+    A and B are each a point_id, its beginning, or settings that only one point has: 'workers=2 sync=ddp'.
+    """
+    from dtsweep.report.compared import compare_points, print_difference
+
+    compared = compare_points(load_results(results), a, b, of=of)
+    if as_json:
+        print_json(compared)
+    else:
+        print_difference(compared, console=console())
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="[BASE] NEW")
+@of_option
+@click.option(
+    "--threshold",
+    type=click.FloatRange(min=0),
+    default=0.02,
+    show_default=True,
+    help="Share by which a value must be worse to be a regression.",
+)
+@click.option("--other-machine", is_flag=True, help="Compare runs of different machines all the same.")
+@click.option(
+    "--against",
+    type=click.Choice(["LAST"], case_sensitive=False),
+    help="In the place of BASE: the last runs of this machine in --history, to which NEW is added.",
+)
+@click.option("--history", metavar="DIR-or-URI", help="Where accepted runs are kept, for --against.")
+@click.option("--accept", is_flag=True, help="Add NEW to the history whatever was told, and begin anew with it.")
+@click.option("--all", "show_all", is_flag=True, help="Show every comparison.")
+@json_option
+def compare(runs: tuple[str, ...], as_json: bool, show_all: bool, **options: Any) -> None:
+    """Say whether the run NEW is worse than BASE, beyond the noise of both: exit code 1 where that is told.
+
+    BASE and NEW are results of one sweep, measured with two versions of something.
+    """
+    from dtsweep.report.runs import print_comparison
+
+    _check_usage(runs, **options)
+    with telling_warnings():
+        compared = _against_last(runs[0], **options) if options["against"] else _two_runs(*runs, **options)
+    if as_json:
+        print_json(compared)
+    else:
+        print_comparison(compared, console=console(), show_all=show_all)
+    sys.exit(1 if compared["verdict"] == "regression" and not options["accept"] else 0)
+
+
+def _check_usage(runs: tuple[str, ...], *, against: str | None, history: str | None, accept: bool, **_: Any) -> None:
+    if len(runs) != (1 if against else 2):
+        wanted = "NEW alone with --against LAST" if against else "BASE and NEW, or NEW with --against LAST"
+        raise SweepError(f"compare takes {wanted}; it was given {len(runs)}")
+    if against and not history:
+        raise SweepError("--against LAST needs a place for the runs: add --history FOLDER (or s3://…)")
+    if not against and (history or accept):
+        raise SweepError("--history and --accept go with --against LAST; add it, and leave BASE out")
+
+
+def _two_runs(
+    base: str, new: str, *, of: tuple[str, ...], threshold: float, other_machine: bool, **_: Any
+) -> dict[str, Any]:
+    from dtsweep.analysis.runs import compare_runs, load_run
+    from dtsweep.report.runs import comparison_json
+
+    earlier, later = load_run(base), load_run(new)
+    found = compare_runs([earlier], later, of=of, threshold=threshold, other_machine=other_machine)
+    return comparison_json(found, threshold=threshold) | {"history": None}
+
+
+def _against_last(
+    new: str, *, of: tuple[str, ...], threshold: float, other_machine: bool, **options: Any
+) -> dict[str, Any]:
+    """Compare a run with those of a history, and add it where nothing is told against it."""
+    from dtsweep.analysis.runs import compare_runs, entry_for, load_run, of_machine, run_of
+    from dtsweep.report.runs import comparison_json, first_json
+    from dtsweep.results.history import append, entries
+
+    run, history, accept = load_run(new), options["history"], options["accept"]
+    entry, known = entry_for(new, run, is_start=accept), entries(history)
+    earlier = [run_of(each) for each in known if each.run != entry.run]
+    base = earlier if other_machine else of_machine(earlier, run)
+    if base:
+        found = compare_runs(base, run, of=of, threshold=threshold, other_machine=other_machine)
+        compared = comparison_json(found, threshold=threshold)
+    else:
+        words = "The first run of this machine in the history: there is nothing to compare it with."
+        compared = first_json(run, threshold=threshold, words=words)
+    is_new = entry.run not in {each.run for each in known}
+    stored = accept or (is_new and compared["verdict"] != "regression")
+    if stored:
+        append(history, entry)
+        words = "This run is in the history now" + (", and what came before it no longer counts." if accept else ".")
+    else:
+        words = (
+            "Not added to the history: --accept adds it, and begins anew with it." if is_new else "It is there already."
+        )
+    return compared | {"history": {"stored": stored, "words": words, "other_machines": len(earlier) - len(base)}}

@@ -1,0 +1,122 @@
+"""What a comparison of two points says, in words and as JSON values."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.analysis import difference, over_launches, setting_columns
+from dtsweep.analysis.naming import find_point
+from dtsweep.errors import SweepError
+from dtsweep.report.labels import trial_label
+from dtsweep.report.text import say
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+HOW_OFTEN = "Tell means: with 80 % probability, at an error of 5 %."
+
+
+def compare_points(frame: pd.DataFrame, a: str, b: str, *, of: Sequence[str]) -> dict[str, Any]:
+    """Compare two points that a user names.
+
+    Args:
+        frame: one row per trial.
+        a: of the first, as `find_point` takes it.
+        b: of the second.
+        of: rates and times to compare them by.
+
+    Returns:
+        JSON values: `a` and `b` (`point_id`, `label`), `differences` (rows of `difference`, each with `words`), `notes`
+        (what makes them no two ways to the same).
+
+    Raises:
+        SweepError: a name means no point, or several, or both mean one.
+    """
+    points = over_launches(frame)
+    varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
+    names = [find_point(points, text) for text in (a, b)]
+    if names[0] == names[1]:
+        raise SweepError(f"{a!r} and {b!r} are one point ({names[0]}); name another one to compare it with")
+    pair = [points[points["point_id"] == name].iloc[0] for name in names]
+    rows = records_of(difference(frame, *names, of=of))
+    apart = [c for c in ("env_id", "hosts_a", "hosts_b") if len({row[c] for row in rows}) > 1]
+    both = [{"point_id": row["point_id"], "label": trial_label(row, varying)} for row in pair]
+    told = [row | {"words": _where(row, apart) + words_on(row)} for row in rows]
+    return {"a": both[0], "b": both[1], "differences": told, "notes": _products(*pair)}
+
+
+def words_on(row: dict[str, Any]) -> str:
+    """Say what a row of `difference` says, in sentences.
+
+    >>> one = {"of": "latency_s", "ratio": 3.7, "verdict": "unknown: one launch each"}
+    >>> words_on(one | {"more_launches_reason": "one launch each, and nothing says how far launches differ"})
+    'Unknown by latency_s: 3.700 times by the means, but one launch each, and nothing says how far launches differ.'
+    """
+    if row["ratio"] is None:
+        return f"Unknown by {row['of']}: {row['verdict'].removeprefix('unknown: ')}."
+    ratio = f"{row['ratio']:.3f} times"
+    if row["verdict"].startswith("unknown"):
+        return f"Unknown by {row['of']}: {ratio} by the means, but {row['more_launches_reason']}."
+    launches = f"{row['launches_a']} and {row['launches_b']} launches, {row['method']}"
+    ratio += f" ({row['ratio_low']:.3f}–{row['ratio_high']:.3f}; {launches})"
+    if row["verdict"] != "not distinguishable":
+        return f"A is {row['verdict']} by {row['of']}: {ratio}."
+    more, reason = row["more_launches"], row["more_launches_reason"]
+    needed = reason if more is None else f"about {more} more of each"
+    return (
+        f"No difference found by {row['of']}: {ratio}. These launches tell a ratio of {row['detectable_ratio']:.3f}; "
+        f"one of {max(row['ratio'], 1 / row['ratio']):.3f} takes {needed}."
+    )
+
+
+def _products(a: pd.Series[Any], b: pd.Series[Any]) -> list[str]:
+    """Say in what two points are not the same product."""
+    notes = []
+    if a["semantics"] != b["semantics"]:
+        notes.append(
+            f"Updates of A are {a['semantics']}, of B {b['semantics']}: faster is not sooner at the same loss."
+        )
+    if any(_text(a[name]) != _text(b[name]) for name in ("workload", "model_digest")):
+        notes.append("A and B train different models: a sample of one is none of the other.")
+    return notes
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _where(row: dict[str, Any], apart: Sequence[str]) -> str:
+    """Tell rows of one quantity apart, where there are several."""
+    named = ", ".join(f"{name} {row[name]}" for name in apart)
+    return f"{named}: " if named else ""
+
+
+def print_difference(compared: dict[str, Any], *, console: Console) -> None:
+    """Print what `compare_points` found."""
+    rows = compared["differences"]
+    say(console, "\n".join(row["words"] for row in rows), style="bold")
+    for end in ("a", "b"):
+        doubts = {row[f"caution_{end}"] for row in rows} | {row[f"older_source_{end}"] for row in rows}
+        doubt = "; ".join(sorted(filter(None, doubts)))
+        point = compared[end]
+        say(
+            console, f"{end.upper()}: {point['label']} ({point['point_id']})" + (f"; caution: {doubt}" if doubt else "")
+        )
+    for note in compared["notes"]:
+        say(console, note)
+    if any(row["verdict"] == "not distinguishable" for row in rows):
+        say(console, HOW_OFTEN)
+
+
+def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Give rows as JSON values; unknown is None."""
+    records: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15, date_format="iso"))
+    return [{name: _finite(value) for name, value in row.items()} for row in records]
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

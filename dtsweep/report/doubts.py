@@ -1,0 +1,153 @@
+"""What a report has to say before its tables: what to ignore, and what not to compare."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dtsweep.analysis.canaries import WORLD
+from dtsweep.analysis.generations import older_source
+from dtsweep.analysis.launches import is_superseded, without_canaries
+from dtsweep.report.labels import trial_label
+from dtsweep.report.text import count_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MACHINE_COLUMNS = (
+    "devices",
+    "backend",
+    "torch_version",
+    "ray_version",
+    "python_version",
+    "dtsweep_version",
+    "hosts",
+    "harness",
+)
+"""Columns of trials in which two environments may differ."""
+
+_IMPLAUSIBLE_SHOWN = 8
+
+
+def doubts_on(
+    frame: pd.DataFrame, points: pd.DataFrame, *, canaries: pd.DataFrame, varying: Sequence[str]
+) -> list[str]:
+    """Write what to know before reading any number of a report.
+
+    Args:
+        frame: one row per trial, canaries included.
+        points: rows of `dtsweep.analysis.frontier`.
+        canaries: rows of `dtsweep.analysis.canaries`.
+        varying: setting columns that have more than one value.
+
+    Returns:
+        One text per doubt; lines after its first explain it. Empty where there are no points.
+    """
+    if points.empty:
+        return []
+    measured = without_canaries(frame[frame["status"] == "ok"])
+    said = (
+        _drift_doubt(canaries, trials=len(measured), launches=int(points["launches"].max())),
+        _failed_canary_doubt(frame),
+        _launch_doubt(points),
+        _implausible_doubt(measured, varying),
+        _environment_doubt(measured),
+        _source_doubt(measured, points),
+    )
+    return [*filter(None, said)]
+
+
+def _drift_doubt(canaries: pd.DataFrame, *, trials: int, launches: int) -> str:
+    """Say below what size a difference may be the machine's own, by what happened to one and the same point.
+
+    Args:
+        canaries: rows of `dtsweep.analysis.canaries`.
+        trials: how many were measured `ok`.
+        launches: the most that a point has.
+    """
+    drifted = canaries[canaries["flagged"].fillna(value=False)]
+    if drifted.empty:
+        return _unknown_drift_doubt(canaries)
+    worlds = drifted.groupby(list(WORLD), dropna=False)[["first_ratio", "last_ratio"]]
+    size = max(world.max(axis=None) / world.min(axis=None) - 1 for _, world in worlds)
+    percent, concerned = f"{math.ceil(size * 100 - 1e-9)}%", int(drifted["trials"].sum())
+    untested = " that launches don't test" if launches > 1 else ""
+    return (
+        f"The machine drifted: the same point took up to {percent} longer at one time than at another, in sessions "
+        f"with {concerned} of {count_of(trials, 'trial')}. Ignore differences below {percent}{untested}."
+    )
+
+
+def _unknown_drift_doubt(canaries: pd.DataFrame) -> str:
+    """Say down to which drift canaries could tell, where that is worse than it should be."""
+    unknown = canaries[canaries["flagged"].isna() & canaries["known_to"].notna()]
+    if unknown.empty:
+        return ""
+    percent = f"{math.ceil(unknown['known_to'].max() * 100 - 1e-9)}%"
+    return f"Whether the machine drifted by less than {percent} is not known: its canaries are too imprecise for that."
+
+
+def _launch_doubt(points: pd.DataFrame) -> str:
+    if len(points) < 2 or points["launches"].max() > 1:
+        return ""
+    return "One launch of each point: no difference is tested, and ± is within that launch."
+
+
+def _implausible_doubt(trials: pd.DataFrame, varying: Sequence[str]) -> str:
+    """Say of each trial whose numbers can't all be true which they are; of many, of the first."""
+    found = trials[trials["implausible"].notna()]
+    if found.empty:
+        return ""
+    shown = found.head(_IMPLAUSIBLE_SHOWN)
+    lines = [f"  {trial_label(row, varying)}: {row['implausible']}" for _, row in shown.iterrows()]
+    more = len(found) - len(shown)
+    lines += [f"  {count_of(more, 'more trial')}: the column implausible has them"] if more else []
+    first = f"Implausible: numbers of {count_of(len(found), 'trial')} can't all be true; --all shows what they beat."
+    return "\n".join([first, *lines])
+
+
+def _failed_canary_doubt(frame: pd.DataFrame) -> str:
+    """Say of canaries that ran and did not end `ok` why, for each status by the first of them."""
+    ran = frame[frame["role"].isin(["canary"]) & (frame["status"] != "cancelled")]
+    failed = ran[ran["status"] != "ok"]
+    if failed.empty:
+        return ""
+    lines = [f"Canary: {len(failed)} of {len(ran)} did not end ok, so less is known of whether the machine drifted."]
+    for status, rows in failed.groupby("status"):
+        reason, log = rows[["reason", "log"]].astype("object").fillna("").iloc[0]
+        lines.append(f"  {len(rows)} {status}: {reason or 'no reason stored'}" + (f" (log: {log})" if log else ""))
+    return "\n".join(lines)
+
+
+def _environment_doubt(trials: pd.DataFrame) -> str:
+    """Name the columns that have one value in each environment, but not the same in all."""
+    groups = trials.groupby("env_id", dropna=False)
+    if groups.ngroups < 2:
+        return ""
+    note = f"Measured in {groups.ngroups} environments (env_id): never compared with each other. "
+    constant = [c for c in _MACHINE_COLUMNS if groups[c].nunique(dropna=False).max() == 1]
+    differing = [c for c in constant if trials[c].nunique(dropna=False) > 1]
+    if not differing:
+        return note + "What differs is in the columns machine and threads of the table of ranks."
+    values = {c: "; ".join(f"{env_id}: {group[c].iloc[0]}" for env_id, group in groups) for c in differing}
+    return note + "They differ in " + ", ".join(f"{c} ({value})" for c, value in values.items()) + "."
+
+
+def _source_doubt(trials: pd.DataFrame, points: pd.DataFrame) -> str:
+    """Say what was measured with an earlier source of the workload: what is left out, and what stands apart."""
+    marked = trials.assign(older_source=older_source(trials))
+    left, apart = int(is_superseded(marked).sum()), points["older_source"].value_counts()
+    said = []
+    if left:
+        said.append(
+            f"{count_of(left, 'trial')} left out: measured with another source of the workload, other data or another "
+            "environment than their point has been since."
+        )
+    if len(apart):
+        each = [f"{count_of(count, 'point')} ({change})" for change, count in apart.items()]
+        said.append(
+            f"Measured with an older source of the workload, on frontiers and ladders of their own: {', '.join(each)}; "
+            "the next run measures anew those that its sweep still has, another --results leaves the rest out."
+        )
+    return " ".join(said)

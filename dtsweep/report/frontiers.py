@@ -1,0 +1,184 @@
+"""Frontiers of a report: the points of one product, how they stand, and what can be said of the first two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.analysis import difference
+from dtsweep.analysis.spread import of_environment
+from dtsweep.report.labels import model_columns, model_label, point_label, trial_label
+from dtsweep.report.text import count_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FRONTIER_TITLES = {
+    "exact": "exact updates",
+    "lossy": "lossy updates",
+    "stale": "stale updates, a step is one worker's push",
+    "local": "local updates, latency is the mean step",
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Frontier:
+    """Points of one semantics, model and source of the workload that were measured in one environment."""
+
+    title: str
+    """The semantics in words, with the model if there are several, the label if all points share one, and the
+    environment if there are several; what the workload has otherwise since."""
+    semantics: str
+    """What an update means, one of `dtsweep.sweep.modes.SEMANTICS`."""
+    model_digest: str | None
+    """What is trained; None where it is unknown, or all models count as one."""
+    older_source: str | None
+    """What the newest rows' source of the workload has otherwise; None where it is theirs."""
+    points: pd.DataFrame
+    """Rows of `dtsweep.analysis.frontier`, the fastest step first; `caution` says what puts a point in doubt."""
+    labels: pd.Series[str]
+    """Sync mode and swept settings of each point, with the index of `points`."""
+    difference: pd.DataFrame
+    """Rows of `dtsweep.analysis.difference` between the highest throughput on the frontier (`point_a`) and the highest
+    of all other `points`, on the frontier or not (`point_b`); empty where there is no other."""
+    verdict: str | None
+    """What `difference` says of their throughput, as a sentence; None where there is no runner-up."""
+
+    @property
+    def best(self) -> pd.DataFrame:
+        """Points on the frontier."""
+        return self.points[self.points["on_frontier"]]
+
+    @property
+    def shown(self) -> pd.DataFrame:
+        """Points on the frontier that someone may choose: in modes that change the update, those of several workers.
+
+        One worker exchanges with nobody, so exact updates are to be had for the same. Where there is nothing else, all.
+        """
+        several = self.best[(self.best["workers"] > 1) | (self.semantics == "exact")]
+        return self.best if several.empty else several
+
+    @property
+    def drawn(self) -> pd.DataFrame:
+        """Points of a plot: those that are `shown` and those that are beaten."""
+        return self.points.loc[[*self.shown.index, *self.dominated.index]]
+
+    @property
+    def name(self) -> str:
+        """The title without the word that all have in common."""
+        return self.title.removeprefix("Frontier · ")
+
+    @property
+    def alone(self) -> str:
+        """How many points on the frontier are not `shown`, and why, as a sentence; empty where there are none."""
+        count = len(self.best) - len(self.shown)
+        where = "with one worker, where exact updates cost no exchange"
+        return f"{count_of(count, 'point')} {where}: --all shows them" if count else ""
+
+    @property
+    def dominated(self) -> pd.DataFrame:
+        """Points that another one beats; those without step time or throughput are neither here nor on the frontier."""
+        return self.points[~self.points["on_frontier"] & self.points["standing"].notna()]
+
+    @property
+    def dominated_count(self) -> str:
+        """How many are not, and of how many of them launches can't tell."""
+        count = count_of(len(self.dominated), "dominated point")
+        if not (untested := int((self.points["standing"] == "untested").sum())):
+            return count
+        if untested < len(self.dominated):
+            return f"{count} ({untested} by the means alone: one launch each)"
+        return f"{count_of(untested, 'point')} beaten by the means, untested (one launch each)"
+
+    @property
+    def undecided(self) -> str:
+        """How many points are on it because launches don't decide, as a sentence; empty where there are none."""
+        count = int((self.points["standing"] == "undecided").sum())
+        return f"Beaten by the means, but launches don't decide: {count_of(count, 'point')}." if count else ""
+
+
+def frontiers_of(
+    trials: pd.DataFrame, points: pd.DataFrame, varying: Sequence[str], *, one_product: bool
+) -> list[Frontier]:
+    """Part points into frontiers, in their order.
+
+    Args:
+        trials: `ok` and others, without canaries.
+        points: rows of `dtsweep.analysis.frontier`.
+        varying: setting columns that have more than one value.
+        one_product: whether all models count as one.
+    """
+    models = () if one_product else ("workload", "model_digest")
+    apart = [c for c in (*models, "env_id") if points[c].nunique(dropna=False) > 1]
+    telling = model_columns(points) if "model_digest" in apart else []
+    found = []
+    for _, rows in points.groupby(["older_source", "semantics", *models, "env_id"], sort=False, dropna=False):
+        first = rows.iloc[0]
+        labels = rows.apply(point_label, axis=1, varying=[c for c in varying if c not in (*telling, *apart)])
+        leading = _leading(rows)
+        compared = _difference(trials, leading)
+        found.append(
+            Frontier(
+                title=" · ".join(filter(None, ["Frontier", *_title(first, labels, telling=telling, apart=apart)])),
+                semantics=str(first["semantics"]),
+                model_digest=first["model_digest"] if models and isinstance(first["model_digest"], str) else None,
+                older_source=first["older_source"] if isinstance(first["older_source"], str) else None,
+                points=rows,
+                labels=labels,
+                difference=compared,
+                verdict=None if compared.empty else _verdict(compared.iloc[0], leading, varying=varying),
+            )
+        )
+    return found
+
+
+def _title(first: pd.Series[Any], labels: pd.Series[str], *, telling: Sequence[str], apart: Sequence[str]) -> list[str]:
+    """What the points of a frontier share and others don't have.
+
+    Args:
+        first: one of the points.
+        labels: of all.
+        telling: settings that tell models apart.
+        apart: which of model and environment there are several of.
+    """
+    return [
+        _FRONTIER_TITLES.get(str(first["semantics"]), str(first["semantics"])),
+        str(first["workload"]) if "workload" in apart and "workload" not in telling else "",
+        model_label(first, telling) if "model_digest" in apart else "",
+        labels.iloc[0] if labels.nunique() == 1 else "",
+        f"env_id {first['env_id']}" if "env_id" in apart else "",
+        f"older source: {first['older_source']}" if isinstance(first["older_source"], str) else "",
+    ]
+
+
+def _leading(points: pd.DataFrame) -> pd.DataFrame:
+    """Select the highest throughput on the frontier and, below it, the highest of all other points."""
+    ranked = points.dropna(subset=["samples_per_s"]).sort_values("samples_per_s", ascending=False, kind="stable")
+    first = ranked.index[ranked["on_frontier"]][:1]
+    return ranked.loc[[*first, *ranked.index.difference(first, sort=False)]].head(2 * len(first))
+
+
+def _difference(trials: pd.DataFrame, leading: pd.DataFrame) -> pd.DataFrame:
+    """Compare the first of two points with the second; empty where there are not two."""
+    import pandas as pd
+
+    if len(leading) < 2:
+        return pd.DataFrame()
+    a, b = leading["point_id"]
+    rows = difference(of_environment(trials, leading["env_id"].iloc[0]), a, b).assign(point_a=a, point_b=b)
+    return rows[rows["hosts_a"].isin(leading["hosts"].iloc[:1]) & rows["hosts_b"].isin(leading["hosts"].iloc[1:])]
+
+
+def _verdict(row: pd.Series[Any], leading: pd.DataFrame, *, varying: Sequence[str]) -> str:
+    """Put the first row of `difference`, that of throughput, into a sentence; name a runner-up off the frontier."""
+    # Compared launch by launch, the one with the higher mean can be the slower one.
+    is_paired = row["ratio"] < 1 and row["method"].startswith("paired")
+    where = " in launches of both" if is_paired else ""
+    doubt_a, doubt_b = (f" ({words})" if words else "" for words in (row["caution_a"], row["caution_b"]))
+    ratio = f"Highest throughput{doubt_a}: {row['ratio']:.3f} times the runner-up's{doubt_b}{where}"
+    second = leading.iloc[1]
+    name = "" if second["on_frontier"] else f" The runner-up is off the frontier: {trial_label(second, varying)}."
+    if row["method"] == "none":
+        return f"{ratio}, untested ({row['verdict'].removeprefix('unknown: ')}).{name}"
+    return f"{ratio} ({row['ratio_low']:.3f}–{row['ratio_high']:.3f}), {row['verdict']}.{name}"

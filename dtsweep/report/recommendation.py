@@ -1,0 +1,178 @@
+"""A recommendation in words, and as JSON values."""
+
+from __future__ import annotations
+
+import json
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.analysis import setting_columns
+from dtsweep.report.code import point_code, settings_of, training_code
+from dtsweep.report.labels import model_columns, model_label, trial_label
+from dtsweep.report.text import count_of, format_interval, format_number, format_rate, say
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+    from dtsweep.analysis.recommend import Recommendation
+
+_SHOWN = 3
+"""Points that are named, of those that can't be told apart."""
+
+
+def print_all(found: Sequence[Recommendation], *, console: Console) -> None:
+    """Print recommendations, each with the code to use it."""
+    import pandas as pd
+
+    for each in found:
+        rows = [each.point.to_frame().T, each.others, each.alternatives]
+        points = pd.concat([rows[0].astype(object), *(row.astype(object) for row in rows[1:])], ignore_index=True)
+        varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
+        chosen = pd.DataFrame([other.point for other in found])
+        telling = model_columns(chosen) if chosen["model_digest"].nunique(dropna=False) > 1 else []
+        first, *lines = in_words(each, varying=varying, telling=telling)
+        say(console, first, style="bold")
+        say(console, "\n".join(lines))
+        code = training_code(each.point)
+        say(console, f"\nTo use it: {point_code(each.point)}")
+        if code:
+            say(console, f"In plain PyTorch:\n\n{textwrap.indent(code, '    ')}\n")
+
+
+def in_words(
+    found: Recommendation, *, varying: Sequence[str], telling: Sequence[str] = (), named: int = _SHOWN
+) -> list[str]:
+    """Say what is recommended, how sure that is and what it gives up; the first line says what for.
+
+    Args:
+        found: the recommendation.
+        varying: setting columns of points that have more than one value.
+        telling: settings that tell models apart, where there are several.
+        named: how many are named of those that can't be told from it.
+    """
+    point = found.point
+    model = f" ({model_label(point, telling)})" if telling else ""
+    doubt = f" Doubtful: {point['caution']}." if point["caution"] else ""
+    lines = [
+        f"Recommended for {goal_in_words(found)}{model}: {trial_label(point, varying)}",
+        f"{'; '.join(_figures(point, found.objective.name))}.{doubt}",
+        _how_sure(found, varying, named=named),
+        *_alternatives(found, varying),
+    ]
+    if found.unknown:
+        lines.append(f"Left out: {count_of(found.unknown, 'point')} of which what is asked for was not measured.")
+    if found.implausible:
+        lines.append(f"Left out: {count_of(found.implausible, 'point')} whose numbers contradict each other.")
+    if point["semantics"] != "exact":
+        lines.append(f"Its updates are {point['semantics']}: what that costs in samples to a loss was not measured.")
+    return lines
+
+
+def goal_in_words(found: Recommendation) -> str:
+    """Name what a recommendation is best at: "the highest samples_per_s where workers<=8"."""
+    goal = found.goal
+    words = f"the {'highest' if found.objective.maximize else 'lowest'} {found.objective.name}"
+    share = f", with at least {goal.least_rate:.0%} of the best samples_per_s" if goal.least_rate else ""
+    return f"{words}{share}{f' where {goal.where}' if goal.where else ''}"
+
+
+def quantity(name: str, value: float, half: float = math.nan) -> str:
+    """Write a measured value with its unit, and half of its interval.
+
+    >>> quantity("step_p99_s", 0.0482), quantity("samples_per_s", 812.34, 4.1), quantity("memory_peak_bytes", 2.0**30)
+    ('48.20 ms', '812.3 ± 4.1 samples/s', '1,024 MiB')
+    """
+    if name.endswith("_per_s"):
+        return f"{format_rate(value, half)} {name.removesuffix('_per_s')}/s"
+    if name.endswith("_s"):
+        return f"{format_interval(value * 1e3, half * 1e3)} ms"
+    if name.endswith("_bytes"):
+        return f"{format_number(value / 2**20, digits=3)} MiB"
+    return f"{name} {format_number(value)}"
+
+
+def as_json(found: Recommendation) -> dict[str, Any]:
+    """Give a recommendation as JSON values; unknown is None.
+
+    Returns:
+        `goal` (`maximize` or `minimize`, `where`, `allow`, `least_rate`), `point` (row of `over_launches`), `settings`
+        (those that are not the default), `code` (`point`, and `training` in plain PyTorch or null), `sure` (one of
+        `dtsweep.analysis.recommend.SURE`), `others` and `alternatives` (rows, as `Recommendation` has them), `unknown`
+        and `implausible` (counts of points left out), `drift`.
+    """
+    goal = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(found.goal).items()}
+    return {
+        "goal": goal,
+        "point": _records(found.point.to_frame().T.infer_objects())[0],
+        "settings": settings_of(found.point),
+        "code": {"point": point_code(found.point), "training": training_code(found.point)},
+        "sure": found.sure,
+        "others": _records(found.others),
+        "alternatives": _records(found.alternatives),
+        "unknown": found.unknown,
+        "implausible": found.implausible,
+        "drift": found.drift,
+    }
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15))
+    return records
+
+
+def _figures(point: pd.Series[Any], objective: str) -> list[str]:
+    import pandas as pd
+
+    names = dict.fromkeys([objective, "samples_per_s", "latency_s", "memory_peak_bytes"])
+    halves = {name: (point.get(f"{name}_high", math.nan) - point.get(f"{name}_low", math.nan)) / 2 for name in names}
+    known = [name for name in names if pd.notna(point[name])]
+    words = {"latency_s": "a step ", "memory_peak_bytes": "memory "}
+    return [words.get(name, "") + quantity(name, float(point[name]), float(halves[name])) for name in known]
+
+
+def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> str:
+    others, tied = found.others, found.tied
+    if found.sure == "alone":
+        return "No other point is a candidate."
+    runner_up = _runner_up(found, varying)
+    if found.sure == "told":
+        count = count_of(len(others), "other candidate")
+        return f"Sure: launches tell that it is better than each of {count}. {runner_up}"
+    if found.sure == "untested":
+        return f"Best by one launch each: whether launches differ by as much, repeats tell. {runner_up}"
+    names = [f"{trial_label(row, varying)} ({_ratio(row)})" for _, row in tied.head(named).iterrows()]
+    more = f" and {count_of(len(tied) - named, 'more')}".removesuffix("s") if len(tied) > named else ""
+    is_best = tied["ratio"].ge(1).all() if found.objective.maximize else tied["ratio"].le(1).all()
+    why = "it has the best mean" if is_best else "it holds the fewest workers, at a mean within 5 % of the best"
+    by = " by one launch each" if tied["ratio_low"].isna().any() else ""
+    return f"Can't tell it{by} from {'; '.join(names)}{more}: of these {why}. More launches (repeats) would tell."
+
+
+def _runner_up(found: Recommendation, varying: Sequence[str]) -> str:
+    row = found.others.iloc[0]
+    return f"Runner-up: {trial_label(row, varying)}; it has {_ratio(row)} its {found.objective.name}."
+
+
+def _ratio(row: pd.Series[Any]) -> str:
+    known = f", {row['ratio_low']:.3g} to {row['ratio_high']:.3g}" if not math.isnan(row["ratio_low"]) else ""
+    return f"{row['ratio']:.3g} times{known}"
+
+
+def _alternatives(found: Recommendation, varying: Sequence[str]) -> list[str]:
+    """What the recommended point gives up, a line each."""
+    lines = []
+    for _, row in found.alternatives.iterrows():
+        what = {"latency_s": "shorter steps", "samples_per_s": "more throughput"}.get(row["better"], row["better"])
+        known = {name: words for name, words in _WORDS.items() if not math.isnan(row[f"{name}_ratio"])}
+        ratios = [f"{row[f'{name}_ratio']:.3g} times the {words}" for name, words in known.items()]
+        but = "" if row["is_candidate"] else ", but does not meet the condition"
+        if not row["is_allowed"]:
+            but = f", by {row['semantics']} updates (--allow {row['semantics']} takes it)"
+        lines.append(f"It gives up {what}: {trial_label(row, varying)} has {' and '.join(ratios)}{but}.")
+    return lines
+
+
+_WORDS = {"latency_s": "step time", "samples_per_s": "samples/s"}

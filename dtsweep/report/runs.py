@@ -1,0 +1,200 @@
+"""What a comparison of two runs says: its verdict in words, a table, and JSON values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.analysis import setting_columns
+from dtsweep.analysis.runs import BROKEN, RUNS_FROM, Comparison, Run
+from dtsweep.report.compared import records_of
+from dtsweep.report.labels import trial_label
+from dtsweep.report.text import count_of, print_table, say
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_SHOWN = 20
+_ORDER = ("slower", "unknown", "faster", "not distinguishable")
+
+QUESTIONS = {"jump": "against the runs before", "creep": "the later half of all runs against the earlier half"}
+"""What rows of a comparison ask, where a history asks both."""
+
+
+def comparison_json(found: Comparison, *, threshold: float) -> dict[str, Any]:
+    """Give a comparison as JSON values; unknown is None.
+
+    Returns:
+        `verdict` ("regression", "no regression told", "unknown" where nothing could be tested; of `first_json`
+        "first"), `words` (the verdict in a sentence), `threshold`, `unit` (what counts as one draw: launch or run),
+        `comparisons` (how many could be tested: the size of the family), `rows` (of `dtsweep.analysis.regressions`,
+        each with `label`), `broken` (points that ran and don't: `point_id`, `label`, `status`, `reason`), `only_base`
+        and `only_new` (points that one run alone measured: `point_id`, `label`), `software`, `machine` and `source`
+        (what differs, a line each), `notes`, and of the runs in `base` and `new` `name`, `started_at`, `git_commit`,
+        `env_id`, `trials`. The command adds `history`: null, or `stored`, `words` and `other_machines` (runs left out).
+    """
+    labels = _labels([*found.base, found.new])
+    rows = [row | {"label": labels[row["point_id"]]} for row in records_of(found.rows)]
+    broken = records_of(found.broken[["point_id", "status", "reason"]])
+    tested = sum(row["p_value"] is not None for row in rows)
+    return {
+        "verdict": "regression" if found.is_regression else "no regression told" if tested else "unknown",
+        "words": _verdict(rows, broken, threshold=threshold),
+        "threshold": threshold,
+        "comparisons": tested,
+        "unit": "run" if found.is_by_run else "launch",
+        "rows": rows,
+        "broken": [row | {"label": labels[row["point_id"]]} for row in broken],
+        "only_base": _only(found.base[-1], found.new, labels, without=[row["point_id"] for row in broken]),
+        "only_new": _only(found.new, found.base[-1], labels),
+        "software": list(found.software),
+        "machine": list(found.machine),
+        "source": list(found.source),
+        "notes": _notes(found, rows, threshold=threshold),
+        "base": [_facts(run) for run in found.base],
+        "new": _facts(found.new),
+    }
+
+
+def first_json(new: Run, *, threshold: float, words: str) -> dict[str, Any]:
+    """Give what `comparison_json` gives of a run that has no earlier one: the verdict is "first"."""
+    nothing = ("rows", "broken", "only_base", "only_new", "software", "machine", "source", "notes", "base")
+    told = {"verdict": "first", "words": words, "threshold": threshold, "comparisons": 0, "unit": "launch"}
+    return told | {name: [] for name in nothing} | {"new": _facts(new)}
+
+
+def _labels(runs: Sequence[Run]) -> dict[str, str]:
+    """Names of points by what varies among those of all runs."""
+    import pandas as pd
+
+    tried = [run.trials[run.trials["status"].isin({"ok", *BROKEN})] for run in runs]
+    frames = [trials[["point_id", *setting_columns(trials)]].astype(object) for trials in tried]
+    points = pd.concat(frames, ignore_index=True).drop_duplicates("point_id", keep="last")
+    varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
+    return {str(row["point_id"]): trial_label(row, varying) for _, row in points.iterrows()}
+
+
+def _only(run: Run, other: Run, labels: Mapping[str, str], *, without: Sequence[str] = ()) -> list[dict[str, str]]:
+    """Points that one run measured and the other did not."""
+    apart = set(run.launches["point_id"]) - set(other.launches["point_id"]) - set(without)
+    return [{"point_id": name, "label": labels[name]} for name in sorted(apart, key=labels.__getitem__)]
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    (newest,) = records_of(run.launches.iloc[-1:][["started_at", "git_commit", "env_id"]])
+    return {"name": run.name, **newest, "trials": len(run.launches)}
+
+
+def _verdict(rows: Sequence[Mapping[str, Any]], broken: Sequence[Any], *, threshold: float) -> str:
+    """Say in a sentence or two what was told; nothing that was not tested is called unchanged."""
+    tested = [row for row in rows if row["p_value"] is not None]
+    worse = [row for row in rows if row["is_regression"]]
+    among, said = count_of(len(tested), "comparison"), []
+    if worse:
+        points = count_of(len({row["point_id"] for row in worse}), "point")
+        over = " over the history" if {row["question"] for row in worse} == {"creep"} else ""
+        said.append(f"{points} slower by more than {_percent(threshold)}{over}, told among {among}")
+    if broken:
+        said.append(f"{count_of(len(broken), 'point')} ran before and failed now")
+    untested = f" {count_of(len(rows) - len(tested), 'comparison')} could not be tested." * (len(tested) < len(rows))
+    if said:
+        return f"Regression: {'; '.join(said)}.{untested}"
+    if not tested:
+        reasons = "; ".join(dict.fromkeys(row["more_launches_reason"].partition(":")[0] for row in rows))
+        return f"Nothing can be told: {reasons}. Measure(repeats=2) in both runs would tell, or a history of runs."
+    shares = [row["detectable_ratio"] - 1 if row["detectable_ratio"] is not None else math.inf for row in tested]
+    reach = " to ".join(dict.fromkeys(map(_percent, (min(shares), max(shares)))))
+    return f"No regression told by {among}; a slowdown of {reach} would mostly be.{untested}"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.2g} %" if share < 0.995 else "over 100 %"
+
+
+def _notes(found: Comparison, rows: Sequence[Mapping[str, Any]], *, threshold: float) -> list[str]:
+    """What to know of the comparison."""
+    runs, tested = count_of(len(found.base), "earlier run"), [row for row in rows if row["p_value"] is not None]
+    notes = [
+        f"Each of {runs} counts as one launch: how far runs differ is in the intervals."
+        if found.is_by_run
+        else f"{runs}: intervals are by launches. What changes from one run to the next for no reason is not in them; "
+        f"--against LAST learns it from {RUNS_FROM} runs on."
+    ]
+    if len(tested) > 1:
+        notes.append(
+            f"Told means that any of the {len(tested)} comparisons is told wrongly in at most 5 % of cases (Holm)."
+        )
+    doubtful = [row for row in tested if row["verdict"] == "not distinguishable" and row["is_worse"]]
+    if doubtful:
+        more = [row["more_launches"] for row in doubtful]
+        what = "runs" if found.is_by_run else "launches in both runs"
+        needed = "more than 100" if None in more else f"about {max(more)}"
+        notes.append(
+            f"Worse by more than {_percent(threshold)} by the means and not told: {count_of(len(more), 'comparison')}; "
+            f"{needed} more {what} would tell."
+        )
+    differs = {
+        "Software differs": found.software,
+        "Machine differs": found.machine,
+        "The workload's source differs, the earlier run has": found.source,
+    }
+    return [*notes, *(f"{what}: {'; '.join(said)}." for what, said in differs.items() if said)]
+
+
+def print_comparison(compared: Mapping[str, Any], *, console: Console, show_all: bool = False) -> None:
+    """Print what `comparison_json` holds.
+
+    Args:
+        compared: its value.
+        console: where to.
+        show_all: also rows beyond the first twenty.
+    """
+    say(console, compared["words"], style="bold")
+    for row in compared["broken"]:
+        say(console, f"No longer runs: {row['label']}: {row['status']}: {row['reason'] or 'no reason stored'}")
+    questions = dict.fromkeys(row["question"] for row in compared["rows"])
+    for question in questions:
+        rows = [row for row in compared["rows"] if row["question"] == question]
+        rows.sort(key=lambda row: (not row["is_regression"], _ORDER.index(row["verdict"].partition(":")[0])))
+        listed = rows if show_all else rows[:_SHOWN]
+        say(console, f"\n{QUESTIONS[question].capitalize()}" if len(questions) > 1 else "", style="bold")
+        print_table(_columns(listed, compared), console=console)
+        if hidden := len(rows) - len(listed):
+            say(console, f"{count_of(hidden, 'more comparison')}: --all shows them")
+    for where, name in (("only_base", "the earlier run"), ("only_new", "the new run")):
+        if points := compared[where]:
+            say(console, f"Only in {name}: {', '.join(point['label'] for point in points)}")
+    notes = list(compared["notes"])
+    if history := compared["history"]:
+        others = history["other_machines"]
+        notes += [history["words"]] + [f"Left out of it: {count_of(others, 'run')} of other machines."] * bool(others)
+    say(console, "\n" + "\n".join(notes))
+
+
+def _columns(rows: Sequence[Mapping[str, Any]], compared: Mapping[str, Any]) -> dict[str, list[str]]:
+    cautions = [row["caution"] for row in rows]
+    return {
+        "point": [row["label"] for row in rows],
+        "of": [row["of"] for row in rows],
+        "new over\nearlier": [f"{row['ratio']:.3f}" if row["ratio"] is not None else "" for row in rows],
+        "95 %": [_interval(row) for row in rows],
+        "runs" if compared["unit"] == "run" else "laun-\nches": [
+            f"{row['launches_base']}, {row['launches_new']}" for row in rows
+        ],
+        "verdict": [_word(row, compared["threshold"]) for row in rows],
+    } | ({"caution": cautions} if any(cautions) else {})
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    return "" if row["ratio_low"] is None else f"{row['ratio_low']:.3f}–{row['ratio_high']:.3f}"
+
+
+def _word(row: Mapping[str, Any], threshold: float) -> str:
+    if row["is_regression"]:
+        return "regression"
+    if row["verdict"] == "slower":
+        return f"slower, not by {_percent(threshold)}"
+    if row["verdict"] == "not distinguishable" and row["p_value"] <= 0.05:
+        return "not told among so many"
+    return {"not distinguishable": "not told"}.get(row["verdict"], str(row["verdict"]).partition(":")[0])

@@ -1,0 +1,97 @@
+"""Frontiers as a plot of characters, for the terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import plotext
+
+from dtsweep.analysis.spread import POINT
+from dtsweep.report.axes import Axis, axis_for, tick_label
+from dtsweep.report.frontiers import Frontier
+from dtsweep.report.text import count_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MARKERS = (("●", "○"), ("▲", "△"), ("■", "□"), ("◆", "◇"), ("▼", "▽"), ("★", "☆"))
+"""Of each frontier, in turn: for points on it, and for those that are beaten."""
+
+_ROWS = 12
+_TOGETHER = "\N{NO-BREAK SPACE}"
+"""Keeps a marker and its meaning in one line."""
+_WIDEST = 100
+
+
+def sketch(frontiers: Sequence[Frontier], *, recommended: Sequence[pd.Series[Any]] = (), width: int) -> str:
+    """Plot step time against throughput, with markers of its own for each frontier.
+
+    Args:
+        frontiers: those of a report; the first ones, where there are more than markers.
+        recommended: rows of points.
+        width: of the terminal, in characters.
+
+    Returns:
+        Lines that say what the markers mean, and the plot; empty where fewer than two points are known.
+    """
+    known = [found for found in frontiers if len(found.drawn)]
+    drawn, width = known[: len(MARKERS)], min(width, _WIDEST)
+    if sum(len(found.drawn) for found in drawn) < 2:
+        return ""
+    step_ms = axis_for([value * 1e3 for found in drawn for value in found.drawn["latency_s"]], most_ticks=8)
+    rate = axis_for([value for found in drawn for value in found.drawn["samples_per_s"]], most_ticks=5)
+    marks = _marks(drawn, recommended)
+    words = _legend(drawn, {mark for *_, mark in marks}, left_out=len(known) - len(drawn))
+    legend = textwrap.wrap("  ".join(word.replace(" ", _TOGETHER) for word in words), width)
+    plot = _plot(drawn, marks, (step_ms, rate), width=width)
+    return "\n".join([*(line.replace(_TOGETHER, " ") for line in legend), plot])
+
+
+def _marks(drawn: Sequence[Frontier], recommended: Sequence[pd.Series[Any]]) -> list[tuple[float, float, str]]:
+    """Step time, throughput and letter of each point that is marked."""
+    names = [tuple(point[c] for c in POINT) for point in recommended]
+    found = []
+    for points in (each.drawn for each in drawn):
+        for (_, row), is_shown in zip(points.iterrows(), points["on_frontier"], strict=True):
+            letter = "R" if tuple(row[c] for c in POINT) in names else "k" if row["knee"] and is_shown else ""
+            found += [(row["latency_s"] * 1e3, row["samples_per_s"], letter)] if letter else []
+    return found
+
+
+def _legend(drawn: Sequence[Frontier], letters: set[str], *, left_out: int) -> Iterator[str]:
+    """What is up, and what each marker means."""
+    yield "samples/s"
+    semantics = [found.semantics for found in drawn]
+    names = semantics if len(set(semantics)) == len(drawn) else [found.name for found in drawn]
+    for name, (best, _) in zip(names, MARKERS, strict=False):
+        yield f"{best} {name}"
+    beaten = [marker for found, (_, marker) in zip(drawn, MARKERS, strict=False) if len(found.dominated)]
+    yield from [f"{beaten[0]} beaten"] if beaten else []
+    yield from [f"{letter} {word}" for letter, word in (("k", "knee"), ("R", "recommended")) if letter in letters]
+    if left_out:
+        yield f"{count_of(left_out, 'more frontier')} not drawn"
+
+
+def _plot(
+    drawn: Sequence[Frontier], marks: Sequence[tuple[float, float, str]], axes: tuple[Axis, Axis], *, width: int
+) -> str:
+    """Draw the axes and, what may be covered first, letters, beaten points, points on frontiers; exact ones last."""
+    figure = plotext.figure
+    figure.clear()
+    figure.plot_size(width, _ROWS).axes(active=False, side=1)
+    step_ms, rate = axes
+    *labels, last = map(tick_label, step_ms.ticks)
+    for name, axis, texts in (("x", step_ms, [*labels, f"{last} ms"]), ("y", rate, [*map(tick_label, rate.ticks)])):
+        # Shares of an axis and not values: plotext writes logarithmic ticks as powers.
+        figure.ruler(name).lim(0, 1).ticks([*map(axis.share, axis.ticks)], texts)
+    for ms, per_s, letter in marks:
+        figure.draw(figure.text(step_ms.share(ms) + 2 / width, rate.share(per_s), letter))
+    for place, of in ((1, "dominated"), (0, "shown")):
+        for found, markers in reversed([*zip(drawn, MARKERS, strict=False)]):
+            rows: pd.DataFrame = getattr(found, of)
+            across = [step_ms.share(value * 1e3) for value in rows["latency_s"]]
+            up = [rate.share(value) for value in rows["samples_per_s"]]
+            figure.draw(figure.signal(across, up, marker=markers[place]))
+    return "\n".join(line.rstrip() for line in figure.build().string(colorless=True).splitlines())

@@ -1,0 +1,108 @@
+"""Training times by the number of workers, in the terminal and as JSON values."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.analysis import setting_columns
+from dtsweep.report.labels import model_columns, model_label, point_label
+from dtsweep.report.tables import caution_columns
+from dtsweep.report.text import format_integers, format_interval, format_number, format_rates, half_of, print_table, say
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+_KINDS = {
+    "strong": "strong scaling",
+    "weak": "weak scaling",
+    "free": "fastest settings of each number of workers",
+}
+_UNITS = {"h": 3600.0, "min": 60.0, "s": 1.0}
+"""Of times, the largest first: taken where the longest has two of it."""
+
+
+def print_times(rows: pd.DataFrame, *, console: Console) -> None:
+    """Print how long training takes by the number of workers, with what that is as a speed-up.
+
+    Args:
+        rows: of `dtsweep.analysis.training_time`.
+        console: where to.
+    """
+    if rows.empty:
+        say(console, "No trial ended ok, so there is no training time.")
+        return
+    varying = [c for c in setting_columns(rows) if rows[c].nunique(dropna=False) > 1]
+    for _, there in rows.groupby("group"):
+        labels = [point_label(row, varying) for _, row in there.iterrows()]
+        title = [*_titles(there, rows), *labels[: len(set(labels)) == 1]]
+        say(console, "\n" + " · ".join(title), style="bold")
+        print_table(({"sync": labels} if len(set(labels)) > 1 else {}) | _columns(there), console=console)
+    for note in _notes(rows):
+        say(console, note)
+
+
+def times_json(rows: pd.DataFrame) -> dict[str, Any]:
+    """Give training times as JSON values; unknown is None.
+
+    Returns:
+        `training_time`: the rows of `dtsweep.analysis.training_time`.
+    """
+    return {"training_time": json.loads(rows.to_json(orient="records", double_precision=15))}
+
+
+def _titles(there: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
+    """What a table is of: the amount of data, what an update means, and what else tells it from other tables."""
+    first = there.iloc[0]
+    several = [c for c in ("workload", "model_digest", "env_id") if rows[c].nunique(dropna=False) > 1]
+    telling = model_columns(rows) if "model_digest" in several else []
+    named = [
+        f"Training on {first['samples']:,} samples",
+        f"{first['semantics']} updates",
+        str(first["workload"]) if "workload" in several and "workload" not in telling else "",
+        model_label(first, telling) if "model_digest" in several else "",
+        f"env_id {first['env_id']}" if "env_id" in several else "",
+        f"older source: {first['older_source']}" if isinstance(first["older_source"], str) else "",
+        _KINDS.get(first["kind"], ""),
+    ]
+    return [*filter(None, named)]
+
+
+def _columns(there: pd.DataFrame) -> dict[str, list[str]]:
+    longest = there["training_time_s"].max()
+    unit, seconds = next(((u, s) for u, s in _UNITS.items() if longest >= 2 * s), ("s", 1.0))
+    times = zip(there["training_time_s"] / seconds, half_of(there, "training_time_s") / seconds, strict=True)
+    columns = {
+        "workers": format_integers(there["workers"]),
+        "micro_batch ×\naccumulation": [f"{row['micro_batch']} × {row['accumulation']}" for _, row in there.iterrows()],
+        f"time\n{unit}": [format_interval(*pair) for pair in times],
+        "samples\n/s": format_rates(there["samples_per_s"], half_of(there, "samples_per_s")),
+        "speed-\nup": _with_halves(there, "speed_up", unit=1, digits=2),
+        "effi-\nciency %": _with_halves(there, "efficiency", unit=100, digits=0),
+    }
+    for name, header in {"energy_j": "devices\nkJ", "cpu_energy_j": "CPUs\nkJ"}.items():
+        if there[name].notna().any():
+            columns[header] = [format_number(joules / 1000) for joules in there[name]]
+    return columns | caution_columns(there["caution"].to_list())
+
+
+def _with_halves(there: pd.DataFrame, name: str, *, unit: float, digits: int) -> list[str]:
+    """A column of ratios with half of their intervals; those of the base are 1, and have none."""
+    is_base = there["workers"] == there["base"]
+    halves = half_of(there, name).mask(is_base) * unit
+    pairs = zip(there[name] * unit, halves, strict=True)
+    return [f"{value:.{digits}f}" if math.isnan(half) else format_interval(value, half) for value, half in pairs]
+
+
+def _notes(rows: pd.DataFrame) -> list[str]:
+    """What to know of these numbers."""
+    within = "; of time and rate within one launch" if (rows["interval"] == "launch").any() else ""
+    unknown = rows["speed_up_low"].isna().any()
+    notes = {
+        f"± is half of the 95 % interval{within}.": rows["interval"].notna().any(),
+        "A speed-up without ± is of too few launches: whether launches differ by as much, repeats tell.": unknown,
+        "The time is that of the data alone, without the start; nothing is said of the loss that it leads to.": True,
+    }
+    return [note for note, holds in notes.items() if holds]

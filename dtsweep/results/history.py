@@ -1,0 +1,117 @@
+"""A history of runs: rows of each, in a file of their own per table; the whole folder reads as results."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import warnings
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+
+from dtsweep.results.merge import merged
+from dtsweep.results.parquet import CorruptPartError, decode, encode
+from dtsweep.results.storage import Storage
+from dtsweep.results.store import Results
+
+_STEM = re.compile(r"part-(?P<time>\d{8}T\d{6})-(?P<run>[0-9a-f]{12})(?P<start>-start)?-[0-9a-f]{16}\.parquet")
+
+MOST_ENTRIES = 100
+"""Newest files that are read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One run of a history."""
+
+    run: str
+    """Digest of its attempts: the same run is stored once."""
+    started_at: datetime
+    """When its newest trial began."""
+    is_start: bool
+    """Whether a user accepted it as the first that counts, whatever was before."""
+    trials: Any
+    """Its rows of `trials`, an Arrow table; `ranks` likewise."""
+    ranks: Any
+
+
+def entry_of(results: Results | str | Path, attempts: list[str], *, is_start: bool = False) -> Entry:
+    """Make an entry of some attempts of results.
+
+    Args:
+        results: the place.
+        attempts: those that stand for their trials, with a time when they began.
+        is_start: of the entry.
+    """
+    store = results if isinstance(results, Results) else Results(results)
+    trials, ranks = (store.table(table, attempts=attempts) for table in ("trials", "ranks"))
+    return Entry(
+        run=hashlib.sha256("".join(sorted(attempts)).encode()).hexdigest()[:12],
+        started_at=pc.max(trials["started_at"]).as_py(),
+        is_start=is_start,
+        trials=trials,
+        ranks=ranks,
+    )
+
+
+def append(history: str | Path, entry: Entry) -> None:
+    """Store an entry; the row of `trials` is the commit.
+
+    Raises:
+        StorageError: it can't be written.
+    """
+    stem = f"part-{entry.started_at:%Y%m%dT%H%M%S}-{entry.run}{'-start' * entry.is_start}"
+    storage = Storage(history)
+    for table, rows in (("ranks", entry.ranks), ("trials", entry.trials)):
+        storage.write(table, *encode(rows.combine_chunks(), stem=stem))
+
+
+def entries(history: str | Path) -> list[Entry]:
+    """Read the runs that count, the oldest first: the newest hundred, since the last that was accepted as a start.
+
+    A file that was changed is left out, with a warning.
+
+    Args:
+        history: the place; nothing need be there.
+
+    Raises:
+        StorageError: the place can't be read.
+    """
+    storage, found = Storage(history), []
+    ranks = {_key(name): name for name in storage.sizes("ranks")}
+    for name in sorted(storage.sizes("trials"), reverse=True)[:MOST_ENTRIES]:
+        match = _STEM.fullmatch(name)
+        rows = _read(storage, "trials", name) if match else None
+        if match is None or rows is None:
+            continue
+        others = _read(storage, "ranks", ranks.get(_key(name)))
+        found.append(
+            Entry(
+                run=match["run"],
+                started_at=pc.max(rows["started_at"]).as_py(),
+                is_start=match["start"] is not None,
+                trials=rows,
+                ranks=others,
+            )
+        )
+        if found[-1].is_start:
+            break
+    return found[::-1]
+
+
+def _key(name: str) -> str:
+    """What the files of one entry share."""
+    return name.rpartition("-")[0]
+
+
+def _read(storage: Storage, table: str, name: str | None) -> Any:
+    """Rows of a file; no rows without one, and None where it was changed."""
+    try:
+        files = [] if name is None else [decode(storage.read(table, name), name=name, table=table)]
+        return merged(table, files)
+    except CorruptPartError as error:
+        warnings.warn(f"{storage.shown}/{table}/{name} is left out: {error}", stacklevel=3)
+        return None

@@ -1,0 +1,28 @@
+"""Goals: what a configuration should be best at, and what it has to keep to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """What a configuration should be best at, and what it has to keep to."""
+
+    maximize: str | None = None
+    """A column of points; either this or `minimize`."""
+    minimize: str | None = None
+    where: str = ""
+    """A condition, as `parse_condition` reads it."""
+    allow: tuple[str, ...] = ()
+    """Semantics beside exact ones."""
+    least_rate: float = 0.0
+    """What its `samples_per_s` has to be at least, as a share of the highest among the candidates."""
+
+
+GOALS = {
+    "throughput": Goal(maximize="samples_per_s"),
+    "fast-validation": Goal(minimize="latency_s", least_rate=0.5),
+    "energy": Goal(minimize="energy_j_per_sample"),
+}
+"""Goals by name."""

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dtsweep.analysis import laws
+from dtsweep.errors import SweepError
+from tests.analysis.ladders import ladder, published, universal
+from tests.frames import trials
+
+SIZES = (1, 2, 4, 8, 16)
+
+
+def law(frame: pd.DataFrame, name: str, **asked: Any) -> pd.Series[Any]:
+    """The only row of a law."""
+    (row,) = laws(frame, **asked).query(f"law == '{name}'").to_dict("records")
+    return pd.Series(row)
+
+
+@given(share=st.floats(0, 1))
+@settings(max_examples=10, deadline=None)
+def test_a_ladder_made_by_amdahl_gives_its_serial_share_back(share: float) -> None:
+    found = law(ladder(universal(SIZES, contention=share), strong=True), "amdahl")
+    assert found["serial_share"] == pytest.approx(share, abs=1e-5)
+    assert found["residual"] < 1e-6
+
+
+@given(share=st.floats(0, 1))
+@settings(max_examples=10, deadline=None)
+def test_a_ladder_made_by_gustafson_gives_its_serial_share_back(share: float) -> None:
+    found = law(ladder({n: 100 * (n - share * (n - 1)) for n in SIZES}), "gustafson")
+    assert found["serial_share"] == pytest.approx(share, abs=1e-5)
+
+
+@given(contention=st.floats(0, 0.5), coherency=st.floats(1e-5, 0.05), base=st.sampled_from([1, 2, 3]))
+@settings(max_examples=10, deadline=None)
+def test_a_ladder_made_by_the_usl_gives_its_parameters_back_from_any_base(
+    contention: float, coherency: float, base: int
+) -> None:
+    sizes = [base * n for n in SIZES]
+    found = law(ladder(universal(sizes, contention=contention, coherency=coherency)), "usl")
+    assert found["contention"] == pytest.approx(contention, abs=1e-4)
+    assert found["coherency"] == pytest.approx(coherency, abs=1e-5)
+
+
+def test_each_kind_of_scaling_has_its_laws() -> None:
+    for strong, own in ((True, "amdahl"), (False, "gustafson")):
+        rows = laws(ladder(universal(SIZES, contention=0.1), strong=strong))
+        assert rows["law"].tolist() == [own, "usl"]
+        assert rows["kind"].unique().tolist() == ["strong" if strong else "weak"]
+
+
+def test_too_few_sizes_are_said_and_not_guessed_from() -> None:
+    rows = laws(ladder(universal((1, 2, 4), contention=0.1), strong=True)).set_index("law")
+    assert rows["reason"].fillna("").to_dict() == {"amdahl": "", "usl": "3 sizes; needs 4"}
+    assert rows.loc["usl", ["contention", "coherency", "peak", "pays_to", "residual"]].isna().all()
+    few = laws(ladder(universal((1, 2), contention=0.1), strong=True))
+    assert few["reason"].tolist() == ["2 sizes; needs 3", "2 sizes; needs 4"]
+    assert few["serial_share"].isna().all()
+
+
+def test_one_size_or_no_ok_trial_gives_no_row() -> None:
+    assert laws(ladder({2: 100.0})).empty
+    failed = laws(trials({"status": "oom_device"}))
+    assert failed.empty
+    assert {"law", "contention_low", "peak", "pays_to", "reason"} <= set(failed)
+
+
+def test_intervals_cover_the_parameters_that_made_the_ladder_95_times_in_100() -> None:
+    made, rng = {"contention": 0.03, "coherency": 0.002}, np.random.default_rng(3)
+    frame = ladder(universal((*SIZES, 32), **made), launches=3, error=0.02, rng=rng, count=200)
+    rows = laws(frame).query("law == 'usl'")
+    assert (rows["errors"] == "launches").mean() > 0.9
+    for name, value in made.items():
+        # Of 200, 0.95 are between 0.91 and 0.99 in 99 of 100 tests.
+        assert 0.91 <= ((rows[f"{name}_low"] <= value) & (value <= rows[f"{name}_high"])).mean() <= 0.99
+
+
+def test_without_errors_of_launches_intervals_go_by_the_residuals_and_cover_too() -> None:
+    made = universal(SIZES, contention=0.05)
+    frame = ladder(made, strong=True, error=0.02, rng=np.random.default_rng(4), count=200)
+    rows = laws(frame).query("law == 'amdahl'")
+    assert rows["errors"].unique().tolist() == ["residuals"]
+    assert rows["contradicted"].isna().all()
+    assert 0.91 <= ((rows["serial_share_low"] <= 0.05) & (rows["serial_share_high"] >= 0.05)).mean() <= 0.99
+
+
+def test_a_law_that_misses_by_more_than_launches_differ_is_contradicted_and_knows_less() -> None:
+    rng = np.random.default_rng(5)
+    bent = universal(SIZES, contention=0.02) | {16: 500.0}
+    found = law(ladder(bent, strong=True, launches=3, error=0.005, rng=rng), "amdahl")
+    assert found["contradicted"]
+    assert found["errors"] == "residuals"
+    straight = ladder(universal(SIZES, contention=0.02), strong=True, launches=3, error=0.005, rng=rng)
+    held = law(straight, "amdahl")
+    assert not held["contradicted"]
+    assert held["errors"] == "launches"
+    widths = [row["serial_share_high"] - row["serial_share_low"] for row in (held, found)]
+    assert widths[1] > 5 * widths[0]
+
+
+def test_the_peak_is_where_the_law_is_highest_and_says_whether_it_was_measured() -> None:
+    within = law(ladder(universal((*SIZES, 32), contention=0.03, coherency=0.002)), "usl")
+    assert within["peak"] == pytest.approx((0.97 / 0.002) ** 0.5, rel=1e-3)
+    assert not within["peak_extrapolates"]
+    assert law(ladder(universal(SIZES, contention=0.03, coherency=0.002)), "usl")["peak_extrapolates"]
+
+
+def test_a_coherency_that_noise_hides_has_no_peak() -> None:
+    rng = np.random.default_rng(6)
+    found = law(ladder(universal(SIZES, contention=0.03), launches=3, error=0.02, rng=rng), "usl")
+    assert found["coherency_low"] == 0
+    assert found[["peak", "peak_low", "peak_high", "peak_extrapolates"]].isna().all()
+
+
+def test_pays_to_is_the_first_size_from_which_one_more_adds_too_little_by_the_law() -> None:
+    made = {"contention": 0.05, "coherency": 0.001}
+    found = law(ladder(universal((*SIZES, 32), **made)), "usl", worth=0.3)
+    rate = universal(range(1, 40), **made)
+    assert found["pays_to"] == next(n for n in range(1, 39) if rate[n + 1] - rate[n] < 30)
+    assert not found["pays_to_extrapolates"]
+    assert law(ladder(universal((1, 2, 3, 4), contention=0.01)), "usl", worth=0.3)["pays_to_extrapolates"]
+
+
+def test_what_always_adds_enough_has_no_end() -> None:
+    found = law(ladder({n: 100.0 * n for n in SIZES}, strong=True), "amdahl")
+    assert found["serial_share"] == 0
+    assert found[["pays_to", "pays_to_high", "pays_to_extrapolates"]].isna().all()
+
+
+def test_faster_than_linear_is_no_serial_share_below_zero() -> None:
+    rng = np.random.default_rng(7)
+    found = law(ladder({n: 100 * n**1.1 for n in SIZES}, strong=True, launches=3, error=0.01, rng=rng), "amdahl")
+    assert found["serial_share"] == found["serial_share_low"] == 0
+    assert found["contradicted"]
+
+
+def test_asynchronous_modes_have_laws_of_weak_scaling_alone() -> None:
+    frame = ladder(universal(SIZES, contention=0.1), sync="parameter_server", semantics="stale")
+    assert laws(frame.assign(global_batch=None))["law"].tolist() == ["gustafson", "usl"]
+
+
+def test_a_published_ladder_is_far_from_its_peak_and_the_fit_says_that_it_extrapolates() -> None:
+    rows = laws(ladder(published())).set_index("law")
+    assert rows.loc["gustafson", "serial_share"] == pytest.approx(0.146, abs=0.001)
+    assert rows.loc["usl", "contention"] == pytest.approx(0.0017, abs=0.0001)
+    assert rows.loc["usl", "coherency_low"] == 0
+    assert rows.loc["usl", "pays_to"] > 128
+    assert rows.loc["usl", "pays_to_extrapolates"]
+    assert rows["errors"].tolist() == ["residuals", "residuals"]
+
+
+def test_cautions_of_all_sizes_stand_on_a_law() -> None:
+    frame = ladder(universal(SIZES, contention=0.1))
+    frame.at[2, "flags"] = ["drift"]
+    assert laws(frame)["caution"].tolist() == ["drift", "drift"]
+
+
+@pytest.mark.parametrize("worth", [-0.1, 1.5, float("nan")])
+def test_a_worth_that_is_no_share_is_refused(worth: float) -> None:
+    with pytest.raises(SweepError, match="from 0 to 1"):
+        laws(ladder({1: 10.0}), worth=worth)

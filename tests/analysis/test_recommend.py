@@ -1,0 +1,201 @@
+"""One configuration for a goal: the right one, and as sure as launches are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dtsweep.analysis import GOALS, Goal, Recommendation, recommend
+from dtsweep.errors import SweepError
+from tests.frames import trials
+
+
+def launches(point: str, rate: float, *, count: int = 3, noise: float = 0.002, **fields: Any) -> list[dict[str, Any]]:
+    """Launches of a point; each session shifts all points alike by a percent."""
+    rng = np.random.default_rng(sum(map(ord, point)))
+    rates = [rate * (1 + 0.01 * number) * np.exp(rng.normal(0, noise)) for number in range(count)]
+    return [
+        {
+            "point_id": point,
+            "session": f"s{number}",
+            "samples_per_s": measured,
+            "samples_per_s_error": measured * noise,
+            "step_p50_s": 10 / measured,
+            "step_p50_s_error": 10 / measured * noise,
+            **fields,
+        }
+        for number, measured in enumerate(rates)
+    ]
+
+
+def one(*points: list[dict[str, Any]], goal: Goal = GOALS["throughput"], **options: Any) -> Recommendation:
+    (found,) = recommend(trials(*(row for point in points for row in point)), goal, **options)
+    return found
+
+
+def test_the_highest_throughput_is_recommended_and_its_runner_up_named() -> None:
+    found = one(launches("a", 100), launches("b", 140), launches("c", 120))
+    assert (found.point["point_id"], found.sure) == ("b", "told")
+    assert found.others["point_id"].tolist() == ["c", "a"]
+    assert found.others["ratio"].tolist() == pytest.approx([140 / 120, 1.4], rel=0.01)
+    assert (found.others["ratio_low"] > 1).all()
+    assert found.tied.empty
+
+
+def test_of_points_that_can_not_be_told_apart_the_fewest_workers_are_taken() -> None:
+    near = [
+        launches(name, rate, noise=0.02, workers=workers) for name, rate, workers in (("a", 100.2, 4), ("b", 100, 2))
+    ]
+    found = one(*near, launches("c", 60, workers=1))
+    assert (found.point["point_id"], found.sure) == ("b", "tied")
+    assert found.tied["point_id"].tolist() == ["a"]
+    assert found.others.set_index("point_id")["is_tied"].to_dict() == {"a": True, "c": False}
+
+
+def test_more_workers_that_bring_much_by_the_means_are_taken_though_launches_do_not_tell() -> None:
+    found = one(launches("a", 100, count=1, noise=0.3, workers=1), launches("b", 150, count=1, noise=0.3, workers=2))
+    assert (found.point["point_id"], found.sure) == ("b", "tied")
+
+
+def test_single_launches_are_never_sure() -> None:
+    found = one(launches("a", 100, count=1), launches("b", 140, count=1))
+    assert (found.point["point_id"], found.sure) == ("b", "untested")
+    assert found.others["ratio_low"].isna().all()
+
+
+def test_single_launches_whose_windows_overlap_are_not_told_apart() -> None:
+    found = one(launches("a", 100, count=1, noise=0.05, workers=1), launches("b", 103, count=1, noise=0.05, workers=2))
+    assert (found.point["point_id"], found.sure) == ("a", "tied")
+
+
+def test_single_launches_nearer_than_the_machine_drifted_are_not_told_apart() -> None:
+    watch = {"role": "canary", "point_id": "watch", "session": "s0", "half_width": 0.005, "step_mean_s_error": 1e-4}
+    drifting = [watch | {"step_mean_s": step_s, "started_at": n} for n, step_s in enumerate((1.0, 1.2))]
+    points = [launches("a", 100, count=1, workers=1), launches("b", 104, count=1, workers=2)]
+    still = [{**row, "step_mean_s": 1.0} for row in drifting]
+    rows = [{**row, "started_at": number} for number, point in enumerate(points) for row in point]
+    (calm,), (drifted,) = (recommend(trials(*rows, *canaries)) for canaries in (still, drifting))
+    assert (calm.point["point_id"], calm.sure, calm.drift) == ("b", "untested", 0.0)
+    assert (drifted.point["point_id"], drifted.sure) == ("a", "tied")
+    assert drifted.drift == pytest.approx(0.2)
+
+
+def test_a_condition_leaves_points_out_and_counts_those_it_is_unknown_of() -> None:
+    goal = Goal(maximize="samples_per_s", where="step_p99_s <= 200ms")
+    found = one(
+        launches("a", 100, step_p99_s=0.1),
+        launches("b", 140, step_p99_s=0.3),
+        launches("c", 200, step_p99_s=None),
+        goal=goal,
+    )
+    assert (found.point["point_id"], found.sure, found.unknown) == ("a", "alone", 1)
+    # The one beyond the limit is what it gives up; of the unknown one it is not known.
+    more = found.alternatives[found.alternatives["better"] == "samples_per_s"]
+    assert more["is_candidate"].tolist() == [False]
+
+
+def test_only_exact_updates_are_recommended_unless_others_are_allowed() -> None:
+    points = [launches("a", 100), launches("b", 140, semantics="local", step_mean_s=0.1)]
+    found = one(*points)
+    assert found.point["point_id"] == "a"
+    refused = found.alternatives[~found.alternatives["is_allowed"]]
+    assert refused["point_id"].tolist() == ["b"]
+    assert refused["samples_per_s_ratio"].tolist() == pytest.approx([1.4], rel=0.01)
+    allowed = one(*points, goal=Goal(maximize="samples_per_s", allow=("local",)))
+    assert allowed.point["point_id"] == "b"
+
+
+def test_fast_validation_takes_the_shortest_step_with_half_of_the_throughput() -> None:
+    points = [launches("a", 40, workers=1), launches("b", 60, workers=2), launches("c", 100, workers=4)]
+    quick = [
+        [row | {"step_p50_s": step_s} for row in point] for point, step_s in zip(points, (0.1, 0.2, 0.4), strict=True)
+    ]
+    found = one(*quick, goal=GOALS["fast-validation"])
+    assert found.point["point_id"] == "b"
+    assert {"a", "c"} >= set(found.alternatives["point_id"]) > set()
+
+
+def test_energy_is_a_goal_where_it_was_measured() -> None:
+    points = [launches("a", 100, energy_j_per_sample=2.0), launches("b", 90, energy_j_per_sample=1.0)]
+    assert one(*points, goal=GOALS["energy"]).point["point_id"] == "b"
+    with pytest.raises(SweepError, match="energy_j_per_sample was not measured on any point"):
+        one(launches("a", 100), goal=GOALS["energy"])
+
+
+def test_numbers_that_contradict_each_other_are_not_recommended() -> None:
+    found = one(launches("a", 100), launches("b", 999, flags=["implausible"]))
+    assert (found.point["point_id"], found.implausible) == ("a", 1)
+
+
+def test_each_model_and_environment_has_its_own_recommendation() -> None:
+    points = [
+        launches("a", 100, model_digest="s", flops_per_sample=1.0),
+        launches("b", 10, model_digest="l", flops_per_sample=9.0),
+        launches("c", 5, model_digest="l", flops_per_sample=9.0, env_id="other"),
+    ]
+    rows = trials(*(row for point in points for row in point))
+    assert [each.point["point_id"] for each in recommend(rows)] == ["a", "b", "c"]
+    assert [each.point["point_id"] for each in recommend(rows, one_product=True)] == ["a", "c"]
+
+
+def test_points_of_an_older_source_are_no_candidates() -> None:
+    old = [row | {"workload_digest": "old", "started_at": 0} for row in launches("a", 999)]
+    new = [row | {"workload_digest": "new", "started_at": 1} for row in launches("b", 100)]
+    assert one(old, new).point["point_id"] == "b"
+
+
+@pytest.mark.parametrize(
+    ("goal", "said"),
+    [
+        (Goal(maximize="samples_per_s", where="workers > 9"), "none of 1 points meets 'workers > 9': 1 fail it"),
+        (Goal(maximize="samples_per_s", where="step_p99_s < 1"), "of 1 it is unknown"),
+        (Goal(), "one objective"),
+        (Goal(maximize="samples_per_s", minimize="latency_s"), "one objective"),
+        (Goal(maximize="samples_per_s", allow=("lossless",)), "allow some of lossy, stale, local"),
+        (Goal(maximize="rate"), "'rate' is no column of numbers"),
+    ],
+)
+def test_goals_that_lead_nowhere_are_refused_in_a_line(goal: Goal, said: str) -> None:
+    with pytest.raises(SweepError) as refused:
+        one(launches("a", 100), goal=goal)
+    assert said in str(refused.value)
+
+
+def test_no_exact_point_names_the_option_that_takes_others() -> None:
+    with pytest.raises(SweepError, match="--allow stale"):
+        one(launches("a", 100, semantics="stale"))
+
+
+def test_no_ok_trial_is_said() -> None:
+    with pytest.raises(SweepError, match="no trial ended ok"):
+        recommend(trials({"status": "oom_device"}))
+
+
+def truth_and_choice(seed: int, *, count: int) -> tuple[float, str]:
+    """What a recommendation among ten points loses, and how sure it is."""
+    rng = np.random.default_rng(seed)
+    rates = 100 * np.exp(rng.normal(0, 0.03, 10))
+    logs = rng.normal(0, 0.02, (10, count)) + rng.normal(0, 0.03, count)
+    rows = [
+        {
+            "point_id": str(point),
+            "session": str(number),
+            "samples_per_s": (rate := rates[point] * np.exp(logs[point, number])),
+            "samples_per_s_error": 0.01 * rate,
+            "step_p50_s": 1 / rate,
+            "step_p50_s_error": 0.01 / rate,
+        }
+        for point in range(10)
+        for number in range(count)
+    ]
+    (found,) = recommend(trials(*rows))
+    return 1 - rates[int(found.point["point_id"])] / rates.max(), found.sure
+
+
+def test_a_wrong_point_is_rarely_recommended_as_sure() -> None:
+    found = pd.DataFrame([truth_and_choice(seed, count=3) for seed in range(60)], columns=["loss", "sure"])
+    assert ((found["loss"] > 0.02) & (found["sure"] == "told")).mean() <= 0.06
+    assert (found["sure"] == "tied").any()

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dtsweep.analysis import over_launches, scaling, training_time
+from dtsweep.errors import SweepError
+from tests.analysis.ladders import ladder, published
+from tests.frames import trials
+from tests.report.study import sweep
+
+SHAPE = ["sync", "workers", "micro_batch", "accumulation"]
+
+
+def point(workers: int, samples_per_s: float, **fields: Any) -> dict[str, Any]:
+    shape = {"micro_batch": 4, "global_batch": 4 * workers}
+    return {"workers": workers, "samples_per_s": samples_per_s} | shape | fields
+
+
+def test_a_published_ladder_as_the_table_that_studies_print() -> None:
+    rows = training_time(ladder(published()), samples=1_281_167)
+    assert rows["workers"].tolist() == [1, 8, 16, 32, 64, 128]
+    assert rows["training_time_s"].round(1).tolist() == [1469.2, 191.8, 99.9, 53.7, 27.1, 14.3]
+    assert rows["efficiency"].round(3).tolist() == [1.0, 0.957, 0.919, 0.855, 0.846, 0.804]
+    assert rows["kind"].unique().tolist() == ["weak"]
+
+
+def test_the_time_is_that_of_the_samples_at_the_measured_rate_and_its_interval() -> None:
+    frame = ladder({1: 10.0, 2: 19.0}, launches=4, error=0.01, rng=np.random.default_rng(1))
+    rows, points = training_time(frame, samples=1000), over_launches(frame).sort_values("workers")
+    for end, of in {"": "", "_low": "_high", "_high": "_low"}.items():
+        expected = 1000 / points[f"samples_per_s{of}"]
+        assert rows[f"training_time_s{end}"].tolist() == pytest.approx(expected.tolist())
+    ladders = scaling(frame)
+    for name in ("speed_up", "speed_up_low", "efficiency_high"):
+        assert rows[name].tolist() == pytest.approx(ladders[name].tolist())
+
+
+def test_one_launch_has_no_interval_of_the_speed_up_and_the_kind_of_the_rates_own() -> None:
+    known = {"samples_per_s_low": 9.0, "samples_per_s_high": 11.0}
+    (row,) = training_time(trials(point(2, 10, **known)), samples=90).to_dict("records")
+    assert [row["training_time_s_low"], row["training_time_s_high"]] == pytest.approx([90 / 11, 10])
+    assert row["interval"] == "launch"
+    rows = training_time(trials(point(1, 10), point(2, 20)), samples=90)
+    assert rows["speed_up_low"].isna().tolist() == [False, True]
+
+
+def test_a_rate_that_may_be_nothing_leaves_no_longest_time() -> None:
+    known = {"samples_per_s_low": -3.0, "samples_per_s_high": 20.0}
+    (row,) = training_time(trials(point(1, 10, **known)), samples=100).to_dict("records")
+    assert np.isnan(row["training_time_s_high"])
+    assert row["training_time_s_low"] == 5
+
+
+def test_the_fastest_point_of_each_number_of_workers_stands_for_it() -> None:
+    frame = trials(point(1, 10), point(1, 12, micro_batch=16, global_batch=16), point(2, 20), point(2, 15, sync="ring"))
+    rows = training_time(frame, samples=120)
+    assert rows[["workers", "micro_batch", "training_time_s"]].to_numpy().tolist() == [[1, 16, 10.0], [2, 4, 6.0]]
+    assert rows["kind"].tolist() == ["free", "free"]
+
+
+@pytest.mark.parametrize(("field", "first"), [("semantics", "exact"), ("model_digest", "m"), ("env_id", "e")])
+def test_what_is_no_substitute_stands_in_a_table_of_its_own(field: str, first: str) -> None:
+    others = {"semantics": "stale", "model_digest": "n", "env_id": "f"}
+    rows = training_time(
+        trials(*(point(n, 10 * n, **{field: v}) for v in (others[field], first) for n in (2, 1))), samples=100
+    )
+    assert rows["group"].tolist() == [0, 0, 1, 1]
+    assert rows[field].tolist() == [first] * 2 + [others[field]] * 2
+    assert rows["workers"].tolist() == [1, 2, 1, 2]
+    assert rows["speed_up"].tolist() == pytest.approx([1, 2, 1, 2])
+
+
+def test_updates_come_in_order_from_exact_to_local() -> None:
+    assert training_time(sweep(), samples=1)["semantics"].tolist() == ["exact"] * 2 + ["stale"] * 2 + ["local"] * 2
+
+
+@pytest.mark.parametrize("kind", ["weak", "strong"])
+def test_a_kind_of_scaling_can_be_asked_for(kind: str) -> None:
+    frame = sweep()
+    rows = training_time(frame, samples=100, kind=kind)  # type: ignore[arg-type]  # one of the two
+    assert rows["kind"].unique().tolist() == [kind]
+    ladders = scaling(frame).query(f"kind == '{kind}'")
+    best = ladders[ladders["group"] == ladders.loc[ladders["samples_per_s"].idxmax(), "group"]]
+    assert rows[rows["semantics"] == "exact"][SHAPE].to_numpy().tolist() == best[SHAPE].to_numpy().tolist()
+
+
+def test_a_kind_that_no_points_make_gives_no_row() -> None:
+    frame = trials(point(1, 10, global_batch=None), point(2, 20, global_batch=None))
+    assert training_time(frame, samples=9, kind="strong").empty
+    assert len(training_time(frame, samples=9, kind="weak")) == 2
+
+
+def test_one_number_of_workers_has_a_time_and_no_kind() -> None:
+    (row,) = training_time(trials(point(2, 10)), samples=100).to_dict("records")
+    assert row["training_time_s"] == 10
+    assert row["speed_up"] == 1
+    assert pd.isna(row["kind"])
+
+
+def test_no_ok_trial_gives_no_row() -> None:
+    rows = training_time(trials({"status": "oom_device"}), samples=100)
+    assert rows.empty
+    assert {"training_time_s_low", "energy_j", "speed_up_high", "kind"} <= set(rows)
+
+
+def test_energy_is_that_of_the_samples_by_devices_and_by_cpus() -> None:
+    known = {"energy_j_per_sample": 3.0, "cpu_energy_j": 50.0, "window_s": 5.0}
+    rows = training_time(trials(point(1, 20, **known), point(2, 30)), samples=1000)
+    # 10 W over 50 s.
+    assert rows["energy_j"].tolist() == pytest.approx([3000, np.nan], nan_ok=True)
+    assert rows["cpu_energy_j"].tolist() == pytest.approx([500, np.nan], nan_ok=True)
+
+
+def test_a_null_environment_keeps_its_energy() -> None:
+    frame = trials(point(1, 20, energy_j_per_sample=2.0, cpu_energy_j=5.0, window_s=1.0, env_id=None))
+    assert training_time(frame, samples=40)[["energy_j", "cpu_energy_j"]].to_numpy().tolist() == [[80, 10]]
+
+
+def test_failures_and_canaries_are_in_no_table() -> None:
+    frame = trials(point(1, 10), point(2, 99, status="hang"), point(4, 99, role="canary"))
+    assert training_time(frame, samples=1)["workers"].tolist() == [1]
+
+
+@pytest.mark.parametrize("samples", [0, -1, float("nan")])
+def test_an_amount_of_data_is_above_nothing(samples: float) -> None:
+    with pytest.raises(SweepError, match="such as 50000"):
+        training_time(trials({}), samples=samples)  # type: ignore[arg-type]  # what a user may give
+
+
+def test_an_unknown_kind_is_refused_by_name() -> None:
+    with pytest.raises(SweepError, match="kind='strong', kind='weak' or None"):
+        training_time(trials({}), samples=9, kind="free")  # type: ignore[arg-type]  # what a user may type

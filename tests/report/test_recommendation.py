@@ -1,0 +1,66 @@
+"""A recommendation in words: what, how sure, what it gives up."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from dtsweep.analysis import GOALS, Goal, recommend
+from dtsweep.report.recommendation import print_all
+from tests.analysis.test_recommend import launches
+from tests.frames import trials
+
+
+def said(*points: list[dict[str, Any]], goal: Goal = GOALS["throughput"], width: int = 400) -> str:
+    out = StringIO()
+    found = recommend(trials(*(row for point in points for row in point)), goal)
+    print_all(found, console=Console(file=out, width=width))
+    return out.getvalue()
+
+
+def test_the_first_line_says_what_for_and_which() -> None:
+    text = said(launches("a", 100, workers=1), launches("b", 140, workers=2))
+    assert text.splitlines()[0] == "Recommended for the highest samples_per_s: ddp workers=2"
+    assert "Sure: launches tell that it is better than each of 1 other candidate. Runner-up: ddp workers=1" in text
+
+
+def test_what_can_not_be_told_apart_is_named() -> None:
+    text = said(*(launches(name, 100, noise=0.05, workers=workers) for name, workers in (("a", 2), ("b", 1))))
+    assert "Can't tell it from ddp workers=2 (" in text
+    assert "of these it" in text
+    assert "Sure" not in text
+
+
+@pytest.mark.parametrize(("rate", "why"), [(99, "fewest workers"), (101, "best mean")])
+def test_why_one_of_several_is_taken_is_said(rate: float, why: str) -> None:
+    loud = {"samples_per_s_error": 5.0}
+    many, few = (
+        [row | loud for row in launches(name, mean, count=1, noise=0.0, workers=workers)]
+        for name, mean, workers in (("a", 100, 2), ("b", rate, 1))
+    )
+    assert why in said(many, few)
+
+
+def test_other_updates_are_offered_with_the_option_that_takes_them() -> None:
+    points = [launches("a", 100), launches("b", 140, semantics="local", sync="local_sgd", step_mean_s=0.05)]
+    assert "by local updates (--allow local takes it)" in said(*points)
+    taken = said(*points, goal=Goal(maximize="samples_per_s", allow=("local",)))
+    assert "Its updates are local: what that costs in samples to a loss was not measured." in taken
+    assert "In plain PyTorch" not in taken
+
+
+def test_what_was_left_out_is_counted() -> None:
+    goal = Goal(maximize="samples_per_s", where="step_p99_s < 1")
+    text = said(
+        launches("a", 100, step_p99_s=0.5), launches("b", 140), launches("c", 99, flags=["implausible"]), goal=goal
+    )
+    assert "Left out: 2 points of which what is asked for was not measured." in text
+    assert "Left out: 1 point whose numbers contradict each other." in text
+
+
+def test_no_line_is_wider_than_a_narrow_terminal() -> None:
+    text = said(launches("a", 100, workers=1), launches("b", 140, workers=2), width=80)
+    assert max(map(len, text.splitlines())) <= 80

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from dtsweep.analysis import training_time
+from dtsweep.report.times import print_times, times_json
+from tests.analysis.ladders import ladder, published
+from tests.frames import trials
+from tests.report.study import sweep
+
+
+def printed(rows: pd.DataFrame, *, width: int = 80) -> str:
+    console = Console(width=width, force_terminal=False, color_system=None)
+    with console.capture() as capture:
+        print_times(rows, console=console)
+    return capture.get()
+
+
+def test_a_published_ladder_is_printed_as_studies_do() -> None:
+    lines = printed(training_time(ladder(published(), energy_j_per_sample=0.3), samples=1_281_167)).splitlines()
+    assert lines[1] == "Training on 1,281,167 samples · exact updates · weak scaling · ddp"
+    assert lines[2].split() == ["micro_batch", "×", "time", "samples", "speed-", "effi-", "devices"]
+    assert lines[3].split() == ["workers", "accumulation", "min", "/s", "up", "ciency", "%", "kJ"]
+    assert lines[-5].split() == ["128", "4", "×", "1", "0.2378", "89,783", "102.96", "80", "384.4"]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_tables_of_all_semantics_fit(width: int) -> None:
+    lines = printed(training_time(sweep(), samples=50_000), width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    titles = [line for line in lines if line.startswith("Training on 50,000 samples")]
+    assert [title.split(" · ")[1] for title in titles] == ["exact updates", "stale updates", "local updates"]
+
+
+def test_launches_give_halves_and_the_base_has_none() -> None:
+    frame = ladder({1: 100.0, 2: 190.0}, launches=4, error=0.01, rng=np.random.default_rng(1))
+    text = printed(training_time(frame, samples=10_000))
+    base, double = text.splitlines()[5:7]
+    assert base.count("±") == 2
+    assert double.count("±") == 4
+    assert "within one launch" not in text
+    assert "too few launches" not in text
+
+
+def test_one_launch_each_is_said_and_has_no_halves_of_the_speed_up() -> None:
+    text = printed(training_time(sweep(), samples=10_000))
+    assert "within one launch" in text
+    assert "A speed-up without ± is of too few launches" in text
+
+
+@pytest.mark.parametrize(
+    ("samples", "unit", "time"), [(5_000, "s", "50.00"), (36_000, "min", "6.000"), (10**6, "h", "2.778")]
+)
+def test_times_are_in_the_unit_that_their_longest_has_two_of(samples: int, unit: str, time: str) -> None:
+    lines = printed(training_time(ladder({1: 100.0}), samples=samples)).splitlines()
+    assert lines[3].split()[2] == unit
+    assert lines[5].split()[4] == time
+
+
+def test_models_have_tables_of_their_own_with_their_names() -> None:
+    rows = [{"samples_per_s": 9.0, "model_digest": str(n), "workload_layers": n} for n in (2, 4)]
+    text = printed(training_time(trials(*rows), samples=9), width=120)
+    assert "exact updates · workload.layers=2" in text
+    assert "exact updates · workload.layers=4" in text
+
+
+def test_without_ok_trials_that_is_said() -> None:
+    assert printed(training_time(trials({"status": "hang"}), samples=9)) == (
+        "No trial ended ok, so there is no training time.\n"
+    )
+
+
+def test_programs_get_the_rows_with_null_for_the_unknown() -> None:
+    values = json.loads(json.dumps(times_json(training_time(ladder({1: 10.0, 2: 18.0}), samples=90))))
+    (base, double) = values["training_time"]
+    assert [base["training_time_s"], double["training_time_s"]] == [9, 5]
+    assert [base["workers"], double["workers"], double["samples"]] == [1, 2, 90]
+    assert double["speed_up_low"] is None
+    assert double["energy_j"] is None
