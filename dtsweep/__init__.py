@@ -45,6 +45,7 @@ __all__ = [
     "SweepError",
     "analysis",
     "load",
+    "plots",
     "run",
     "steps",
     "workloads",
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from dtsweep import analysis
     from dtsweep.analysis.load import load
     from dtsweep.driver.run import run
+    from dtsweep.report import plots
     from dtsweep.results.store import steps
 else:
 
@@ -62,6 +64,8 @@ else:
         match name:
             case "analysis":
                 return import_module("dtsweep.analysis")
+            case "plots":
+                return import_module("dtsweep.report.plots")
             case "load":
                 return import_module("dtsweep.analysis.load").load
             case "steps":

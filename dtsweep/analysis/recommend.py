@@ -200,8 +200,16 @@ def _alternatives(
         cost = cost_of(trials.dropna(subset=[each.name]), each)
         known = cost.launches.points.reset_index(names="row")
         numbers = found[list(POINT)].merge(known, how="left", on=list(POINT))["row"].to_numpy("int64")
-        own = pd.DataFrame([chosen[list(POINT)]]).merge(known, how="left", on=list(POINT))["row"].to_numpy("int64")
-        over = _over(cost, numbers, own, each)
+        own = (
+            chosen[list(POINT)]
+            .to_frame()
+            .T.astype(known.dtypes[list(POINT)])
+            .merge(known, on=list(POINT))["row"]
+            .to_numpy("int64")
+        )
+        # Of the recommended point the other objective may be unknown.
+        unknown = dict.fromkeys(("", "_low", "_high"), np.full(len(found), np.nan))
+        over = _over(cost, numbers, own, each) if len(own) else unknown
         found = found.assign(**{f"{each.name}_ratio{end}": values for end, values in over.items()})
         is_better = over[""] > 1 if each.maximize else over[""] < 1
         is_told = ~((over["_low"] <= 1) & (over["_high"] >= 1))

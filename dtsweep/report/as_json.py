@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.report import recommendation
+from dtsweep.report.bounds import bounds_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,11 +19,12 @@ def report_json(content: Content) -> dict[str, Any]:
 
     Returns:
         `trials` (count), `statuses` and `flags` (count of each), `recommendations` (those of
-        `dtsweep.report.recommendation`, for the highest throughput), `doubts` and `notes` (texts), `frontier`,
-        `scaling`, `scaling_per_node` and `canaries` (rows of the functions of `dtsweep.analysis`), `differences` (rows
-        of `difference` between the highest throughput of each frontier, `point_a`, and the highest of all other points
-        of its semantics, model and environment, `point_b`), `implausible` (trials whose numbers can't all be true, and
-        why), `unmeasured` (count, status, reason, log of trials that are not ok). Canaries are in `canaries` alone.
+        `dtsweep.report.recommendation`, for the highest throughput), `doubts` and `notes` (texts), `bottlenecks` (those
+        of `dtsweep.report.bounds`), `frontier`, `scaling`, `scaling_per_node` and `canaries` (rows of the functions of
+        `dtsweep.analysis`), `differences` (rows of `difference` between the highest throughput of each frontier,
+        `point_a`, and the highest of all other points of its semantics, model and environment, `point_b`),
+        `implausible` (trials whose numbers can't all be true, and why), `unmeasured` (count, status, reason, log of
+        trials that are not ok). Canaries are in `canaries` alone.
     """
     frontiers, scaling = content.frontiers, content.scaling
     return {
@@ -32,6 +34,7 @@ def report_json(content: Content) -> dict[str, Any]:
         "recommendations": [recommendation.as_json(found) for found in content.recommendations],
         "doubts": list(content.doubts),
         "notes": list(content.notes),
+        "bottlenecks": bounds_json(content.bounds),
         "frontier": [row for frontier in frontiers for row in _records(frontier.points)],
         "differences": [
             {"semantics": f.semantics, "model_digest": f.model_digest, "older_source": f.older_source} | row

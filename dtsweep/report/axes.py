@@ -29,18 +29,22 @@ class Axis:
         return (at - low) / (high - low)
 
 
-def axis_for(values: Sequence[float], *, most_ticks: int = 6, margin: float = 0.06) -> Axis:
+def axis_for(values: Sequence[float], *, most_ticks: int = 6, margin: float = 0.06, from_zero: bool = False) -> Axis:
     """Choose an axis on which all values have room.
 
     Args:
         values: finite and above 0, at least one.
         most_ticks: that there is room for.
         margin: free room at each end, as a share of what the values take.
+        from_zero: let the axis begin at 0, and be no logarithmic one.
 
     >>> axis_for([14.0, 195.0]).ticks, axis_for([265.0, 658.0]).ticks
     ((20, 50, 100, 200), (300, 400, 500, 600))
     """
     low, high = min(values), max(values)
+    if from_zero:
+        high *= 1 + margin
+        return Axis(low=0.0, high=high, is_logarithmic=False, ticks=_steps(0.0, high, most_ticks))
     if high / low > LOGARITHMIC_FROM:
         beyond = (high / low) ** margin
         low, high = low / beyond, high * beyond

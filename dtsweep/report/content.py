@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from dtsweep.analysis import canaries, frontier, recommend, scaling, setting_columns, without_canaries
+from dtsweep.analysis import bottleneck, canaries, frontier, recommend, scaling, setting_columns, without_canaries
 from dtsweep.analysis.recommend import Recommendation
+from dtsweep.analysis.spread import POINT
 from dtsweep.errors import SweepError
+from dtsweep.report.bounds import bounds_sentence, next_words
 from dtsweep.report.doubts import doubts_on
 from dtsweep.report.frontiers import Frontier, frontiers_of
 from dtsweep.report.labels import axis_name, model_columns, point_label
@@ -68,7 +70,12 @@ class Content:
     recommendations: Sequence[Recommendation]
     """For the highest throughput, one per model and environment; empty where no point is a candidate."""
     advice: Sequence[Sequence[str]]
-    """Each recommendation in sentences: what is recommended, its figures, how sure that is, and what it gives up."""
+    """Each recommendation in sentences: what is recommended, its figures, how sure that is, and what it gives up; where
+    there is none, why."""
+    bounds: pd.DataFrame
+    """Rows of `dtsweep.analysis.bottleneck`, one per point."""
+    limits: Sequence[str]
+    """What limits each recommended point and what to try next, and what limits those that tables show, in sentences."""
     frontiers: Sequence[Frontier]
     """One per source, semantics, model and environment, the newest, exact updates first; empty without `ok` trials."""
     scaling: Sequence[Scaling]
@@ -98,7 +105,9 @@ def content_of(frame: pd.DataFrame, *, one_product: bool = False) -> Content:
     varying += ["hosts"] * bool(points.duplicated(["point_id", "env_id"]).any())
     statuses, flags = _counts(trials["status"]), _counts(trials["flags"].explode())
     watched = canaries(frame)
-    recommended = _recommendations(frame, one_product=one_product)
+    frontiers = frontiers_of(trials, points, varying, one_product=one_product)
+    bounds = bottleneck(frame)
+    recommended, why_none = _recommended(frame, one_product=one_product)
     several = [c for c in ("model_digest", "env_id", "older_source") if points[c].nunique(dropna=False) > 1]
     label_columns = [*varying, *(c for c in several if c != "model_digest" or not model_columns(points))]
     return Content(
@@ -109,8 +118,10 @@ def content_of(frame: pd.DataFrame, *, one_product: bool = False) -> Content:
         varying=varying,
         constants=_constants(points, varying),
         recommendations=recommended,
-        advice=_advice(recommended, varying),
-        frontiers=frontiers_of(trials, points, varying, one_product=one_product),
+        advice=_advice(recommended, varying) or [[why_none]],
+        bounds=bounds,
+        limits=_limits(recommended, frontiers, bounds),
+        frontiers=frontiers,
         scaling=[*_scaling(frame, label_columns, per="worker"), *_scaling(frame, label_columns, per="node")],
         canaries=watched,
         doubts=doubts_on(frame, points, canaries=watched, varying=varying),
@@ -145,12 +156,12 @@ def _constants(points: pd.DataFrame, varying: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, value in {**known, **named}.items() if value not in ("{}", "[]")}
 
 
-def _recommendations(frame: pd.DataFrame, *, one_product: bool) -> list[Recommendation]:
-    """Recommend a configuration; none where all updates are inexact, or nothing was measured."""
+def _recommended(frame: pd.DataFrame, *, one_product: bool) -> tuple[list[Recommendation], str]:
+    """Recommend a configuration, or say why there is none."""
     try:
-        return recommend(frame, one_product=one_product)
-    except SweepError:
-        return []
+        return recommend(frame, one_product=one_product), ""
+    except SweepError as error:
+        return [], f"No recommendation: {error}."
 
 
 def _advice(found: Sequence[Recommendation], varying: Sequence[str]) -> list[list[str]]:
@@ -162,9 +173,30 @@ def _advice(found: Sequence[Recommendation], varying: Sequence[str]) -> list[lis
     chosen = pd.DataFrame([each.point for each in found])
     telling = model_columns(chosen) if chosen["model_digest"].nunique(dropna=False) > 1 else []
     several = chosen["env_id"].nunique(dropna=False) > 1
-    named = [f"env_id {each.point['env_id']} · " if several else "" for each in found]
     said = [in_words(each, varying=varying, telling=telling, named=1) for each in found]
+    named = [f"env_id {each.point['env_id']} · " if several else "" for each in found]
     return [[f"{name}{first}", *lines] for name, (first, *lines) in zip(named, said, strict=True)]
+
+
+def _limits(recommended: Sequence[Recommendation], frontiers: Sequence[Frontier], bounds: pd.DataFrame) -> list[str]:
+    """Say what limits recommended points, and count what limits those on frontiers."""
+    import pandas as pd
+
+    said = []
+    for found in recommended:
+        row = bounds_of(found.point.to_frame().T, bounds).iloc[0]
+        limit = f"{row['bound']}: " if row["bound"] else ""
+        following = f" Try next: {next_words(row['next_axes'])} at most." if row["next_axes"] else ""
+        said.append(f"What limits the recommended point: {limit}{row['bound_reason']}.{following}")
+    shown = [bounds_of(found.shown, bounds) for found in frontiers if len(found.shown)]
+    return [*said, *([f"Points on frontiers: {bounds_sentence(pd.concat(shown))}"] if shown else [])]
+
+
+def bounds_of(points: pd.DataFrame, bounds: pd.DataFrame) -> pd.DataFrame:
+    """Look up the rows of `bounds` of some points, in their order."""
+    keys = [tuple(row) for row in bounds[[*POINT]].astype(object).fillna("").to_numpy()]
+    places = {key: place for place, key in enumerate(keys)}
+    return bounds.iloc[[places[tuple(row)] for row in points[[*POINT]].astype(object).fillna("").to_numpy()]]
 
 
 def _scaling(frame: pd.DataFrame, varying: Sequence[str], *, per: Literal["worker", "node"]) -> list[Scaling]:

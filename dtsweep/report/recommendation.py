@@ -166,7 +166,8 @@ def _alternatives(found: Recommendation, varying: Sequence[str]) -> list[str]:
     lines = []
     for _, row in found.alternatives.iterrows():
         what = {"latency_s": "shorter steps", "samples_per_s": "more throughput"}.get(row["better"], row["better"])
-        ratios = [f"{row[f'{name}_ratio']:.3g} times the {words}" for name, words in _WORDS.items()]
+        known = {name: words for name, words in _WORDS.items() if not math.isnan(row[f"{name}_ratio"])}
+        ratios = [f"{row[f'{name}_ratio']:.3g} times the {words}" for name, words in known.items()]
         but = "" if row["is_candidate"] else ", but does not meet the condition"
         if not row["is_allowed"]:
             but = f", by {row['semantics']} updates (--allow {row['semantics']} takes it)"

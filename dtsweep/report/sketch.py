@@ -20,6 +20,8 @@ MARKERS = (("●", "○"), ("▲", "△"), ("■", "□"), ("◆", "◇"), ("▼
 """Of each frontier, in turn: for points on it, and for those that are beaten."""
 
 _ROWS = 12
+_TOGETHER = "\N{NO-BREAK SPACE}"
+"""Keeps a marker and its meaning in one line."""
 _WIDEST = 100
 
 
@@ -42,7 +44,9 @@ def sketch(frontiers: Sequence[Frontier], *, recommended: Sequence[pd.Series[Any
     rate = axis_for([value for found in drawn for value in found.drawn["samples_per_s"]], most_ticks=5)
     marks = _marks(drawn, recommended)
     words = _legend(drawn, {mark for *_, mark in marks}, left_out=len(known) - len(drawn))
-    return "\n".join([*textwrap.wrap("  ".join(words), width), _plot(drawn, marks, (step_ms, rate), width=width)])
+    legend = textwrap.wrap("  ".join(word.replace(" ", _TOGETHER) for word in words), width)
+    plot = _plot(drawn, marks, (step_ms, rate), width=width)
+    return "\n".join([*(line.replace(_TOGETHER, " ") for line in legend), plot])
 
 
 def _marks(drawn: Sequence[Frontier], recommended: Sequence[pd.Series[Any]]) -> list[tuple[float, float, str]]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from dtsweep.report.bounds import bound_columns
 from dtsweep.report.labels import BATCH_SHAPE
 from dtsweep.report.text import format_integers, format_interval, format_number, format_rates, half_of
 
@@ -24,19 +25,25 @@ def batch_columns(rows: pd.DataFrame, *, varying: Sequence[str]) -> dict[str, li
 
 
 def measured_columns(rows: pd.DataFrame, *, varying: Sequence[str]) -> dict[str, list[str]]:
-    """Columns of what was measured, where it is known; and the global batch, where what it follows from varies."""
+    """Columns of step time and throughput; and the global batch, where what it follows from varies."""
     columns = {}
     if not set(BATCH_SHAPE).isdisjoint(varying) and rows["global_batch"].notna().any():
         columns["global\nbatch"] = format_integers(rows["global_batch"])
     half_ms = half_of(rows, "latency_s") * 1e3
     columns["step\nms"] = [format_interval(*pair) for pair in zip(rows["latency_s"] * 1e3, half_ms, strict=True)]
     columns["samples\n/s"] = format_rates(rows["samples_per_s"], half_of(rows, "samples_per_s"))
-    if rows["tokens_per_s"].notna().any():
-        columns["tokens\n/s"] = format_rates(rows["tokens_per_s"])
+    return columns
+
+
+def amount_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
+    """Columns of memory and of tokens, where they are known."""
+    columns = {}
     if rows["memory_peak_bytes"].notna().any():
         memory = rows["memory_peak_bytes"].astype("float64")
         unit, size = ("GiB", 2**30) if memory.max() >= 2**30 else ("MiB", 2**20)
         columns[f"memory\n{unit}"] = [format_number(value, digits=3) for value in memory / size]
+    if rows["tokens_per_s"].notna().any():
+        columns["tokens\n/s"] = format_rates(rows["tokens_per_s"])
     return columns
 
 
@@ -75,6 +82,23 @@ def share_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     if rows["mfu"].notna().any():
         columns["mfu\n%"] = [_format_percent(value) for value in rows["mfu"]]
     return columns
+
+
+def limit_columns(bounds: pd.DataFrame, *, show_next: bool) -> dict[str, list[str]]:
+    """Columns of what limits points, where that is known, with its share.
+
+    Args:
+        bounds: rows of `dtsweep.analysis.bottleneck`, in the order of the table.
+        show_next: also what to try next.
+    """
+    if not bounds["bound"].notna().any():
+        return {}
+    half = half_of(bounds, "bound_share")
+    shares = [_format_percent(*pair, digits=0) for pair in zip(bounds["bound_share"], half, strict=True)]
+    told = bound_columns(bounds)
+    limits = [f"{limit} {share}".rstrip() for limit, share in zip(told["limited by"], shares, strict=True)]
+    following = {"try next": told["try next (gains at most)"]} if show_next else {}
+    return {"limited by, %": limits} | following
 
 
 def scaling_columns(scaling: Scaling, *, groups: Sequence[pd.DataFrame]) -> dict[str, list[str]]:

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from dtsweep.report.content import Content, Scaling
+from dtsweep.report.content import Content, Scaling, bounds_of
 from dtsweep.report.frontiers import Frontier
 from dtsweep.report.sketch import MARKERS, sketch
 from dtsweep.report.tables import (
+    amount_columns,
     batch_columns,
     caution_columns,
     error_columns,
     knee_columns,
+    limit_columns,
     measured_columns,
     scaling_columns,
     share_columns,
@@ -47,13 +49,21 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
     say(console, content.headline, style="bold")
     if not content.frontiers:
         say(console, "No trial ended ok, so there is no frontier.")
-    for advice in content.advice:
+    for advice in content.advice if content.frontiers else ():
         _print_advice(advice, console=console, show_all=show_all)
     for doubt in content.doubts:
         say(console, doubt, style="yellow")
     _print_sketch(content, console=console)
-    for frontier in content.frontiers:
-        _print_frontier(frontier, varying=content.varying, console=console, show_all=show_all)
+    if content.limits:
+        say(console, "\n" + "\n".join(content.limits))
+    left_out = [
+        header
+        for frontier in content.frontiers
+        for header in _print_frontier(frontier, content, console=console, show_all=show_all)
+    ]
+    if left_out:
+        names = ", ".join(dict.fromkeys(header.replace("\n", " ") for header in left_out))
+        say(console, f"\nNo room for the columns {names}: --all shows them in tables of their own.")
     for scaling in content.scaling:
         _print_scaling(scaling, console=console, show_all=show_all)
     _print_unmeasured(content.unmeasured, console=console, show_all=show_all)
@@ -62,10 +72,11 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
 
 def _print_advice(advice: Sequence[str], *, console: Console, show_all: bool) -> None:
     """Print what is recommended and how sure that is; what it gives up on request."""
-    first, figures, sure, *gives_up = advice
+    first, *lines = advice
     say(console, first, style="bold green")
-    say(console, f"{figures} {sure}")
-    for line in gives_up if show_all else ():
+    if lines:
+        say(console, " ".join(lines[:2]))
+    for line in lines[2:] if show_all else ():
         say(console, line)
 
 
@@ -90,45 +101,58 @@ def _print_notes(content: Content, *, console: Console, show_all: bool) -> None:
         say(console, "\n".join([first, *explained]) if show_all or not explained else f"{first} --all explains them.")
 
 
-def _print_frontier(frontier: Frontier, *, varying: Sequence[str], console: Console, show_all: bool) -> None:
+def _print_frontier(frontier: Frontier, content: Content, *, console: Console, show_all: bool) -> list[str]:
+    """Print one frontier; the headers of columns that there was no room for."""
     say(console, f"\n{frontier.title}", style="bold")
     best, dominated = frontier.best if show_all else frontier.shown, frontier.dominated
     if frontier.points["standing"].isna().all():
         say(console, "No point has both a step time and a throughput.")
-        return
-    _print_points(frontier, best, varying=varying, console=console)
+        return []
+    left_out = _print_points(frontier, best, content, console=console, show_all=show_all)
     if frontier.undecided:
         say(console, frontier.undecided)
     if frontier.alone and not show_all:
         say(console, frontier.alone)
     if len(dominated) and show_all:
         say(console, f"{frontier.dominated_count}:", style="dim")
-        _print_points(frontier, dominated, varying=varying, console=console, style="dim")
+        _print_points(frontier, dominated, content, console=console, show_all=True)
     elif len(dominated):
         say(console, f"{frontier.dominated_count}: --all shows them")
     if frontier.verdict is not None:
         say(console, frontier.verdict)
+    return left_out
 
 
 def _print_points(
-    frontier: Frontier, rows: pd.DataFrame, *, varying: Sequence[str], console: Console, style: str = ""
-) -> None:
-    """Print some of a frontier's points: in one table, or in several where that is too wide.
+    frontier: Frontier, rows: pd.DataFrame, content: Content, *, console: Console, show_all: bool
+) -> list[str]:
+    """Print some of a frontier's points in one table, the columns that decide most first.
 
-    The shares stand together, and what puts a point in doubt stands in each table.
+    What puts a point in doubt stands in each table.
+
+    Returns:
+        Headers of the columns that there was no room for; with `show_all` they have tables of their own, and none is
+        left out.
     """
     labels = {} if frontier.labels.nunique() == 1 else {"sync": frontier.labels[rows.index].to_list()}
-    keys = labels | batch_columns(rows, varying=varying)
-    measured = measured_columns(rows, varying=varying) | error_columns(rows)
-    measured |= standing_columns(rows) | knee_columns(rows)
+    keys = labels | batch_columns(rows, varying=content.varying)
+    bounds = bounds_of(rows, content.bounds)
+    columns = measured_columns(rows, varying=content.varying) | error_columns(rows) | standing_columns(rows)
+    columns |= knee_columns(rows) | limit_columns(bounds, show_next=show_all) | amount_columns(rows)
+    columns |= share_columns(rows)
     doubt = caution_columns(rows["caution"].to_list())
-    tables = [keys]
-    for columns in filter(None, (*({header: column} for header, column in measured.items()), share_columns(rows))):
-        if tables[-1] != keys and not fits_width(tables[-1] | columns | doubt, console=console):
-            tables.append(keys)
-        tables[-1] = tables[-1] | columns
+    tables, left_out = [keys], []
+    for header, column in columns.items():
+        if tables[-1] == keys or fits_width(tables[-1] | {header: column} | doubt, console=console):
+            tables[-1] = tables[-1] | {header: column}
+        elif show_all:
+            tables.append(keys | {header: column})
+        else:
+            left_out.append(header)
+    style = "" if rows["on_frontier"].any() else "dim"
     for table in tables:
         print_table(table | doubt, console=console, style=style)
+    return left_out
 
 
 def _print_scaling(scaling: Scaling, *, console: Console, show_all: bool) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-TEXT_COLUMNS = ("sync", "point", "state", "node", "device", "verdict", "caution")
+TEXT_COLUMNS = ("sync", "point", "state", "node", "device", "verdict", "caution", "try next")
 """Headers of columns that hold words, which may wrap; the others hold numbers, which don't."""
 
 

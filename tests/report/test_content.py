@@ -170,7 +170,7 @@ def test_a_group_stands_by_the_throughput_that_its_lines_show_and_not_by_that_of
 
 def test_points_with_one_worker_of_a_mode_that_changes_the_update_are_not_shown_beside_others() -> None:
     local = {"semantics": "local", "sync": "local_sgd", "sync_period": 8}
-    alone, pair = FAST | local | {"workers": 1}, LARGE | local | {"workers": 2}
+    alone, pair = FAST | local | {"step_mean_s": 0.1}, LARGE | local | {"step_mean_s": 0.2, "workers": 2}
     (found,) = content_of(trials(alone, pair)).frontiers
     assert found.best["point_id"].to_list() == ["fast", "large"]
     assert found.shown["point_id"].to_list() == ["large"]

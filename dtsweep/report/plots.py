@@ -1,0 +1,195 @@
+"""Figures of Plotly for notebooks and pages: the frontier, speed-up by workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.analysis.spread import POINT
+from dtsweep.errors import SweepError
+from dtsweep.report.axes import axis_for
+from dtsweep.report.content import Content, Scaling, content_of
+from dtsweep.report.frontiers import Frontier
+from dtsweep.report.labels import trial_label
+from dtsweep.report.text import count_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from plotly.graph_objects import Figure
+
+COLOURS = {"exact": "#0072B2", "lossy": "#CC79A7", "stale": "#D55E00", "local": "#009E73"}
+"""Of what an update means; told apart by those who see few colours, too (Okabe and Ito)."""
+
+_FORMS = (("circle", "solid"), ("square", "dash"), ("diamond", "dot"), ("cross", "dashdot"), ("x", "longdash"))
+"""Symbol and line of each model, in turn."""
+
+_FAINT = 0.35
+
+
+def frontier(data: pd.DataFrame | Content) -> Figure:
+    """Draw step time against throughput, a line for each frontier.
+
+    Error bars are 95 % intervals, within one launch where a point has only one (hover says which). Points that are
+    beaten are faint. Of modes that change the update, points with one worker are left out where there are others.
+
+    Args:
+        data: one row per trial, as `dtsweep.load` gives it, or the content of a report on them.
+
+    Returns:
+        Step time in ms across, logarithmic where it spans more than ten times, and samples/s up; knees and
+        recommended points have a ring of their own.
+
+    Raises:
+        SweepError: Plotly is not installed.
+    """
+    content, figure = _content(data), _figure()
+    models = list(dict.fromkeys(found.model_digest for found in content.frontiers))
+    for found in content.frontiers:
+        form = _FORMS[models.index(found.model_digest) % len(_FORMS)]
+        _add_points(figure, found, found.dominated, content.varying, form=form)
+        _add_points(figure, found, found.shown, content.varying, form=form)
+    _add_rings(figure, content)
+    known = [value * 1e3 for found in content.frontiers for value in found.drawn["latency_s"]]
+    is_logarithmic = bool(known) and axis_for(known).is_logarithmic
+    figure.update_xaxes(title="step time, ms", type="log" if is_logarithmic else "linear")
+    figure.update_yaxes(title="samples/s", rangemode="tozero")
+    return _titled(figure, "Step time against throughput", _about_bars(content))
+
+
+def scaling(data: pd.DataFrame | Content) -> Figure:
+    """Draw the speed-up of larger worlds over the smallest one of their group, weak and strong.
+
+    Args:
+        data: one row per trial, as `dtsweep.load` gives it, or the content of a report on them.
+
+    Returns:
+        Workers as a multiple of the fewest across, speed-up with its 95 % interval up, where launches give one; the
+        dashed line is the ideal.
+
+    Raises:
+        SweepError: Plotly is not installed.
+    """
+    content, figure = _content(data), _figure()
+    largest = 1.0
+    for part in content.scaling:
+        for rows in part.groups if part.per == "worker" else ():
+            multiple = rows["workers"] / rows["base"]
+            figure.add_scatter(
+                x=multiple,
+                y=rows["speed_up"],
+                error_y=_bars(rows, "speed_up"),
+                mode="lines+markers",
+                text=rows["caution"],
+                name=_ladder_name(part, rows),
+            )
+            largest = max(largest, float(multiple.max()))
+    figure.add_scatter(
+        x=[1, largest], y=[1, largest], mode="lines", line={"dash": "dash", "color": "grey"}, name="ideal"
+    )
+    figure.update_xaxes(title="workers, as a multiple of the fewest")
+    figure.update_yaxes(title="speed-up", rangemode="tozero")
+    return _titled(figure, "Speed-up by workers", "")
+
+
+def _content(data: pd.DataFrame | Content) -> Content:
+    return data if isinstance(data, Content) else content_of(data)
+
+
+def _figure() -> Figure:
+    try:
+        import plotly.graph_objects as go
+    except ImportError:
+        raise SweepError("plots need Plotly, which is not installed; pip install 'dtsweep[plots]'") from None
+    return go.Figure()
+
+
+def _titled(figure: Figure, title: str, below: str) -> Figure:
+    figure.update_layout(
+        template="simple_white",
+        title={"text": title, "subtitle": {"text": below}},
+        legend={"orientation": "h", "y": -0.2},
+        hovermode="closest",
+    )
+    return figure
+
+
+def _add_points(
+    figure: Figure, found: Frontier, rows: pd.DataFrame, varying: Sequence[str], *, form: tuple[str, str]
+) -> None:
+    """Add the points of a frontier that are on it, joined by a line, or those that are beaten, faint."""
+    on_it, (symbol, dash) = bool(rows["on_frontier"].any()), form
+    colour = COLOURS.get(found.semantics, "grey")
+    figure.add_scatter(
+        x=rows["latency_s"] * 1e3,
+        y=rows["samples_per_s"],
+        error_x=_bars(rows, "latency_s", unit=1e3),
+        error_y=_bars(rows, "samples_per_s"),
+        mode="lines+markers" if on_it else "markers",
+        marker={"color": colour, "symbol": symbol, "size": 8},
+        line={"color": colour, "dash": dash},
+        opacity=1.0 if on_it else _FAINT,
+        text=[_told(point, varying) for _, point in rows.iterrows()],
+        customdata=[_known_by(point) for _, point in rows.iterrows()],
+        hovertemplate="%{text}<br>%{x:.4g} ms, %{y:.4g} samples/s<br>%{customdata}<extra></extra>",
+        name=found.name,
+        legendgroup=found.name,
+        showlegend=on_it,
+    )
+
+
+def _add_rings(figure: Figure, content: Content) -> None:
+    """Mark knees, and the points that are recommended."""
+    recommended = [tuple(found.point[c] for c in POINT) for found in content.recommendations]
+    drawn = [row for found in content.frontiers for _, row in found.drawn.iterrows()]
+    marked = {
+        "knee": ("circle-open", [row for row in drawn if row["knee"]]),
+        "recommended": ("star-open", [row for row in drawn if tuple(row[c] for c in POINT) in recommended]),
+    }
+    for name, (symbol, rows) in marked.items():
+        if rows:
+            figure.add_scatter(
+                x=[row["latency_s"] * 1e3 for row in rows],
+                y=[row["samples_per_s"] for row in rows],
+                mode="markers",
+                marker={"symbol": symbol, "size": 18, "color": "grey", "line": {"width": 2}},
+                hoverinfo="skip",
+                name=name,
+            )
+
+
+def _bars(rows: pd.DataFrame, name: str, *, unit: float = 1.0) -> dict[str, Any]:
+    """Error bars from an interval; none where it is null."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": (rows[f"{name}_high"] - rows[name]) * unit,
+        "arrayminus": (rows[name] - rows[f"{name}_low"]) * unit,
+        "thickness": 1,
+        "width": 2,
+    }
+
+
+def _told(point: pd.Series[Any], varying: Sequence[str]) -> str:
+    return trial_label(point, varying) + (f" ({point['caution']})" if point["caution"] else "")
+
+
+def _known_by(point: pd.Series[Any]) -> str:
+    """How many launches a point has, and what its interval is over."""
+    kinds = {"launch": "interval within this launch", "pooled": "interval with the spread of other points' launches"}
+    kind = kinds.get(point["interval"], "interval over launches" if point["interval"] else "no interval")
+    launches = int(point["launches"])
+    return f"{launches} launch{'es' if launches > 1 else ''}, {kind}"
+
+
+def _about_bars(content: Content) -> str:
+    """Say what error bars leave out, where there are any of one launch alone."""
+    points = [row for found in content.frontiers for _, row in found.drawn.iterrows()]
+    within = sum(row["interval"] == "launch" for row in points)
+    return f"bars of {count_of(within, 'point')} are within one launch: another may lie outside" if within else ""
+
+
+def _ladder_name(part: Scaling, rows: pd.DataFrame) -> str:
+    first = rows.iloc[0]
+    weak = f"micro_batch × accumulation {first['micro_batch']} × {first['accumulation']}"
+    batch = weak if first["kind"] == "weak" else f"global_batch {first['global_batch']}"
+    return ", ".join([str(first["kind"]), part.labels[first.name], batch])
