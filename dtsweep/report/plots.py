@@ -83,11 +83,11 @@ def scaling(data: pd.DataFrame | Content) -> Figure:
         for rows in part.groups if part.per == "worker" else ():
             multiple = rows["workers"] / rows["base"]
             figure.add_scatter(
-                x=multiple,
-                y=rows["speed_up"],
+                x=multiple.to_list(),
+                y=rows["speed_up"].to_list(),
                 error_y=_bars(rows, "speed_up"),
                 mode="lines+markers",
-                text=rows["caution"],
+                text=rows["caution"].to_list(),
                 name=_ladder_name(part, rows),
             )
             largest = max(largest, float(multiple.max()))
@@ -160,8 +160,8 @@ def _add_points(
     on_it, (symbol, dash) = bool(rows["on_frontier"].any()), form
     colour = COLOURS.get(found.semantics, "grey")
     figure.add_scatter(
-        x=rows["latency_s"] * 1e3,
-        y=rows["samples_per_s"],
+        x=(rows["latency_s"] * 1e3).to_list(),
+        y=rows["samples_per_s"].to_list(),
         error_x=_bars(rows, "latency_s", unit=1e3),
         error_y=_bars(rows, "samples_per_s"),
         mode="lines+markers" if on_it else "markers",
@@ -202,8 +202,8 @@ def _bars(rows: pd.DataFrame, name: str, *, unit: float = 1.0) -> dict[str, Any]
     return {
         "type": "data",
         "symmetric": False,
-        "array": (rows[f"{name}_high"] - rows[name]) * unit,
-        "arrayminus": (rows[name] - rows[f"{name}_low"]) * unit,
+        "array": ((rows[f"{name}_high"] - rows[name]) * unit).to_list(),
+        "arrayminus": ((rows[name] - rows[f"{name}_low"]) * unit).to_list(),
         "thickness": 1,
         "width": 2,
     }

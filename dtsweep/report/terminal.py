@@ -143,7 +143,8 @@ def _print_points(
     doubt = caution_columns(rows["caution"].to_list())
     tables, left_out = [keys], []
     for header, column in columns.items():
-        if tables[-1] == keys or fits_width(tables[-1] | {header: column} | doubt, console=console):
+        has_room = tables[-1] == keys or fits_width(tables[-1] | {header: column} | doubt, console=console)
+        if has_room and not left_out:
             tables[-1] = tables[-1] | {header: column}
         elif show_all:
             tables.append(keys | {header: column})
