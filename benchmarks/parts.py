@@ -32,6 +32,7 @@ WORKERS, TIMES = 2, 3
 
 PARTS: dict[str, tuple[Any, str]] = {
     "matrix products (once per precision)": (attempt, "matmul_rates"),
+    "rates of operations (once)": (attempt, "operation_rates"),
     "build": (attempt, "_build"),
     "… its check of the batch": (attempt, "check_batch"),
     "around the warm-up": (timing, "_warm_up"),
@@ -41,6 +42,7 @@ PARTS: dict[str, tuple[Any, str]] = {
     "around blocks with and without the exchange": (after_window, "_take_turns"),
     "exchange alone": (after_window, "time_alone"),
     "counting FLOPs (once per workload)": (attempt, "count_flops"),
+    "… operations of a step": (attempt, "_step_work"),
     "digest of the model": (attempt, "model_digest"),
     "cleaning up": (attempt, "release_memory"),
     "steps of warm-up, window, and blocks": (Loop, "run"),

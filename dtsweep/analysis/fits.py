@@ -10,7 +10,7 @@ import numpy as np
 from dtsweep.analysis.variance import Numbers
 from dtsweep.measure.statistics import students_t
 
-_RAYS = 96
+_RAYS = 64
 """Directions in which the edge of what the data allow is looked for."""
 
 _LEAST = 1e-12
@@ -79,18 +79,13 @@ def _is_contradicted(least: float, free: int) -> bool:
 
 
 def _best(away: Callable[[Numbers], Numbers], parameters: int) -> Numbers:
-    """The nearest of what searches from several starts find: a curve that is almost flat has more than one valley."""
     from scipy.optimize import least_squares
 
-    found = [
-        least_squares(
-            away, np.full(parameters, start), bounds=(0, 1), x_scale="jac", xtol=1e-12, ftol=1e-12, gtol=1e-12
-        )
-        for start in (1e-4, 1e-2, 0.5)
-    ]
-    best: Numbers = min(found, key=lambda each: each.cost).x
-    # Searches stop just inside.
-    return np.where(best < 1e-7, 0.0, np.where(best > 1 - 1e-7, 1.0, best))
+    start = np.full(parameters, 0.01)
+    found: Numbers = least_squares(away, start, bounds=(0, 1), x_scale="jac", xtol=1e-13, ftol=1e-13, gtol=1e-13).x
+    # A search nears a bound for ever.
+    at_bounds = np.where(np.minimum(found, 1 - found) < 1e-4, np.round(found), found)
+    return at_bounds if (away(at_bounds) ** 2).sum() <= (away(found) ** 2).sum() else found
 
 
 def _edge(
@@ -106,7 +101,7 @@ def _edge(
     values, vectors = np.linalg.eigh(slopes.T @ slopes)
     rays = rays @ (vectors / np.maximum(values, values.max() * 1e-12) ** 0.5).T * limit**0.5
     inside, outside = np.zeros((len(rays), 1)), np.full((len(rays), 1), 1e4)
-    for _ in range(60):
+    for _ in range(45):
         middle = (inside + outside) / 2
         is_over = over(np.clip(best + middle * rays, 0, 1))[:, None] > 0
         inside, outside = np.where(is_over, inside, middle), np.where(is_over, middle, outside)

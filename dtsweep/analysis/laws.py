@@ -13,12 +13,18 @@ import numpy as np
 
 from dtsweep.analysis.contrasts import Contrasts
 from dtsweep.analysis.fits import fitted
-from dtsweep.analysis.scaling import group_columns, group_row, ladders, reaches
+from dtsweep.analysis.scaling import group_row, group_table, ladders, reaches
 from dtsweep.analysis.variance import Numbers
 from dtsweep.analysis.worthwhile import WORTH, check_worth
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_NUMBERS = ("serial_share", "contention", "coherency", "peak", "pays_to")
+_NAMES = [
+    *(f"{name}{end}" for name in _NUMBERS for end in ("", "_low", "_high")),
+    *("peak_extrapolates", "pays_to_extrapolates", "residual", "errors", "contradicted", "reason"),
+]
 
 _FARTHEST = 2.0**40
 """Workers up to which a law is asked whether one more pays."""
@@ -75,8 +81,6 @@ def laws(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker", wort
     Raises:
         SweepError: `per` is neither; `worth` is not from 0 to 1.
     """
-    import pandas as pd
-
     check_worth(worth)
     rows, size, compared = ladders(frame, per=per)
     found = []
@@ -85,15 +89,7 @@ def laws(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker", wort
             if there["kind"].iloc[0] in law.kinds:
                 row = _law_row(law, there[size].to_numpy("float64"), compared[group], worth=worth)
                 found.append(group_row(there, size=size) | {"law": name} | row)
-    return pd.DataFrame(found, columns=[*group_columns(rows), "law", *_NAMES])
-
-
-_ENDS = ("", "_low", "_high")
-_NUMBERS = ("serial_share", "contention", "coherency", "peak", "pays_to")
-_NAMES = [
-    *(f"{name}{end}" for name in _NUMBERS for end in _ENDS),
-    *("peak_extrapolates", "pays_to_extrapolates", "residual", "errors", "contradicted", "reason"),
-]
+    return group_table(found, rows, columns=["law", *_NAMES])
 
 
 def _law_row(law: Law, sizes: Numbers, compared: Contrasts, *, worth: float) -> dict[str, Any]:

@@ -102,8 +102,7 @@ def detectable(errors: Any, degrees: Any, *, known: Any = None, level: float = 0
     free = np.minimum(np.asarray(degrees if known is None else known, dtype=np.float64), _MANY_DEGREES)
     # An error of few degrees of freedom is mostly too small; so it is as likely too large.
     factor = np.asarray(free / chdtri(free, 0.5), dtype=np.float64) ** 0.5
-    found: Numbers = errors * factor * noncentrality(degrees, level=level)
-    return found
+    return np.asarray(errors * factor * noncentrality(degrees, level=level), dtype=np.float64)
 
 
 def noncentrality(degrees: Any, *, level: float = 0.05) -> Numbers:
@@ -115,7 +114,7 @@ def noncentrality(degrees: Any, *, level: float = 0.05) -> Numbers:
     from scipy.special import nctdtrinc, stdtrit
 
     free = np.minimum(np.asarray(degrees, dtype=np.float64), _MANY_DEGREES)
-    found: Numbers = nctdtrinc(free, 1 - POWER, stdtrit(free, 1 - level / 2))
+    found = np.asarray(nctdtrinc(free, 1 - POWER, stdtrit(free, 1 - level / 2)), dtype=np.float64)
     return found
 
 

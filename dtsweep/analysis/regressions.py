@@ -68,7 +68,11 @@ def regressions(
         for question, (base, new) in questions.items()
         for name in names
     ]
-    rows = pd.concat(found, ignore_index=True)
+    return _judged(pd.concat(found, ignore_index=True), threshold=threshold)
+
+
+def _judged(rows: pd.DataFrame, *, threshold: float) -> pd.DataFrame:
+    """Add what a family of comparisons tells."""
     tested = rows["p_value"].notna()
     rows["p_adjusted"] = np.nan
     rows.loc[tested, "p_adjusted"] = holm(rows.loc[tested, "p_value"].to_numpy("float64"))

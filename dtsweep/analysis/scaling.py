@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -106,6 +106,14 @@ def group_row(there: pd.DataFrame, *, size: str) -> dict[str, Any]:
         "largest": there[size].max(),
         "caution": joined_cautions(there["caution"]),
     }
+
+
+def group_table(found: Sequence[Mapping[str, Any]], rows: pd.DataFrame, *, columns: Sequence[str]) -> pd.DataFrame:
+    """Make a table of what `group_row` gives with further columns; settings have the types that they have in `rows`."""
+    import pandas as pd
+
+    table = pd.DataFrame(found, columns=[*group_columns(rows), *columns])
+    return table.astype({name: rows[name].dtype for name in group_columns(rows)[:-2]})
 
 
 def compared_sizes(rows: pd.DataFrame, trials: pd.DataFrame) -> dict[Any, Contrasts]:

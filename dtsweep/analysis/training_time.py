@@ -45,8 +45,10 @@ def training_time(frame: pd.DataFrame, *, samples: int, kind: Literal["strong", 
         where no launch knows it; `launches`; `caution`, of the row and of its base.
 
     Raises:
-        SweepError: `samples` is not above 0.
+        SweepError: `samples` is not above 0, or there is no such kind.
     """
+    if kind not in (None, "strong", "weak"):
+        raise SweepError(f"scaling of kind {kind!r} is not known; use kind='strong', kind='weak' or None")
     if not samples > 0:
         raise SweepError(f"samples={samples!r} is no amount of data; give how many to train on, such as 50000")
     trials = measured(frame)

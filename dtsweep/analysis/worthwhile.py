@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from dtsweep.analysis.scaling import group_columns, group_row, ladders, with_speed_ups
+from dtsweep.analysis.scaling import group_row, group_table, ladders, with_speed_ups
 from dtsweep.errors import SweepError
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ def worthwhile(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker"
     Raises:
         SweepError: `per` is neither; `worth` is not from 0 to 1.
     """
-    import pandas as pd
-
     check_worth(worth)
     rows, size, compared = ladders(frame, per=per)
     rows = with_speed_ups(rows, size=size, compared=compared)
@@ -44,7 +42,7 @@ def worthwhile(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker"
         group_row(there, size=size) | _row(there.rename(columns={size: "size"}), worth=worth, per=per)
         for _, there in rows.groupby("group")
     ]
-    return pd.DataFrame(found, columns=[*group_columns(rows), "pays_to", "pays_to_low", "pays_to_high", "verdict"])
+    return group_table(found, rows, columns=["pays_to", "pays_to_low", "pays_to_high", "verdict"])
 
 
 def check_worth(worth: float) -> None:

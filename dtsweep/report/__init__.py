@@ -18,6 +18,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     tables          table columns of points and of scaling
     terminal        the report in the terminal
     plots           the same as figures of Plotly
+    laws            from where one more worker doesn't pay, and laws of scaling, in words
     times           training times in the terminal, and as JSON values
     compared        what a comparison of two points says, in words and as JSON values
     runs            what a comparison of two runs says: words, table, JSON values

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-HOW_OFTEN = "To tell means: in four of five tries, where one in twenty tells what is not so."
+HOW_OFTEN = "Tell means: with 80 % probability, at an error of 5 %."
 
 
 def compare_points(frame: pd.DataFrame, a: str, b: str, *, of: Sequence[str]) -> dict[str, Any]:

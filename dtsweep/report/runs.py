@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +26,13 @@ def comparison_json(found: Comparison, *, threshold: float) -> dict[str, Any]:
     """Give a comparison as JSON values; unknown is None.
 
     Returns:
-        `verdict` ("regression", "no regression told", "unknown" where nothing could be tested), `words` (the verdict
-        in a sentence), `threshold`, `comparisons` (how many could be tested, the size of the family), `rows` (of
-        `dtsweep.analysis.regressions`, each with `label`), `broken` (points that ran and don't: `point_id`, `label`,
-        `status`, `reason`), `only_base` and `only_new` (points that one run alone measured: `point_id`, `label`),
-        `software`, `machine` and `source` (what differs, a line each), `notes`, and of the runs in `base` and `new`
-        `name`, `started_at`, `git_commit`, `env_id`, `trials`.
+        `verdict` ("regression", "no regression told", "unknown" where nothing could be tested; of `first_json`
+        "first"), `words` (the verdict in a sentence), `threshold`, `unit` (what counts as one draw: launch or run),
+        `comparisons` (how many could be tested: the size of the family), `rows` (of `dtsweep.analysis.regressions`,
+        each with `label`), `broken` (points that ran and don't: `point_id`, `label`, `status`, `reason`), `only_base`
+        and `only_new` (points that one run alone measured: `point_id`, `label`), `software`, `machine` and `source`
+        (what differs, a line each), `notes`, and of the runs in `base` and `new` `name`, `started_at`, `git_commit`,
+        `env_id`, `trials`. The command adds `history`: null, or `stored`, `words` and `other_machines` (runs left out).
     """
     labels = _labels([*found.base, found.new])
     rows = [row | {"label": labels[row["point_id"]]} for row in records_of(found.rows)]
@@ -41,6 +43,7 @@ def comparison_json(found: Comparison, *, threshold: float) -> dict[str, Any]:
         "words": _verdict(rows, broken, threshold=threshold),
         "threshold": threshold,
         "comparisons": tested,
+        "unit": "run" if found.is_by_run else "launch",
         "rows": rows,
         "broken": [row | {"label": labels[row["point_id"]]} for row in broken],
         "only_base": _only(found.base[-1], found.new, labels, without=[row["point_id"] for row in broken]),
@@ -57,7 +60,7 @@ def comparison_json(found: Comparison, *, threshold: float) -> dict[str, Any]:
 def first_json(new: Run, *, threshold: float, words: str) -> dict[str, Any]:
     """Give what `comparison_json` gives of a run that has no earlier one: the verdict is "first"."""
     nothing = ("rows", "broken", "only_base", "only_new", "software", "machine", "source", "notes", "base")
-    told = {"verdict": "first", "words": words, "threshold": threshold, "comparisons": 0}
+    told = {"verdict": "first", "words": words, "threshold": threshold, "comparisons": 0, "unit": "launch"}
     return told | {name: [] for name in nothing} | {"new": _facts(new)}
 
 
@@ -100,13 +103,13 @@ def _verdict(rows: Sequence[Mapping[str, Any]], broken: Sequence[Any], *, thresh
     if not tested:
         reasons = "; ".join(dict.fromkeys(row["more_launches_reason"].partition(":")[0] for row in rows))
         return f"Nothing can be told: {reasons}. Measure(repeats=2) in both runs would tell, or a history of runs."
-    least = sorted({_percent(row["detectable_ratio"] - 1) for row in tested}, key=lambda text: float(text[:-2]))
-    reach = " to ".join(dict.fromkeys([least[0], least[-1]]))
-    return f"No regression told by {among}; slower by {reach} would mostly be.{untested}"
+    shares = [row["detectable_ratio"] - 1 if row["detectable_ratio"] is not None else math.inf for row in tested]
+    reach = " to ".join(dict.fromkeys(map(_percent, (min(shares), max(shares)))))
+    return f"No regression told by {among}; a slowdown of {reach} would mostly be.{untested}"
 
 
 def _percent(share: float) -> str:
-    return f"{share * 100:.2g} %" if share < 1 else f"{share * 100:.0f} %"
+    return f"{share * 100:.2g} %" if share < 0.995 else "over 100 %"
 
 
 def _notes(found: Comparison, rows: Sequence[Mapping[str, Any]], *, threshold: float) -> list[str]:
@@ -115,12 +118,12 @@ def _notes(found: Comparison, rows: Sequence[Mapping[str, Any]], *, threshold: f
     notes = [
         f"Each of {runs} counts as one launch: how far runs differ is in the intervals."
         if found.is_by_run
-        else f"{runs}: intervals are by launches inside runs. What changes from run to run for no reason is not in "
-        f"them; --against LAST learns it from {RUNS_FROM} runs on."
+        else f"{runs}: intervals are by launches. What changes from one run to the next for no reason is not in them; "
+        f"--against LAST learns it from {RUNS_FROM} runs on."
     ]
     if len(tested) > 1:
         notes.append(
-            f"Levels are such that any of {len(tested)} comparisons is told wrongly in at most 5 % of cases (Holm)."
+            f"Told means that any of the {len(tested)} comparisons is told wrongly in at most 5 % of cases (Holm)."
         )
     doubtful = [row for row in tested if row["verdict"] == "not distinguishable" and row["is_worse"]]
     if doubtful:
@@ -176,7 +179,9 @@ def _columns(rows: Sequence[Mapping[str, Any]], compared: Mapping[str, Any]) -> 
         "of": [row["of"] for row in rows],
         "new over\nearlier": [f"{row['ratio']:.3f}" if row["ratio"] is not None else "" for row in rows],
         "95 %": [_interval(row) for row in rows],
-        "laun-\nches": [f"{row['launches_base']}, {row['launches_new']}" for row in rows],
+        "runs" if compared["unit"] == "run" else "laun-\nches": [
+            f"{row['launches_base']}, {row['launches_new']}" for row in rows
+        ],
         "verdict": [_word(row, compared["threshold"]) for row in rows],
     } | ({"caution": cautions} if any(cautions) else {})
 
@@ -192,4 +197,4 @@ def _word(row: Mapping[str, Any], threshold: float) -> str:
         return f"slower, not by {_percent(threshold)}"
     if row["verdict"] == "not distinguishable" and row["p_value"] <= 0.05:
         return "not told among so many"
-    return str(row["verdict"]).partition(":")[0]
+    return {"not distinguishable": "not told"}.get(row["verdict"], str(row["verdict"]).partition(":")[0])

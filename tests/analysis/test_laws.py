@@ -73,21 +73,21 @@ def test_one_size_or_no_ok_trial_gives_no_row() -> None:
 
 def test_intervals_cover_the_parameters_that_made_the_ladder_95_times_in_100() -> None:
     made, rng = {"contention": 0.03, "coherency": 0.002}, np.random.default_rng(3)
-    frame = ladder(universal((*SIZES, 32), **made), launches=3, error=0.02, rng=rng, count=300)
+    frame = ladder(universal((*SIZES, 32), **made), launches=3, error=0.02, rng=rng, count=200)
     rows = laws(frame).query("law == 'usl'")
     assert (rows["errors"] == "launches").mean() > 0.9
     for name, value in made.items():
-        # Of 300, 0.95 lies between 0.92 and 0.98 in 99 of 100 tests.
-        assert 0.92 <= ((rows[f"{name}_low"] <= value) & (value <= rows[f"{name}_high"])).mean() <= 0.985
+        # Of 200, 0.95 are between 0.91 and 0.99 in 99 of 100 tests.
+        assert 0.91 <= ((rows[f"{name}_low"] <= value) & (value <= rows[f"{name}_high"])).mean() <= 0.99
 
 
 def test_without_errors_of_launches_intervals_go_by_the_residuals_and_cover_too() -> None:
     made = universal(SIZES, contention=0.05)
-    frame = ladder(made, strong=True, error=0.02, rng=np.random.default_rng(4), count=300)
+    frame = ladder(made, strong=True, error=0.02, rng=np.random.default_rng(4), count=200)
     rows = laws(frame).query("law == 'amdahl'")
     assert rows["errors"].unique().tolist() == ["residuals"]
     assert rows["contradicted"].isna().all()
-    assert 0.92 <= ((rows["serial_share_low"] <= 0.05) & (rows["serial_share_high"] >= 0.05)).mean() <= 0.985
+    assert 0.91 <= ((rows["serial_share_low"] <= 0.05) & (rows["serial_share_high"] >= 0.05)).mean() <= 0.99
 
 
 def test_a_law_that_misses_by_more_than_launches_differ_is_contradicted_and_knows_less() -> None:

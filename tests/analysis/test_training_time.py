@@ -129,3 +129,8 @@ def test_failures_and_canaries_are_in_no_table() -> None:
 def test_an_amount_of_data_is_above_nothing(samples: float) -> None:
     with pytest.raises(SweepError, match="such as 50000"):
         training_time(trials({}), samples=samples)  # type: ignore[arg-type]  # what a user may give
+
+
+def test_an_unknown_kind_is_refused_by_name() -> None:
+    with pytest.raises(SweepError, match="kind='strong', kind='weak' or None"):
+        training_time(trials({}), samples=9, kind="free")  # type: ignore[arg-type]  # what a user may type

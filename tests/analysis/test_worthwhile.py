@@ -38,10 +38,10 @@ def test_the_gain_of_the_first_step_has_the_interval_of_its_speed_up() -> None:
 
 def test_intervals_of_gains_cover_the_true_one_95_times_in_100() -> None:
     rates = {1: 100.0, 2: 190.0, 4: 340.0, 8: 500.0}
-    rows = scaling(ladder(rates, launches=3, error=0.01, rng=np.random.default_rng(9), count=300))
+    rows = scaling(ladder(rates, launches=3, error=0.01, rng=np.random.default_rng(9), count=200))
     for workers, gain in ((2, 0.9), (4, 0.75), (8, 0.4)):
         there = rows[rows["workers"] == workers]
-        assert 0.92 <= ((there["gain_low"] <= gain) & (gain <= there["gain_high"])).mean() <= 0.985
+        assert 0.91 <= ((there["gain_low"] <= gain) & (gain <= there["gain_high"])).mean() <= 0.99
 
 
 def test_the_size_from_which_the_next_step_adds_too_little_is_named() -> None:

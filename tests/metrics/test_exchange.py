@@ -352,3 +352,30 @@ def test_what_befalls_all_ranks_alike_hides_no_straggler() -> None:
     common = np.random.default_rng(0).uniform(1, 1.5, size=60)
     own = np.stack([common, common * 1.03]) * drawn(2, 60, cv=0.005)
     assert worked(own)["straggler"] == "rank 1 on one"
+
+
+# Input
+
+
+def loading(share: float, own_s: float = 1.0) -> Sent:
+    """A rank that loads batches for this share of its steps."""
+    return outcome([own_s] * 40, phases={**PASS, "data_s": share}, turns=pairs([1.0] * 4, [own_s] * 4))
+
+
+def test_what_loading_batches_takes_of_a_step_is_the_mean_of_the_workers() -> None:
+    row = row_of([loading(0.1), loading(0.2)])
+    assert known(row, "data_share") == pytest.approx((0.15, 0.15, 0.15))
+    # The slowest worker's own.
+    assert row["data_s"] == pytest.approx(0.2)
+
+
+def test_what_a_straggler_loads_is_waiting_and_not_counted_twice() -> None:
+    ranks = [loading(0.1, own_s) for own_s in (0.4, 0.4, 1.0)]
+    slow = outcome(STEADY, phases={**PASS, "data_s": 0.9}, turns=pairs([1.0] * 4, [1.0] * 4))
+    row = row_of([*ranks[:2], slow])
+    assert row["straggler"] == "rank 2 on one"
+    assert row["data_share"] == pytest.approx(0.1)
+
+
+def test_a_phase_that_a_rank_did_not_mark_has_no_share() -> None:
+    assert row_of([outcome(STEADY, phases={"forward_s": 0.5}), outcome(STEADY)]).get("data_share") is None

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 
 from dtsweep import Measure
+from dtsweep.measure.work import StepWork
 from dtsweep.metrics.rank_result import Steps
 from dtsweep.results.statuses import FLAG_MEANINGS
 from tests.outcomes import PASS, SKIPPED, Sent, facts, marked, outcome, pairs, row_of
@@ -402,6 +403,21 @@ def test_flops_that_were_not_counted_leave_the_peak_known() -> None:
     row = row_of([outcome(STEADY, peak_flops_per_s=96.0, peak_source="given")])
     assert (row["peak_flops_per_s"], row["peak_source"]) == (96, "given")
     assert [row.get(name) for name in ("flops_per_sample", "flops_per_s_per_worker", "mfu", "hfu")] == [None] * 4
+
+
+WORK = StepWork(operations=30, moved_bytes=1e6, compute_s=0.25, memory_s=0.5, launch_s=0.125)
+
+
+def test_what_operations_take_is_a_share_of_the_step_and_the_slowest_memory_is_named() -> None:
+    row = row_of([outcome([1.0] * 40, work=WORK, moved_bytes_per_s=8.0), outcome([1.0] * 40, moved_bytes_per_s=4.0)])
+    assert (row["operations_per_step"], row["moved_bytes_per_step"], row["peak_bytes_per_s"]) == (30, 1e6, 4)
+    assert [row[f"{name}_share"] for name in ("compute", "memory", "launch")] == pytest.approx([0.25, 0.5, 0.125])
+
+
+def test_operations_that_were_not_counted_are_unknown() -> None:
+    row = row_of([outcome(STEADY, moved_bytes_per_s=8.0), outcome(STEADY)])
+    names = ["operations_per_step", "moved_bytes_per_step", "peak_bytes_per_s", "memory_share", "launch_share"]
+    assert [row.get(name) for name in names] == [None] * 5
 
 
 def test_flops_that_a_workload_gives_say_nothing_of_what_is_computed_again() -> None:

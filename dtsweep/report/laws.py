@@ -1,0 +1,88 @@
+"""From where one more worker doesn't pay, and what laws of scaling say, in words and as JSON values."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.analysis import setting_columns
+from dtsweep.report.labels import point_label
+from dtsweep.report.text import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+
+_NAMES = {"amdahl": "Amdahl", "gustafson": "Gustafson", "usl": "Universal Scalability Law"}
+_SHARES = {"serial_share": "serial share", "contention": "contention", "coherency": "coherency"}
+
+
+def scaling_sentences(worthwhile: pd.DataFrame, laws: pd.DataFrame) -> list[str]:
+    """Say of each group of `scaling` from where one more doesn't pay; below it a line for each law that fits.
+
+    Args:
+        worthwhile: rows of `dtsweep.analysis.worthwhile`.
+        laws: rows of `dtsweep.analysis.laws`, of the same trials.
+    """
+    varying = [c for c in setting_columns(worthwhile) if worthwhile[c].nunique(dropna=False) > 1]
+    fitted = laws[laws["reason"].isna()]
+    lines, unknown = [], Counter[str]()
+    for row in worthwhile.to_dict("records"):
+        fits = fitted[fitted["group"] == row["group"]].to_dict("records")
+        if fits or not row["verdict"].startswith("unknown"):
+            lines.append(f"{_group_label(row, varying)}: {row['verdict']}.")
+            lines += [f"  {_NAMES[fit['law']]}: {_fit_words(fit)}." for fit in fits]
+        else:
+            unknown[row["verdict"]] += 1
+    lines += [f"{count_of(count, 'group')} of several sizes: {verdict}." for verdict, count in unknown.items()]
+    if len(fitted) < len(laws):
+        lines.append("Laws need sizes that can contradict them: 3 for Amdahl and Gustafson, 4 for the USL.")
+    return lines
+
+
+def laws_json(worthwhile: pd.DataFrame, laws: pd.DataFrame) -> dict[str, Any]:
+    """Give both as JSON values; unknown is None.
+
+    Returns:
+        `worthwhile` and `laws`: the rows of these functions of `dtsweep.analysis`.
+    """
+    tables = {"worthwhile": worthwhile, "laws": laws}
+    return {name: json.loads(rows.to_json(orient="records", double_precision=15)) for name, rows in tables.items()}
+
+
+def _group_label(row: Mapping[Any, Any], varying: list[str]) -> str:
+    import pandas as pd
+
+    weak = f"{row['micro_batch']} × {row['accumulation']} per worker"
+    shape = weak if row["kind"] == "weak" else f"{row['global_batch']} per step"
+    return f"{point_label(pd.Series(row), varying)}, {row['kind']} scaling, {shape}"
+
+
+def _fit_words(fit: Mapping[Any, Any]) -> str:
+    """A law's parameters, its peak, from where one more adds too little, and how far it misses."""
+    import pandas as pd
+
+    shares = [
+        f"{words} {fit[name]:.3g} ({fit[f'{name}_low']:.3g} to {fit[f'{name}_high']:.3g})"
+        for name, words in _SHARES.items()
+        if pd.notna(fit[name])
+    ]
+    ends = [
+        words.format(size=_size_words(fit, name))
+        for name, words in {"peak": "highest at {size}", "pays_to": "from {size} on one more doesn't pay"}.items()
+        if pd.notna(fit[name])
+    ]
+    misses = f"misses the measured by {fit['residual']:.1%}"
+    doubt = ", more than launches differ" if fit["contradicted"] is True else ""
+    return "; ".join([", ".join(shares), *ends, misses + doubt])
+
+
+def _size_words(fit: Mapping[Any, Any], name: str) -> str:
+    import pandas as pd
+
+    low, high = fit[f"{name}_low"], fit[f"{name}_high"]
+    to = f"to {high:,.0f}" if pd.notna(high) else "or more"
+    beyond = ", extrapolated" if fit[f"{name}_extrapolates"] is True else ""
+    return f"{fit[name]:,.0f} ({low:,.0f} {to}{beyond})"

@@ -1,0 +1,59 @@
+"""Stored runs of a small made-up sweep, as the driver leaves them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from dtsweep import Measure, Point, Sweep, workloads
+from dtsweep.metrics.rows import task_row
+from dtsweep.results.store import Results
+from dtsweep.sweep.task import task_of
+from dtsweep.sweep.values import column_types
+
+SWEEP = Sweep(workload=workloads.Gpt(layers=1, width=8), axes={"micro_batch": [4, 16]}, measure=Measure(canary=False))
+MACHINE = '{"cpu": "Xeon", "cpus": 2, "torch_version": "2.13.0"}'
+
+
+def store_run(
+    folder: Path,
+    rates: Mapping[int, Sequence[float | None]],
+    *,
+    day: int = 1,
+    env_id: str = "a1b2",
+    machine: str | None = MACHINE,
+    **columns: Any,
+) -> Path:
+    """Commit a run.
+
+    Args:
+        folder: of the results.
+        rates: samples/s by micro_batch, one for each launch; None is a trial that failed with `nan`.
+        day: of January 2026.
+        env_id: of all trials.
+        machine: as the ranks store it; None is unknown.
+        columns: others of `trials`.
+    """
+    results, start = Results(folder), datetime(2026, 1, day, tzinfo=UTC)
+    for micro_batch, launches in rates.items():
+        point = Point(micro_batch=micro_batch, workload=SWEEP.workload)
+        for repeat, rate in enumerate(launches, 1):
+            task = task_of(SWEEP, point, repeat=repeat)
+            step_s = micro_batch / (rate or 1)
+            names = ("step_mean_s", "step_p50_s", "latency_s")
+            measured = dict.fromkeys(names, step_s) | {f"{name}_error": 0.003 * step_s for name in names}
+            measured |= {"status": "ok", "samples_per_s": rate, "samples_per_s_error": 0.003 * (rate or 1)}
+            failed = {"status": "nan", "reason": "rank 0: the loss is nan"}
+            where = {"env_id": env_id, "hosts": 1, "devices": "Xeon", "session": f"day{day}-{repeat}", "flags": []}
+            results.commit(
+                task_row(SWEEP, point, task)
+                | where
+                | (failed if rate is None else measured)
+                | {"started_at": start + timedelta(minutes=repeat)}
+                | columns,
+                ranks=[{"rank": 0, "node": "a", "device": "Xeon", "threads": 1, "machine": machine}],
+                workload_types=column_types(SWEEP.workload),
+            )
+    return folder

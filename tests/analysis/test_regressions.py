@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dtsweep.analysis.regressions import regressions
+from dtsweep.errors import SweepError
+from tests.analysis.noise import frame_of
+
+BOTH = ("samples_per_s", "latency_s")
+WITHIN = 0.003
+"""Standard error of a window, as a share."""
+
+
+def run(logs: Any) -> pd.DataFrame:
+    """What `measured` gives of a run: (points, launches) logarithms of rates, nan where a launch measured no point."""
+    logs = np.asarray(logs, dtype=np.float64)
+    frame = frame_of(logs, np.full(len(logs), WITHIN))
+    return frame.assign(launch=frame["session"], caution="")
+
+
+def drawn(rng: np.random.Generator, sigmas: Any, *, launches: int, slower: float = 0.0) -> pd.DataFrame:
+    """A run whose launches shift all points together and each by itself; the first may be slower."""
+    sigma = np.asarray(sigmas)[:, None]
+    own, shared = rng.normal(0, 1, (len(sigma), launches)), rng.normal(0, 1, launches)
+    logs = sigma * (own + shared) / 2**0.5 + rng.normal(0, WITHIN, own.shape)
+    logs[0] -= slower
+    return run(logs)
+
+
+def compared(base: pd.DataFrame, new: pd.DataFrame, **options: Any) -> pd.DataFrame:
+    return regressions({"jump": (base, new)}, **{"of": BOTH, "threshold": 0.02} | options)
+
+
+def found_in(sigmas: list[float], *, base: int, new: int, slower: float, count: int) -> float:
+    """Share of pairs of runs in which a regression is told."""
+    rng = np.random.default_rng(2)
+    runs = [
+        compared(drawn(rng, sigmas, launches=base), drawn(rng, sigmas, launches=new, slower=slower))
+        for _ in range(count)
+    ]
+    return float(np.mean([rows["is_regression"].any() for rows in runs]))
+
+
+@pytest.mark.parametrize("launches", [(3, 3), (2, 2), (8, 1)])
+@pytest.mark.parametrize("sigmas", [[0.01] * 6, [0.04, 0.04, 0.005, 0.005, 0.005, 0.005], [0.01]])
+def test_without_a_change_at_most_one_run_in_twenty_has_a_regression(
+    sigmas: list[float], launches: tuple[int, int]
+) -> None:
+    assert found_in(sigmas, base=launches[0], new=launches[1], slower=0, count=60) <= 0.05
+
+
+@pytest.mark.parametrize("launches", [(3, 3), (8, 1)])
+def test_a_tenth_slower_is_found_where_launches_differ_by_a_hundredth(launches: tuple[int, int]) -> None:
+    assert found_in([0.01] * 6, base=launches[0], new=launches[1], slower=0.1, count=40) > 0.9
+
+
+def test_what_is_slower_is_named_in_both_quantities_and_nothing_else() -> None:
+    rng = np.random.default_rng(0)
+    rows = compared(drawn(rng, [0.01] * 4, launches=4), drawn(rng, [0.01] * 4, launches=4, slower=0.1))
+    assert rows[rows["is_regression"]][["point_id", "of"]].to_numpy().tolist() == [
+        ["0", "samples_per_s"],
+        ["0", "latency_s"],
+    ]
+    ratios = rows[rows["point_id"] == "0"].set_index("of")["ratio"]
+    assert ratios["samples_per_s"] == pytest.approx(1 / ratios["latency_s"])
+    assert (rows.loc[rows["is_regression"], "more_launches"] == 0).all()
+
+
+def test_what_is_faster_is_no_regression() -> None:
+    rng = np.random.default_rng(0)
+    rows = compared(drawn(rng, [0.01], launches=4), drawn(rng, [0.01], launches=4, slower=-0.1))
+    assert rows["verdict"].tolist() == ["faster", "faster"]
+    assert not rows["is_regression"].any()
+
+
+def test_what_is_slower_by_less_than_the_threshold_is_no_regression() -> None:
+    base, new = run([[0.0, 0.0001, -0.0001]]), run([[-0.05, -0.0501, -0.0499]])
+    for threshold, is_one in ((0.02, True), (0.04, True), (0.06, False)):
+        rows = compared(base, new, threshold=threshold)
+        assert rows["verdict"].tolist() == ["slower", "slower"]
+        assert rows["is_regression"].tolist() == [is_one] * 2
+
+
+def test_one_launch_each_is_unknown_and_never_unchanged() -> None:
+    rows = compared(run([[0.0], [0.0]]), run([[-1.0], [0.0]]))
+    assert set(rows["verdict"]) == {"unknown: one launch each"}
+    assert not rows["is_regression"].any()
+    assert rows["p_adjusted"].isna().all()
+    assert rows["more_launches"].isna().all()
+    assert rows["more_launches_reason"].str.startswith("one launch each, and nothing says").all()
+
+
+def test_a_point_with_one_launch_borrows_what_launches_add_from_the_others() -> None:
+    others = np.full((6, 13), np.nan)
+    others[0, 0] = 0
+    for point in range(1, 6):
+        others[point, [2 * point, 2 * point + 1]] = [0.01, -0.01]
+    moved = others.copy()
+    moved[0, 0] -= 0.2
+    rows = compared(run(others), run(moved), of="samples_per_s")
+    assert rows.set_index("point_id")["verdict"]["0"] == "slower"
+
+
+def test_what_neither_run_has_a_value_of_is_said_to_be_so() -> None:
+    base, new = (run([[0.0, 0.01]]).assign(step_p99_s=np.nan, step_p99_s_error=np.nan) for _ in "ab")
+    rows = compared(base, new, of="step_p99_s")
+    assert rows["verdict"].tolist() == ["unknown: not measured"]
+    assert rows[["launches_base", "launches_new"]].to_numpy().tolist() == [[0, 0]]
+    with pytest.raises(SweepError, match="launches can't be compared by 'mfu'"):
+        compared(base, new, of=["mfu"])
+
+
+def test_the_more_is_compared_the_more_a_difference_must_stand_out() -> None:
+    rng = np.random.default_rng(3)
+    few, many = (
+        compared(drawn(rng, [0.01] * points, launches=3), drawn(rng, [0.01] * points, launches=3)) for points in (1, 20)
+    )
+    assert few["detectable_ratio"].median() < many["detectable_ratio"].median()
+    adjusted = many.sort_values("p_value")
+    assert adjusted["p_adjusted"].is_monotonic_increasing
+    assert adjusted["p_adjusted"].iloc[0] == pytest.approx(min(1, 40 * adjusted["p_value"].iloc[0]))
+
+
+def test_points_of_other_machines_or_hosts_are_not_paired() -> None:
+    base = run([[0.0, 0.01], [0.0, 0.01]])
+    assert compared(base, base.assign(env_id="other")).empty
+    assert compared(base, base.assign(hosts=2)).empty
+    assert set(compared(base, base[base["point_id"] == "1"])["point_id"]) == {"1"}
+
+
+def test_equal_runs_differ_by_nothing() -> None:
+    base = run([[0.0, 0.01, 0.02]])
+    rows = compared(base, base)
+    assert rows["verdict"].tolist() == ["not distinguishable"] * 2
+    assert rows["ratio"].tolist() == pytest.approx([1, 1])
+    assert rows["more_launches_reason"].tolist() == ["more than 100 of each"] * 2

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dtsweep.analysis.machines import machine_changes, same_machines
+from dtsweep.analysis.runs import Comparison, Run, compare_runs, entry_for, load_run, of_machine, run_of
+from dtsweep.errors import SweepError
+from dtsweep.results.history import append, entries
+from tests.analysis.stored_runs import store_run
+
+STEADY = {4: [100.0, 101, 99], 16: [200.0, 202, 198]}
+SLOWER = {4: [80.0, 81, 79], 16: [200.0, 202, 198]}
+BIGGER = '{"cpu": "Xeon", "cpus": 64, "torch_version": "2.13.0"}'
+NEWER = '{"cpu": "Xeon", "cpus": 2, "torch_version": "2.14.0"}'
+
+
+def comparison(base: Run | list[Run], new: Run, **options: Any) -> Comparison:
+    runs = base if isinstance(base, list) else [base]
+    return compare_runs(runs, new, **{"of": ["samples_per_s"], "threshold": 0.02} | options)
+
+
+def one_launch_runs(folder: Path, rates: list[float]) -> list[Run]:
+    """Runs of one launch each, day after day; launches of the second point differ alike and have no trend."""
+    noise = np.random.default_rng(4).normal(1, 0.005, (2, len(rates)))
+    return [
+        load_run(store_run(folder / str(day), {4: [rate * a], 16: [200 * b]}, day=day))
+        for day, rate, a, b in zip(range(1, len(rates) + 1), rates, *noise, strict=True)
+    ]
+
+
+def test_a_point_that_is_slower_is_a_regression_and_the_other_is_not(tmp_path: Path) -> None:
+    base, new = (load_run(store_run(tmp_path / name, rates)) for name, rates in (("b", STEADY), ("n", SLOWER)))
+    found = comparison(base, new)
+    assert found.is_regression
+    assert found.rows["verdict"].tolist() == ["slower", "not distinguishable"]
+    assert not comparison(base, base).is_regression
+    assert comparison(new, base).rows["verdict"].tolist() == ["faster", "not distinguishable"]
+
+
+def test_runs_of_other_machines_are_refused_with_what_differs(tmp_path: Path) -> None:
+    base = load_run(store_run(tmp_path / "b", STEADY))
+    new = load_run(store_run(tmp_path / "n", SLOWER, env_id="c3d4", machine=BIGGER))
+    with pytest.raises(SweepError, match="different machines: cpus 2 → 64; --other-machine compares them"):
+        comparison(base, new)
+    found = comparison(base, new, other_machine=True)
+    assert found.is_regression
+    assert found.machine == ["cpus 2 → 64"]
+
+
+def test_other_software_is_compared_and_said(tmp_path: Path) -> None:
+    base = load_run(store_run(tmp_path / "b", STEADY))
+    found = comparison(base, load_run(store_run(tmp_path / "n", SLOWER, env_id="c3d4", machine=NEWER)))
+    assert found.is_regression
+    assert found.software == ["torch 2.13.0 → 2.14.0"]
+    assert found.machine == []
+
+
+def test_machines_that_are_not_stored_are_only_the_same_where_their_digest_is(tmp_path: Path) -> None:
+    base = load_run(store_run(tmp_path / "b", STEADY, machine=None))
+    same, other = (load_run(store_run(tmp_path / e, STEADY, env_id=e, machine=None)) for e in ("a1b2", "c3d4"))
+    assert comparison(base, same).rows["verdict"].tolist() == ["not distinguishable"] * 2
+    with pytest.raises(SweepError, match="what they ran on is not stored, and their env_id differ"):
+        comparison(base, other)
+
+
+def test_what_one_machine_does_not_know_is_no_difference() -> None:
+    assert machine_changes([{"cpus": 2}], [{"cpus": 2, "bandwidth": 10}]) == []
+    assert same_machines("abc", {"a": [{"cpus": 2}], "b": [{"cpus": 4}], "c": [{"cpus": 2, "smt": True}]}) == {
+        "a": "a",
+        "b": "b",
+        "c": "a",
+    }
+
+
+def test_another_source_of_the_workload_is_said_and_not_refused(tmp_path: Path) -> None:
+    sources = [{"workload_digest": digest, "sources": f'{{"net.py": "{digest}"}}'} for digest in ("1", "2")]
+    base, new = (load_run(store_run(tmp_path / each["workload_digest"], STEADY, **each)) for each in sources)
+    found = comparison(base, new)
+    assert found.source == ["another net.py"]
+    assert found.rows["verdict"].tolist() == ["not distinguishable"] * 2
+
+
+def test_a_point_that_no_longer_runs_is_a_regression_of_its_own(tmp_path: Path) -> None:
+    base = load_run(store_run(tmp_path / "b", STEADY))
+    found = comparison(base, load_run(store_run(tmp_path / "n", {4: STEADY[4], 16: [None, None]})))
+    assert found.is_regression
+    assert found.broken[["status", "reason"]].to_numpy().tolist() == [["nan", "rank 0: the loss is nan"]]
+    interrupted = store_run(tmp_path / "i", {4: STEADY[4], 16: [None]}, status="cancelled")
+    store_run(interrupted, {4: STEADY[4]}, day=2)
+    assert not comparison(base, load_run(interrupted)).is_regression
+
+
+def test_runs_without_a_point_in_common_are_refused(tmp_path: Path) -> None:
+    base, new = (load_run(store_run(tmp_path / str(size), {size: STEADY[size]})) for size in STEADY)
+    with pytest.raises(SweepError, match="no point was measured in both"):
+        comparison(base, new)
+    with pytest.raises(SweepError, match="ended ok, so there is nothing to compare"):
+        load_run(store_run(tmp_path / "failed", {4: [None]}))
+
+
+def test_a_history_of_runs_with_one_launch_each_tells_a_jump(tmp_path: Path) -> None:
+    *base, new = one_launch_runs(tmp_path, [100.0] * 8 + [88])
+    found = comparison(base, new)
+    assert found.is_by_run
+    jump = found.rows[found.rows["question"] == "jump"]
+    assert jump["verdict"].tolist() == ["slower", "not distinguishable"]
+    assert jump[["launches_base", "launches_new"]].to_numpy().tolist() == [[8, 1]] * 2
+    assert not comparison(base[:-1], base[-1]).is_regression
+
+
+def test_a_history_tells_a_creep_that_no_single_run_shows(tmp_path: Path) -> None:
+    *base, new = one_launch_runs(tmp_path, [100 * 0.99**day for day in range(12)])
+    rows = comparison(base, new).rows.set_index(["question", "point_id"])
+    (crept,) = {name for question, name in rows.index[rows["is_regression"]] if question == "creep"}
+    assert rows.loc[("creep", crept), "ratio"] == pytest.approx(0.99**6, rel=0.01)
+    assert rows.loc[("creep", crept), ["launches_base", "launches_new"]].tolist() == [6, 6]
+    assert not comparison(base[-1], new).is_regression
+
+
+def test_launches_inside_a_run_do_not_make_it_count_more_than_once(tmp_path: Path) -> None:
+    # Runs differ by 5 %, launches inside them by next to nothing: a run that is 6 % slower is one of them.
+    levels = [100.0, 105, 96, 102, 94, 101]
+    runs = [
+        load_run(store_run(tmp_path / str(day), {4: [level, level * 1.001]}, day=day))
+        for day, level in enumerate(levels, 1)
+    ]
+    found = comparison(runs[:5], runs[5])
+    assert not found.is_regression
+    assert comparison(runs[1], runs[4]).is_regression, "with two runs alone their launches decide, and mislead"
+
+
+def test_a_history_gives_back_what_was_stored(tmp_path: Path) -> None:
+    place = tmp_path / "history"
+    assert entries(place) == []
+    runs = {}
+    for day, rates in ((2, SLOWER), (1, STEADY)):
+        run = load_run(store_run(tmp_path / str(day), rates, day=day, machine=NEWER))
+        append(place, entry_for(tmp_path / str(day), run, is_start=False))
+        runs[day] = run
+    earlier, later = map(run_of, entries(place))
+    for stored, run in ((earlier, runs[1]), (later, runs[2])):
+        assert stored.trials[["trial_id", "samples_per_s", "workload_width"]].equals(
+            run.trials[["trial_id", "samples_per_s", "workload_width"]]
+        )
+        assert stored.machines == run.machines
+    assert comparison(earlier, later).is_regression
+
+
+def test_a_run_that_was_accepted_is_where_a_history_begins(tmp_path: Path) -> None:
+    place = tmp_path / "history"
+    for day in (1, 2, 3):
+        run = load_run(store_run(tmp_path / str(day), STEADY, day=day))
+        append(place, entry_for(tmp_path / str(day), run, is_start=day == 2))
+    assert [entry.started_at.day for entry in entries(place)] == [2, 3]
+
+
+def test_a_damaged_file_of_a_history_is_left_out_and_named(tmp_path: Path) -> None:
+    place = tmp_path / "history"
+    append(place, entry_for(tmp_path / "r", load_run(store_run(tmp_path / "r", STEADY)), is_start=False))
+    (file,) = (place / "trials").iterdir()
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.warns(UserWarning, match=f"{file.name} is left out: its bytes differ"):
+        assert entries(place) == []
+
+
+def test_runs_of_other_machines_in_a_history_are_left_out(tmp_path: Path) -> None:
+    here, there = (
+        load_run(store_run(tmp_path / env_id, STEADY, env_id=env_id, machine=machine))
+        for env_id, machine in (("a1b2", NEWER), ("c3d4", BIGGER))
+    )
+    new = load_run(store_run(tmp_path / "new", STEADY))
+    assert of_machine([here, there], new) == [here]

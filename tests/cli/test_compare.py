@@ -1,0 +1,214 @@
+"""`dtsweep difference` and `dtsweep compare`, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dtsweep.analysis.regressions import COLUMNS
+from dtsweep.cli import cli
+from dtsweep.errors import SweepError
+from tests.analysis.stored_runs import store_run
+from tests.analysis.test_runs import BIGGER, NEWER, SLOWER, STEADY
+
+KEYS = {
+    *("verdict", "words", "threshold", "unit", "comparisons", "rows", "broken", "only_base", "only_new"),
+    *("software", "machine", "source", "notes", "base", "new", "history"),
+}
+
+
+def command(*arguments: object) -> Result:
+    done = CliRunner().invoke(cli, [*map(str, arguments)], terminal_width=80)
+    if isinstance(done.exception, SweepError):
+        raise done.exception
+    return done
+
+
+def in_one_line(done: Result) -> str:
+    return " ".join(done.stdout.split())
+
+
+def as_json(*arguments: object) -> dict[str, Any]:
+    found = json.loads(command(*arguments, "--json").stdout)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    return dict(found)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return store_run(tmp_path / "base", STEADY)
+
+
+@pytest.fixture
+def slower(tmp_path: Path) -> Path:
+    return store_run(tmp_path / "slower", SLOWER, day=2)
+
+
+def test_two_points_that_differ_are_told_apart_by_their_settings(base: Path) -> None:
+    done = command("difference", base, "micro_batch=16", "micro_batch=4")
+    assert done.exit_code == 0
+    said = in_one_line(done)
+    assert said.startswith("A is faster by samples_per_s: 2.000 times (")
+    assert "A is slower by latency_s: 2.000 times (" in said
+    assert "A: ddp micro_batch=16 (" in said
+
+
+def test_no_difference_found_and_unknown_are_different_words(tmp_path: Path, base: Path) -> None:
+    near = store_run(tmp_path / "near", {4: [100.0, 103, 97], 16: [99.0, 100, 97]})
+    said = in_one_line(command("difference", near, "micro_batch=4", "micro_batch=16", "--of", "samples_per_s"))
+    assert said.startswith("No difference found by samples_per_s: 1.013 times (")
+    assert "more of each" in said
+    assert "with 80 % probability" in said
+    once = store_run(tmp_path / "once", {4: [100.0], 16: [200.0]})
+    said = in_one_line(command("difference", once, "micro_batch=4", "micro_batch=16"))
+    assert said.startswith(
+        "Unknown by samples_per_s: 0.500 times by the means, but one launch each, and nothing says how far launches "
+        "differ: repeats=2 of both first. Unknown by latency_s"
+    )
+
+
+def test_the_json_of_a_difference_has_both_points_and_a_row_for_each_quantity(base: Path) -> None:
+    found = as_json(
+        "difference", base, "micro_batch=16", "micro_batch=4", "--of", "samples_per_s", "--of", "step_p50_s"
+    )
+    assert found.keys() == {"a", "b", "differences", "notes"}
+    assert found["a"]["label"] == "ddp micro_batch=16"
+    assert [row["of"] for row in found["differences"]] == ["samples_per_s", "step_p50_s"]
+    first = found["differences"][0]
+    assert (first["verdict"], first["more_launches"], first["more_launches_reason"]) == ("faster", 0, None)
+    assert 1 <= first["detectable_ratio"] < first["ratio"]
+    assert found["notes"] == []
+
+
+def test_points_of_other_models_and_semantics_are_named_as_such(base: Path) -> None:
+    store_run(base, {8: [100.0, 101]}, semantics="local", model_digest="m2")
+    found = as_json("difference", base, "micro_batch=8", "micro_batch=4")
+    assert found["notes"] == [
+        "Updates of A are local, of B exact: faster is not sooner at the same loss.",
+        "A and B train different models: a sample of one is none of the other.",
+    ]
+
+
+def test_one_point_is_not_compared_with_itself(base: Path) -> None:
+    with pytest.raises(SweepError, match="are one point"):
+        command("difference", base, "micro_batch=4", "micro_batch<8")
+
+
+def test_a_regression_is_exit_code_1_and_the_first_line(base: Path, slower: Path) -> None:
+    done = command("compare", base, slower)
+    assert done.exit_code == 1
+    assert in_one_line(done).startswith("Regression: 1 point slower by more than 2 %, told among 4 comparisons.")
+    assert "ddp micro_batch=4" in in_one_line(done)
+    assert "2 launches" not in done.stdout
+    assert command("compare", slower, base).exit_code == 0
+    assert command("compare", base, slower, "--threshold", "0.3").exit_code == 0
+
+
+def test_where_nothing_is_told_the_words_say_what_would_have_been(base: Path) -> None:
+    done = command("compare", base, base)
+    assert done.exit_code == 0
+    said = in_one_line(done)
+    assert said.startswith("No regression told by 4 comparisons; a slowdown of ")
+    assert "for no reason is not in them; --against LAST learns it from 5 runs on." in said
+
+
+def test_where_nothing_can_be_told_that_is_said_and_not_that_nothing_changed(tmp_path: Path) -> None:
+    once = store_run(tmp_path / "once", {4: [100.0], 16: [200.0]})
+    half = store_run(tmp_path / "half", {4: [50.0], 16: [100.0]})
+    done = command("compare", once, half)
+    assert done.exit_code == 0
+    said = in_one_line(done)
+    assert said.startswith("Nothing can be told: one launch each, and nothing says how far launches differ.")
+    assert "No regression" not in said
+    assert as_json("compare", once, half)["verdict"] == "unknown"
+
+
+def test_the_json_of_a_comparison_has_its_shape(base: Path, slower: Path) -> None:
+    found = as_json("compare", base, slower)
+    assert found.keys() == KEYS
+    assert (found["verdict"], found["unit"], found["comparisons"]) == ("regression", "launch", 4)
+    assert set(found["rows"][0]) == {*COLUMNS, "label"}
+    (base_facts,) = found["base"]
+    assert base_facts["trials"] == 6
+    assert base_facts["started_at"].startswith("2026-01-01")
+    assert found["new"]["env_id"] == "a1b2"
+    assert found["history"] is None
+
+
+def test_points_of_one_run_alone_are_listed(tmp_path: Path, base: Path) -> None:
+    new = store_run(tmp_path / "new", {4: STEADY[4], 64: [50.0]})
+    found = as_json("compare", base, new)
+    assert [point["label"] for point in found["only_base"]] == ["ddp micro_batch=16"]
+    assert [point["label"] for point in found["only_new"]] == ["ddp micro_batch=64"]
+    assert "Only in the earlier run: ddp micro_batch=16" in in_one_line(command("compare", base, new))
+
+
+def test_a_point_that_fails_now_is_named_with_its_reason(tmp_path: Path, base: Path) -> None:
+    new = store_run(tmp_path / "new", {4: STEADY[4], 16: [None]})
+    done = command("compare", base, new)
+    assert done.exit_code == 1
+    assert in_one_line(done).startswith(
+        "Regression: 1 point ran before and failed now. "
+        "No longer runs: ddp micro_batch=16: nan: rank 0: the loss is nan"
+    )
+
+
+def test_what_differs_beside_the_numbers_is_said(tmp_path: Path, base: Path) -> None:
+    newer = store_run(tmp_path / "newer", STEADY, env_id="c3d4", machine=NEWER)
+    assert "Software differs: torch 2.13.0 → 2.14.0." in in_one_line(command("compare", base, newer))
+    bigger = store_run(tmp_path / "bigger", STEADY, env_id="e5f6", machine=BIGGER)
+    with pytest.raises(SweepError, match="different machines: cpus 2 → 64"):
+        command("compare", base, bigger)
+    assert "Machine differs: cpus 2 → 64." in in_one_line(command("compare", base, bigger, "--other-machine"))
+
+
+def test_a_history_takes_runs_until_one_is_worse(tmp_path: Path) -> None:
+    history = tmp_path / "history"
+
+    def check(day: int, rate: float, *options: str) -> Result:
+        place = store_run(tmp_path / str(day), {4: [rate + day % 3], 16: [200.0 - day % 2]}, day=day)
+        return command("compare", place, "--against", "last", "--history", history, *options)
+
+    first = check(1, 100)
+    assert in_one_line(first).startswith("The first run of this machine in the history: there is nothing to compare")
+    assert [check(day, 100).exit_code for day in range(2, 9)] == [0] * 7
+    worse = check(9, 80)
+    assert worse.exit_code == 1
+    assert "Not added to the history: --accept adds it" in in_one_line(worse)
+    assert len(list((history / "trials").iterdir())) == 8
+    accepted = check(10, 80, "--accept")
+    assert accepted.exit_code == 0
+    assert "what came before it no longer counts" in in_one_line(accepted)
+    found = as_json("compare", tmp_path / "10", "--against", "LAST", "--history", history)
+    assert (found["verdict"], found["history"]["stored"]) == ("first", False)
+    assert found.keys() == KEYS
+    again = as_json("compare", tmp_path / "9", "--against", "LAST", "--history", history)
+    assert len(again["base"]) == 1
+
+
+def test_the_same_run_is_stored_once(tmp_path: Path, base: Path) -> None:
+    history = tmp_path / "history"
+    for stored in (True, False):
+        found = as_json("compare", base, "--against", "LAST", "--history", history)
+        assert found["history"]["stored"] is stored
+    assert len(list((history / "trials").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["x"], "compare takes BASE and NEW, or NEW with --against LAST; it was given 1"),
+        (["x", "y", "z"], "it was given 3"),
+        (["x", "y", "--against", "LAST", "--history", "h"], "compare takes NEW alone with --against LAST"),
+        (["x", "--against", "LAST"], "--against LAST needs a place for the runs: add --history FOLDER"),
+        (["x", "y", "--history", "h"], "--history and --accept go with --against LAST"),
+        (["no_results", "neither"], "no results in no_results"),
+    ],
+)
+def test_wrong_usage_is_refused_in_one_line(arguments: list[str], said: str) -> None:
+    with pytest.raises(SweepError, match=said):
+        command("compare", *arguments)
