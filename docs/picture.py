@@ -124,13 +124,23 @@ def _line(field: Field, found: Frontier) -> Iterator[str]:
     joined = " ".join(f"{across:.1f},{down:.1f}" for across, down in places)
     yield f'<polyline points="{joined}" fill="none" stroke="{colour}" stroke-width="2"/>'
     for row, (across, down) in zip(rows, places, strict=True):
-        known = [row[f"latency_s_{end}"] * 1e3 for end in ("low", "high") if row["latency_s_low"] > 0]
-        steps = [min(max(field.across(ms), LEFT), WIDTH - RIGHT) for ms in known]
-        rates = [min(max(field.down(row[f"samples_per_s_{end}"]), TOP), HEIGHT - BOTTOM) for end in ("low", "high")]
-        bars = [f"M{steps[0]:.1f} {down:.1f} H{steps[1]:.1f}"] * bool(steps)
-        bars += [f"M{across:.1f} {rates[0]:.1f} V{rates[1]:.1f}"] * (not math.isnan(row["samples_per_s_low"]))
-        yield f'<path d="{" ".join(bars)}" stroke="{colour}" stroke-width="1.2" opacity="0.6"/>'
+        yield f'<path d="{_bars(field, row)}" stroke="{colour}" stroke-width="1.2" opacity="0.6"/>'
         yield f'<circle cx="{across:.1f}" cy="{down:.1f}" r="5.5" fill="{colour}" stroke="white"/>'
+
+
+def _bars(field: Field, row: Any) -> str:
+    """The intervals of a point as lines that end with the axes; none where one is unknown."""
+    across, down = field.place(row)
+    steps, rates = ([row[f"{name}_{end}"] for end in ("low", "high")] for name in ("latency_s", "samples_per_s"))
+    lines = []
+    if not math.isnan(steps[0]):
+        # Logarithms know no value below 0, which an interval may have.
+        low, high = (min(max(field.across(max(s * 1e3, field.step_ms.low)), LEFT), WIDTH - RIGHT) for s in steps)
+        lines.append(f"M{low:.1f} {down:.1f} H{high:.1f}")
+    if not math.isnan(rates[0]):
+        low, high = (min(max(field.down(rate), TOP), HEIGHT - BOTTOM) for rate in rates)
+        lines.append(f"M{across:.1f} {low:.1f} V{high:.1f}")
+    return " ".join(lines)
 
 
 def _ring(across: float, down: float) -> str:
