@@ -55,7 +55,8 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
         say(console, doubt, style="yellow")
     _print_sketch(content, console=console)
     if content.limits:
-        say(console, "\n" + "\n".join(content.limits))
+        say(console, "\nWhat limits each point", style="bold")
+        say(console, "\n".join(content.limits))
     left_out = [
         header
         for frontier in content.frontiers
