@@ -56,7 +56,7 @@ def test_every_command_is_run_or_named_as_not_run() -> None:
 
 
 @pytest.mark.parametrize("line", READS)
-def test_a_plan_or_report_prints_something(line: str, study: Path, dtsweep_command: Command) -> None:
+def test_what_reads_results_prints_something(line: str, study: Path, dtsweep_command: Command) -> None:
     done = dtsweep_command(*shlex.split(line)[1:], folder=study)
     assert done.returncode == 0, done.stderr
     assert done.stdout
