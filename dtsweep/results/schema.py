@@ -202,7 +202,7 @@ TRIALS: tuple[Column, ...] = (
         "compute_share",
         FLOAT,
         "",
-        "of a step: the arithmetic, at the peak, of operations for which it takes at least half as long as moving bytes",
+        "of a step: arithmetic, at the peak, of operations for which it takes at least half as long as moving bytes",
     ),
     Column(
         "memory_share",
