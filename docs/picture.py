@@ -5,7 +5,9 @@ python docs/picture.py results/batchsize docs/frontier.svg
 
 from __future__ import annotations
 
+import math
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
@@ -20,9 +22,10 @@ from dtsweep.report.labels import trial_label
 from dtsweep.report.plots import COLOURS
 
 WIDTH, HEIGHT = 800, 420
-LEFT, RIGHT, TOP, BOTTOM = 62, 24, 64, 50
+LEFT, RIGHT, TOP, BOTTOM = 62, 24, 74, 50
+BELOW, LINE, LETTERS = 10, 17, 118
+"""Of what is written below the axes: from the edges, between lines, and letters in a line."""
 DARK, MIDDLE, LIGHT = "#24292f", "#57606a", "#e5e8eb"
-OUTLINE = 'stroke="white" stroke-width="1"'
 
 
 class Field(NamedTuple):
@@ -54,19 +57,22 @@ def picture(content: Content) -> str:
     step_ms = axis_for([row["latency_s"] * 1e3 for row in rows], most_ticks=8)
     field = Field(step_ms, axis_for([row["samples_per_s"] for row in rows], from_zero=True))
     recommended = [tuple(found.point[c] for c in POINT) for found in content.recommendations]
+    below = [line for doubt in content.doubts for line in textwrap.wrap(doubt, LETTERS)]
+    height = HEIGHT + (LINE * len(below) + BELOW if below else 0)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">',
-        f'<rect x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="8" fill="white" stroke="{LIGHT}"/>',
-        text(LEFT, 28, f"Step time against throughput: {content.headline.partition(' · ')[0]}", size=16, colour=DARK),
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
+        f'<rect x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8" fill="white" stroke="{LIGHT}"/>',
+        text(18, 28, f"Step time against throughput: {content.headline.partition(' · ')[0]}", size=16, colour=DARK),
         *_legend(drawn),
         *_axes(field),
+        *(text(18, HEIGHT + BELOW + LINE * number, line, size=12) for number, line in enumerate(below)),
         *(part for found in drawn for part in _beaten(field, found)),
         *(part for found in reversed(drawn) for part in _line(field, found)),
-        *(part for row in rows if row["knee"] for part in _ring(field, row, "knee")),
+        *(_ring(*field.place(row)) for row in rows if row["knee"]),
     ]
     for row in rows:
         if tuple(row[c] for c in POINT) in recommended:
-            parts += _ring(field, row, f"recommended: {trial_label(row, content.varying)}")
+            parts += _named(*field.place(row), f"recommended: {trial_label(row, content.varying)}")
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -82,50 +88,78 @@ def _axes(field: Field) -> Iterator[str]:
         yield f'<line x1="{across:.1f}" y1="{TOP}" x2="{across:.1f}" y2="{bottom}" stroke="{LIGHT}"/>'
         yield text(across, bottom + 18, tick_label(value), anchor="middle")
     yield text((LEFT + right) / 2, bottom + 38, "step time, ms", anchor="middle")
-    yield text(LEFT - 8, TOP - 12, "samples/s", anchor="end")
+    yield text(18, TOP - 4, "samples/s")
 
 
 def _legend(drawn: Sequence[Frontier]) -> Iterator[str]:
-    """What colours mean, in a row below the title."""
-    across = LEFT + 14.0
+    """What colours and rings mean, in a row below the title."""
+    across = 24.0
     for found in drawn:
-        colour, name = COLOURS.get(found.semantics, MIDDLE), f"{found.semantics} updates"
-        yield f'<circle cx="{across:.1f}" cy="48" r="5" fill="{colour}"/>'
+        name = f"{found.semantics} updates"
+        yield f'<circle cx="{across:.1f}" cy="48" r="5" fill="{_colour(found)}"/>'
         yield text(across + 10, 52, name)
-        across += 26 + 7 * len(name)
+        across += 30 + 7.2 * len(name)
     yield f'<circle cx="{across:.1f}" cy="48" r="4" fill="{MIDDLE}" opacity="0.3"/>'
-    yield text(across + 10, 52, "beaten by another point")
+    yield text(across + 10, 52, "beaten")
+    yield _ring(across + 84, 48)
+    yield text(across + 98, 52, "knee")
+    yield f'<path d="M{across + 152:.1f} 40 V56" stroke="{MIDDLE}" stroke-width="1.2"/>'
+    yield text(across + 160, 52, "95 % interval")
+
+
+def _colour(found: Frontier) -> str:
+    return COLOURS.get(found.semantics, MIDDLE)
 
 
 def _beaten(field: Field, found: Frontier) -> Iterator[str]:
     for _, row in found.dominated.iterrows():
         across, down = field.place(row)
-        colour = COLOURS.get(found.semantics, MIDDLE)
-        yield f'<circle cx="{across:.1f}" cy="{down:.1f}" r="4" fill="{colour}" opacity="0.3"/>'
+        yield f'<circle cx="{across:.1f}" cy="{down:.1f}" r="4" fill="{_colour(found)}" opacity="0.3"/>'
 
 
 def _line(field: Field, found: Frontier) -> Iterator[str]:
-    """A frontier: its points, joined, with their settings to be read under the mouse."""
-    colour, rows = COLOURS.get(found.semantics, MIDDLE), [row for _, row in found.shown.iterrows()]
-    places = " ".join("{:.1f},{:.1f}".format(*field.place(row)) for row in rows)
-    yield f'<polyline points="{places}" fill="none" stroke="{colour}" stroke-width="2"/>'
-    for row in rows:
-        across, down = field.place(row)
-        yield f'<circle cx="{across:.1f}" cy="{down:.1f}" r="5.5" fill="{colour}" {OUTLINE}/>'
+    """A frontier: its points with their intervals, joined."""
+    colour, rows = _colour(found), [row for _, row in found.shown.iterrows()]
+    places = [field.place(row) for row in rows]
+    joined = " ".join(f"{across:.1f},{down:.1f}" for across, down in places)
+    yield f'<polyline points="{joined}" fill="none" stroke="{colour}" stroke-width="2"/>'
+    for row, (across, down) in zip(rows, places, strict=True):
+        yield f'<path d="{_bars(field, row)}" stroke="{colour}" stroke-width="1.2" opacity="0.6"/>'
+        yield f'<circle cx="{across:.1f}" cy="{down:.1f}" r="5.5" fill="{colour}" stroke="white"/>'
 
 
-def _ring(field: Field, row: Any, words: str) -> Iterator[str]:
-    """Mark a point, with words above it, on the side where there is room."""
+def _bars(field: Field, row: Any) -> str:
+    """The intervals of a point as lines that end with the axes; none where one is unknown."""
     across, down = field.place(row)
-    is_right = across > WIDTH / 2
-    yield f'<circle cx="{across:.1f}" cy="{down:.1f}" r="9" fill="none" stroke="{DARK}" stroke-width="1.5"/>'
-    yield text(across + (8 if is_right else -8), down - 14, words, anchor="end" if is_right else "start", colour=DARK)
+    steps, rates = ([row[f"{name}_{end}"] for end in ("low", "high")] for name in ("latency_s", "samples_per_s"))
+    lines = []
+    if not math.isnan(steps[0]):
+        # Logarithms know no value below 0, which an interval may have.
+        low, high = (min(max(field.across(max(s * 1e3, field.step_ms.low)), LEFT), WIDTH - RIGHT) for s in steps)
+        lines.append(f"M{low:.1f} {down:.1f} H{high:.1f}")
+    if not math.isnan(rates[0]):
+        low, high = (min(max(field.down(rate), TOP), HEIGHT - BOTTOM) for rate in rates)
+        lines.append(f"M{across:.1f} {low:.1f} V{high:.1f}")
+    return " ".join(lines)
+
+
+def _ring(across: float, down: float) -> str:
+    return f'<circle cx="{across:.1f}" cy="{down:.1f}" r="9" fill="none" stroke="{DARK}" stroke-width="1.2"/>'
+
+
+def _named(across: float, down: float, words: str) -> Iterator[str]:
+    """Words near the lower end, where few points are, and a line from there to the point that they name."""
+    is_right, bottom = across > WIDTH / 2, HEIGHT - BOTTOM - 14
+    line = f"M{across:.1f} {down + 8:.1f} V{bottom - 16}"
+    yield f'<path d="{line}" stroke="{DARK}" stroke-width="1.2" stroke-dasharray="2 3"/>'
+    yield text(across + (8 if is_right else -8), bottom, words, anchor="end" if is_right else "start", colour=DARK)
 
 
 def text(x: float, y: float, words: str, *, anchor: str = "start", size: int = 13, colour: str = MIDDLE) -> str:
-    """Words in the picture."""
+    """Words in the picture, on a ground of their own that keeps lines off."""
+    ground = 'stroke="white" stroke-width="4" paint-order="stroke"'
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{colour}"'
-    return f"<text {place}>{escape(words)}</text>"
+    return f"<text {place} {ground}>{escape(words)}</text>"
 
 
 if __name__ == "__main__":

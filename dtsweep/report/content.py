@@ -187,7 +187,7 @@ def _limits(recommended: Sequence[Recommendation], frontiers: Sequence[Frontier]
         row = bounds_of(found.point.to_frame().T, bounds).iloc[0]
         limit = f"{row['bound']}: " if row["bound"] else ""
         following = f" Try next: {next_words(row['next_axes'])} at most." if row["next_axes"] else ""
-        said.append(f"What limits the recommended point: {limit}{row['bound_reason']}.{following}")
+        said.append(f"The recommended one: {limit}{row['bound_reason']}.{following}")
     shown = [bounds_of(found.shown, bounds) for found in frontiers if len(found.shown)]
     return [*said, *([f"Points on frontiers: {bounds_sentence(pd.concat(shown))}"] if shown else [])]
 

@@ -1,4 +1,4 @@
-"""Figures of Plotly for notebooks and pages: the frontier, speed-up by workers."""
+"""Figures of Plotly for notebooks and pages: the frontier, speed-up by workers, the parts of a step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis.spread import POINT
 from dtsweep.errors import SweepError
 from dtsweep.report.axes import axis_for
-from dtsweep.report.content import Content, Scaling, content_of
+from dtsweep.report.content import Content, Scaling, bounds_of, content_of
 from dtsweep.report.frontiers import Frontier
 from dtsweep.report.labels import trial_label
 from dtsweep.report.text import count_of
@@ -22,6 +22,14 @@ COLOURS = {"exact": "#0072B2", "lossy": "#CC79A7", "stale": "#D55E00", "local": 
 
 _FORMS = (("circle", "solid"), ("square", "dash"), ("diamond", "dot"), ("cross", "dashdot"), ("x", "longdash"))
 """Symbol and line of each model, in turn."""
+
+_PARTS = {
+    "input_share": ("loading batches", "#E69F00"),
+    "exchange_share": ("exchange that nothing hides", "#D55E00"),
+    "waiting_share": ("waiting for the slowest worker", "#CC79A7"),
+    "work_share": ("device work", "#0072B2"),
+}
+"""Parts of a step, which add up to it, with their colours."""
 
 _FAINT = 0.35
 
@@ -75,11 +83,11 @@ def scaling(data: pd.DataFrame | Content) -> Figure:
         for rows in part.groups if part.per == "worker" else ():
             multiple = rows["workers"] / rows["base"]
             figure.add_scatter(
-                x=multiple,
-                y=rows["speed_up"],
+                x=multiple.to_list(),
+                y=rows["speed_up"].to_list(),
                 error_y=_bars(rows, "speed_up"),
                 mode="lines+markers",
-                text=rows["caution"],
+                text=rows["caution"].to_list(),
                 name=_ladder_name(part, rows),
             )
             largest = max(largest, float(multiple.max()))
@@ -89,6 +97,38 @@ def scaling(data: pd.DataFrame | Content) -> Figure:
     figure.update_xaxes(title="workers, as a multiple of the fewest")
     figure.update_yaxes(title="speed-up", rangemode="tozero")
     return _titled(figure, "Speed-up by workers", "")
+
+
+def shares(data: pd.DataFrame | Content) -> Figure:
+    """Draw what the step of each point on a frontier is made of, as `dtsweep.analysis.bottleneck` parts it.
+
+    Args:
+        data: one row per trial, as `dtsweep.load` gives it, or the content of a report on them.
+
+    Returns:
+        A bar per point, of shares of its mean step in percent; a part that was not measured is missing from it, and
+        what limits the point is said under the mouse.
+
+    Raises:
+        SweepError: Plotly is not installed.
+    """
+    content, figure = _content(data), _figure()
+    shown = [(found, found.shown) for found in content.frontiers if len(found.shown)]
+    names = [f"{found.semantics}: {_told(row, content.varying)}" for found, rows in shown for _, row in rows.iterrows()]
+    bounds = [row for _, rows in shown for _, row in bounds_of(rows, content.bounds).iterrows()]
+    for column, (words, colour) in _PARTS.items():
+        figure.add_bar(
+            x=[row[column] * 100 for row in bounds],
+            y=names,
+            orientation="h",
+            name=words,
+            marker={"color": colour},
+            hovertext=[row["bound_reason"] for row in bounds],
+        )
+    figure.update_xaxes(title="share of the mean step, %")
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_layout(barmode="stack")
+    return _titled(figure, "What a step is made of", "")
 
 
 def _content(data: pd.DataFrame | Content) -> Content:
@@ -120,8 +160,8 @@ def _add_points(
     on_it, (symbol, dash) = bool(rows["on_frontier"].any()), form
     colour = COLOURS.get(found.semantics, "grey")
     figure.add_scatter(
-        x=rows["latency_s"] * 1e3,
-        y=rows["samples_per_s"],
+        x=(rows["latency_s"] * 1e3).to_list(),
+        y=rows["samples_per_s"].to_list(),
         error_x=_bars(rows, "latency_s", unit=1e3),
         error_y=_bars(rows, "samples_per_s"),
         mode="lines+markers" if on_it else "markers",
@@ -162,8 +202,8 @@ def _bars(rows: pd.DataFrame, name: str, *, unit: float = 1.0) -> dict[str, Any]
     return {
         "type": "data",
         "symmetric": False,
-        "array": (rows[f"{name}_high"] - rows[name]) * unit,
-        "arrayminus": (rows[name] - rows[f"{name}_low"]) * unit,
+        "array": ((rows[f"{name}_high"] - rows[name]) * unit).to_list(),
+        "arrayminus": ((rows[name] - rows[f"{name}_low"]) * unit).to_list(),
         "thickness": 1,
         "width": 2,
     }

@@ -93,7 +93,9 @@ def limit_columns(bounds: pd.DataFrame, *, show_next: bool) -> dict[str, list[st
     """
     if not bounds["bound"].notna().any():
         return {}
+    # Half of an interval that would be written as 0 is left out.
     half = half_of(bounds, "bound_share")
+    half = half.where(half >= 0.005)
     shares = [_format_percent(*pair, digits=0) for pair in zip(bounds["bound_share"], half, strict=True)]
     told = bound_columns(bounds)
     limits = [f"{limit} {share}".rstrip() for limit, share in zip(told["limited by"], shares, strict=True)]

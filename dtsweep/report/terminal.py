@@ -55,7 +55,8 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
         say(console, doubt, style="yellow")
     _print_sketch(content, console=console)
     if content.limits:
-        say(console, "\n" + "\n".join(content.limits))
+        say(console, "\nWhat limits each point", style="bold")
+        say(console, "\n".join(content.limits))
     left_out = [
         header
         for frontier in content.frontiers
@@ -143,7 +144,8 @@ def _print_points(
     doubt = caution_columns(rows["caution"].to_list())
     tables, left_out = [keys], []
     for header, column in columns.items():
-        if tables[-1] == keys or fits_width(tables[-1] | {header: column} | doubt, console=console):
+        has_room = tables[-1] == keys or fits_width(tables[-1] | {header: column} | doubt, console=console)
+        if has_room and not left_out:
             tables[-1] = tables[-1] | {header: column}
         elif show_all:
             tables.append(keys | {header: column})

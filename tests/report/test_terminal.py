@@ -414,3 +414,41 @@ def test_what_two_environments_differ_in_is_said_where_it_is_known() -> None:
 )
 def test_little_or_nothing_is_said_plainly(frame: pd.DataFrame, words: str) -> None:
     assert words in printed(frame)
+
+
+def first_screen(frame: pd.DataFrame) -> str:
+    return "\n".join(printed(frame, width=80).splitlines()[:24])
+
+
+def test_the_first_screen_has_the_recommendation_what_to_ignore_and_the_plot() -> None:
+    frame = pd.concat([sweep(session="s"), trials(canary("s", 0.1), canary("s", 0.139))], ignore_index=True)
+    screen = first_screen(frame)
+    assert "Recommended for the highest samples_per_s: ddp workers=2" in screen
+    assert "Ignore differences below 39%." in screen
+    assert "One launch of each point: no difference is tested" in screen
+    assert "samples/s  ● exact  ▲ stale  ■ local  ○ beaten" in screen
+    assert screen.splitlines()[-1].endswith("ms")
+
+
+def test_what_drift_makes_doubtful_is_said_above_all_tables() -> None:
+    rows = [{"step_p50_s": 0.1, "samples_per_s": 20, "session": "s"}]
+    text = printed(trials(*rows, canary("s", 0.139), canary("s", 0.1)))
+    assert "took up to 39% longer at one time than at another, in sessions with 1 of 1 trial." in " ".join(text.split())
+    assert text.index("The machine drifted") < text.index("Frontier")
+    steady = trials(*rows, canary("s", 0.1), canary("s", 0.1))
+    assert "The machine drifted" not in printed(steady)
+    vague = printed(trials(*rows, canary("s", 0.1, half_width=0.03), canary("s", 0.104, half_width=0.03)))
+    assert "Whether the machine drifted by less than 5% is not known" in vague
+
+
+def test_columns_without_room_are_named_and_shown_in_tables_of_their_own() -> None:
+    share = {"comm_share": 0.123, "comm_share_low": 0.118, "comm_share_high": 0.128, "mfu": 0.4567}
+    narrow = printed(sweep(**share), width=80)
+    assert "No room for the columns exchange + wait %" in narrow
+    assert "45.7" in printed(sweep(**share), width=80, show_all=True)
+    assert "No room" not in printed(sweep(**share), width=140)
+
+
+def test_only_exact_updates_are_recommended_and_the_report_says_so_where_there_are_none() -> None:
+    local = {"semantics": "local", "sync": "local_sgd", "sync_period": 8, "step_mean_s": 0.1, "samples_per_s": 20}
+    assert "No recommendation: no point has exact updates" in printed(trials(local))

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from dtsweep import SweepError, plots
+from dtsweep.report.content import content_of
+from tests.frames import trials
+
+FAST = {"point_id": "fast", "step_p50_s": 0.1, "samples_per_s": 40}
+LARGE = {"point_id": "large", "step_p50_s": 0.2, "samples_per_s": 80, "micro_batch": 16}
+SLOW = {"point_id": "slow", "step_p50_s": 0.3, "samples_per_s": 20, "micro_batch": 8}
+KNEE = {"point_id": "knee", "step_p50_s": 0.11, "samples_per_s": 78, "micro_batch": 32}
+KNOWN = {"step_p50_s_low": 0.09, "step_p50_s_high": 0.13, "samples_per_s_low": 38, "samples_per_s_high": 41}
+
+
+def test_a_frontier_has_its_line_its_bars_and_beaten_points_that_are_faint() -> None:
+    beaten, line, ring = plots.frontier(trials(FAST | KNOWN, LARGE, SLOW)).to_dict()["data"]
+    assert list(line["x"]) == [100.0, 200.0]
+    assert line["error_x"]["array"][0] == pytest.approx(30)
+    assert line["error_y"]["arrayminus"][0] == pytest.approx(2)
+    assert line["mode"] == "lines+markers"
+    assert (beaten["mode"], list(beaten["y"])) == ("markers", [20])
+    assert beaten["opacity"] < line["opacity"]
+    assert ring["name"] == "recommended"
+    assert list(ring["y"]) == [80]
+
+
+def test_a_figure_says_that_bars_of_one_launch_are_within_it() -> None:
+    layout = plots.frontier(trials(FAST | KNOWN, LARGE)).to_dict()["layout"]
+    assert layout["title"]["subtitle"]["text"] == "bars of 1 point are within one launch: another may lie outside"
+    again = [FAST | KNOWN | {"step_p50_s": 0.1 + n / 1000} for n in range(3)]
+    assert plots.frontier(trials(*again)).to_dict()["layout"]["title"]["subtitle"]["text"] == ""
+
+
+def test_a_knee_has_a_ring_and_axes_their_units() -> None:
+    figure = plots.frontier(trials(FAST, LARGE, KNEE)).to_dict()
+    (knee,) = (trace for trace in figure["data"] if trace["name"] == "knee")
+    assert list(knee["y"]) == [78]
+    assert figure["layout"]["xaxis"]["title"]["text"] == "step time, ms"
+    assert figure["layout"]["yaxis"]["title"]["text"] == "samples/s"
+
+
+def test_a_speed_up_has_its_interval_and_the_ideal() -> None:
+    ladder = [
+        {"point_id": str(w), "workers": w, "step_p50_s": 0.1, "samples_per_s": 100 * w**0.9 * factor}
+        for w in (1, 2, 4)
+        for factor in (0.99, 1.0, 1.01)
+    ]
+    first, ideal = plots.scaling(trials(*ladder)).to_dict()["data"]
+    assert list(first["x"]) == [1.0, 2.0, 4.0]
+    assert first["error_y"]["array"][1] > 0
+    assert list(ideal["y"]) == [1, 4.0]
+
+
+def test_the_parts_of_a_step_add_up_to_it_and_unknown_ones_are_missing() -> None:
+    known = {"workers": 2, "data_share": 0.1, "exchange_share": 0.3, "wait_share": 0.05, "comm_share": 0.35}
+    parts = plots.shares(trials(FAST | known)).to_dict()["data"]
+    assert sum(part["x"][0] for part in parts) == pytest.approx(100)
+    unknown = plots.shares(trials(FAST | {"workers": 2})).to_dict()["data"]
+    assert all(part["x"][0] != part["x"][0] for part in unknown)
+
+
+def test_figures_of_nothing_are_empty_and_a_report_can_be_drawn_as_it_is() -> None:
+    assert not plots.frontier(trials()).data
+    content = content_of(trials(FAST, LARGE))
+    drawn, anew = plots.frontier(content).to_dict()["data"], plots.frontier(trials(FAST, LARGE)).to_dict()["data"]
+    assert [trace["y"] for trace in drawn] == [trace["y"] for trace in anew]
+
+
+def test_without_plotly_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    with pytest.raises(SweepError, match=r"pip install 'dtsweep\[plots\]'"):
+        plots.frontier(trials(FAST))
