@@ -53,8 +53,8 @@ def test_a_row_of_the_frontier_has_all_its_figures() -> None:
     known = row | {"global_batch": 4, "tokens_per_s": 102400, "memory_peak_bytes": 3 * 2**29}
     lines = printed(trials(known, {"workers": 2, "samples_per_s": 20, "step_p50_s": 0.06})).splitlines()
     header = next(n for n, line in enumerate(lines) if line.lstrip().startswith("workers"))
-    assert lines[header + 2].split() == ["1", "4", "50.0", "±", "2.0", "80.00", "102.4k", "1.50"]
-    assert lines[header - 1].split() == ["global", "step", "samples", "tokens", "memory"]
+    assert lines[header + 2].split() == ["1", "4", "50.0", "±", "2.0", "80.00", "1.50", "102.4k"]
+    assert lines[header - 1].split() == ["global", "step", "samples", "memory", "tokens"]
 
 
 def test_lossy_points_have_a_column_of_their_error_at_80_columns() -> None:
