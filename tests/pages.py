@@ -22,7 +22,16 @@ PAGES = [
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("sweep-files", "sync-modes", "compression", "measuring", "results", "clusters", "doctor")
+        for name in (
+            "sweep-files",
+            "sync-modes",
+            "compression",
+            "measuring",
+            "results",
+            "monitoring",
+            "clusters",
+            "doctor",
+        )
     ),
 ]
 

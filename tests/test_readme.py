@@ -25,7 +25,8 @@ ONE_TRIAL = "--set workers=1 --set micro_batch=4 --set accumulation=1 --set sync
 
 RUNS = sorted({line for line in commands() if line.startswith("dtsweep sweeps/")})
 IN_PROCESS = [line for line in commands() if line.endswith(" --in-process")]
-READS = [line for line in commands() if line.startswith(("dtsweep plan ", "dtsweep report "))]
+READERS = tuple(f"dtsweep {name} " for name in ("plan", "report", "difference", "compare"))
+READS = [line for line in commands() if line.startswith(READERS)]
 DOCTOR = "dtsweep doctor"
 CLOUD = [line for line in commands() if line.startswith(("ray up ", "ray exec "))]
 """Not run."""
@@ -45,6 +46,8 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the example sweeps and results of batchsize.py."""
     folder = tmp_path_factory.mktemp("study")
     make_study(folder)
+    for name in ("before", "after"):
+        shutil.copytree(folder / "results" / "batchsize", folder / "results" / name)
     return folder
 
 

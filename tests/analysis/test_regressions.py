@@ -8,7 +8,6 @@ import pytest
 
 from dtsweep.analysis.regressions import regressions
 from dtsweep.errors import SweepError
-from tests.analysis.noise import frame_of
 
 BOTH = ("samples_per_s", "latency_s")
 WITHIN = 0.003
@@ -18,8 +17,21 @@ WITHIN = 0.003
 def run(logs: Any) -> pd.DataFrame:
     """What `measured` gives of a run: (points, launches) logarithms of rates, nan where a launch measured no point."""
     logs = np.asarray(logs, dtype=np.float64)
-    frame = frame_of(logs, np.full(len(logs), WITHIN))
-    return frame.assign(launch=frame["session"], caution="")
+    points, launches = (~np.isnan(logs)).nonzero()
+    rates = np.exp(logs[points, launches])
+    return pd.DataFrame(
+        {
+            "point_id": points.astype(str),
+            "launch": launches.astype(str),
+            "env_id": "a1b2",
+            "hosts": 1,
+            "caution": "",
+            "samples_per_s": rates,
+            "samples_per_s_error": WITHIN * rates,
+            "latency_s": 10 / rates,
+            "latency_s_error": WITHIN * 10 / rates,
+        }
+    )
 
 
 def drawn(rng: np.random.Generator, sigmas: Any, *, launches: int, slower: float = 0.0) -> pd.DataFrame:
@@ -39,14 +51,14 @@ def found_in(sigmas: list[float], *, base: int, new: int, slower: float, count: 
     """Share of pairs of runs in which a regression is told."""
     rng = np.random.default_rng(2)
     runs = [
-        compared(drawn(rng, sigmas, launches=base), drawn(rng, sigmas, launches=new, slower=slower))
+        compared(drawn(rng, sigmas, launches=base), drawn(rng, sigmas, launches=new, slower=slower), of="samples_per_s")
         for _ in range(count)
     ]
     return float(np.mean([rows["is_regression"].any() for rows in runs]))
 
 
-@pytest.mark.parametrize("launches", [(3, 3), (2, 2), (8, 1)])
-@pytest.mark.parametrize("sigmas", [[0.01] * 6, [0.04, 0.04, 0.005, 0.005, 0.005, 0.005], [0.01]])
+@pytest.mark.parametrize("launches", [(3, 3), (8, 1)])
+@pytest.mark.parametrize("sigmas", [[0.01] * 6, [0.04, 0.04, 0.005, 0.005, 0.005, 0.005]])
 def test_without_a_change_at_most_one_run_in_twenty_has_a_regression(
     sigmas: list[float], launches: tuple[int, int]
 ) -> None:
