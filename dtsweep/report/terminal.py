@@ -144,7 +144,7 @@ def _print_points(
     columns |= knee_columns(rows) | limit_columns(bounds, show_next=show_all) | amount_columns(rows)
     columns |= share_columns(rows)
     doubt = caution_columns(rows["caution"].to_list())
-    tables, left_out = [keys], []
+    tables, left_out = [keys], list[str]()
     for header, column in columns.items():
         has_room = tables[-1] == keys or fits_width(tables[-1] | {header: column} | doubt, console=console)
         if has_room and not left_out:
