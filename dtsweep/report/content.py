@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from dtsweep.analysis import bottleneck, canaries, frontier, recommend, scaling, setting_columns, without_canaries
+from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
 from dtsweep.analysis.recommend import Recommendation
 from dtsweep.analysis.spread import POINT
 from dtsweep.errors import SweepError
@@ -17,6 +18,7 @@ from dtsweep.report.labels import axis_name, model_columns, point_label
 from dtsweep.report.notes import notes_on
 from dtsweep.report.recommendation import in_words
 from dtsweep.report.text import count_of
+from dtsweep.sweep.goal import GOALS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,6 +67,8 @@ class Content:
     """Trials by flag, the most frequent first; a trial may have several."""
     varying: Sequence[str]
     """Setting columns of points that have more than one value; `hosts` where one point was measured on several."""
+    objectives: Sequence[str]
+    """Columns that frontiers were asked to be of, beside step time and throughput."""
     constants: Mapping[str, Any]
     """The other settings with their values, named as in a sweep file."""
     recommendations: Sequence[Recommendation]
@@ -92,22 +96,36 @@ class Content:
     """Trials that are not `ok`: `count`, `status`, `reason` and the first one's `log`; the skipped ones last."""
 
 
-def content_of(frame: pd.DataFrame, *, one_product: bool = False) -> Content:
+def content_of(
+    frame: pd.DataFrame,
+    *,
+    one_product: bool = False,
+    minimize: Sequence[str] = MINIMIZED,
+    maximize: Sequence[str] = MAXIMIZED,
+    where: str = "",
+) -> Content:
     """Compute the content of a report.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, canaries included.
         one_product: compare all models with each other.
+        minimize: objectives of the frontiers that should be small, as `dtsweep.analysis.frontier` takes them.
+        maximize: objectives that should be large.
+        where: a condition that points have to meet, also the recommended one.
+
+    Raises:
+        SweepError: an objective or the condition can't be read.
     """
     trials = without_canaries(frame)
-    points = frontier(frame, one_product=one_product)
+    points = frontier(frame, minimize=minimize, maximize=maximize, where=where, one_product=one_product)
     varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
     varying += ["hosts"] * bool(points.duplicated(["point_id", "env_id"]).any())
     statuses, flags = _counts(trials["status"]), _counts(trials["flags"].explode())
     watched = canaries(frame)
     frontiers = frontiers_of(trials, points, varying, one_product=one_product)
+    objectives = [name for name in (*minimize, *maximize) if name not in (*MINIMIZED, *MAXIMIZED)]
     bounds = bottleneck(frame)
-    recommended, why_none = _recommended(frame, one_product=one_product)
+    recommended, why_none = _recommended(frame, where=where, one_product=one_product)
     several = [c for c in ("model_digest", "env_id", "older_source") if points[c].nunique(dropna=False) > 1]
     label_columns = [*varying, *(c for c in several if c != "model_digest" or not model_columns(points))]
     return Content(
@@ -116,6 +134,7 @@ def content_of(frame: pd.DataFrame, *, one_product: bool = False) -> Content:
         statuses=statuses,
         flags=flags,
         varying=varying,
+        objectives=objectives,
         constants=_constants(points, varying),
         recommendations=recommended,
         advice=_advice(recommended, varying) or [[why_none]],
@@ -124,11 +143,35 @@ def content_of(frame: pd.DataFrame, *, one_product: bool = False) -> Content:
         frontiers=frontiers,
         scaling=[*_scaling(frame, label_columns, per="worker"), *_scaling(frame, label_columns, per="node")],
         canaries=watched,
-        doubts=doubts_on(frame, points, canaries=watched, varying=varying),
+        doubts=[
+            *_conditions(points, where, minimize=minimize, maximize=maximize),
+            *doubts_on(frame, points, canaries=watched, varying=varying),
+        ],
         notes=notes_on(frame, points, canaries=watched, flags=flags, one_product=one_product),
         implausible=trials.loc[trials["implausible"].notna(), ["trial_id", "point_id", "repeat", "implausible"]],
         unmeasured=_unmeasured(trials),
     )
+
+
+def _conditions(points: pd.DataFrame, where: str, *, minimize: Sequence[str], maximize: Sequence[str]) -> list[str]:
+    """Say what frontiers are of where that was asked for, and how many points are left out and not known."""
+    said = []
+    if (*minimize, *maximize) != (*MINIMIZED, *MAXIMIZED):
+        parts = [f"{name} small" for name in minimize] + [f"{name} large" for name in maximize]
+        missing = int((points["standing"].isna() & points["meets"].fillna(value=False)).sum())
+        unknown = f" {count_of(missing, 'point')} without one of these: on none." if missing else ""
+        said.append(f"Frontiers are of {', '.join(parts)}; the plot shows step time and throughput.{unknown}")
+    if where:
+        unmet, unknown_count = int((~points["meets"].fillna(value=True)).sum()), int(points["meets"].isna().sum())
+        said.append(
+            f"Only points where {where}: {count_of(unmet, 'point')} left out"
+            + (
+                f", {count_of(unknown_count, 'point')} where it is not known, neither in nor out."
+                if unknown_count
+                else "."
+            )
+        )
+    return said
 
 
 def _headline(trials: pd.DataFrame, statuses: Mapping[str, int]) -> str:
@@ -156,10 +199,10 @@ def _constants(points: pd.DataFrame, varying: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, value in {**known, **named}.items() if value not in ("{}", "[]")}
 
 
-def _recommended(frame: pd.DataFrame, *, one_product: bool) -> tuple[list[Recommendation], str]:
+def _recommended(frame: pd.DataFrame, *, where: str, one_product: bool) -> tuple[list[Recommendation], str]:
     """Recommend a configuration, or say why there is none."""
     try:
-        return recommend(frame, one_product=one_product), ""
+        return recommend(frame, replace(GOALS["throughput"], where=where), one_product=one_product), ""
     except SweepError as error:
         return [], f"No recommendation: {error}."
 

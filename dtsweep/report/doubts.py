@@ -69,8 +69,11 @@ def _drift_doubt(canaries: pd.DataFrame, *, trials: int, launches: int) -> str:
     drifted = canaries[canaries["flagged"].fillna(value=False)]
     if drifted.empty:
         return _unknown_drift_doubt(canaries)
-    worlds = drifted.groupby(list(WORLD), dropna=False)[["first_ratio", "last_ratio"]]
-    size = max(world.max(axis=None) / world.min(axis=None) - 1 for _, world in worlds)
+    levels: list[list[float]] = [
+        world[["first_ratio", "last_ratio"]].astype("float64").stack().dropna().to_list()
+        for _, world in drifted.groupby(list(WORLD), dropna=False)
+    ]
+    size = max(max(each) / min(each) - 1 for each in levels)
     percent, concerned = f"{math.ceil(size * 100 - 1e-9)}%", int(drifted["trials"].sum())
     untested = " that launches don't test" if launches > 1 else ""
     return (

@@ -154,7 +154,9 @@ def _title(first: pd.Series[Any], labels: pd.Series[str], *, telling: Sequence[s
 
 def _leading(points: pd.DataFrame) -> pd.DataFrame:
     """Select the highest throughput on the frontier and, below it, the highest of all other points."""
-    ranked = points.dropna(subset=["samples_per_s"]).sort_values("samples_per_s", ascending=False, kind="stable")
+    ranked = points.dropna(subset=["samples_per_s", "standing"]).sort_values(
+        "samples_per_s", ascending=False, kind="stable"
+    )
     first = ranked.index[ranked["on_frontier"]][:1]
     return ranked.loc[[*first, *ranked.index.difference(first, sort=False)]].head(2 * len(first))
 

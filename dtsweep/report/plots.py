@@ -232,4 +232,4 @@ def _ladder_name(part: Scaling, rows: pd.DataFrame) -> str:
     first = rows.iloc[0]
     weak = f"micro_batch × accumulation {first['micro_batch']} × {first['accumulation']}"
     batch = weak if first["kind"] == "weak" else f"global_batch {first['global_batch']}"
-    return ", ".join([str(first["kind"]), part.labels[first.name], batch])
+    return ", ".join([str(first["kind"]), part.labels.loc[rows.index[0]], batch])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.report.bounds import bound_columns
 from dtsweep.report.labels import BATCH_SHAPE
+from dtsweep.report.recommendation import quantity
 from dtsweep.report.text import format_integers, format_interval, format_number, format_rates, half_of
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ def measured_columns(rows: pd.DataFrame, *, varying: Sequence[str]) -> dict[str,
     columns["step\nms"] = [format_interval(*pair) for pair in zip(rows["latency_s"] * 1e3, half_ms, strict=True)]
     columns["samples\n/s"] = format_rates(rows["samples_per_s"], half_of(rows, "samples_per_s"))
     return columns
+
+
+def objective_columns(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, list[str]]:
+    """Columns of other objectives, with their units."""
+    return {name: [quantity(name, value) for value in rows[name].astype("float64")] for name in names}
 
 
 def amount_columns(rows: pd.DataFrame) -> dict[str, list[str]]:

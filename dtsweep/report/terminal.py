@@ -19,6 +19,7 @@ from dtsweep.report.tables import (
     knee_columns,
     limit_columns,
     measured_columns,
+    objective_columns,
     scaling_columns,
     share_columns,
     standing_columns,
@@ -138,11 +139,12 @@ def _print_points(
     labels = {} if frontier.labels.nunique() == 1 else {"sync": frontier.labels[rows.index].to_list()}
     keys = labels | batch_columns(rows, varying=content.varying)
     bounds = bounds_of(rows, content.bounds)
-    columns = measured_columns(rows, varying=content.varying) | error_columns(rows) | standing_columns(rows)
+    columns = measured_columns(rows, varying=content.varying) | objective_columns(rows, content.objectives)
+    columns |= error_columns(rows) | standing_columns(rows)
     columns |= knee_columns(rows) | limit_columns(bounds, show_next=show_all) | amount_columns(rows)
     columns |= share_columns(rows)
     doubt = caution_columns(rows["caution"].to_list())
-    tables, left_out = [keys], []
+    tables, left_out = [keys], list[str]()
     for header, column in columns.items():
         has_room = tables[-1] == keys or fits_width(tables[-1] | {header: column} | doubt, console=console)
         if has_room and not left_out:

@@ -289,3 +289,23 @@ def test_the_optimizer_that_ran_is_named() -> None:
     own = {"optimizer": None, "optimizer_class": "Lion"}
     assert content_of(trials(FAST | own, SLOW | own)).constants["optimizer"] == "Lion (the workload's own)"
     assert content_of(trials(FAST | {"optimizer_class": "SGD"})).constants["optimizer"] == "sgd"
+
+
+def test_a_report_can_be_of_other_objectives_and_of_points_that_meet_a_condition() -> None:
+    amounts = {"memory_peak_bytes": 2**30}
+    rows = [FAST | amounts, LARGE | {"memory_peak_bytes": 2**31}, SLOW | amounts | {"workers": 2}]
+    asked = {"minimize": ["memory_peak_bytes"], "maximize": ["samples_per_s"]}
+    content = content_of(trials(*rows), **asked, where="workers<=1")
+    (found,) = content.frontiers
+    assert set(found.best["point_id"]) == {"fast", "large"}
+    assert set(found.difference["point_b"]) == {"fast"}
+    assert content.objectives == ["memory_peak_bytes"]
+    assert content.doubts[:2] == [
+        "Frontiers are of memory_peak_bytes small, samples_per_s large; the plot shows step time and throughput.",
+        "Only points where workers<=1: 1 point left out.",
+    ]
+    (unknown, *_) = content_of(trials(*rows), where="step_p99_s<=1").doubts
+    assert (
+        unknown
+        == "Only points where step_p99_s<=1: 0 points left out, 3 points where it is not known, neither in nor out."
+    )
