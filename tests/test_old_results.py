@@ -30,6 +30,7 @@ def test_every_trial_is_loaded_with_its_numbers_and_no_harness() -> None:
     assert frame["samples_per_s"].gt(0).all()
     assert frame["harness"].isna().all()
     assert frame[["compression", "compression_ratio", "compress_s", "compression_error"]].isna().all(axis=None)
+    assert frame[["compute_share", "memory_share", "launch_share", "peak_bytes_per_s"]].isna().all(axis=None)
     assert len(dtsweep.load(OLD, canaries=True)) == 6 + 4
 
 

@@ -25,7 +25,7 @@ ONE_TRIAL = "--set workers=1 --set micro_batch=4 --set accumulation=1 --set sync
 
 RUNS = sorted({line for line in commands() if line.startswith("dtsweep sweeps/")})
 IN_PROCESS = [line for line in commands() if line.endswith(" --in-process")]
-READERS = tuple(f"dtsweep {name} " for name in ("plan", "report", "difference", "compare"))
+READERS = tuple(f"dtsweep {name} " for name in ("plan", "report", "recommend", "difference", "compare"))
 READS = [line for line in commands() if line.startswith(READERS)]
 DOCTOR = "dtsweep doctor"
 CLOUD = [line for line in commands() if line.startswith(("ray up ", "ray exec "))]
@@ -56,7 +56,7 @@ def test_every_command_is_run_or_named_as_not_run() -> None:
 
 
 @pytest.mark.parametrize("line", READS)
-def test_a_plan_or_report_prints_something(line: str, study: Path, dtsweep_command: Command) -> None:
+def test_what_reads_results_prints_something(line: str, study: Path, dtsweep_command: Command) -> None:
     done = dtsweep_command(*shlex.split(line)[1:], folder=study)
     assert done.returncode == 0, done.stderr
     assert done.stdout

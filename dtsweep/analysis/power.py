@@ -114,8 +114,7 @@ def noncentrality(degrees: Any, *, level: float = 0.05) -> Numbers:
     from scipy.special import nctdtrinc, stdtrit
 
     free = np.minimum(np.asarray(degrees, dtype=np.float64), _MANY_DEGREES)
-    found = np.asarray(nctdtrinc(free, 1 - POWER, stdtrit(free, 1 - level / 2)), dtype=np.float64)
-    return found
+    return np.asarray(nctdtrinc(free, 1 - POWER, stdtrit(free, 1 - level / 2)), dtype=np.float64)
 
 
 def _untested(counts: list[int]) -> str:

@@ -141,10 +141,11 @@ def with_speed_ups(rows: pd.DataFrame, *, size: str, compared: Mapping[Any, Cont
         size: column that sizes are counted by.
         compared: by `group`, in the order of its rows.
     """
-    rows = rows.assign(**dict.fromkeys(_COMPARED, np.nan))
-    for group, there in rows.groupby("group"):
-        columns = _speed_ups(there[size].to_numpy("float64"), compared[group])
-        rows.loc[there.index, _COMPARED] = np.column_stack([columns[name] for name in _COMPARED])
+    sizes, found = rows[size].to_numpy("float64"), np.full((len(rows), len(_COMPARED)), np.nan)
+    for group, places in rows.groupby("group").indices.items():
+        columns = _speed_ups(sizes[places], compared[group])
+        found[places] = np.column_stack([columns[name] for name in _COMPARED])
+    rows = rows.assign(**dict(zip(_COMPARED, found.T, strict=True)))
     base = rows.groupby("group")["caution"].transform("first")
     rows["caution"] = [joined_cautions(both) for both in zip(base, rows["caution"], strict=True)]
     return rows

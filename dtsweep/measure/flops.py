@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from dtsweep.errors import SweepError, quoted
 from dtsweep.hardware.random_states import random_states_kept, set_seed
-from dtsweep.measure.operations import Recorder
+from dtsweep.measure.operations import Attention, Recorder
 from dtsweep.measure.work import PassOperations
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.values import workload_fields
@@ -96,7 +96,7 @@ def count_flops(workload: Any, *, model: nn.Module, precision: str, device: torc
 def count_operations(workload: Any, *, model: nn.Module, precision: str, device: torch.device) -> PassOperations | None:
     """List the operations of a forward and backward pass, as `count_flops` sees them; the arguments are its own.
 
-    Attention is there as its matrix products, which write their scores; fused kernels move less.
+    Torch's own attention is there as its matrix products, but for their scores, which its kernels never write.
 
     Returns:
         None where they can't be counted, or their number depends on that of the samples.
@@ -211,7 +211,8 @@ def _count(loss: Callable[[], torch.Tensor], precision: str, device: torch.devic
     tally = _Tally()
     formulas = flop_registry | {torch.ops.aten.convolution_backward: _convolution_backward}
     counting = {operation: tally.counting(formula) for operation, formula in formulas.items()}
-    with FlopCounterMode(display=False, custom_mapping=counting), Recorder(lambda: tally.hardware) as recorder:
+    recorder = Recorder(lambda: tally.hardware)
+    with FlopCounterMode(display=False, custom_mapping=counting), recorder, Attention(recorder):
         known = PRECISIONS[precision]
         with torch.autocast(device.type, dtype=getattr(torch, known.dtype), enabled=known.is_autocast):
             result = loss()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -33,6 +34,8 @@ class Recorder(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]  # has no types in torch
         self._flops = flops
         self.noted: list[Noted] = []
+        self.scores: set[tuple[int, ...]] = set()
+        """Of attention that one kernel may do, which never writes them: elements, and both lengths."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation, and note it."""
@@ -43,10 +46,34 @@ class Recorder(TorchDispatchMode):
         if not func.is_view and func.namespace != "prim" and name not in _MOVES_NOTHING:
             written = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
             read = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-            moved = written + (written if name in _PICKS else read)
+            moved = [t for t in written + (written if name in _PICKS else read) if _lengths(t) not in self.scores]
             numels = tuple(tensor.numel() for tensor in moved)
             self.noted.append(Noted(self._flops() - before, moved_bytes(moved), numels))
         return result
+
+
+class Attention(TorchFunctionMode):
+    """Tells a recorder the sizes of attention's scores, which torch's own kernels keep to themselves."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        """Take who is told."""
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run a function, and look at it where it is attention."""
+        named = kwargs or {}
+        if getattr(func, "__name__", "") == "scaled_dot_product_attention":
+            given = dict(zip(("query", "key"), args, strict=False)) | named
+            query, key = given["query"], given["key"]
+            one, other = query.shape[-2], key.shape[-2]
+            self._recorder.scores.add((query.numel() // query.shape[-1] * other, min(one, other), max(one, other)))
+        return func(*args, **named)
+
+
+def _lengths(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Elements and the last two sizes, in whichever order."""
+    return (tensor.numel(), *sorted(tensor.shape[-2:]))
 
 
 def moved_bytes(tensors: Iterable[torch.Tensor]) -> int:
@@ -55,7 +82,13 @@ def moved_bytes(tensors: Iterable[torch.Tensor]) -> int:
     >>> moved_bytes([torch.zeros(10), torch.zeros(1).expand(10)])
     44
     """
-    return sum(min(each.numel() * each.element_size(), each.untyped_storage().nbytes()) for each in tensors)
+    return sum(map(_bytes, tensors))
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    whole = tensor.numel() * tensor.element_size()
+    # A sparse tensor has no storage of its own; what it has of numbers is at most that.
+    return min(whole, tensor.untyped_storage().nbytes()) if tensor.layout is torch.strided else whole
 
 
 def update_operations(

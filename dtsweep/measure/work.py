@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 Numbers = NDArray[np.float64]
 
+CLOSE = 2.0
+"""Factor between arithmetic and moving bytes of an operation up to which rates don't tell which takes longer."""
+
 
 class Noted(NamedTuple):
     """One operation."""
@@ -62,10 +65,10 @@ class StepWork:
     """Upper bound: of operations that a compiler makes one, the tensors between them stay in caches."""
 
     compute_s: float
-    """The arithmetic of those operations for which it takes longer than moving their bytes, at the peak."""
+    """The arithmetic, at the peak, of operations for which it may take longer than moving their bytes."""
 
     memory_s: float
-    """To move the bytes of the others."""
+    """To move the bytes of operations for which that may take longer; of those that are close, both count."""
 
     launch_s: float
     """To launch them, one after the other."""
@@ -90,12 +93,11 @@ def step_work(
     """
     flops, moved = passes
     computing, moving, updating = flops / flops_per_s, rates.seconds(moved), rates.seconds(update[0])
-    is_moving = moving >= computing
     operations = accumulation * len(moved) + update[1]
     return StepWork(
         operations=operations,
         moved_bytes=accumulation * float(moved.sum()) + float(update[0].sum()),
-        compute_s=accumulation * float(computing[~is_moving].sum()),
-        memory_s=accumulation * float(moving[is_moving].sum()) + float(updating.sum()),
+        compute_s=accumulation * float(computing[computing > moving / CLOSE].sum()),
+        memory_s=accumulation * float(moving[moving >= computing / CLOSE].sum()) + float(updating.sum()),
         launch_s=operations * rates.launch_s,
     )

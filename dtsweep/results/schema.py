@@ -202,10 +202,13 @@ TRIALS: tuple[Column, ...] = (
         "compute_share",
         FLOAT,
         "",
-        "of a step: the arithmetic, at the peak, of operations for which it takes longer than moving their bytes",
+        "of a step: arithmetic, at the peak, of operations for which it takes at least half as long as moving bytes",
     ),
     Column(
-        "memory_share", FLOAT, "", "of a step: moving the bytes of its other operations, at the rates of their sizes"
+        "memory_share",
+        FLOAT,
+        "",
+        "of a step: moving bytes, of operations for which it takes at least half as long as arithmetic",
     ),
     Column("launch_share", FLOAT, "", "of a step: launching its operations, one after the other"),
     Column("device_utilization", FLOAT, "", "share of time in which a device ran a kernel, mean of workers"),

@@ -188,7 +188,10 @@ def _product(
 
 
 def _step_work(point: Point, model: nn.Module, device: torch.device, rates: Mapping[str, Any]) -> StepWork | None:
-    """What a worker's step does; None where its operations, or those of its optimizer, can't be counted."""
+    """What a worker's step does; None where its operations, or its optimizer's, can't be counted, or are compiled."""
+    # What a compiler makes one operation is launched once, and moves less.
+    if any(type(m).__name__ == "OptimizedModule" or m._compiled_call_impl is not None for m in model.modules()):
+        return None
     passes = count_operations(point.workload, model=model, precision=point.precision, device=device)
     sizes = [p.numel() for p in model.parameters() if p.requires_grad]
     try:

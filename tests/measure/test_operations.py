@@ -63,6 +63,11 @@ def test_views_and_empty_tensors_move_nothing_and_a_repeated_row_is_read_once() 
     assert moved_bytes([torch.ones(1, 5).expand(100, 5)]) == 20
 
 
+def test_a_sparse_tensor_is_no_obstacle() -> None:
+    table = nn.Embedding(10, 4, sparse=True)
+    assert sum(recorded(lambda: table(torch.tensor([1, 2])).sum().backward())) > 0
+
+
 def test_an_embedding_reads_the_rows_that_it_gives() -> None:
     table, rows = torch.ones(1000, 8), torch.tensor([1, 2])
     assert recorded(lambda: nn.functional.embedding(rows, table)) == [2 * (2 * 8 * 4)]
@@ -97,6 +102,17 @@ def test_of_our_workloads_operations_are_counted_with_all_flops(workload: Gpt | 
     assert moved.sum() > 3 * 4 * sum(p.numel() for p in model.parameters())
 
 
+def test_the_scores_of_attention_in_one_kernel_are_not_written() -> None:
+    def moved(sequence: int) -> float:
+        workload = Gpt(layers=1, width=32, heads=4, sequence=sequence)
+        passes = count_operations(workload, model=workload.build(), precision="fp32", device=CPU)
+        assert passes is not None
+        return float(passes.at(4)[1].sum())
+
+    # Twice the tokens, hardly more than twice the bytes: scores alone would be four times as many.
+    assert moved(512) < 2.3 * moved(256)
+
+
 def test_passes_with_other_operations_for_more_samples_are_unknown() -> None:
     one, two = [Noted(0, 8, (2,))], [Noted(0, 8, (2,)), Noted(0, 8, (2,))]
     assert PassOperations.of([one, two], (2, 4)) is None
@@ -129,3 +145,11 @@ def test_each_operation_counts_as_arithmetic_or_as_bytes() -> None:
     assert (work.compute_s, work.memory_s) == pytest.approx((8, 5))
     assert (work.operations, work.moved_bytes) == (7, 700)
     assert work.launch_s == pytest.approx(7e-3)
+
+
+def test_an_operation_whose_arithmetic_is_close_to_its_bytes_counts_as_both() -> None:
+    rates = OperationRates(1e-3, (10, 20), (100.0, 100.0))
+    # Products of 1 s with bytes for 1.5 s, of 1 s with bytes for 0.1 s, and of 1 s with bytes for 9 s.
+    passes = np.array([100.0, 100.0, 100.0]), np.array([150.0, 10.0, 900.0])
+    work = step_work(passes, (np.zeros(0), 0), accumulation=1, rates=rates, flops_per_s=100.0)
+    assert (work.compute_s, work.memory_s) == pytest.approx((1 + 1, 1.5 + 9))

@@ -423,6 +423,43 @@ def test_rank_0_counts_the_flops_of_a_sample() -> None:
     assert (measured.flops_per_sample, measured.hardware_flops_per_sample) == (64, 64)
 
 
+def test_rank_0_lists_the_operations_of_a_step_and_what_they_take() -> None:
+    work = measured_in(tried(Line())).work
+    assert work is not None
+    assert work.operations > 5
+    # The update alone: it reads the weights and their gradients, and writes the weights.
+    assert work.moved_bytes > 3 * 4 * 16
+    assert min(work.memory_s, work.launch_s) > 0
+    assert work.compute_s >= 0
+    twice = measured_in(tried(Line(), accumulation=2)).work
+    assert twice is not None
+    assert work.operations < twice.operations < 2 * work.operations
+
+
+def test_what_a_compiler_makes_of_operations_is_unknown() -> None:
+    class Compiled(Line):
+        def build(self) -> nn.Module:
+            model = super().build()
+            model.compile(backend="eager")
+            return model
+
+    measured = measured_in(tried(Compiled()))
+    assert measured.work is None
+    assert measured.moved_bytes_per_s is not None
+
+
+def test_an_optimizer_that_wants_its_very_parameters_leaves_operations_unknown(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    class Particular(Line):
+        def optimizer(self, parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
+            weight, bias = parameters
+            return torch.optim.SGD([{"params": [weight]}, {"params": [bias], "lr": 0.0}], lr=learning_rate)
+
+    assert measured_in(tried(Particular())).work is None
+    assert "operations of the optimizer are not counted: " in capfd.readouterr().err
+
+
 @dataclass(frozen=True)
 class Layered:
     """A model whose shapes, work, tokens and data can be chosen."""
