@@ -108,7 +108,8 @@ def content_of(
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, canaries included.
         one_product: compare all models with each other.
-        minimize, maximize: objectives, as `dtsweep.analysis.frontier` takes them.
+        minimize: objectives that should be small, as `dtsweep.analysis.frontier` takes them.
+        maximize: objectives that should be large.
         where: a condition that points have to meet, also the recommended one.
 
     Raises:
@@ -116,8 +117,7 @@ def content_of(
     """
     trials, watched, bounds = without_canaries(frame), canaries(frame), bottleneck(frame)
     points = frontier(frame, minimize=minimize, maximize=maximize, where=where, one_product=one_product)
-    varying, label_columns = _varying(points)
-    flags = _counts(trials["flags"].explode())
+    (varying, label_columns), flags = _varying(points), _counts(trials["flags"].explode())
     asked = conditions_on(points, where, minimize=minimize, maximize=maximize)
     frontiers = frontiers_of(trials, points, varying, one_product=one_product)
     recommended, why_none = recommended_in(frame, where=where, one_product=one_product)
