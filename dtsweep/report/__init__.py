@@ -11,6 +11,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     frontiers       points of one product, and what can be said of the first two
     code            code that trains as a point does
     recommendation  a recommendation in words, and as JSON values
+    advice          what the report advises, in sentences
     content         what the report says, computed once; the renderers below show it
     axes            ends and round numbers of a plot's axes
     sketch          the frontier as a plot of characters

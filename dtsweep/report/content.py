@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from dtsweep.analysis import bottleneck, canaries, frontier, recommend, scaling, setting_columns, without_canaries
+from dtsweep.analysis import bottleneck, canaries, frontier, scaling, setting_columns, without_canaries
 from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
 from dtsweep.analysis.recommend import Recommendation
-from dtsweep.analysis.spread import POINT
-from dtsweep.errors import SweepError
-from dtsweep.report.bounds import bounds_sentence, next_words
-from dtsweep.report.doubts import doubts_on
+from dtsweep.report.advice import advice_on, limits_on, recommended_in
+from dtsweep.report.doubts import conditions_on, doubts_on
 from dtsweep.report.frontiers import Frontier, frontiers_of
 from dtsweep.report.labels import axis_name, model_columns, point_label
 from dtsweep.report.notes import notes_on
-from dtsweep.report.recommendation import in_words
 from dtsweep.report.text import count_of
-from dtsweep.sweep.goal import GOALS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,8 +55,6 @@ class Content:
 
     headline: str
     """Workload, devices, hosts, and trials by status, in one line."""
-    trials: int
-    """Trials of any status; 0 where the results are empty."""
     statuses: Mapping[str, int]
     """Trials by status, the most frequent first."""
     flags: Mapping[str, int]
@@ -95,6 +89,11 @@ class Content:
     unmeasured: pd.DataFrame
     """Trials that are not `ok`: `count`, `status`, `reason` and the first one's `log`; the skipped ones last."""
 
+    @property
+    def trials(self) -> int:
+        """How many there are, of any status; 0 where the results are empty."""
+        return sum(self.statuses.values())
+
 
 def content_of(
     frame: pd.DataFrame,
@@ -109,76 +108,53 @@ def content_of(
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, canaries included.
         one_product: compare all models with each other.
-        minimize: objectives of the frontiers that should be small, as `dtsweep.analysis.frontier` takes them.
+        minimize: objectives that should be small, as `dtsweep.analysis.frontier` takes them.
         maximize: objectives that should be large.
         where: a condition that points have to meet, also the recommended one.
 
     Raises:
         SweepError: an objective or the condition can't be read.
     """
-    trials = without_canaries(frame)
+    trials, watched, bounds = without_canaries(frame), canaries(frame), bottleneck(frame)
     points = frontier(frame, minimize=minimize, maximize=maximize, where=where, one_product=one_product)
-    varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
-    varying += ["hosts"] * bool(points.duplicated(["point_id", "env_id"]).any())
-    statuses, flags = _counts(trials["status"]), _counts(trials["flags"].explode())
-    watched = canaries(frame)
+    (varying, label_columns), flags = _varying(points), _counts(trials["flags"].explode())
+    asked = conditions_on(points, where, minimize=minimize, maximize=maximize)
     frontiers = frontiers_of(trials, points, varying, one_product=one_product)
-    objectives = [name for name in (*minimize, *maximize) if name not in (*MINIMIZED, *MAXIMIZED)]
-    bounds = bottleneck(frame)
-    recommended, why_none = _recommended(frame, where=where, one_product=one_product)
-    several = [c for c in ("model_digest", "env_id", "older_source") if points[c].nunique(dropna=False) > 1]
-    label_columns = [*varying, *(c for c in several if c != "model_digest" or not model_columns(points))]
+    recommended, why_none = recommended_in(frame, where=where, one_product=one_product)
     return Content(
-        headline=_headline(trials, statuses),
-        trials=len(trials),
-        statuses=statuses,
+        headline=_headline(trials),
+        statuses=_counts(trials["status"]),
         flags=flags,
         varying=varying,
-        objectives=objectives,
+        objectives=[name for name in (*minimize, *maximize) if name not in (*MINIMIZED, *MAXIMIZED)],
         constants=_constants(points, varying),
         recommendations=recommended,
-        advice=_advice(recommended, varying) or [[why_none]],
+        advice=advice_on(recommended, varying) or [[why_none]],
         bounds=bounds,
-        limits=_limits(recommended, frontiers, bounds),
+        limits=limits_on(recommended, frontiers, bounds),
         frontiers=frontiers,
         scaling=[*_scaling(frame, label_columns, per="worker"), *_scaling(frame, label_columns, per="node")],
         canaries=watched,
-        doubts=[
-            *_conditions(points, where, minimize=minimize, maximize=maximize),
-            *doubts_on(frame, points, canaries=watched, varying=varying),
-        ],
+        doubts=[*asked, *doubts_on(frame, points, canaries=watched, varying=varying)],
         notes=notes_on(frame, points, canaries=watched, flags=flags, one_product=one_product),
         implausible=trials.loc[trials["implausible"].notna(), ["trial_id", "point_id", "repeat", "implausible"]],
         unmeasured=_unmeasured(trials),
     )
 
 
-def _conditions(points: pd.DataFrame, where: str, *, minimize: Sequence[str], maximize: Sequence[str]) -> list[str]:
-    """Say what frontiers are of where that was asked for, and how many points are left out and not known."""
-    said = []
-    if (*minimize, *maximize) != (*MINIMIZED, *MAXIMIZED):
-        parts = [f"{name} small" for name in minimize] + [f"{name} large" for name in maximize]
-        missing = int((points["standing"].isna() & points["meets"].fillna(value=False)).sum())
-        unknown = f" {count_of(missing, 'point')} without one of these: on none." if missing else ""
-        said.append(f"Frontiers are of {', '.join(parts)}; the plot shows step time and throughput.{unknown}")
-    if where:
-        unmet, unknown_count = int((~points["meets"].fillna(value=True)).sum()), int(points["meets"].isna().sum())
-        said.append(
-            f"Only points where {where}: {count_of(unmet, 'point')} left out"
-            + (
-                f", {count_of(unknown_count, 'point')} where it is not known, neither in nor out."
-                if unknown_count
-                else "."
-            )
-        )
-    return said
+def _varying(points: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Name what varies between points; and, for labels of ladders, what tells products apart beside it."""
+    varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
+    varying += ["hosts"] * bool(points.duplicated(["point_id", "env_id"]).any())
+    several = [c for c in ("model_digest", "env_id", "older_source") if points[c].nunique(dropna=False) > 1]
+    return varying, [*varying, *(c for c in several if c != "model_digest" or not model_columns(points))]
 
 
-def _headline(trials: pd.DataFrame, statuses: Mapping[str, int]) -> str:
+def _headline(trials: pd.DataFrame) -> str:
     names = [" and ".join(sorted(trials[c].dropna().unique())) for c in ("workload", "devices")]
     hosts = int(trials["hosts"].max()) if trials["hosts"].notna().any() else 0
     extent = [f"up to {count_of(hosts, 'host')}"] if hosts > 1 else []
-    by_status = ", ".join(f"{count} {status}" for status, count in statuses.items())
+    by_status = ", ".join(f"{count} {status}" for status, count in _counts(trials["status"]).items())
     return " · ".join([*filter(None, names), *extent, f"{count_of(len(trials), 'trial')}: {by_status}"])
 
 
@@ -197,49 +173,6 @@ def _constants(points: pd.DataFrame, varying: Sequence[str]) -> dict[str, Any]:
         else {}
     )
     return {name: value for name, value in {**known, **named}.items() if value not in ("{}", "[]")}
-
-
-def _recommended(frame: pd.DataFrame, *, where: str, one_product: bool) -> tuple[list[Recommendation], str]:
-    """Recommend a configuration, or say why there is none."""
-    try:
-        return recommend(frame, replace(GOALS["throughput"], where=where), one_product=one_product), ""
-    except SweepError as error:
-        return [], f"No recommendation: {error}."
-
-
-def _advice(found: Sequence[Recommendation], varying: Sequence[str]) -> list[list[str]]:
-    """Put recommendations into sentences; each names its environment, where there are several."""
-    import pandas as pd
-
-    if not found:
-        return []
-    chosen = pd.DataFrame([each.point for each in found])
-    telling = model_columns(chosen) if chosen["model_digest"].nunique(dropna=False) > 1 else []
-    several = chosen["env_id"].nunique(dropna=False) > 1
-    said = [in_words(each, varying=varying, telling=telling, named=1) for each in found]
-    named = [f"env_id {each.point['env_id']} · " if several else "" for each in found]
-    return [[f"{name}{first}", *lines] for name, (first, *lines) in zip(named, said, strict=True)]
-
-
-def _limits(recommended: Sequence[Recommendation], frontiers: Sequence[Frontier], bounds: pd.DataFrame) -> list[str]:
-    """Say what limits recommended points, and count what limits those on frontiers."""
-    import pandas as pd
-
-    said = []
-    for found in recommended:
-        row = bounds_of(found.point.to_frame().T, bounds).iloc[0]
-        limit = f"{row['bound']}: " if row["bound"] else ""
-        following = f" Try next: {next_words(row['next_axes'])} at most." if row["next_axes"] else ""
-        said.append(f"The recommended one: {limit}{row['bound_reason']}.{following}")
-    shown = [bounds_of(found.shown, bounds) for found in frontiers if len(found.shown)]
-    return [*said, *([f"Points on frontiers: {bounds_sentence(pd.concat(shown))}"] if shown else [])]
-
-
-def bounds_of(points: pd.DataFrame, bounds: pd.DataFrame) -> pd.DataFrame:
-    """Look up the rows of `bounds` of some points, in their order."""
-    keys = [tuple(row) for row in bounds[[*POINT]].astype(object).fillna("").to_numpy()]
-    places = {key: place for place, key in enumerate(keys)}
-    return bounds.iloc[[places[tuple(row)] for row in points[[*POINT]].astype(object).fillna("").to_numpy()]]
 
 
 def _scaling(frame: pd.DataFrame, varying: Sequence[str], *, per: Literal["worker", "node"]) -> list[Scaling]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dtsweep.analysis.canaries import WORLD
 from dtsweep.analysis.generations import older_source
 from dtsweep.analysis.launches import is_superseded, without_canaries
+from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
 from dtsweep.report.labels import trial_label
 from dtsweep.report.text import count_of
 
@@ -70,10 +71,11 @@ def _drift_doubt(canaries: pd.DataFrame, *, trials: int, launches: int) -> str:
     if drifted.empty:
         return _unknown_drift_doubt(canaries)
     levels: list[list[float]] = [
-        world[["first_ratio", "last_ratio"]].astype("float64").stack().dropna().to_list()
+        world[["first_ratio", "last_ratio"]].astype("float64").to_numpy().ravel().tolist()
         for _, world in drifted.groupby(list(WORLD), dropna=False)
     ]
-    size = max(max(each) / min(each) - 1 for each in levels)
+    # Of one canary there is no last one: nan.
+    size = max(max(known) / min(known) - 1 for known in ([v for v in each if not math.isnan(v)] for each in levels))
     percent, concerned = f"{math.ceil(size * 100 - 1e-9)}%", int(drifted["trials"].sum())
     untested = " that launches don't test" if launches > 1 else ""
     return (
@@ -154,3 +156,24 @@ def _source_doubt(trials: pd.DataFrame, points: pd.DataFrame) -> str:
             "the next run measures anew those that its sweep still has, another --results leaves the rest out."
         )
     return " ".join(said)
+
+
+def conditions_on(points: pd.DataFrame, where: str, *, minimize: Sequence[str], maximize: Sequence[str]) -> list[str]:
+    """Say what frontiers are of where that was asked for, and how many points are left out and not known."""
+    said = []
+    if (*minimize, *maximize) != (*MINIMIZED, *MAXIMIZED):
+        parts = [f"{name} small" for name in minimize] + [f"{name} large" for name in maximize]
+        missing = int((points["standing"].isna() & points["meets"].fillna(value=False)).sum())
+        unknown = f" {count_of(missing, 'point')} without one of these: on none." if missing else ""
+        said.append(f"Frontiers are of {', '.join(parts)}; the plot shows step time and throughput.{unknown}")
+    if where:
+        unmet, unknown_count = int((~points["meets"].fillna(value=True)).sum()), int(points["meets"].isna().sum())
+        said.append(
+            f"Only points where {where}: {count_of(unmet, 'point')} left out"
+            + (
+                f", {count_of(unknown_count, 'point')} where it is not known, neither in nor out."
+                if unknown_count
+                else "."
+            )
+        )
+    return said

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.spread import POINT
 from dtsweep.errors import SweepError
+from dtsweep.report.advice import bounds_of
 from dtsweep.report.axes import axis_for
-from dtsweep.report.content import Content, Scaling, bounds_of, content_of
+from dtsweep.report.content import Content, Scaling, content_of
 from dtsweep.report.frontiers import Frontier
 from dtsweep.report.labels import trial_label
 from dtsweep.report.text import count_of

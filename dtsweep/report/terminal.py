@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from dtsweep.report.content import Content, Scaling, bounds_of
+from dtsweep.report.advice import bounds_of
+from dtsweep.report.content import Content, Scaling
 from dtsweep.report.frontiers import Frontier
 from dtsweep.report.sketch import MARKERS, sketch
 from dtsweep.report.tables import (

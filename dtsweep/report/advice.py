@@ -1,0 +1,63 @@
+"""What a report advises: a configuration for each model, what limits it, and what to try next, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dtsweep.analysis import recommend
+from dtsweep.analysis.recommend import Recommendation
+from dtsweep.analysis.spread import POINT
+from dtsweep.errors import SweepError
+from dtsweep.report.bounds import bounds_sentence, next_words
+from dtsweep.report.frontiers import Frontier
+from dtsweep.report.labels import model_columns
+from dtsweep.report.recommendation import in_words
+from dtsweep.sweep.goal import GOALS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def recommended_in(frame: pd.DataFrame, *, where: str, one_product: bool) -> tuple[list[Recommendation], str]:
+    """Recommend a configuration, or say why there is none."""
+    try:
+        return recommend(frame, replace(GOALS["throughput"], where=where), one_product=one_product), ""
+    except SweepError as error:
+        return [], f"No recommendation: {error}."
+
+
+def advice_on(found: Sequence[Recommendation], varying: Sequence[str]) -> list[list[str]]:
+    """Put recommendations into sentences; each names its environment, where there are several."""
+    import pandas as pd
+
+    if not found:
+        return []
+    chosen = pd.DataFrame([each.point for each in found])
+    telling = model_columns(chosen) if chosen["model_digest"].nunique(dropna=False) > 1 else []
+    several = chosen["env_id"].nunique(dropna=False) > 1
+    said = [in_words(each, varying=varying, telling=telling, named=1) for each in found]
+    named = [f"env_id {each.point['env_id']} · " if several else "" for each in found]
+    return [[f"{name}{first}", *lines] for name, (first, *lines) in zip(named, said, strict=True)]
+
+
+def limits_on(recommended: Sequence[Recommendation], frontiers: Sequence[Frontier], bounds: pd.DataFrame) -> list[str]:
+    """Say what limits recommended points, and count what limits those on frontiers."""
+    import pandas as pd
+
+    said = []
+    for found in recommended:
+        row = bounds_of(found.point.to_frame().T, bounds).iloc[0]
+        limit = f"{row['bound']}: " if row["bound"] else ""
+        following = f" Try next: {next_words(row['next_axes'])} at most." if row["next_axes"] else ""
+        said.append(f"The recommended one: {limit}{row['bound_reason']}.{following}")
+    shown = [bounds_of(found.shown, bounds) for found in frontiers if len(found.shown)]
+    return [*said, *([f"Points on frontiers: {bounds_sentence(pd.concat(shown))}"] if shown else [])]
+
+
+def bounds_of(points: pd.DataFrame, bounds: pd.DataFrame) -> pd.DataFrame:
+    """Look up the rows of `bounds` of some points, in their order."""
+    keys = [tuple(row) for row in bounds[[*POINT]].astype(object).fillna("").to_numpy()]
+    places = {key: place for place, key in enumerate(keys)}
+    return bounds.iloc[[places[tuple(row)] for row in points[[*POINT]].astype(object).fillna("").to_numpy()]]
