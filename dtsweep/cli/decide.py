@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from dtsweep.cli.options import console, json_option, load_results, print_json
 from dtsweep.errors import SweepError
 from dtsweep.sweep.goal import GOALS, Goal
 
+where_option = click.option(
+    "--where", default="", metavar="CONDITION", help="What points have to keep to: 'step_p99_s<=200ms and workers<=8'."
+)
+
 
 @click.command()
 @click.argument("results", metavar="RESULTS")
 @click.option("--all", "show_all", is_flag=True, help="Show dominated points, every scaling group and every reason.")
 @click.option("--one-product", is_flag=True, help="Compare all models with each other: one frontier, not one for each.")
+@click.option(
+    "--minimize", multiple=True, metavar="COLUMN", help="Frontiers of this in place of latency_s; several times."
+)
+@click.option("--maximize", multiple=True, metavar="COLUMN", help="Frontiers of this in place of samples_per_s.")
+@where_option
+@click.option("--samples", type=click.IntRange(min=1), metavar="N", help="Also how long training on N samples takes.")
 @json_option
-def report(results: str, show_all: bool, one_product: bool, as_json: bool) -> None:
-    """Print the frontier, scaling and failures of results."""
-    print_results(results, as_json=as_json, show_all=show_all, one_product=one_product)
+def report(results: str, **asked: Any) -> None:
+    """Print what to take, what limits points, the frontiers, scaling and failures of results."""
+    print_results(results, **asked)
 
 
 @click.command()
@@ -24,9 +36,7 @@ def report(results: str, show_all: bool, one_product: bool, as_json: bool) -> No
 @click.option("--goal", type=click.Choice(list(GOALS)), help="What counts; throughput by default.")
 @click.option("--maximize", metavar="COLUMN", help="In place of a goal: a column that should be large.")
 @click.option("--minimize", metavar="COLUMN", help="In place of a goal: a column that should be small.")
-@click.option(
-    "--where", default="", metavar="CONDITION", help="What it has to keep to: 'step_p99_s<=200ms and workers<=8'."
-)
+@where_option
 @click.option("--allow", default="", metavar="SEMANTICS", help="Beside exact updates: lossy,stale,local.")
 @click.option("--one-product", is_flag=True, help="Compare all models with each other.")
 @json_option
@@ -54,14 +64,36 @@ def _goal(
     return replace(made, where=where or "", allow=semantics)
 
 
-def print_results(results: str, *, as_json: bool, show_all: bool, one_product: bool = False) -> None:
-    """Print the report of a results folder."""
+def print_results(
+    results: str,
+    *,
+    as_json: bool,
+    show_all: bool = False,
+    samples: int | None = None,
+    **asked: Any,
+) -> None:
+    """Print the report of a results folder.
+
+    Args:
+        results: the folder.
+        as_json: as JSON values.
+        show_all: whatever tables leave out.
+        samples: also how long training on so many takes.
+        asked: what `content_of` takes; objectives that are empty are the usual ones.
+    """
+    from dtsweep.analysis import training_time
     from dtsweep.report.as_json import report_json
     from dtsweep.report.content import content_of
     from dtsweep.report.terminal import print_report
+    from dtsweep.report.times import print_times, times_json
 
-    content = content_of(load_results(results), one_product=one_product)
+    frame = load_results(results)
+    objectives = {name: asked.pop(name, ()) for name in ("minimize", "maximize")}
+    content = content_of(frame, **asked, **(objectives if any(objectives.values()) else {}))
+    times = None if samples is None else training_time(frame, samples=samples)
     if as_json:
-        print_json(report_json(content))
-    else:
-        print_report(content, console=console(), show_all=show_all)
+        print_json(report_json(content) | ({} if times is None else times_json(times)))
+        return
+    print_report(content, console=console(), show_all=show_all)
+    if times is not None:
+        print_times(times, console=console())

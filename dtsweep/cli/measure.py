@@ -73,7 +73,7 @@ def run(sweep: str, results: str | None, settings: tuple[str, ...], as_json: boo
         )
     # Where the run was interrupted before any trial had begun, there may be nothing to read.
     if tally.storage_error is None and (tally.signal_number is None or tally.statuses):
-        print_results(where, as_json=as_json, show_all=False)
+        print_results(where, as_json=as_json)
     sys.exit(tally.exit_code)
 
 

@@ -6,6 +6,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     progress        the live line of a run
     labels          labels of points and axes
     bounds          what limits each point, and what to try next
+    laws            from where one more worker doesn't pay, and laws of scaling, in words
     doubts          what to ignore and what not to compare, said above the tables
     notes           how the numbers of the report came about, said below them
     frontiers       points of one product, and what can be said of the first two
@@ -19,7 +20,6 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     tables          table columns of points and of scaling
     terminal        the report in the terminal
     plots           the same as figures of Plotly
-    laws            from where one more worker doesn't pay, and laws of scaling, in words
     times           training times in the terminal, and as JSON values
     compared        what a comparison of two points says, in words and as JSON values
     runs            what a comparison of two runs says: words, table, JSON values

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.report import recommendation
 from dtsweep.report.bounds import bounds_json
+from dtsweep.report.laws import laws_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,11 +21,12 @@ def report_json(content: Content) -> dict[str, Any]:
     Returns:
         `trials` (count), `statuses` and `flags` (count of each), `recommendations` (those of
         `dtsweep.report.recommendation`, for the highest throughput), `doubts` and `notes` (texts), `bottlenecks` (those
-        of `dtsweep.report.bounds`), `frontier`, `scaling`, `scaling_per_node` and `canaries` (rows of the functions of
-        `dtsweep.analysis`), `differences` (rows of `difference` between the highest throughput of each frontier,
-        `point_a`, and the highest of all other points of its semantics, model and environment, `point_b`),
-        `implausible` (trials whose numbers can't all be true, and why), `unmeasured` (count, status, reason, log of
-        trials that are not ok). Canaries are in `canaries` alone.
+        of `dtsweep.report.bounds`), `frontier`, `scaling`, `scaling_per_node`, `worthwhile`, `laws` and `canaries`
+        (rows of the functions of `dtsweep.analysis`), `hypervolume` (rows of it, for the same objectives),
+        `differences` (rows of `difference` between the highest throughput of each frontier, `point_a`, and the highest
+        of all other points of its semantics, model and environment, `point_b`), `implausible` (trials whose numbers
+        can't all be true, and why), `unmeasured` (count, status, reason, log of trials that are not ok). Canaries are
+        in `canaries` alone.
     """
     frontiers, scaling = content.frontiers, content.scaling
     return {
@@ -36,6 +38,7 @@ def report_json(content: Content) -> dict[str, Any]:
         "notes": list(content.notes),
         "bottlenecks": bounds_json(content.bounds),
         "frontier": [row for frontier in frontiers for row in _records(frontier.points)],
+        "hypervolume": _records(content.hypervolume),
         "differences": [
             {"semantics": f.semantics, "model_digest": f.model_digest, "older_source": f.older_source} | row
             for f in frontiers
@@ -43,6 +46,7 @@ def report_json(content: Content) -> dict[str, Any]:
         ],
         "scaling": [row for part in scaling if part.per == "worker" for row in _records(part.rows)],
         "scaling_per_node": [row for part in scaling if part.per == "node" for row in _records(part.rows)],
+        **laws_json(content.worth.worthwhile, content.worth.laws),
         "canaries": _records(content.canaries),
         "implausible": _records(content.implausible),
         "unmeasured": _records(content.unmeasured),

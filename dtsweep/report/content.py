@@ -6,13 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from dtsweep.analysis import bottleneck, canaries, frontier, scaling, setting_columns, without_canaries
+from dtsweep.analysis import (
+    bottleneck,
+    canaries,
+    frontier,
+    hypervolume,
+    laws,
+    scaling,
+    setting_columns,
+    without_canaries,
+    worthwhile,
+)
 from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
 from dtsweep.analysis.recommend import Recommendation
 from dtsweep.report.advice import advice_on, limits_on, recommended_in
 from dtsweep.report.doubts import conditions_on, doubts_on
 from dtsweep.report.frontiers import Frontier, frontiers_of
 from dtsweep.report.labels import axis_name, model_columns, point_label
+from dtsweep.report.laws import scaling_sentences
 from dtsweep.report.notes import notes_on
 from dtsweep.report.text import count_of
 
@@ -50,6 +61,24 @@ class Scaling:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Worth:
+    """From how many workers on one more doesn't pay."""
+
+    worthwhile: pd.DataFrame
+    """Rows of `dtsweep.analysis.worthwhile`."""
+    laws: pd.DataFrame
+    """Rows of `dtsweep.analysis.laws`."""
+    sentences: Sequence[str]
+    """What both say of each group of scaling, and of how many groups it is unknown."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether they say anything of any group."""
+        told = ~self.worthwhile["verdict"].astype("str").str.startswith("unknown")
+        return bool(told.any() or self.laws["reason"].isna().any())
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Content:
     """Everything that a report says of results; canaries stand in `canaries` and `notes` alone."""
 
@@ -76,8 +105,12 @@ class Content:
     """What limits each recommended point and what to try next, and what limits those that tables show, in sentences."""
     frontiers: Sequence[Frontier]
     """One per source, semantics, model and environment, the newest, exact updates first; empty without `ok` trials."""
+    hypervolume: pd.DataFrame
+    """Rows of `dtsweep.analysis.hypervolume`, one per frontier with known points."""
     scaling: Sequence[Scaling]
     """By workers, then by nodes: weak, then strong; without those that have no group of several sizes."""
+    worth: Worth
+    """From how many workers on one more doesn't pay, for the groups of `scaling`."""
     canaries: pd.DataFrame
     """Rows of `dtsweep.analysis.canaries`: one per world and session that measured a canary."""
     doubts: Sequence[str]
@@ -108,12 +141,9 @@ def content_of(
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, canaries included.
         one_product: compare all models with each other.
-        minimize: objectives that should be small, as `dtsweep.analysis.frontier` takes them.
-        maximize: objectives that should be large.
-        where: a condition that points have to meet, also the recommended one.
-
-    Raises:
-        SweepError: an objective or the condition can't be read.
+        minimize: objectives, as `dtsweep.analysis.frontier` takes them.
+        maximize: the same.
+        where: a condition that points have to meet, also the recommended one; `SweepError` where it can't be read.
     """
     trials, watched, bounds = without_canaries(frame), canaries(frame), bottleneck(frame)
     points = frontier(frame, minimize=minimize, maximize=maximize, where=where, one_product=one_product)
@@ -133,7 +163,9 @@ def content_of(
         bounds=bounds,
         limits=limits_on(recommended, frontiers, bounds),
         frontiers=frontiers,
+        hypervolume=hypervolume(points, minimize=minimize, maximize=maximize),
         scaling=[*_scaling(frame, label_columns, per="worker"), *_scaling(frame, label_columns, per="node")],
+        worth=_worth(frame),
         canaries=watched,
         doubts=[*asked, *doubts_on(frame, points, canaries=watched, varying=varying)],
         notes=notes_on(frame, points, canaries=watched, flags=flags, one_product=one_product),
@@ -185,6 +217,11 @@ def _scaling(frame: pd.DataFrame, varying: Sequence[str], *, per: Literal["worke
         )
         for kind, rows in scaling(frame, per=per).groupby("kind", sort=False)
     ]
+
+
+def _worth(frame: pd.DataFrame) -> Worth:
+    pays, fits = worthwhile(frame), laws(frame)
+    return Worth(worthwhile=pays, laws=fits, sentences=scaling_sentences(pays, fits))
 
 
 def _unmeasured(trials: pd.DataFrame) -> pd.DataFrame:

@@ -35,6 +35,7 @@ _COLOURS = ("blue", "red", "green", "magenta", "cyan", "yellow")
 """Of the markers of frontiers, in turn."""
 _GROUPS_SHOWN = 6
 _REASONS_SHOWN = 8
+_SENTENCES_SHOWN = 6
 
 
 def print_report(content: Content, *, console: Console, show_all: bool = False) -> None:
@@ -69,6 +70,7 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
         say(console, f"\nNo room for the columns {names}: --all shows them in tables of their own.")
     for scaling in content.scaling:
         _print_scaling(scaling, console=console, show_all=show_all)
+    _print_worth(content, console=console, show_all=show_all)
     _print_unmeasured(content.unmeasured, console=console, show_all=show_all)
     _print_notes(content, console=console, show_all=show_all)
 
@@ -167,6 +169,18 @@ def _print_scaling(scaling: Scaling, *, console: Console, show_all: bool) -> Non
     print_table(scaling_columns(scaling, groups=listed), console=console)
     if hidden := len(groups) - len(listed):
         say(console, f"{count_of(hidden, 'slower group')}: --all shows them")
+
+
+def _print_worth(content: Content, *, console: Console, show_all: bool) -> None:
+    """Print from how many workers on one more doesn't pay."""
+    sentences = content.worth.sentences
+    if not sentences or not (content.worth.is_known or show_all):
+        return
+    say(console, "\nFrom where one more worker doesn't pay", style="bold")
+    listed = sentences if show_all else sentences[:_SENTENCES_SHOWN]
+    say(console, "\n".join(listed))
+    if hidden := len(sentences) - len(listed):
+        say(console, f"{count_of(hidden, 'more line')}: --all shows them")
 
 
 def _print_unmeasured(rows: pd.DataFrame, *, console: Console, show_all: bool) -> None:

@@ -69,3 +69,32 @@ def test_a_question_without_an_answer_is_one_line_and_exit_code_2(
     assert done.stdout == ""
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_report_shows_frontiers_of_other_objectives_under_a_condition(study: Path, dtsweep_command: Command) -> None:
+    asked = ["--minimize", "workers", "--maximize", "samples_per_s", "--where", "latency_s <= 150ms"]
+    done = dtsweep_command("report", "results/batchsize", *asked, "--json", folder=study)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["frontier"]
+    assert {row["meets"] for row in rows} == {True, False}
+    assert all(row["latency_s"] <= 0.15 for row in rows if row["on_frontier"])
+    exact = [row for row in rows if row["on_frontier"] and row["semantics"] == "exact"]
+    assert {row["workers"] for row in exact} == {1, 2}
+    shown = dtsweep_command("report", "results/batchsize", *asked, folder=study)
+    assert "latency_s <= 150ms" in shown.stdout
+
+
+def test_report_says_how_long_training_takes(study: Path, dtsweep_command: Command) -> None:
+    done = dtsweep_command("report", "results/batchsize", "--samples", "50000", folder=study)
+    assert done.returncode == 0, done.stderr
+    assert "Training on 50,000 samples" in done.stdout
+    rows = json.loads(
+        dtsweep_command("report", "results/batchsize", "--samples", "50000", "--json", folder=study).stdout
+    )["training_time"]
+    assert all(abs(row["training_time_s"] * row["samples_per_s"] - 50_000) < 1e-3 for row in rows)
+
+
+def test_report_refuses_an_objective_that_is_no_column(study: Path, dtsweep_command: Command) -> None:
+    done = dtsweep_command("report", "results/batchsize", "--minimize", "latency", folder=study)
+    assert done.returncode == 2
+    assert "did you mean 'latency_s'" in done.stderr

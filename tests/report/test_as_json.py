@@ -30,6 +30,10 @@ def test_json_has_every_point_and_no_value_that_json_lacks() -> None:
     assert {row["standing"] for row in report["frontier"]} == {"frontier", "untested"}
     assert report["canaries"] == []
     assert report["flags"] == {}
+    assert {row["semantics"] for row in report["hypervolume"]} == {"exact", "stale", "local"}
+    assert all(0 < row["hypervolume"] <= 1 for row in report["hypervolume"])
+    assert {row["verdict"] for row in report["worthwhile"]} == {"unknown: too few launches"}
+    assert {row["reason"] for row in report["laws"]} >= {"2 sizes; needs 3"}
 
 
 def test_json_has_canaries_apart_and_flags_counted() -> None:
