@@ -50,7 +50,11 @@ def limits_on(recommended: Sequence[Recommendation], frontiers: Sequence[Frontie
     for found in recommended:
         row = bounds_of(found.point.to_frame().T, bounds).iloc[0]
         limit = f"{row['bound']}: " if row["bound"] else ""
-        following = f" Try next: {next_words(row['next_axes'])} at most." if row["next_axes"] else ""
+        following = (
+            f" Try next, with at most that share of the step to win: {next_words(row['next_axes'])}."
+            if row["next_axes"]
+            else ""
+        )
         said.append(f"The recommended one: {limit}{row['bound_reason']}.{following}")
     shown = [bounds_of(found.shown, bounds) for found in frontiers if len(found.shown)]
     return [*said, *([f"Points on frontiers: {bounds_sentence(pd.concat(shown))}"] if shown else [])]

@@ -26,23 +26,18 @@ def bound_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     return {
         "limited by": [bound or UNKNOWN for bound in rows["bound"]],
         "because": list(rows["bound_reason"]),
-        "try next (gains at most)": [next_words(axes) for axes in rows["next_axes"]],
+        "try next (share of the step)": [next_words(axes) for axes in rows["next_axes"]],
     }
 
 
 def next_words(axes: Sequence[NextAxis]) -> str:
-    """Name axes with the speed-up that each could bring at most: "accumulation 2.4×, compression 2.4×".
+    """Name axes with the share of the step that each attacks, more than which it can't bring.
 
     >>> from dtsweep.analysis.next_axes import NextAxis
     >>> next_words([NextAxis("precision", 0.5, ""), NextAxis("workers", 0.98, "")])
-    'precision 2.0×, workers over 10×'
+    'precision 50 %, workers 98 %'
     """
-    return ", ".join(f"{each.axis} {_speed_up(each.at_most_share)}" for each in axes)
-
-
-def _speed_up(share: float) -> str:
-    """What a step gets faster by at most that loses this share of itself."""
-    return "over 10×" if share >= 0.9 else f"{1 / (1 - share):.1f}×"
+    return ", ".join(f"{each.axis} {each.at_most_share * 100:.0f} %" for each in axes)
 
 
 def bounds_sentence(rows: pd.DataFrame) -> str:

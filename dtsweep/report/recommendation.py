@@ -152,13 +152,14 @@ def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> s
 
 
 def _runner_up(found: Recommendation, varying: Sequence[str]) -> str:
-    row = found.others.iloc[0]
-    return f"Runner-up: {trial_label(row, varying)}; it has {_ratio(row)} its {found.objective.name}."
+    row, name = found.others.iloc[0], found.objective.name
+    return f"Runner-up: {trial_label(row, varying)} (the recommended one has {_ratio(row, f' its {name}')})."
 
 
-def _ratio(row: pd.Series[Any]) -> str:
+def _ratio(row: pd.Series[Any], of: str = "") -> str:
+    """The recommended point over another one: "1.07 times", with the interval behind it where that is tested."""
     known = f", {row['ratio_low']:.3g} to {row['ratio_high']:.3g}" if not math.isnan(row["ratio_low"]) else ""
-    return f"{row['ratio']:.3g} times{known}"
+    return f"{row['ratio']:.3g} times{of}{known}"
 
 
 def _alternatives(found: Recommendation, varying: Sequence[str]) -> list[str]:

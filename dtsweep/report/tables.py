@@ -105,7 +105,7 @@ def limit_columns(bounds: pd.DataFrame, *, show_next: bool) -> dict[str, list[st
     shares = [_format_percent(*pair, digits=0) for pair in zip(bounds["bound_share"], half, strict=True)]
     told = bound_columns(bounds)
     limits = [f"{limit} {share}".rstrip() for limit, share in zip(told["limited by"], shares, strict=True)]
-    following = {"try next": told["try next (gains at most)"]} if show_next else {}
+    following = {"try next": told["try next (share of the step)"]} if show_next else {}
     return {"limited by, %": limits} | following
 
 

@@ -23,8 +23,7 @@ def test_a_table_says_what_limits_a_point_by_which_number_and_what_to_try() -> N
     columns = bound_columns(rows(INPUT, OPEN))
     assert columns["limited by"] == ["input", "can't tell"]
     assert columns["because"][0] == "loading batches 60 % ± 2 of the step"
-    # Without 60 % of it a step is 2.5 times as fast.
-    assert columns["try next (gains at most)"] == ["workload 2.5×, micro_batch 2.5×", ""]
+    assert columns["try next (share of the step)"] == ["workload 60 %, micro_batch 60 %", ""]
 
 
 @pytest.mark.parametrize(
