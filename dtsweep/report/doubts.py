@@ -164,16 +164,13 @@ def conditions_on(points: pd.DataFrame, where: str, *, minimize: Sequence[str], 
     if (*minimize, *maximize) != (*MINIMIZED, *MAXIMIZED):
         parts = [f"{name} small" for name in minimize] + [f"{name} large" for name in maximize]
         missing = int((points["standing"].isna() & points["meets"].fillna(value=False)).sum())
-        unknown = f" {count_of(missing, 'point')} without one of these: on none." if missing else ""
+        unknown = f" Not all of these were measured of {count_of(missing, 'point')}: on no frontier." if missing else ""
         said.append(f"Frontiers are of {', '.join(parts)}; the plot shows step time and throughput.{unknown}")
     if where:
         unmet, unknown_count = int((~points["meets"].fillna(value=True)).sum()), int(points["meets"].isna().sum())
-        said.append(
-            f"Only points where {where}: {count_of(unmet, 'point')} left out"
-            + (
-                f", {count_of(unknown_count, 'point')} where it is not known, neither in nor out."
-                if unknown_count
-                else "."
-            )
-        )
+        counts = [
+            f"{count_of(unmet, 'point')} left out" if unmet else "none left out",
+            f"of {count_of(unknown_count, 'point')} it is not known, neither in nor out" if unknown_count else "",
+        ]
+        said.append(f"Only points where {where}: {', '.join(filter(None, counts))}.")
     return said

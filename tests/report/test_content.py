@@ -307,5 +307,5 @@ def test_a_report_can_be_of_other_objectives_and_of_points_that_meet_a_condition
     (unknown, *_) = content_of(trials(*rows), where="step_p99_s<=1").doubts
     assert (
         unknown
-        == "Only points where step_p99_s<=1: 0 points left out, 3 points where it is not known, neither in nor out."
+        == "Only points where step_p99_s<=1: none left out, of 3 points it is not known, neither in nor out."
     )
