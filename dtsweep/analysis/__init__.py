@@ -19,6 +19,7 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     pareto          frontiers of numbers: what no other row dominates, the volume below, the knee
     objectives      what should be small or large, and how far launches know it
     standing        how points stand to each other: which are beaten, as far as launches can tell
+    redrawn         how often points are on the frontier when their means are drawn anew
     frontier        which points no other one beats
     scaling         what more workers bring
     worthwhile      from how many workers on one more doesn't pay

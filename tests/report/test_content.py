@@ -305,7 +305,4 @@ def test_a_report_can_be_of_other_objectives_and_of_points_that_meet_a_condition
         "Only points where workers<=1: 1 point left out.",
     ]
     (unknown, *_) = content_of(trials(*rows), where="step_p99_s<=1").doubts
-    assert (
-        unknown
-        == "Only points where step_p99_s<=1: none left out, of 3 points it is not known, neither in nor out."
-    )
+    assert unknown == "Only points where step_p99_s<=1: none left out, of 3 points it is not known, neither in nor out."

@@ -1,0 +1,124 @@
+"""Points whose means are drawn anew: how often each is on the frontier, and its knee."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dtsweep.analysis.contrasts import Contrasts
+from dtsweep.analysis.pareto import knee_of, on_frontier
+from dtsweep.analysis.standing import Rivals, Rows
+from dtsweep.analysis.variance import Numbers
+
+_DRAWS = 2000
+
+
+class Drawn(NamedTuple):
+    """How often a point is on the frontier, and is its knee, when all means are drawn anew; nan where unknown."""
+
+    frontier: Numbers
+    knee: Numbers
+
+
+def probabilities(rivals: Rivals, numbers: Rows, near: Rows) -> Drawn:
+    """How often each point is on the frontier, and its knee; nan where an error is not known.
+
+    What is far off the frontier is off in every draw, and changes no other point's draws.
+
+    Args:
+        rivals: of the environment.
+        numbers: rows of points in it.
+        near: those of them that are not far off; none where nothing can be tested.
+    """
+    drawn = Drawn(*np.full((2, len(numbers)), 0.0 if len(near) else np.nan))
+    if len(near) == 1 < len(numbers):
+        drawn.frontier[near] = 1.0
+    elif len(near):
+        found = _probability(rivals, numbers[near])
+        drawn.frontier[near], drawn.knee[near] = found
+    return drawn
+
+
+def _probability(rivals: Rivals, numbers: Rows) -> Drawn:
+    """The same of points near the frontier alone."""
+    each = rivals.excess(numbers, numbers)
+    tested = np.logical_and.reduce([found.tested for found in each])
+    kept = _known_beside_each_other(tested | np.eye(len(numbers), dtype=np.bool_))
+    drawn = Drawn(*np.full((2, len(numbers)), np.nan))
+    if len(kept) > 1 or (len(numbers) == 1 and tested.all()):
+        found = _shares_of_draws(_draws(rivals, numbers[kept], each, kept))
+        drawn.frontier[kept], drawn.knee[kept] = found
+    return drawn
+
+
+def _known_beside_each_other(tested: NDArray[np.bool_]) -> Rows:
+    """Leave points out that nothing is known of beside most others, the least known first."""
+    inside, counts = np.ones(len(tested), dtype=np.bool_), tested.sum(axis=1)
+    while (counts[inside] < inside.sum()).any():
+        least = np.where(inside, counts, len(counts) + 1).argmin()
+        inside[least] = False
+        counts = counts - tested[:, least]
+    return inside.nonzero()[0]
+
+
+def _draws(rivals: Rivals, numbers: Rows, each: Sequence[Contrasts], kept: Rows) -> Numbers:
+    """Draw the costs of points anew, (draws, points, objectives), where all errors are known.
+
+    Args:
+        rivals: of the environment.
+        numbers: rows of points in it.
+        each: by objective, contrasts of these and more points.
+        kept: which of those these are.
+    """
+    others = ~np.eye(len(kept), dtype=np.bool_)
+    cells = np.ix_(kept, kept)
+    rng = np.random.default_rng(0)
+    noise = np.tensordot(_mixture(rivals), rng.normal(size=(len(each), _DRAWS, len(kept))), axes=1)
+    drawn = np.empty((_DRAWS, len(kept), len(each)))
+    for place, (found, cost) in enumerate(zip(each, rivals.costs, strict=True)):
+        if cost.is_exact:
+            drawn[:, :, place] = cost.launches.centres[numbers]
+        else:
+            # Differences to the mean of all: those to one point would depend on which one that is.
+            drawn[:, :, place] = found.estimate[cells].mean(axis=1) + noise[place] @ _root(found.reach[cells] * others)
+    return drawn
+
+
+def _shares_of_draws(drawn: Numbers) -> Drawn:
+    """In which share of the draws each point is on the frontier, and its knee."""
+    on, knee = np.zeros((2, drawn.shape[1]))
+    for costs in drawn:
+        places = on_frontier(costs).nonzero()[0]
+        on[places] += 1
+        row = knee_of(costs[places])
+        if row is not None:
+            knee[places[row]] += 1
+    return Drawn(on / len(drawn), knee / len(drawn))
+
+
+def _mixture(rivals: Rivals) -> Numbers:
+    """A root of the correlations between the errors of a point's costs, by the distances of launches from its mean."""
+    left = [np.nan_to_num(cost.launches.left).ravel() for cost in rivals.costs]
+    sizes = np.array([np.linalg.norm(each) for each in left])
+    products = np.array([[one @ other for other in left] for one in left])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        correlations = np.nan_to_num(products / np.outer(sizes, sizes))
+    np.fill_diagonal(correlations, 1.0)
+    values, vectors = np.linalg.eigh(correlations)
+    root: Numbers = vectors * np.maximum(values, 0) ** 0.5
+    return root
+
+
+def _root(reach: Numbers) -> Numbers:
+    """Symmetric root of a covariance whose differences have these reaches (classical scaling, Torgerson 1952).
+
+    Only differences matter for a frontier; what all points have in common, as a launch that measured all, is left out.
+    """
+    squares = (reach / 1.96) ** 2
+    centred = squares - squares.mean(axis=0) - squares.mean(axis=1)[:, None] + squares.mean()
+    values, vectors = np.linalg.eigh(-centred / 2)
+    root: Numbers = (vectors * np.maximum(values, 0) ** 0.5) @ vectors.T
+    return root
