@@ -88,7 +88,7 @@ def _axes(field: Field) -> Iterator[str]:
         yield f'<line x1="{across:.1f}" y1="{TOP}" x2="{across:.1f}" y2="{bottom}" stroke="{LIGHT}"/>'
         yield text(across, bottom + 18, tick_label(value), anchor="middle")
     yield text((LEFT + right) / 2, bottom + 38, "step time, ms", anchor="middle")
-    yield text(18, TOP - 4, "samples/s")
+    yield text(LEFT + 4, TOP - 6, "samples/s")
 
 
 def _legend(drawn: Sequence[Frontier]) -> Iterator[str]:
