@@ -51,6 +51,15 @@ class Frontier:
         return self.points[self.points["on_frontier"]]
 
     @property
+    def empty_because(self) -> str:
+        """Why no point can stand on it, where none does."""
+        met = self.points[self.points["meets"].fillna(value=False)]
+        if met.empty:
+            return "No point of it is known to meet the condition."
+        both = met["latency_s"].notna() & met["samples_per_s"].notna()
+        return f"No point has {'all that frontiers are of' if both.any() else 'both a step time and a throughput'}."
+
+    @property
     def shown(self) -> pd.DataFrame:
         """Points on the frontier that someone may choose: in modes that change the update, those of several workers.
 

@@ -111,7 +111,7 @@ def _print_frontier(frontier: Frontier, content: Content, *, console: Console, s
     say(console, f"\n{frontier.title}", style="bold")
     best, dominated = frontier.best if show_all else frontier.shown, frontier.dominated
     if frontier.points["standing"].isna().all():
-        say(console, "No point has both a step time and a throughput.")
+        say(console, frontier.empty_because)
         return []
     left_out = _print_points(frontier, best, content, console=console, show_all=show_all)
     if frontier.undecided:

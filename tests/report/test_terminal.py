@@ -14,10 +14,10 @@ from tests.frames import trials
 from tests.report.study import MODES, canary, measured, sweep
 
 
-def printed(frame: pd.DataFrame, *, width: int = 120, show_all: bool = False) -> str:
+def printed(frame: pd.DataFrame, *, width: int = 120, show_all: bool = False, **asked: Any) -> str:
     console = Console(width=width, force_terminal=False, color_system=None)
     with console.capture() as capture:
-        print_report(content_of(frame), console=console, show_all=show_all)
+        print_report(content_of(frame, **asked), console=console, show_all=show_all)
     return capture.get()
 
 
@@ -453,3 +453,8 @@ def test_columns_without_room_are_named_and_shown_in_tables_of_their_own() -> No
 def test_only_exact_updates_are_recommended_and_the_report_says_so_where_there_are_none() -> None:
     local = {"semantics": "local", "sync": "local_sgd", "sync_period": 8, "step_mean_s": 0.1, "samples_per_s": 20}
     assert "No recommendation: no point has exact updates" in printed(trials(local))
+
+
+def test_a_frontier_on_which_no_point_can_stand_says_why() -> None:
+    assert "No point of it is known to meet the condition." in printed(sweep(), where="workers > 5")
+    assert "No point has all that frontiers are of." in printed(sweep(), minimize=["energy_j_per_sample"], maximize=[])
