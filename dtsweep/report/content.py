@@ -35,6 +35,9 @@ _SCALING_TITLES = {
     "strong": "Strong scaling by {per}s, same global_batch, fastest micro_batch × accumulation (a noisy maximum)",
 }
 
+MOST_LADDERS = 200
+"""Groups of scaling up to which a report says from where one more worker doesn't pay: a law takes some milliseconds."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scaling:
@@ -150,6 +153,7 @@ def content_of(
     (varying, label_columns), flags = _varying(points), _counts(trials["flags"].explode())
     asked = conditions_on(points, where, minimize=minimize, maximize=maximize)
     frontiers = frontiers_of(trials, points, varying, one_product=one_product)
+    ladders = [*_scaling(frame, label_columns, per="worker"), *_scaling(frame, label_columns, per="node")]
     recommended, why_none = recommended_in(frame, where=where, one_product=one_product)
     return Content(
         headline=_headline(trials),
@@ -164,8 +168,8 @@ def content_of(
         limits=limits_on(recommended, frontiers, bounds),
         frontiers=frontiers,
         hypervolume=hypervolume(points, minimize=minimize, maximize=maximize),
-        scaling=[*_scaling(frame, label_columns, per="worker"), *_scaling(frame, label_columns, per="node")],
-        worth=_worth(frame),
+        scaling=ladders,
+        worth=_worth(frame, ladders),
         canaries=watched,
         doubts=[*asked, *doubts_on(frame, points, canaries=watched, varying=varying)],
         notes=notes_on(frame, points, canaries=watched, flags=flags, one_product=one_product),
@@ -219,9 +223,15 @@ def _scaling(frame: pd.DataFrame, varying: Sequence[str], *, per: Literal["worke
     ]
 
 
-def _worth(frame: pd.DataFrame) -> Worth:
-    pays, fits = worthwhile(frame), laws(frame)
-    return Worth(worthwhile=pays, laws=fits, sentences=scaling_sentences(pays, fits))
+def _worth(frame: pd.DataFrame, scaling: Sequence[Scaling]) -> Worth:
+    """Ask each group from where one more worker doesn't pay; of very many groups none: reports take seconds."""
+    groups = sum(part.rows["group"].nunique() for part in scaling if part.per == "worker")
+    asked = frame if groups <= MOST_LADDERS else frame.head(0)
+    pays, fits = worthwhile(asked), laws(asked)
+    sentences = scaling_sentences(pays, fits)
+    if groups > MOST_LADDERS:
+        sentences = [f"Not asked of {groups:,} groups; dtsweep.analysis.worthwhile and laws answer for each."]
+    return Worth(worthwhile=pays, laws=fits, sentences=sentences)
 
 
 def _unmeasured(trials: pd.DataFrame) -> pd.DataFrame:

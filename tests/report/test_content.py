@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from dtsweep.report.content import content_of
 from dtsweep.report.labels import point_label
 from tests.frames import trials
@@ -306,3 +308,15 @@ def test_a_report_can_be_of_other_objectives_and_of_points_that_meet_a_condition
     ]
     (unknown, *_) = content_of(trials(*rows), where="step_p99_s<=1").doubts
     assert unknown == "Only points where step_p99_s<=1: none left out, of 3 points it is not known, neither in nor out."
+
+
+def test_of_very_many_ladders_a_report_does_not_ask_what_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = content_of(sweep()).worth
+    assert len(few.worthwhile)
+    monkeypatch.setattr("dtsweep.report.content.MOST_LADDERS", 3)
+    many = content_of(sweep()).worth
+    assert many.worthwhile.empty
+    assert many.laws.empty
+    assert many.sentences == [
+        f"Not asked of {len(few.worthwhile)} groups; dtsweep.analysis.worthwhile and laws answer for each."
+    ]
