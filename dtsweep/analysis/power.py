@@ -106,14 +106,16 @@ def detectable(errors: Any, degrees: Any, *, known: Any = None, level: float = 0
 
 
 def noncentrality(degrees: Any, *, level: float = 0.05) -> Numbers:
-    """Give the same in standard errors.
+    """Give the same in standard errors; nan with less than one degree of freedom, by which nothing sensible is told.
 
-    >>> noncentrality([2.0, 1e6]).round(2).tolist()
-    [5.65, 2.8]
+    >>> noncentrality([0.5, 2.0, 1e6]).round(2).tolist()
+    [nan, 5.65, 2.8]
     """
     from scipy.special import nctdtrinc, stdtrit
 
     free = np.minimum(np.asarray(degrees, dtype=np.float64), _MANY_DEGREES)
+    # Below one SciPy takes seconds for it.
+    free = np.where(free >= 1, free, np.nan)
     return np.asarray(nctdtrinc(free, 1 - POWER, stdtrit(free, 1 - level / 2)), dtype=np.float64)
 
 

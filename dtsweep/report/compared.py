@@ -67,8 +67,10 @@ def words_on(row: dict[str, Any]) -> str:
         return f"A is {row['verdict']} by {row['of']}: {ratio}."
     more, reason = row["more_launches"], row["more_launches_reason"]
     needed = reason if more is None else f"about {more} more of each"
+    tell = row["detectable_ratio"]
+    told = "hardly any ratio" if tell is None or math.isnan(tell) else f"a ratio of {tell:.3f}"
     return (
-        f"No difference found by {row['of']}: {ratio}. These launches tell a ratio of {row['detectable_ratio']:.3f}; "
+        f"No difference found by {row['of']}: {ratio}. These launches tell {told}; "
         f"one of {max(row['ratio'], 1 / row['ratio']):.3f} takes {needed}."
     )
 

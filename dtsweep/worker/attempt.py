@@ -163,7 +163,7 @@ def _measure(context: RankContext, task: Task, servers: Sequence[Any], on_warm: 
         optimizer, blocks = mode.optimizer_class, mode.blocks
         measured = time_trial(Loop(job, mode), model, task, context=context, on_warm=on_warm, check=check)
         measured = check.added_to(measured) if check else measured
-        product = product or _product(point, model, parameters, context, rates)
+        product = product or _product(point, model, parameters, context, rates, optimizer)
         known = {**rates, **product, "parameters": count, "optimizer_class": optimizer, "blocks": blocks}
         return replace(measured, **known, flags=[*flags, *measured.flags])
     finally:
@@ -171,9 +171,23 @@ def _measure(context: RankContext, task: Task, servers: Sequence[Any], on_warm: 
 
 
 def _product(
-    point: Point, model: nn.Module, parameters: Sequence[Any], context: RankContext, rates: Mapping[str, Any]
+    point: Point,
+    model: nn.Module,
+    parameters: Sequence[Any],
+    context: RankContext,
+    rates: Mapping[str, Any],
+    optimizer: str | None = None,
 ) -> dict[str, Any]:
-    """What is trained, and how much work a sample and a step of it take: on rank 0, of a whole model."""
+    """What is trained, and how much work a sample and a step of it take: on rank 0, of a whole model.
+
+    Args:
+        point: of the trial.
+        model: on this rank.
+        parameters: what is known of each.
+        context: of this rank.
+        rates: of its device.
+        optimizer: its class, where it is made already.
+    """
     if context.rank:
         return {}
     counted = count_flops(point.workload, model=model, precision=point.precision, device=context.device)
@@ -183,8 +197,13 @@ def _product(
         "model_digest": model_digest(parameters, flops_per_sample=flops, tokens_per_sample=tokens),
         "flops_per_sample": flops,
         "hardware_flops_per_sample": counted.hardware_per_sample if counted else None,
-        "work": _step_work(point, model, context.device, rates),
+        "work": _step_work(point, model, context.device, rates) if _steps_alone(point, optimizer) else None,
     }
+
+
+def _steps_alone(point: Point, optimizer: str | None) -> bool:
+    """Whether its optimizer surely asks no other rank: one that does would wait for it when its update is counted."""
+    return not point.has_own_optimizer or point.workers == 1 or optimizer in vars(torch.optim)
 
 
 def _step_work(point: Point, model: nn.Module, device: torch.device, rates: Mapping[str, Any]) -> StepWork | None:

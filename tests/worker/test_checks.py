@@ -21,7 +21,7 @@ from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.sync.mode import Job
 from dtsweep.worker import checks
-from dtsweep.worker.attempt import run_attempt
+from dtsweep.worker.attempt import _steps_alone, run_attempt
 from dtsweep.worker.checks import BatchError, check_batch, digest_of, judged, sums_and_norms, tensors_in
 from dtsweep.worker.rank import become_rank
 from tests.sharded import ShardedOptimizer
@@ -470,3 +470,19 @@ def test_a_digest_is_of_values_types_and_shapes() -> None:
     assert digest_of(nested) == digest_of(again)
     assert digest_of(torch.full((2,), float("nan"))) == digest_of(torch.full((2,), float("nan")))
     assert len(list(tensors_in(Nested().batch(range(2), torch.device("cpu"))))) == 3
+
+
+@pytest.mark.parametrize(
+    ("workload", "workers", "optimizer", "is_counted"),
+    [
+        (Block(), 2, None, True),
+        (ByHand(), 1, None, True),
+        (ByHand(), 2, "AdamW", True),
+        (ByHand(), 2, "ZeroRedundancyOptimizer", False),
+        (ByHand(), 2, None, False),
+    ],
+)
+def test_an_optimizer_that_may_ask_other_ranks_is_not_stepped_by_one_alone(
+    workload: Any, workers: int, optimizer: str | None, is_counted: bool
+) -> None:
+    assert _steps_alone(Point(workload=workload, workers=workers), optimizer) == is_counted
