@@ -91,7 +91,7 @@ def quantity(name: str, value: float, half: float = math.nan) -> str:
         return f"{format_interval(value * 1e3, half * 1e3)} ms"
     if name.endswith("_bytes"):
         return f"{format_number(value / 2**20, digits=3)} MiB"
-    return f"{name} {format_number(value)}"
+    return f"{name} {value:.4g}"
 
 
 def as_json(found: Recommendation) -> dict[str, Any]:
