@@ -122,6 +122,8 @@ def _recommended(
     is_tied, is_tested = _tied(cost, numbers, best, drift=drift)
     order = rows.assign(centre=cost.launches.centres[numbers], is_tied=is_tied)
     near = order[order["is_tied"] & (order["centre"] <= order["centre"][best] + WORTH_A_WORKER)]
+    # Of equal ones, as they are where what counts is set and not measured, the highest throughput.
+    near = near.sort_values("samples_per_s", ascending=False, kind="stable")
     chosen = near.sort_values(["workers", "centre"], kind="stable").index[0]
     others = order.drop(index=chosen).sort_values("centre", kind="stable")
     over = _over(cost, others["row"].to_numpy(), numbers[[chosen]], objective)

@@ -143,6 +143,8 @@ def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> s
         return f"Sure: launches tell that it is better than each of {count}. {runner_up}"
     if found.sure == "untested":
         return f"Best by one launch each: whether launches differ by as much, repeats tell. {runner_up}"
+    if found.objective.is_exact:
+        return f"{count_of(len(tied), 'other candidate')} as good; of these it has the highest samples_per_s."
     names = [f"{trial_label(row, varying)} ({_ratio(row)})" for _, row in tied.head(named).iterrows()]
     more = f" and {count_of(len(tied) - named, 'more')}".removesuffix("s") if len(tied) > named else ""
     is_best = tied["ratio"].ge(1).all() if found.objective.maximize else tied["ratio"].le(1).all()

@@ -64,3 +64,10 @@ def test_what_was_left_out_is_counted() -> None:
 def test_no_line_is_wider_than_a_narrow_terminal() -> None:
     text = said(launches("a", 100, workers=1), launches("b", 140, workers=2), width=80)
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_of_points_that_are_set_alike_the_one_of_the_highest_throughput_is_taken() -> None:
+    points = [launches(name, rate, micro_batch=rate, workers=1) for name, rate in (("a", 90), ("b", 140), ("c", 120))]
+    text = said(*points, launches("d", 300, workers=2), goal=Goal(minimize="workers"))
+    assert text.splitlines()[0].endswith("ddp workers=1 micro_batch=140")
+    assert "2 other candidates as good; of these it has the highest samples_per_s." in text
