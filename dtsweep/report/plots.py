@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis.spread import POINT
 from dtsweep.errors import SweepError
 from dtsweep.report.advice import bounds_of
-from dtsweep.report.axes import axis_for
+from dtsweep.report.axes import axis_for, tick_label
 from dtsweep.report.content import Content, Scaling, content_of
 from dtsweep.report.frontiers import Frontier
 from dtsweep.report.labels import trial_label
@@ -33,6 +33,9 @@ _PARTS = {
 """Parts of a step, which add up to it, with their colours."""
 
 _FAINT = 0.35
+
+_LADDERS = 8
+"""Groups of scaling that are drawn, those of the highest throughput: more lines can't be told apart."""
 
 
 def frontier(data: pd.DataFrame | Content) -> Figure:
@@ -59,14 +62,19 @@ def frontier(data: pd.DataFrame | Content) -> Figure:
         _add_points(figure, found, found.shown, content.varying, form=form)
     _add_rings(figure, content)
     known = [value * 1e3 for found in content.frontiers for value in found.drawn["latency_s"]]
-    is_logarithmic = bool(known) and axis_for(known).is_logarithmic
-    figure.update_xaxes(title="step time, ms", type="log" if is_logarithmic else "linear")
+    if known:
+        axis = axis_for(known)
+        figure.update_xaxes(type="log" if axis.is_logarithmic else "linear")
+        figure.update_xaxes(tickvals=axis.ticks, ticktext=[tick_label(value) for value in axis.ticks])
+    figure.update_xaxes(title="step time, ms")
     figure.update_yaxes(title="samples/s", rangemode="tozero")
     return _titled(figure, "Step time against throughput", _about_bars(content))
 
 
 def scaling(data: pd.DataFrame | Content) -> Figure:
     """Draw the speed-up of larger worlds over the smallest one of their group, weak and strong.
+
+    Of many groups, the eight of the highest throughput; the line below the title says how many are not drawn.
 
     Args:
         data: one row per trial, as `dtsweep.load` gives it, or the content of a report on them.
@@ -79,25 +87,28 @@ def scaling(data: pd.DataFrame | Content) -> Figure:
         SweepError: Plotly is not installed.
     """
     content, figure = _content(data), _figure()
-    largest = 1.0
-    for part in content.scaling:
-        for rows in part.groups if part.per == "worker" else ():
-            multiple = rows["workers"] / rows["base"]
-            figure.add_scatter(
-                x=multiple.to_list(),
-                y=rows["speed_up"].to_list(),
-                error_y=_bars(rows, "speed_up"),
-                mode="lines+markers",
-                text=rows["caution"].to_list(),
-                name=_ladder_name(part, rows),
-            )
-            largest = max(largest, float(multiple.max()))
-    figure.add_scatter(
-        x=[1, largest], y=[1, largest], mode="lines", line={"dash": "dash", "color": "grey"}, name="ideal"
-    )
-    figure.update_xaxes(title="workers, as a multiple of the fewest")
+    ladders = [(part, rows) for part in content.scaling if part.per == "worker" for rows in part.groups]
+    ladders.sort(key=lambda ladder: float(ladder[1]["samples_per_s"].max()), reverse=True)
+    sizes = {1.0}
+    for part, rows in ladders[:_LADDERS]:
+        multiple = (rows["workers"] / rows["base"]).to_list()
+        figure.add_scatter(
+            x=multiple,
+            y=rows["speed_up"].to_list(),
+            error_y=_bars(rows, "speed_up"),
+            mode="lines+markers",
+            text=rows["caution"].to_list(),
+            name=_ladder_name(part, rows),
+        )
+        sizes.update(multiple)
+    ends = [1, max(sizes)]
+    figure.add_scatter(x=ends, y=ends, mode="lines", line={"dash": "dash", "color": "grey"}, name="ideal")
+    figure.update_xaxes(title="workers, as a multiple of the fewest", tickvals=sorted(sizes))
     figure.update_yaxes(title="speed-up", rangemode="tozero")
-    return _titled(figure, "Speed-up by workers", "")
+    hidden = len(ladders) - _LADDERS
+    below = "weak: same micro_batch × accumulation; strong: same global_batch"
+    below += f"; {count_of(hidden, 'slower group')} not drawn" if hidden > 0 else ""
+    return _titled(figure, "Speed-up by workers", below if ladders else "")
 
 
 def shares(data: pd.DataFrame | Content) -> Figure:
@@ -148,7 +159,8 @@ def _titled(figure: Figure, title: str, below: str) -> Figure:
     figure.update_layout(
         template="simple_white",
         title={"text": title, "subtitle": {"text": below}},
-        legend={"orientation": "h", "y": -0.2},
+        # At the lower edge of the figure, which keeps it clear of the axis however many lines it has.
+        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
         hovermode="closest",
     )
     return figure
@@ -231,6 +243,6 @@ def _about_bars(content: Content) -> str:
 
 def _ladder_name(part: Scaling, rows: pd.DataFrame) -> str:
     first = rows.iloc[0]
-    weak = f"micro_batch × accumulation {first['micro_batch']} × {first['accumulation']}"
-    batch = weak if first["kind"] == "weak" else f"global_batch {first['global_batch']}"
-    return ", ".join([str(first["kind"]), part.labels.loc[rows.index[0]], batch])
+    weak = f"{first['micro_batch']} × {first['accumulation']}"
+    batch = weak if first["kind"] == "weak" else f"{first['global_batch']}"
+    return " · ".join([str(first["kind"]), part.labels.loc[rows.index[0]], batch])

@@ -54,6 +54,27 @@ def test_a_speed_up_has_its_interval_and_the_ideal() -> None:
     assert list(ideal["y"]) == [1, 4.0]
 
 
+def test_of_many_groups_the_fastest_are_drawn_and_the_others_counted() -> None:
+    ladders = [
+        {"point_id": f"{w} {micro}", "workers": w, "micro_batch": micro, "samples_per_s": 10.0 * micro * w}
+        for micro in range(1, 11)
+        for w in (1, 2)
+    ]
+    figure = plots.scaling(trials(*ladders)).to_dict()
+    *drawn, ideal = figure["data"]
+    assert [trace["name"] for trace in drawn if "weak" in trace["name"]] == [
+        f"weak · ddp · {micro} × 1" for micro in range(10, 10 - len(drawn), -1)
+    ]
+    assert figure["layout"]["title"]["subtitle"]["text"].endswith(f"; {10 - len(drawn)} slower groups not drawn")
+    assert list(figure["layout"]["xaxis"]["tickvals"]) == list(ideal["x"]) == [1, 2]
+
+
+def test_a_logarithmic_axis_has_ticks_that_are_written_out() -> None:
+    axis = plots.frontier(trials(FAST | {"step_p50_s": 0.01}, LARGE)).to_dict()["layout"]["xaxis"]
+    assert axis["type"] == "log"
+    assert list(axis["ticktext"]) == ["10", "20", "50", "100", "200"]
+
+
 def test_the_parts_of_a_step_add_up_to_it_and_unknown_ones_are_missing() -> None:
     known = {"workers": 2, "data_share": 0.1, "exchange_share": 0.3, "wait_share": 0.05, "comm_share": 0.35}
     parts = plots.shares(trials(FAST | known)).to_dict()["data"]
