@@ -19,7 +19,7 @@ from dtsweep.provenance.versions import versions
 from dtsweep.results.standing import standing
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.axes import Candidate, by_world
-from dtsweep.sweep.point import Point, World, identity
+from dtsweep.sweep.point import DEFAULTS, Point, World, identity
 from dtsweep.sweep.secret import hidden, hidden_json
 from dtsweep.sweep.settings import Measure, Sweep
 from dtsweep.sweep.task import trial_name
@@ -244,3 +244,10 @@ def counts(plan: Plan) -> dict[str, int]:
 def reasons(plan: Plan) -> Counter[str]:
     """How many points are skipped for each reason."""
     return Counter(str(candidate.reason) for candidate in plan.skipped)
+
+
+def unread_everywhere(plan: Plan) -> dict[str, Any]:
+    """Axes whose every value is one that some points don't read, so that these are skipped; with the default to add."""
+    planned = [*(trial.point for trial in (*plan.to_run, *plan.done)), *(skipped.point for skipped in plan.skipped)]
+    unread = dict.fromkeys(point.unread_field for point in planned if point.unread_field is not None)
+    return {name: DEFAULTS[name] for name in unread if all(getattr(point, name) != DEFAULTS[name] for point in planned)}

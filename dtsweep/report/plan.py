@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.plan.plan import Plan, counts, reasons
+from dtsweep.plan.plan import Plan, counts, reasons, unread_everywhere
 from dtsweep.report.progress import duration, short_name
 from dtsweep.report.text import print_table, say
 from dtsweep.sweep.point import Point
@@ -51,6 +51,8 @@ def print_plan(
         say(console, f"and {more} more")
     for reason, count in reasons(plan).most_common():
         say(console, f"skipped {count}: {reason}")
+    for name, default in unread_everywhere(plan).items():
+        say(console, f"to measure points that have no {name}, add {default!r} to its values")
     if plan.to_run:
         sessions = f"{plan.session_starts} session{'s' * (plan.session_starts != 1)} to start"
         say(console, f"about {duration(plan.seconds)} with {sessions}, in the order above")

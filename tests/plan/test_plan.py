@@ -13,7 +13,7 @@ from dtsweep import Measure, Sweep, SweepError, workloads
 from dtsweep.metrics.rows import point_row
 from dtsweep.plan.canaries import canaries
 from dtsweep.plan.estimate import SESSION_START_S, TRIAL_REST_S
-from dtsweep.plan.plan import make_plan
+from dtsweep.plan.plan import make_plan, unread_everywhere
 from dtsweep.plan.trial import Trial, groups_of
 from dtsweep.provenance.sources import sources_of
 from dtsweep.provenance.versions import versions
@@ -107,6 +107,14 @@ def test_what_a_race_stopped_early_is_measured_again_where_there_is_no_race() ->
     assert plan(SWEEP, early + rows()) == (0, 4)
     assert plan(SWEEP, rows() + early) == (4, 0)
     assert plan(SWEEP, rows(stop_reason="precise")) == (0, 4)
+
+
+@pytest.mark.parametrize(("values", "missing"), [([0.01, 0.1], {"compression_ratio": None}), ([None, 0.1], {})])
+def test_an_axis_that_leaves_no_room_for_points_that_do_not_read_it_is_named(
+    values: list[float | None], missing: dict[str, Any]
+) -> None:
+    sweep = Sweep(workload=workloads.Gpt(), axes={"compression": [None, "topk"], "compression_ratio": values})
+    assert unread_everywhere(make_plan(sweep, candidates(sweep), [])) == missing
 
 
 def test_repeats_run_one_after_the_other_in_sessions_of_their_own() -> None:
