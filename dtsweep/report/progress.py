@@ -57,9 +57,9 @@ class Progress:
             self._live.stop()
             self._live = None
 
-    def say(self, text: str) -> None:
-        """Print a line."""
-        self._console.print(plain(text), soft_wrap=True)
+    def say(self, text: str, *, by_words: bool = False) -> None:
+        """Print a line; a terminal breaks it anywhere, so that what is copied is whole, or between words."""
+        self._console.print(plain(text), soft_wrap=not (by_words and self._console.is_terminal))
 
     def began(self, trial_id: str, point: Point) -> None:
         """Note that an attempt was handed out; `over` that it has ended."""
@@ -88,7 +88,7 @@ class Progress:
             outcome = f"{row['status']}: {row['reason']}" + "; measured again" * again
         self._has_begun = True
         repeat = f" repeat {row['repeat']}" if row["repeat"] > 1 else ""
-        self.say(f"[{sum(self._counts.values())}/{self.total}] {name}{repeat}: {outcome}")
+        self.say(f"[{sum(self._counts.values())}/{self.total}] {name}{repeat}: {outcome}", by_words=True)
 
     def canary(self, point: Point, row: Mapping[str, Any]) -> None:
         """Name a canary that ended; it is none of the trials that are counted."""
@@ -96,7 +96,7 @@ class Progress:
         latency = f"{format_number(row['latency_s'] * 1e3)} ms/step" if is_ok else ""
         self._has_begun = True
         ended = latency or f"{row['status']}: {row['reason']}"
-        self.say(f"canary workers={point.workers}: {ended}")
+        self.say(f"canary workers={point.workers}: {ended}", by_words=True)
 
     def _line(self) -> Text:
         done = sum(self._counts.values())

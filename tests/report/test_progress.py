@@ -85,6 +85,16 @@ def test_a_terminal_names_each_trial_above_the_live_line_as_a_pipe_does() -> Non
     ]
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_terminal_breaks_what_ended_between_words_and_a_log_not_at_all(is_terminal: bool) -> None:
+    out = StringIO()
+    progress = Progress(axes=["workers", "micro_batch"], console=console_of(out, width=40, is_terminal=is_terminal))
+    progress.total = 1
+    progress.ended(Point(workers=2, micro_batch=16), OK | {"samples_per_s": 40.0})
+    first, second = "[1/1] workers=2 micro_batch=16: 100.0 ", "ms/step, 40.00 samples/s"
+    assert out.getvalue().splitlines() == ([first, second] if is_terminal else [first + second])
+
+
 @pytest.mark.parametrize("width", [80, 140])
 def test_the_live_line_says_how_long_it_still_takes_before_anything_is_cut_off(width: int) -> None:
     out = StringIO()
