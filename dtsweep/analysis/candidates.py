@@ -58,10 +58,21 @@ def with_candidates(points: pd.DataFrame, goal: Goal, objective: Objective) -> p
     )
 
 
-def with_slow(points: pd.DataFrame, least_rate: float) -> pd.DataFrame:
-    """Mark, of one model and environment, what is below a share of the candidates' best rate: `is_slow`."""
-    best = points.loc[points["is_candidate"], "samples_per_s"].max()
-    return points.assign(is_slow=points["samples_per_s"] < least_rate * best)
+def narrowed(points: pd.DataFrame, goal: Goal) -> pd.DataFrame:
+    """Narrow the candidates of one model and environment, as `with_candidates` gives them.
+
+    Returns:
+        The points with `is_slow`, whether their rate is below the goal's share of the candidates' best one; `is_alone`,
+        whether one worker, which exchanges with nobody, does without exact updates; `is_candidate`, where neither is
+        so: who is alone stays where there is nobody else.
+    """
+    is_candidate, rates = points["is_candidate"], points["samples_per_s"]
+    is_slow = rates < goal.least_rate * rates[is_candidate].max()
+    is_alone = (points["workers"] == 1) & (points["semantics"] != "exact")
+    kept = is_candidate & ~is_slow
+    return points.assign(
+        is_slow=is_slow, is_alone=is_alone, is_candidate=kept & ~is_alone if (kept & ~is_alone).any() else kept
+    )
 
 
 def unmeasured_of(points: pd.DataFrame, goal: Goal, objective: Objective) -> tuple[str, ...]:

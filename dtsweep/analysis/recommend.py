@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtsweep.analysis.against import compared, numbers_of, ratios
+from dtsweep.analysis.against import comparison_of
 from dtsweep.analysis.canaries import canaries, drift_of
-from dtsweep.analysis.candidates import read_goal, unmeasured_of, why_none, with_candidates, with_slow
+from dtsweep.analysis.candidates import narrowed, read_goal, unmeasured_of, why_none, with_candidates
 from dtsweep.analysis.frontier import MODEL
 from dtsweep.analysis.launches import measured, points_of
-from dtsweep.analysis.objectives import Cost, Objective, cost_of, read_objectives
+from dtsweep.analysis.objectives import Cost, Objective, read_objectives
 from dtsweep.analysis.spread import of_environment
 from dtsweep.analysis.standing import Rows
 from dtsweep.errors import SweepError
@@ -111,32 +111,32 @@ def _recommended(
     points: pd.DataFrame, trials: pd.DataFrame, goal: Goal, objective: Objective, *, drift: float | None
 ) -> Recommendation:
     """Choose among the points of one model and environment."""
-    points = with_slow(points, goal.least_rate)
-    rows = points[points["is_candidate"] & ~points["is_slow"]]
-    cost = cost_of(trials.dropna(subset=[objective.name]), objective)
-    numbers = numbers_of(rows, cost)
-    best = _best(cost, numbers)
-    found = compared(cost, numbers, numbers[[best]], drift=drift)
-    is_tied = ~(found.excess > found.reach)
-    is_tied[best] = found.is_tested[best] = True
-    order = rows.assign(centre=cost.launches.centres[numbers], is_tied=is_tied)
-    near = order[order["is_tied"] & (order["centre"] <= order["centre"].iloc[best] + WORTH_A_WORKER)]
+    points = narrowed(points, goal)
+    rows = points[points["is_candidate"]]
+    known = comparison_of(trials, objective, drift=drift)
+    numbers, centres = known.numbers_of(rows), known.cost.launches.centres
+    best = _best(known.cost, numbers)
+    over = known.excess(numbers, numbers[[best]])
+    is_tied = ~(over.estimate > over.reach)
+    is_tied[best] = over.is_tested[best] = True
+    order = rows.assign(centre=centres[numbers], is_tied=is_tied)
+    near = order[order["is_tied"] & (order["centre"] <= centres[numbers[best]] + WORTH_A_WORKER)]
     # Of equal ones, as they are where what counts is set and not measured, the highest throughput.
     near = near.sort_values("samples_per_s", ascending=False, kind="stable")
-    chosen = near.sort_values(["workers", "centre"], kind="stable").head(1).index
+    chosen = near.sort_values(["workers", "centre"], kind="stable").index[:1]
     others = order.drop(index=chosen).sort_values("centre", kind="stable").drop(columns="centre")
-    over = ratios(rows.loc[chosen], others, cost, objective)
-    sure = "alone" if others.empty else "tied" if is_tied.sum() > 1 else "told" if found.is_tested.all() else "untested"
+    ratios = {f"ratio{end}": values for end, values in known.ratios(rows.loc[chosen], others).items()}
+    sure = "alone" if others.empty else "tied" if is_tied.sum() > 1 else "told" if over.is_tested.all() else "untested"
     return Recommendation(
         goal=goal,
         objective=objective,
         point=rows.loc[chosen[0]],
         sure=sure,
-        others=others.assign(**{f"ratio{end}": values for end, values in over.items()}).reset_index(drop=True),
+        others=others.assign(**ratios).reset_index(drop=True),
         alternatives=_alternatives(points, trials, points.loc[chosen], objective, drift=drift),
         unknown=int((points["is_unknown"] & points["is_allowed"]).sum()),
         unmeasured=unmeasured_of(points, goal, objective),
-        slow=int((points["is_candidate"] & points["is_slow"]).sum()),
+        slow=int((points["is_slow"] & points["is_allowed"] & points["is_met"] & ~points["is_implausible"]).sum()),
         implausible=int((points["is_implausible"] & points["is_allowed"]).sum()),
         drift=drift,
     )
@@ -158,26 +158,22 @@ def _alternatives(
     points: pd.DataFrame, trials: pd.DataFrame, chosen: pd.DataFrame, objective: Objective, *, drift: float | None
 ) -> pd.DataFrame:
     """Points that are told to be better in something than the recommended one, as others are told from the best."""
-    # One worker exchanges with nobody: exact updates are to be had for the same.
-    is_alone = (points["workers"] == 1) & (points["semantics"] != "exact")
-    would_do = points["is_met"] & ~points["is_slow"]
-    pool = points[~points["is_implausible"] & ~is_alone & (points["is_allowed"] | would_do)]
+    would_do = points["is_allowed"] | (points["is_met"] & ~points["is_slow"])
+    pool = points[would_do & ~points["is_alone"] & ~points["is_implausible"]]
     pool = pool.dropna(subset=["latency_s", "samples_per_s"])
     both = read_objectives(points)
-    costs = {each.name: cost_of(trials.dropna(subset=[each.name]), each) for each in (*both, objective)}
+    known = {each.name: comparison_of(trials, each, drift=drift) for each in (*both, objective)}
     rows, better = [], []
     for is_allowed, each in [*((True, each) for each in both), (False, objective)]:
         there = pool[pool["is_allowed"] == is_allowed].dropna(subset=[each.name])
         first = there.sort_values(each.name, ascending=not each.maximize, kind="stable").head(1)
-        numbers, own = (numbers_of(some, costs[each.name]) for some in (first, chosen))
+        numbers, own = (known[each.name].numbers_of(some) for some in (first, chosen))
         if first.empty or (own < 0).any():
             continue
-        found = compared(costs[each.name], numbers, own, drift=drift)
-        if found.excess[0] < -found.reach[0]:
+        over = known[each.name].excess(own, numbers)
+        if over.estimate[0] > over.reach[0]:
             rows.append(first.index[0])
             better.append(each.name)
     kept = pool.loc[rows].assign(better=better)
-    for each in {each.name: each for each in (*both, objective)}.values():
-        over = ratios(kept, chosen, costs[each.name], each)
-        kept = kept.assign(**{f"{each.name}_ratio{end}": values for end, values in over.items()})
-    return kept.reset_index(drop=True)
+    ratios = {f"{name}_ratio{end}": r for name, each in known.items() for end, r in each.ratios(kept, chosen).items()}
+    return kept.assign(**ratios).reset_index(drop=True)
