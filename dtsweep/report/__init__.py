@@ -3,6 +3,7 @@
 Readers and the driver; imports rich, and pandas in functions alone. In reading order:
 
     text            numbers and tables for the terminal
+    records         rows as JSON values
     progress        the live line of a run
     labels          labels of points and axes
     bounds          what limits each point, and what to try next

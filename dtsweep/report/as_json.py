@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.report import recommendation
 from dtsweep.report.bounds import bounds_json
 from dtsweep.report.laws import laws_json
+from dtsweep.report.records import records_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from dtsweep.report.content import Content
 
 
@@ -37,22 +35,17 @@ def report_json(content: Content) -> dict[str, Any]:
         "doubts": list(content.doubts),
         "notes": list(content.notes),
         "bottlenecks": bounds_json(content.bounds),
-        "frontier": [row for frontier in frontiers for row in _records(frontier.points)],
-        "hypervolume": _records(content.hypervolume),
+        "frontier": [row for frontier in frontiers for row in records_of(frontier.points)],
+        "hypervolume": records_of(content.hypervolume),
         "differences": [
             {"semantics": f.semantics, "model_digest": f.model_digest, "older_source": f.older_source} | row
             for f in frontiers
-            for row in _records(f.difference)
+            for row in records_of(f.difference)
         ],
-        "scaling": [row for part in scaling if part.per == "worker" for row in _records(part.rows)],
-        "scaling_per_node": [row for part in scaling if part.per == "node" for row in _records(part.rows)],
+        "scaling": [row for part in scaling if part.per == "worker" for row in records_of(part.rows)],
+        "scaling_per_node": [row for part in scaling if part.per == "node" for row in records_of(part.rows)],
         **laws_json(content.worth.worthwhile, content.worth.laws),
-        "canaries": _records(content.canaries),
-        "implausible": _records(content.implausible),
-        "unmeasured": _records(content.unmeasured),
+        "canaries": records_of(content.canaries),
+        "implausible": records_of(content.implausible),
+        "unmeasured": records_of(content.unmeasured),
     }
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15))
-    return records

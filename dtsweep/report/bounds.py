@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from dtsweep.report.records import records_of
 from dtsweep.report.text import count_of
 
 if TYPE_CHECKING:
@@ -57,5 +57,4 @@ def bounds_json(rows: pd.DataFrame) -> list[dict[str, Any]]:
         `at_most_share` and `why`.
     """
     named = rows.assign(next_axes=rows["next_axes"].map(lambda axes: [each._asdict() for each in axes]))
-    records: list[dict[str, Any]] = json.loads(named.to_json(orient="records", double_precision=15))
-    return records
+    return records_of(named)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
 from dtsweep.report.labels import point_label
+from dtsweep.report.records import records_of
 from dtsweep.report.text import count_of
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ def laws_json(worthwhile: pd.DataFrame, laws: pd.DataFrame) -> dict[str, Any]:
     Returns:
         `worthwhile` and `laws`: the rows of these functions of `dtsweep.analysis`.
     """
-    tables = {"worthwhile": worthwhile, "laws": laws}
-    return {name: json.loads(rows.to_json(orient="records", double_precision=15)) for name, rows in tables.items()}
+    return {"worthwhile": records_of(worthwhile), "laws": records_of(laws)}
 
 
 def _group_label(row: Mapping[Any, Any], varying: list[str]) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
 from dtsweep.report.labels import model_columns, model_label, point_label
+from dtsweep.report.records import records_of
 from dtsweep.report.tables import caution_columns
 from dtsweep.report.text import format_integers, format_interval, format_number, format_rates, half_of, print_table, say
 
@@ -50,7 +50,7 @@ def times_json(rows: pd.DataFrame) -> dict[str, Any]:
     Returns:
         `training_time`: the rows of `dtsweep.analysis.training_time`.
     """
-    return {"training_time": json.loads(rows.to_json(orient="records", double_precision=15))}
+    return {"training_time": records_of(rows)}
 
 
 def _titles(there: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
