@@ -8,6 +8,7 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     generations     which rows are of an earlier source of their workload
     utilization     shares of what devices can do, by one measure
     launches        from trials to points
+    comparisons     a column beside a value: true, false or unknown
     where           conditions on points, as a user writes them
     contrasts       differences between points, each to each, and how far they are known
     naming          which point somebody means

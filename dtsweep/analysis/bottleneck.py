@@ -215,7 +215,7 @@ def _limit_of_work(row: Row, work: float) -> tuple[str | None, str]:
     # What is unknown takes no more than what is left.
     most = [(work - share) / OUTWEIGHS if each is None else each for name, each in known.items() if name != largest]
     if share < EXPLAINS * work:
-        return None, f"none explains it, {told}"
+        return None, f"nothing that is known explains it ({told})"
     if share < OUTWEIGHS * max(most):
-        return None, f"can't tell which limits it, {told}"
+        return None, f"can't tell which of its parts limits it ({told})"
     return "host" if largest == "launch" else largest, told

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dtsweep.analysis.launches import setting_columns
+from dtsweep.analysis.comparisons import SIGNS, Truth, compared
+from dtsweep.analysis.launches import measured, points_of, setting_columns
+from dtsweep.analysis.spread import POINT
 from dtsweep.errors import SweepError, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Truth = Any
-"""A column of pandas' `boolean`: true, false, or null where it is unknown; `&`, `|` and `~` as Kleene has them."""
 
 Evaluate = Callable[["pd.DataFrame"], Truth]
 
@@ -25,7 +24,6 @@ _TOKENS = re.compile(
     r"\s*(?:(?P<number>[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?P<unit>[A-Za-z]*)(?![\w.])"
     r"|(?P<sign><=|>=|==|!=|=|<|>|\(|\)|,)|(?P<text>'[^']*'|\"[^\"]*\")|(?P<word>[A-Za-z_][\w.]*))"
 )
-_SIGNS = ("<=", ">=", "<", ">", "=", "==", "!=")
 _NULLS = ("null", "none", "None")
 _KEYWORDS = ("and", "or", "not", "in")
 
@@ -96,6 +94,24 @@ def meets(points: pd.DataFrame, condition: str) -> Truth:
     return parse_condition(condition, points).holds(points)
 
 
+def trials_where(frame: pd.DataFrame, condition: str) -> pd.DataFrame:
+    """Leave out the trials of points that don't meet a condition, or are not known to.
+
+    Args:
+        frame: one row per trial, as `dtsweep.load` gives it; its canaries stay.
+        condition: as `parse_condition` reads it; empty for all.
+
+    Raises:
+        SweepError: it can't be read.
+    """
+    if not condition:
+        return frame
+    points = points_of(measured(frame))
+    kept = points.loc[meets(points, condition).fillna(value=False), [*POINT]].assign(is_kept=True)
+    found = frame[[*POINT]].merge(kept, how="left", on=list(POINT))["is_kept"]
+    return frame[found.notna().to_numpy() | frame["role"].eq("canary").to_numpy()]
+
+
 class _Parser:
     """Reads one text from left to right, a token ahead (recursive descent)."""
 
@@ -134,8 +150,8 @@ class _Parser:
             values = self._values()
             return _joined([self._compared(column, "=", value) for value in values], lambda one, other: one | other)
         token = self._next()
-        if token.value not in _SIGNS or token.kind != "sign":
-            self._refuse(token, f"one of {' '.join(_SIGNS)} or `in`")
+        if token.value not in SIGNS or token.kind != "sign":
+            self._refuse(token, f"one of {' '.join(SIGNS)} or `in`")
         return self._compared(column, token.value, self._value())
 
     def _column(self) -> str:
@@ -170,7 +186,7 @@ class _Parser:
 
     def _compared(self, column: str, sign: str, value: Any) -> Evaluate:
         is_setting = column in self._settings
-        return lambda points: _compared(points[column], sign, value, is_setting=is_setting)
+        return lambda points: compared(points[column], sign, value, is_setting=is_setting)
 
     def expect(self, what: str) -> None:
         """Take this token, or refuse the text."""
@@ -227,33 +243,3 @@ def _joined(parts: Sequence[Evaluate], join: Callable[[Truth, Truth], Truth]) ->
         return found
 
     return evaluate
-
-
-def _compared(column: pd.Series[Any], sign: str, value: Any, *, is_setting: bool) -> Truth:
-    import pandas as pd
-
-    is_null = column.isna()
-    if value is None:
-        if sign not in ("=", "==", "!="):
-            raise SweepError(f"{column.name} can't be {sign} null; use = or !=")
-        return (is_null if sign != "!=" else ~is_null).astype("boolean")
-    known = column[~is_null]
-    is_number = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
-    if is_number != (isinstance(value, float)) and len(known):
-        raise SweepError(f"{column.name} is compared with {value!r}, but has {'numbers' if is_number else 'words'}")
-    match sign:
-        case "<=":
-            found = known <= value
-        case ">=":
-            found = known >= value
-        case "<":
-            found = known < value
-        case ">":
-            found = known > value
-        case "!=":
-            found = known != value
-        case _:
-            found = known == value
-    truth = found.astype("boolean").reindex(column.index)
-    # A setting that is null is none of the values; which number the mode has in its place is not known.
-    return truth.fillna(sign == "!=") if is_setting and sign in ("=", "==", "!=") else truth

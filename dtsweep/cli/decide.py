@@ -82,6 +82,7 @@ def print_results(
         asked: what `content_of` takes; objectives that are empty are the usual ones.
     """
     from dtsweep.analysis import training_time
+    from dtsweep.analysis.where import trials_where
     from dtsweep.report.as_json import report_json
     from dtsweep.report.content import content_of
     from dtsweep.report.terminal import print_report
@@ -90,7 +91,7 @@ def print_results(
     frame = load_results(results)
     objectives = {name: asked.pop(name, ()) for name in ("minimize", "maximize")}
     content = content_of(frame, **asked, **(objectives if any(objectives.values()) else {}))
-    times = None if samples is None else training_time(frame, samples=samples)
+    times = None if samples is None else training_time(trials_where(frame, asked.get("where", "")), samples=samples)
     if as_json:
         print_json(report_json(content) | ({} if times is None else times_json(times)))
         return

@@ -19,6 +19,7 @@ from dtsweep.analysis import (
 )
 from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
 from dtsweep.analysis.recommend import Recommendation
+from dtsweep.analysis.where import trials_where
 from dtsweep.report.advice import advice_on, limits_on, recommended_in
 from dtsweep.report.doubts import conditions_on, doubts_on
 from dtsweep.report.frontiers import Frontier, frontiers_of
@@ -146,14 +147,17 @@ def content_of(
         one_product: compare all models with each other.
         minimize: objectives, as `dtsweep.analysis.frontier` takes them.
         maximize: the same.
-        where: a condition that points have to meet, also the recommended one; `SweepError` where it can't be read.
+        where: a condition that points have to meet, also those recommended and those of scaling; `SweepError` where it
+            can't be read.
     """
     trials, watched, bounds = without_canaries(frame), canaries(frame), bottleneck(frame)
     points = frontier(frame, minimize=minimize, maximize=maximize, where=where, one_product=one_product)
     (varying, label_columns), flags = _varying(points), _counts(trials["flags"].explode())
     asked = conditions_on(points, where, minimize=minimize, maximize=maximize)
-    frontiers = frontiers_of(trials, points, varying, one_product=one_product)
-    ladders = [*_scaling(frame, label_columns, per="worker"), *_scaling(frame, label_columns, per="node")]
+    is_of_rate = "samples_per_s" in maximize
+    frontiers = frontiers_of(trials, points, varying, one_product=one_product, is_of_rate=is_of_rate)
+    kept = trials_where(frame, where)
+    ladders = [*_scaling(kept, label_columns, per="worker"), *_scaling(kept, label_columns, per="node")]
     recommended, why_none = recommended_in(frame, where=where, one_product=one_product)
     return Content(
         headline=_headline(trials),
@@ -169,7 +173,7 @@ def content_of(
         frontiers=frontiers,
         hypervolume=hypervolume(points, minimize=minimize, maximize=maximize),
         scaling=ladders,
-        worth=_worth(frame, ladders),
+        worth=_worth(kept, ladders),
         canaries=watched,
         doubts=[*asked, *doubts_on(frame, points, canaries=watched, varying=varying)],
         notes=notes_on(frame, points, canaries=watched, flags=flags, one_product=one_product),

@@ -43,7 +43,8 @@ class Frontier:
     """Rows of `dtsweep.analysis.difference` between the highest throughput on the frontier (`point_a`) and the highest
     of all other `points`, on the frontier or not (`point_b`); empty where there is no other."""
     verdict: str | None
-    """What `difference` says of their throughput, as a sentence; None where there is no runner-up."""
+    """What `difference` says of their throughput, as a sentence; None where there is no runner-up, or frontiers are of
+    something else."""
 
     @property
     def best(self) -> pd.DataFrame:
@@ -108,7 +109,7 @@ class Frontier:
 
 
 def frontiers_of(
-    trials: pd.DataFrame, points: pd.DataFrame, varying: Sequence[str], *, one_product: bool
+    trials: pd.DataFrame, points: pd.DataFrame, varying: Sequence[str], *, one_product: bool, is_of_rate: bool = True
 ) -> list[Frontier]:
     """Part points into frontiers, in their order.
 
@@ -117,6 +118,7 @@ def frontiers_of(
         points: rows of `dtsweep.analysis.frontier`.
         varying: setting columns that have more than one value.
         one_product: whether all models count as one.
+        is_of_rate: whether a high throughput is one of the objectives; else nothing is said of who has the highest.
     """
     models = () if one_product else ("workload", "model_digest")
     apart = [c for c in (*models, "env_id") if points[c].nunique(dropna=False) > 1]
@@ -136,7 +138,9 @@ def frontiers_of(
                 points=rows,
                 labels=labels,
                 difference=compared,
-                verdict=None if compared.empty else _verdict(compared.iloc[0], leading, varying=varying),
+                verdict=None
+                if compared.empty or not is_of_rate
+                else _verdict(compared.iloc[0], leading, varying=varying),
             )
         )
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +42,9 @@ _LADDERS = 8
 def frontier(data: pd.DataFrame | Content) -> Figure:
     """Draw step time against throughput, a line for each frontier.
 
-    Error bars are 95 % intervals, within one launch where a point has only one (hover says which). Points that are
-    beaten are faint. Of modes that change the update, points with one worker are left out where there are others.
+    Error bars are 95 % intervals, within one launch where a point has only one (hover says which); what reaches beyond
+    all points is cut off. Points that are beaten are faint, without bars. Of modes that change the update, points with
+    one worker are left out where there are others.
 
     Args:
         data: one row per trial, as `dtsweep.load` gives it, or the content of a report on them.
@@ -64,8 +66,11 @@ def frontier(data: pd.DataFrame | Content) -> Figure:
     known = [value * 1e3 for found in content.frontiers for value in found.drawn["latency_s"]]
     if known:
         axis = axis_for(known)
-        figure.update_xaxes(type="log" if axis.is_logarithmic else "linear")
+        ends = [math.log10(end) if axis.is_logarithmic else end for end in (axis.low, axis.high)]
+        figure.update_xaxes(type="log" if axis.is_logarithmic else "linear", range=ends)
         figure.update_xaxes(tickvals=axis.ticks, ticktext=[tick_label(value) for value in axis.ticks])
+        rates = [value for found in content.frontiers for value in found.drawn["samples_per_s"]]
+        figure.update_yaxes(range=[0, axis_for(rates, from_zero=True).high])
     figure.update_xaxes(title="step time, ms")
     figure.update_yaxes(title="samples/s", rangemode="tozero")
     return _titled(figure, "Step time against throughput", _about_bars(content))
@@ -175,8 +180,8 @@ def _add_points(
     figure.add_scatter(
         x=(rows["latency_s"] * 1e3).to_list(),
         y=rows["samples_per_s"].to_list(),
-        error_x=_bars(rows, "latency_s", unit=1e3),
-        error_y=_bars(rows, "samples_per_s"),
+        error_x=_bars(rows, "latency_s", unit=1e3) if on_it else None,
+        error_y=_bars(rows, "samples_per_s") if on_it else None,
         mode="lines+markers" if on_it else "markers",
         marker={"color": colour, "symbol": symbol, "size": 8},
         line={"color": colour, "dash": dash},
@@ -228,15 +233,17 @@ def _told(point: pd.Series[Any], varying: Sequence[str]) -> str:
 
 def _known_by(point: pd.Series[Any]) -> str:
     """How many launches a point has, and what its interval is over."""
+    import pandas as pd
+
     kinds = {"launch": "interval within this launch", "pooled": "interval with the spread of other points' launches"}
-    kind = kinds.get(point["interval"], "interval over launches" if point["interval"] else "no interval")
+    kind = kinds.get(point["interval"], "interval over launches" if pd.notna(point["interval"]) else "no interval")
     launches = int(point["launches"])
     return f"{launches} launch{'es' if launches > 1 else ''}, {kind}"
 
 
 def _about_bars(content: Content) -> str:
     """Say what error bars leave out, where there are any of one launch alone."""
-    points = [row for found in content.frontiers for _, row in found.drawn.iterrows()]
+    points = [row for found in content.frontiers for _, row in found.shown.iterrows()]
     within = sum(row["interval"] == "launch" for row in points)
     return f"bars of {count_of(within, 'point')} are within one launch: another may lie outside" if within else ""
 

@@ -12,7 +12,7 @@ from dtsweep.analysis import setting_columns
 from dtsweep.analysis.candidates import way_to_measure
 from dtsweep.report.code import point_code, settings_of, training_code
 from dtsweep.report.labels import model_columns, model_label, trial_label
-from dtsweep.report.text import count_of, format_interval, format_number, format_rate, percent_up, plain, say
+from dtsweep.report.text import count_of, format_ends, format_number, format_rate, percent_up, plain, say
 from dtsweep.results.statuses import CANARY_DRIFT
 
 if TYPE_CHECKING:
@@ -80,16 +80,18 @@ def goal_in_words(found: Recommendation) -> str:
     return f"{words}{share}{f' where {goal.where}' if goal.where else ''}"
 
 
-def quantity(name: str, value: float, half: float = math.nan) -> str:
-    """Write a measured value with its unit, and half of its interval.
+def quantity(name: str, value: float, low: float = math.nan, high: float = math.nan) -> str:
+    """Write a measured value with its unit, and its interval.
 
-    >>> quantity("step_p99_s", 0.0482), quantity("samples_per_s", 812.34, 4.1), quantity("memory_peak_bytes", 2.0**30)
-    ('48.20 ms', '812.3 ± 4.1 samples/s', '1,024 MiB')
+    >>> quantity("step_p99_s", 0.0482), quantity("samples_per_s", 812.34, 808.24, 816.44)
+    ('48.20 ms', '812.3 ± 4.1 samples/s')
+    >>> quantity("memory_peak_bytes", 2.0**30)
+    '1,024 MiB'
     """
     if name.endswith("_per_s"):
-        return f"{format_rate(value, half)} {name.removesuffix('_per_s')}/s"
+        return f"{format_rate(value, low, high)} {name.removesuffix('_per_s')}/s"
     if name.endswith("_s"):
-        return f"{format_interval(value * 1e3, half * 1e3)} ms"
+        return f"{format_ends(value * 1e3, low * 1e3, high * 1e3)} ms"
     if name.endswith("_bytes"):
         return f"{format_number(value / 2**20, digits=3)} MiB"
     return f"{name} {value:.4g}"
@@ -130,10 +132,10 @@ def _figures(point: pd.Series[Any], objective: str) -> list[str]:
     import pandas as pd
 
     names = dict.fromkeys([objective, "samples_per_s", "latency_s", "memory_peak_bytes"])
-    halves = {name: (point.get(f"{name}_high", math.nan) - point.get(f"{name}_low", math.nan)) / 2 for name in names}
+    ends = {name: [float(point.get(f"{name}{end}", math.nan)) for end in ("_low", "_high")] for name in names}
     known = [name for name in names if pd.notna(point[name])]
     words = {"latency_s": "a step ", "memory_peak_bytes": "memory "}
-    return [words.get(name, "") + quantity(name, float(point[name]), float(halves[name])) for name in known]
+    return [words.get(name, "") + quantity(name, float(point[name]), *ends[name]) for name in known]
 
 
 def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> str:

@@ -6,10 +6,19 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from dtsweep.analysis import setting_columns
 from dtsweep.report.bounds import bound_columns
 from dtsweep.report.labels import BATCH_SHAPE
 from dtsweep.report.recommendation import quantity
-from dtsweep.report.text import format_integers, format_interval, format_number, format_rates, half_of
+from dtsweep.report.text import (
+    ends_of,
+    format_ends,
+    format_integers,
+    format_interval,
+    format_number,
+    format_rates,
+    half_of,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,15 +39,20 @@ def measured_columns(rows: pd.DataFrame, *, varying: Sequence[str]) -> dict[str,
     columns = {}
     if not set(BATCH_SHAPE).isdisjoint(varying) and rows["global_batch"].notna().any():
         columns["global\nbatch"] = format_integers(rows["global_batch"])
-    half_ms = half_of(rows, "latency_s") * 1e3
-    columns["step\nms"] = [format_interval(*pair) for pair in zip(rows["latency_s"] * 1e3, half_ms, strict=True)]
-    columns["samples\n/s"] = format_rates(rows["samples_per_s"], half_of(rows, "samples_per_s"))
+    steps = zip(rows["latency_s"], *ends_of(rows, "latency_s"), strict=True)
+    columns["step\nms"] = [format_ends(*(value * 1e3 for value in known)) for known in steps]
+    columns["samples\n/s"] = format_rates(rows["samples_per_s"], *ends_of(rows, "samples_per_s"))
     return columns
 
 
 def objective_columns(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, list[str]]:
-    """Columns of other objectives, with their units."""
-    return {name: [quantity(name, value) for value in rows[name].astype("float64")] for name in names}
+    """Columns of other objectives that were measured, with their units; settings stand in columns of their own."""
+    settings = setting_columns(rows)
+    return {
+        name: [quantity(name, value) for value in rows[name].astype("float64")]
+        for name in names
+        if name not in settings
+    }
 
 
 def amount_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
@@ -90,12 +104,11 @@ def share_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     return columns
 
 
-def limit_columns(bounds: pd.DataFrame, *, show_next: bool) -> dict[str, list[str]]:
-    """Columns of what limits points, where that is known, with its share.
+def limit_columns(bounds: pd.DataFrame) -> dict[str, list[str]]:
+    """Column of what limits points, where that is known, with its share.
 
     Args:
         bounds: rows of `dtsweep.analysis.bottleneck`, in the order of the table.
-        show_next: also what to try next.
     """
     if not bounds["bound"].notna().any():
         return {}
@@ -103,10 +116,14 @@ def limit_columns(bounds: pd.DataFrame, *, show_next: bool) -> dict[str, list[st
     half = half_of(bounds, "bound_share")
     half = half.where(half >= 0.005)
     shares = [_format_percent(*pair, digits=0) for pair in zip(bounds["bound_share"], half, strict=True)]
-    told = bound_columns(bounds)
-    limits = [f"{limit} {share}".rstrip() for limit, share in zip(told["limited by"], shares, strict=True)]
-    following = {"try next": told["try next (share of the step)"]} if show_next else {}
-    return {"limited by, %": limits} | following
+    limits = zip(bound_columns(bounds)["limited by"], shares, strict=True)
+    return {"limited by, %": [f"{limit} {share}".rstrip() for limit, share in limits]}
+
+
+def reason_columns(bounds: pd.DataFrame) -> dict[str, list[str]]:
+    """Columns of why that is said to limit points, or why it can't be told, and of what to try next."""
+    columns = bound_columns(bounds)
+    return {header: columns[header] for header in ("because", "try next (share of the step)") if any(columns[header])}
 
 
 def scaling_columns(scaling: Scaling, *, groups: Sequence[pd.DataFrame]) -> dict[str, list[str]]:

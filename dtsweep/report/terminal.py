@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from dtsweep.analysis.worthwhile import WORTH
 from dtsweep.report.advice import bounds_of
 from dtsweep.report.content import Content, Scaling
 from dtsweep.report.frontiers import Frontier
@@ -21,6 +22,7 @@ from dtsweep.report.tables import (
     limit_columns,
     measured_columns,
     objective_columns,
+    reason_columns,
     scaling_columns,
     share_columns,
     standing_columns,
@@ -144,7 +146,7 @@ def _print_points(
     bounds = bounds_of(rows, content.bounds)
     columns = measured_columns(rows, varying=content.varying) | objective_columns(rows, content.objectives)
     columns |= error_columns(rows) | standing_columns(rows)
-    columns |= knee_columns(rows) | limit_columns(bounds, show_next=show_all) | amount_columns(rows)
+    columns |= knee_columns(rows) | limit_columns(bounds) | amount_columns(rows)
     columns |= share_columns(rows)
     doubt = caution_columns(rows["caution"].to_list())
     tables, left_out = [keys], list[str]()
@@ -156,6 +158,7 @@ def _print_points(
             tables.append(keys | {header: column})
         else:
             left_out.append(header)
+    tables += [keys | reason_columns(bounds)] if show_all else []
     style = "" if rows["on_frontier"].any() else "dim"
     for table in tables:
         print_table(table | doubt, console=console, style=style)
@@ -177,6 +180,7 @@ def _print_worth(content: Content, *, console: Console, show_all: bool) -> None:
     if not sentences or not (content.worth.is_known or show_all):
         return
     say(console, "\nFrom where one more worker doesn't pay", style="bold")
+    say(console, f"It pays where it adds at least {WORTH * 100:.0f} % of what a worker of the smallest world does.")
     listed = sentences if show_all else sentences[:_SENTENCES_SHOWN]
     say(console, "\n".join(listed))
     if hidden := len(sentences) - len(listed):

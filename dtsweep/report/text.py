@@ -18,8 +18,21 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-TEXT_COLUMNS = ("sync", "point", "state", "node", "device", "verdict", "caution", "try next")
+TEXT_COLUMNS = (
+    "sync",
+    "point",
+    "state",
+    "node",
+    "device",
+    "verdict",
+    "caution",
+    "because",
+    "try next (share of the step)",
+)
 """Headers of columns that hold words, which may wrap; the others hold numbers, which don't."""
+
+LOPSIDED = 1.5
+"""How many times one half of an interval is the other one from where on `±` would hide that."""
 
 
 def say(console: Console, text: str, *, style: str = "") -> None:
@@ -78,26 +91,26 @@ def format_number(value: float, *, digits: int = 4) -> str:
     return "" if math.isnan(value) else f"{value:,.{_decimals(value, digits)}f}"
 
 
-def format_rate(value: float, half: float = math.nan) -> str:
-    """Write a number per second in at most six or seven characters, with half of its interval in the same unit.
+def format_rate(value: float, low: float = math.nan, high: float = math.nan) -> str:
+    """Write a number per second in at most six or seven characters, with its interval in the same unit.
 
     >>> format_rate(812.34), format_rate(25810.2), format_rate(337012.0), format_rate(3370120.0)
     ('812.3', '25,810', '337.0k', '3.370M')
-    >>> format_rate(812.34, 4.1), format_rate(337012.0, 2130.0)
+    >>> format_rate(812.34, 808.24, 816.44), format_rate(337012.0, 334882.0, 339142.0)
     ('812.3 ± 4.1', '337.0 ± 2.1k')
     """
-    return _in_unit(value, half, unit=_unit_of(value))
+    return _in_unit(value, low, high, unit=_unit_of(value))
 
 
-def format_rates(values: Iterable[float], halves: Iterable[float] = ()) -> list[str]:
-    """Write a column of numbers per second, with half of their intervals, all in the unit of the largest.
+def format_rates(values: Iterable[float], lows: Iterable[float] = (), highs: Iterable[float] = ()) -> list[str]:
+    """Write a column of numbers per second, with their intervals, all in the unit of the largest.
 
     >>> format_rates([85138.0, 109123.0]), format_rates([812.34, 25810.2])
     (['85.14k', '109.1k'], ['812.3', '25,810'])
     """
     values = list(values)
     unit = _unit_of(max((value for value in values if not math.isnan(value)), default=0.0))
-    return [_in_unit(*pair, unit=unit) for pair in itertools.zip_longest(values, halves, fillvalue=math.nan)]
+    return [_in_unit(*known, unit=unit) for known in itertools.zip_longest(values, lows, highs, fillvalue=math.nan)]
 
 
 def format_interval(value: float, half: float, *, decimals: int = 9) -> str:
@@ -119,6 +132,24 @@ def format_interval(value: float, half: float, *, decimals: int = 9) -> str:
     return f"{value:,.{min(_decimals(value, 4), certain)}f} ± {half:,.{certain}f}"
 
 
+def format_ends(value: float, low: float, high: float) -> str:
+    """Write a value with half of its interval, or with both ends where one half is much the longer one.
+
+    >>> format_ends(48.2134, 47.9, 48.5), format_ends(642.0, 339.0, 6123.0), format_ends(48.2134, math.nan, math.nan)
+    ('48.21 ± 0.30', '642 (339–6,123)', '48.21')
+    """
+    down, up = value - low, high - value
+    if not max(down, up) > LOPSIDED * min(down, up):
+        return format_interval(value, (high - low) / 2)
+    certain = _decimals(min(down, up), 2)
+    return f"{value:,.{certain}f} ({low:,.{certain}f}–{high:,.{certain}f})"
+
+
+def ends_of(known: Any, name: str) -> tuple[Any, Any]:
+    """Both ends of the interval of a column: of one row two numbers, of several rows two columns."""
+    return known[f"{name}_low"], known[f"{name}_high"]
+
+
 def half_of(known: Any, name: str) -> Any:
     """Half of the interval of a column: of one row a number, of several rows a column."""
     return (known[f"{name}_high"] - known[f"{name}_low"]) / 2
@@ -134,9 +165,9 @@ def _unit_of(rate: float) -> tuple[float, str]:
     return next(((size, letter) for size, letter in units if rate >= max(size, 1e5)), (1.0, ""))
 
 
-def _in_unit(value: float, half: float, *, unit: tuple[float, str]) -> str:
+def _in_unit(value: float, low: float, high: float, *, unit: tuple[float, str]) -> str:
     size, letter = unit
-    return "" if math.isnan(value) else format_interval(value / size, half / size) + letter
+    return "" if math.isnan(value) else format_ends(value / size, low / size, high / size) + letter
 
 
 def count_of(number: int, thing: str) -> str:

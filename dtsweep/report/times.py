@@ -9,7 +9,17 @@ from dtsweep.analysis import setting_columns
 from dtsweep.report.labels import model_columns, model_label, point_label
 from dtsweep.report.records import records_of
 from dtsweep.report.tables import caution_columns
-from dtsweep.report.text import format_integers, format_interval, format_number, format_rates, half_of, print_table, say
+from dtsweep.report.text import (
+    ends_of,
+    format_ends,
+    format_integers,
+    format_interval,
+    format_number,
+    format_rates,
+    half_of,
+    print_table,
+    say,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,12 +83,12 @@ def _titles(there: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
 def _columns(there: pd.DataFrame) -> dict[str, list[str]]:
     longest = there["training_time_s"].max()
     unit, seconds = next(((u, s) for u, s in _UNITS.items() if longest >= 2 * s), ("s", 1.0))
-    times = zip(there["training_time_s"] / seconds, half_of(there, "training_time_s") / seconds, strict=True)
+    times = zip(there["training_time_s"], *ends_of(there, "training_time_s"), strict=True)
     columns = {
         "workers": format_integers(there["workers"]),
         "micro_batch ×\naccumulation": [f"{row['micro_batch']} × {row['accumulation']}" for _, row in there.iterrows()],
-        f"time\n{unit}": [format_interval(*pair) for pair in times],
-        "samples\n/s": format_rates(there["samples_per_s"], half_of(there, "samples_per_s")),
+        f"time\n{unit}": [format_ends(*(value / seconds for value in known)) for known in times],
+        "samples\n/s": format_rates(there["samples_per_s"], *ends_of(there, "samples_per_s")),
         "speed-\nup": _with_halves(there, "speed_up", unit=1, digits=2),
         "effi-\nciency %": _with_halves(there, "efficiency", unit=100, digits=0),
     }

@@ -49,7 +49,7 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "timer_mismatch": "the steps add up to another time than the window, by more than 0.5 %",
         "unrepeatable": "`batch` gives other data for the same sample numbers, so that runs differ in their samples",
         "unchecked": "`Measure(check=True)` could not compare the first step's gradient; the log says why",
-        "input_bound": "waiting for data takes more than 5 % of a step",
+        "input_bound": "waiting for data takes more than 5 % of a step, which need not be what limits it",
         "host_bound": "in most steps the GPU was less than a step behind its host: it waits for work",
         "shared_gpu": "other processes used the device",
         "throttled": "the device lowered its clock for power or heat",

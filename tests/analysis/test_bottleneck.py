@@ -113,13 +113,13 @@ def test_arithmetic_and_memory_are_told_apart_by_a_factor_of_two(memory: float, 
     found = judged(alone(compute_share=0.3, memory_share=memory))
     assert found["bound"] == bound
     if bound is None:
-        assert "can't tell which limits it" in found["bound_reason"]
+        assert "can't tell which of its parts limits it" in found["bound_reason"]
 
 
 def test_device_work_that_nothing_explains_has_no_bound() -> None:
     found = judged(alone(compute_share=0.1, memory_share=0.03, launch_share=0.02))
     assert found["bound"] is None
-    assert "none explains it, arithmetic at the peak 10 %" in found["bound_reason"]
+    assert "nothing that is known explains it (arithmetic at the peak 10 %" in found["bound_reason"]
 
 
 def test_rows_of_older_versions_are_judged_by_what_they_have() -> None:

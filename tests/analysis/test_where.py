@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtsweep.analysis.where import parse_condition
+from dtsweep.analysis.where import parse_condition, trials_where
 from dtsweep.errors import SweepError
+from tests.frames import trials
+from tests.report.study import canary
 
 POINTS = pd.DataFrame(
     {
@@ -77,6 +79,8 @@ def test_a_condition_names_the_columns_that_it_asks_for() -> None:
         ("workers <= two", "workers is compared with 'two', but has numbers"),
         ("sync = 2", "sync is compared with 2.0, but has words"),
         ("workers < null", "use = or !="),
+        ("sync = dpp", "sync is never 'dpp'; did you mean 'ddp'?"),
+        ("workers = 2 or sync in (ddp, gossip)", "sync is never 'gossip'"),
         ("workers <= 2parsec", "one with a unit of s, ms"),
         ("__import__('os') = 1", "'__import__' is no column of points"),
         ("", "the name of a column"),
@@ -132,3 +136,11 @@ def test_a_condition_is_as_true_as_what_it_is_made_of(tree: Any, rows: list[dict
     frame = pd.DataFrame(rows, columns=["a", "b"]).astype("Float64")
     found = parse_condition(written(tree), frame).holds(frame)
     assert [None if pd.isna(value) else bool(value) for value in found] == [truth(tree, row) for row in rows]
+
+
+def test_trials_of_points_that_are_not_known_to_meet_a_condition_are_left_out() -> None:
+    rows = [{"point_id": str(workers), "workers": workers, "step_p99_s": p99} for workers, p99 in ((1, 0.1), (2, None))]
+    frame = trials(*rows, rows[0], canary("s", 0.1))
+    assert trials_where(frame, "step_p99_s < 1")["workers"].to_list() == [1, 1, frame["workers"].iloc[-1]]
+    assert trials_where(frame, "workers > 2")["role"].to_list() == ["canary"]
+    assert trials_where(frame, "") is frame

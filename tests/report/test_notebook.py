@@ -82,8 +82,8 @@ def test_models_have_names_lines_and_marks_of_their_own(run_notebook: Callable[.
     assert len(shares["data"][0]["y"]) == sum(len(trace["x"]) for trace in lines.values())
     ladders = [trace["name"] for trace in speed_up["data"]]
     assert ladders == [
-        "weak, ddp workload.layers=1, micro_batch × accumulation 4 × 1",
-        "weak, ddp workload.layers=2, micro_batch × accumulation 4 × 1",
+        "weak · ddp workload.layers=1 · 4 × 1",
+        "weak · ddp workload.layers=2 · 4 × 1",
         "ideal",
     ]
 

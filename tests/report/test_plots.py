@@ -69,6 +69,18 @@ def test_of_many_groups_the_fastest_are_drawn_and_the_others_counted() -> None:
     assert list(figure["layout"]["xaxis"]["tickvals"]) == list(ideal["x"]) == [1, 2]
 
 
+def test_a_bar_that_reaches_far_beyond_all_points_does_not_flatten_them() -> None:
+    wide = {"samples_per_s_low": 10, "samples_per_s_high": 900, "step_p50_s_low": 0.001, "step_p50_s_high": 90}
+    layout = plots.frontier(trials(FAST | wide, LARGE)).to_dict()["layout"]
+    assert layout["yaxis"]["range"] == [0, pytest.approx(80, rel=0.1)]
+    assert layout["xaxis"]["range"] == [pytest.approx(100, rel=0.1), pytest.approx(200, rel=0.1)]
+
+
+def test_a_point_without_an_interval_is_not_said_to_have_one_over_launches() -> None:
+    _, line, *_ = plots.frontier(trials(FAST | KNOWN, LARGE)).to_dict()["data"]
+    assert list(line["customdata"]) == ["1 launch, interval within this launch", "1 launch, no interval"]
+
+
 def test_a_logarithmic_axis_has_ticks_that_are_written_out() -> None:
     axis = plots.frontier(trials(FAST | {"step_p50_s": 0.01}, LARGE)).to_dict()["layout"]["xaxis"]
     assert axis["type"] == "log"

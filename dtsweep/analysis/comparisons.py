@@ -1,0 +1,60 @@
+"""One comparison of a column with a value, as conditions have them: true, false or unknown for each row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.errors import SweepError, did_you_mean
+from dtsweep.sweep.point import AXES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Truth = Any
+"""A column of pandas' `boolean`: true, false, or null where it is unknown; `&`, `|` and `~` as Kleene has them."""
+
+SIGNS = ("<=", ">=", "<", ">", "=", "==", "!=")
+
+
+def compared(column: pd.Series[Any], sign: str, value: Any, *, is_setting: bool) -> Truth:
+    """Compare each value of a column with another one.
+
+    Args:
+        column: a setting or something measured, null where it is unknown.
+        sign: one of `SIGNS`.
+        value: a number, a word, True, False, or None for null.
+        is_setting: a setting that is null is known: it is left at what the mode has of its own.
+
+    Raises:
+        SweepError: the column can't hold such a value.
+    """
+    import pandas as pd
+
+    is_null = column.isna()
+    if value is None:
+        if sign not in ("=", "==", "!="):
+            raise SweepError(f"{column.name} can't be {sign} null; use = or !=")
+        return (is_null if sign != "!=" else ~is_null).astype("boolean")
+    known = column[~is_null]
+    is_number = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+    if is_number != (isinstance(value, float)) and len(known):
+        raise SweepError(f"{column.name} is compared with {value!r}, but has {'numbers' if is_number else 'words'}")
+    choices = [*known.unique(), *getattr(AXES.get(str(column.name)), "choices", ())]
+    if isinstance(value, str) and column.name in AXES and value not in choices:
+        raise SweepError(f"{column.name} is never {value!r}; {did_you_mean(value, dict.fromkeys(choices))}")
+    match sign:
+        case "<=":
+            found = known <= value
+        case ">=":
+            found = known >= value
+        case "<":
+            found = known < value
+        case ">":
+            found = known > value
+        case "!=":
+            found = known != value
+        case _:
+            found = known == value
+    truth = found.astype("boolean").reindex(column.index)
+    # A setting that is null is none of the values; which number the mode has in its place is not known.
+    return truth.fillna(sign == "!=") if is_setting and sign in ("=", "==", "!=") else truth
