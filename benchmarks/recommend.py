@@ -4,7 +4,8 @@ A sweep has 24 points: 1, 2, 4 and 8 workers, three micro-batches, two accumulat
 that are drawn for each sweep: a pass costs a fixed time and one per sample, an exchange a fixed time and one that grows
 with the workers, part of which hides behind the pass. Many of these points lie within a few percent of the best. A
 launch measures all of them once: what it adds to all alike, what it adds to each, and what its window's own error is
-(which the row says) is normal. Recommended is the highest throughput.
+(which the row says) is normal. Two canaries, with the same error, watch a machine that does not drift. Recommended is
+the highest throughput.
 
 A recommendation is `right` when the true rate of its point is within 2 % of the best one, and wrong without saying so
 when it is not, and it says that launches tell it from all others (`told`).
@@ -68,7 +69,19 @@ def sweep_of(rates: NDArray[np.float64], noise: Noise, *, launches: int, rng: np
     workers, micro_batch, accumulation = np.array(POINTS)[point].T
     samples = workers * micro_batch * accumulation
     found = measured.ravel()
-    return pd.DataFrame(
+    watched = np.exp(rng.normal(0, noise.window, 2))
+    canaries = pd.DataFrame(
+        {
+            "point_id": "canary",
+            "role": "canary",
+            "trial_id": ["c0", "c1"],
+            "session": "0",
+            "started_at": pd.to_datetime([0, 1], unit="min", utc=True),
+            "step_mean_s": watched,
+            "step_mean_s_error": watched * noise.window,
+        }
+    )
+    trials = pd.DataFrame(
         {
             "point_id": point.astype(str),
             "trial_id": [f"{one}.{other}" for one, other in zip(point, launch, strict=True)],
@@ -83,6 +96,7 @@ def sweep_of(rates: NDArray[np.float64], noise: Noise, *, launches: int, rng: np
             "latency_s_error": samples / found * noise.window,
         }
     )
+    return pd.concat([trials, canaries], ignore_index=True)
 
 
 def tried(noise: Noise, *, launches: int, sweeps: int) -> list[str]:
