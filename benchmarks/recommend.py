@@ -69,19 +69,7 @@ def sweep_of(rates: NDArray[np.float64], noise: Noise, *, launches: int, rng: np
     workers, micro_batch, accumulation = np.array(POINTS)[point].T
     samples = workers * micro_batch * accumulation
     found = measured.ravel()
-    watched = np.exp(rng.normal(0, noise.window, 2))
-    canaries = pd.DataFrame(
-        {
-            "point_id": "canary",
-            "role": "canary",
-            "trial_id": ["c0", "c1"],
-            "session": "0",
-            "started_at": pd.to_datetime([0, 1], unit="min", utc=True),
-            "step_mean_s": watched,
-            "step_mean_s_error": watched * noise.window,
-        }
-    )
-    trials = pd.DataFrame(
+    return pd.DataFrame(
         {
             "point_id": point.astype(str),
             "trial_id": [f"{one}.{other}" for one, other in zip(point, launch, strict=True)],
@@ -96,7 +84,22 @@ def sweep_of(rates: NDArray[np.float64], noise: Noise, *, launches: int, rng: np
             "latency_s_error": samples / found * noise.window,
         }
     )
-    return pd.concat([trials, canaries], ignore_index=True)
+
+
+def canaries_of(noise: Noise, rng: np.random.Generator) -> pd.DataFrame:
+    """Draw the canaries at both ends of the first launch of a sweep."""
+    watched = np.exp(rng.normal(0, noise.window, 2))
+    return pd.DataFrame(
+        {
+            "point_id": "canary",
+            "role": "canary",
+            "trial_id": ["c0", "c1"],
+            "session": "0",
+            "started_at": [0, 1],
+            "step_mean_s": watched,
+            "step_mean_s_error": watched * noise.window,
+        }
+    )
 
 
 def tried(noise: Noise, *, launches: int, sweeps: int) -> list[str]:
@@ -107,7 +110,8 @@ def tried(noise: Noise, *, launches: int, sweeps: int) -> list[str]:
         sweep_of(rates, noise, launches=launches, rng=rng).assign(env_id=f"{number:06}")
         for number, rates in enumerate(truths)
     ]
-    rows = pd.concat(frames, ignore_index=True)
+    watched = [canaries_of(noise, rng).assign(env_id=f"{number:06}") for number in range(sweeps)]
+    rows = pd.concat([*frames, *watched], ignore_index=True)
     rows = rows.assign(status="ok", semantics="exact", hosts=1, workload="Simulated", sync="ddp")
     rows = rows.reindex(columns=[column.name for column in TRIALS])
     types = {FLOAT: "float64", INT: "Int64"}
