@@ -59,7 +59,7 @@ def test_what_was_left_out_is_counted_with_the_way_to_measure_it() -> None:
     text = said(
         launches("a", 100, step_p99_s=0.5), launches("b", 140), launches("c", 99, flags=["implausible"]), goal=goal
     )
-    assert "No other point is known to be a candidate.\nLeft out: 2 points of which step_p99_s was not" in text
+    assert "No other point is known to be a candidate. Left out: 2 points of which step_p99_s was not" in text
     assert "Measure(min_steps=100)" in text
     assert "Left out: 1 point whose numbers contradict each other." in text
 
@@ -82,6 +82,7 @@ def test_a_point_that_is_too_slow_for_the_goal_is_said_to_be() -> None:
 def test_the_drift_that_a_verdict_rests_on_is_said() -> None:
     points = [launches(name, rate, count=1) for name, rate in (("a", 100), ("b", 140))]
     assert "How far the machine drifted is not known: one launch each tells nothing" in said(*points)
+    assert "Can't tell it by one launch each and without canaries from" in said(*points)
     calm, drifted = (said(*points, watched(1, last_s)) for last_s in (1, 1.2))
     assert "the machine drifted by at most 1%: one launch each tells no smaller difference" in calm
     assert "the machine drifted by at most 20%: one launch each tells no smaller difference" in drifted
