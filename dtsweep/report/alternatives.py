@@ -42,7 +42,8 @@ def _why_not(row: pd.Series[Any], found: Recommendation) -> str:
     if not row["is_allowed"]:
         return f", by {row['semantics']} updates (--allow {row['semantics']} takes it)"
     if row["is_unknown"]:
-        return f", but its {' and '.join(n for n in found.unmeasured if row.isna()[n])} was not measured"
+        lacking = " and ".join(name for name in found.unmeasured if row.isna()[name])
+        return f", but its {lacking} is not known" if lacking else ", but not known to meet the condition"
     if not row["is_met"]:
         return ", but does not meet the condition"
     return f", but {too_slow(found)}" if row["is_slow"] else ""

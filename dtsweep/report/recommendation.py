@@ -163,7 +163,7 @@ def _unmeasured(found: Recommendation) -> str:
     """How many points nothing can be said of, and how to measure what is asked for; empty where there are none."""
     if not found.unknown:
         return ""
-    wanted = f"{' and '.join(found.unmeasured)} was not measured{way_to_measure(found.unmeasured)}"
+    wanted = f"{' or '.join(found.unmeasured)} is not known{way_to_measure(found.unmeasured)}"
     return f"Left out: {count_of(found.unknown, 'point')} of which {wanted}."
 
 

@@ -59,15 +59,21 @@ def test_what_was_left_out_is_counted_with_the_way_to_measure_it() -> None:
     text = said(
         launches("a", 100, step_p99_s=0.5), launches("b", 140), launches("c", 99, flags=["implausible"]), goal=goal
     )
-    assert "No other point is known to be a candidate. Left out: 2 points of which step_p99_s was not" in text
+    assert "No other point is known to be a candidate. Left out: 2 points of which step_p99_s is not" in text
     assert "Measure(min_steps=100)" in text
     assert "Left out: 1 point whose numbers contradict each other." in text
+
+
+def test_a_setting_that_a_mode_leaves_at_its_own_is_named_where_it_is_asked_for() -> None:
+    points = [launches("a", 100, sync_period=4), launches("b", 90, sync_period=None)]
+    text = said(*points, goal=Goal(maximize="samples_per_s", where="sync_period < 9"))
+    assert "Left out: 1 point of which sync_period is not known." in text
 
 
 def test_an_alternative_that_was_not_measured_is_not_said_to_fail_the_condition() -> None:
     goal = Goal(maximize="samples_per_s", where="step_p99_s < 1")
     points = [launches("a", 100, step_p99_s=0.5, workers=1), launches("b", 140, workers=2)]
-    assert "samples/s, but its step_p99_s was not measured." in said(*points, goal=goal)
+    assert "samples/s, but its step_p99_s is not known." in said(*points, goal=goal)
     failing = [row | {"step_p99_s": 2.0} for row in points[1]]
     assert "samples/s, but does not meet the condition." in said(points[0], failing, goal=goal)
 
