@@ -85,8 +85,6 @@ def training_code(row: pd.Series[Any]) -> str | None:
     imports, wrap, make = ([], "", _PLAIN) if is_alone else _MODES[str(row["sync"])]
     has_no_sync = _DDP in imports
     buckets = "" if values["bucket_bytes"] is None else f", bucket_cap_mb={values['bucket_bytes'] / 2**20:g}"
-    name, options = _OPTIMIZERS[values["optimizer"]]
-    update = make.format(optimizer=name, options=options.format(rate=values["learning_rate"]))
     needed = [
         "model (alike on all workers)" if _FSDP in imports else "model",
         "blocks (its repeated layers)" if _FSDP in imports else "",
@@ -108,10 +106,15 @@ def training_code(row: pd.Series[Any]) -> str | None:
         'torch.set_float32_matmul_precision("high")' if values["precision"] == "tf32" else "",
         "model = model.cuda()" if is_gpu else "",
         wrap.replace("{buckets}", buckets),
-        "optimizer = make_optimizer(model.parameters())" if is_own else update,
+        "optimizer = make_optimizer(model.parameters())" if is_own else _with_optimizer(make, values),
         *_loop(values, device="cuda" if is_gpu else "cpu", has_no_sync=has_no_sync),
     ]
     return "\n\n".join("\n".join(filter(None, part)) for part in (head, body))
+
+
+def _with_optimizer(make: str, values: dict[str, Any]) -> str:
+    name, options = _OPTIMIZERS[values["optimizer"]]
+    return make.format(optimizer=name, options=options.format(rate=values["learning_rate"]))
 
 
 def _loop(values: dict[str, Any], *, device: str, has_no_sync: bool) -> list[str]:

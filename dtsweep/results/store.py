@@ -324,11 +324,21 @@ def _stored(results: Results | str | Path, table: str) -> Any:
     for name, reason in store.quarantined:
         warnings.warn(f"{store}/{name} is left out: {reason}", stacklevel=3)
     if not rows.num_rows and not store.attempts():
-        raise SweepError(f"no results in {store}; make some with: dtsweep run SWEEP.py --results {store}")
+        raise SweepError(_nothing_in(str(store)))
     if gone := _without_steps(store, table, rows):
         way_out = "put its files back, or measure them again with --rerun all"
         warnings.warn(f"{store}/steps has lost the steps of {gone} attempts; {way_out}", stacklevel=3)
     return rows
+
+
+def _nothing_in(place: str) -> str:
+    """Say what a place without results is, and what to do."""
+    folder = Path(place)
+    if folder.is_file():
+        return f"{place} is a file; results are a folder, made with: dtsweep run SWEEP.py --results FOLDER"
+    if folder.name in ("trials", "ranks", "steps") and folder.is_dir():
+        return f"no results in {place}, a part of some; did you mean {folder.parent}?"
+    return f"no results in {place}; make some with: dtsweep run SWEEP.py --results {place}"
 
 
 def _without_steps(store: Results, table: str, rows: Any) -> int:
