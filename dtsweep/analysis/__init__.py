@@ -30,6 +30,7 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     next_axes       what to try next at a point that one thing limits
     bottleneck      what limits each point
     canaries        whether the machine changed while it was measured
+    against         what points cost more than another one, told also by one launch of each
     candidates      which points may be recommended for a goal, and why others may not
     recommend       which configuration to take for a goal, and how sure that is
 """

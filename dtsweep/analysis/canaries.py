@@ -116,6 +116,25 @@ def canaries(frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def drift_of(watched: pd.DataFrame) -> float | None:
+    """Say up to which size a difference between two trials may be the machine's own.
+
+    Args:
+        watched: rows of `canaries`.
+
+    Returns:
+        What the same point took longer at one time than at another, as a share, where canaries tell of a drift; else
+        down to which one they would (`known_to`); None where there were none to compare.
+    """
+    drifted = watched[watched["flagged"].fillna(value=False)]
+    if drifted.empty:
+        return None if watched["known_to"].isna().all() else float(watched["known_to"].max())
+    worlds = drifted.groupby(list(WORLD), dropna=False)[["first_ratio", "last_ratio"]]
+    # Ratios are to what the canaries of the world have in common, 1; of one canary there is no last one: nan.
+    slowest, fastest = worlds.max().max(axis=1).clip(lower=1.0), worlds.min().min(axis=1).clip(upper=1.0)
+    return float((slowest / fastest).max()) - 1
+
+
 def level_of(step_s: Any, *, error_s: Any, half_width: Any) -> Level:
     """The level that a canary shows, known as well as the steps that came say, without what is rare.
 

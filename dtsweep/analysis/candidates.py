@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from dtsweep.analysis.launches import setting_columns
 from dtsweep.analysis.objectives import Objective, read_objectives
-from dtsweep.analysis.where import meets
+from dtsweep.analysis.where import meets, parse_condition
 from dtsweep.errors import SweepError
+from dtsweep.metrics.summary import P99_FROM
 from dtsweep.sweep.goal import Goal
 from dtsweep.sweep.modes import SEMANTICS
 
@@ -38,18 +41,51 @@ def with_candidates(points: pd.DataFrame, goal: Goal, objective: Objective) -> p
 
     Returns:
         The points with `is_allowed`, by semantics; `is_implausible`, whether their numbers contradict each other;
-        `is_unknown`, whether what is asked for was not measured (of those allowed); `is_candidate`.
+        `is_unknown`, whether what is asked for was not measured; `is_met`, whether they are known to meet the
+        condition; `is_candidate`.
     """
     met = meets(points, goal.where)
     is_known = met.notna() & points[objective.name].notna()
+    is_met = is_known & met.fillna(value=False).astype("bool")
     is_allowed = points["semantics"].isin(["exact", *goal.allow])
     is_implausible = points["caution"].str.contains("implausible", regex=False).astype("bool")
     return points.assign(
         is_allowed=is_allowed,
         is_implausible=is_implausible,
-        is_unknown=is_allowed & ~is_known,
-        is_candidate=is_allowed & ~is_implausible & is_known & met.fillna(value=False).astype("bool"),
+        is_unknown=~is_known,
+        is_met=is_met,
+        is_candidate=is_allowed & ~is_implausible & is_met,
     )
+
+
+def narrowed(points: pd.DataFrame, goal: Goal) -> pd.DataFrame:
+    """Narrow the candidates of one model and environment, as `with_candidates` gives them.
+
+    Returns:
+        The points with `is_slow`, whether their rate is below the goal's share of the candidates' best one; `is_alone`,
+        whether one worker, which exchanges with nobody, does without exact updates; `is_candidate`, where neither is
+        so: who is alone stays where there is nobody else.
+    """
+    is_candidate, rates = points["is_candidate"], points["samples_per_s"]
+    is_slow = rates < goal.least_rate * rates[is_candidate].max()
+    is_alone = (points["workers"] == 1) & (points["semantics"] != "exact")
+    kept = is_candidate & ~is_slow
+    return points.assign(
+        is_slow=is_slow, is_alone=is_alone, is_candidate=kept & ~is_alone if (kept & ~is_alone).any() else kept
+    )
+
+
+def unmeasured_of(points: pd.DataFrame, goal: Goal, objective: Objective) -> tuple[str, ...]:
+    """Name what is asked for and was not measured, of points that are allowed."""
+    asked = dict.fromkeys([objective.name, *(parse_condition(goal.where, points).columns if goal.where else ())])
+    unknown = points[points["is_unknown"] & points["is_allowed"]]
+    return tuple(name for name in asked if name not in setting_columns(points) and unknown[name].isna().any())
+
+
+def way_to_measure(names: Collection[str]) -> str:
+    """Say how to measure what windows are too short for, to be put behind a sentence; empty where none is."""
+    way = f" (step_p99_s needs windows of {P99_FROM} steps: Measure(min_steps={P99_FROM}))"
+    return way if "step_p99_s" in names else ""
 
 
 def why_none(points: pd.DataFrame, goal: Goal, objective: Objective) -> str:
@@ -64,6 +100,10 @@ def why_none(points: pd.DataFrame, goal: Goal, objective: Objective) -> str:
         return f"{objective.name} was not measured on any point, so none can be recommended by it"
     unknown, implausible = (int(allowed[name].sum()) for name in ("is_unknown", "is_implausible"))
     parts = [f"{len(allowed) - unknown - implausible} fail it" if goal.where else ""]
-    parts += [f"of {unknown} it is unknown" if unknown else "", f"{implausible} are implausible" if implausible else ""]
+    way = way_to_measure(unmeasured_of(points, goal, objective))
+    parts += [
+        f"of {unknown} it is unknown{way}" if unknown else "",
+        f"{implausible} are implausible" if implausible else "",
+    ]
     condition = f"meets {goal.where!r}" if goal.where else "can be trusted"
     return f"none of {len(allowed)} points {condition}: {', '.join(filter(None, parts))}"

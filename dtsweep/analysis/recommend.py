@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtsweep.analysis.canaries import canaries
-from dtsweep.analysis.candidates import read_goal, why_none, with_candidates
+from dtsweep.analysis.against import comparison_of
+from dtsweep.analysis.canaries import canaries, drift_of
+from dtsweep.analysis.candidates import narrowed, read_goal, unmeasured_of, why_none, with_candidates
 from dtsweep.analysis.frontier import MODEL
 from dtsweep.analysis.launches import measured, points_of
-from dtsweep.analysis.objectives import Cost, Objective, cost_of, read_objectives
-from dtsweep.analysis.spread import POINT, of_environment
+from dtsweep.analysis.objectives import Cost, Objective, read_objectives
+from dtsweep.analysis.spread import of_environment
 from dtsweep.analysis.standing import Rows
-from dtsweep.analysis.variance import Numbers
 from dtsweep.errors import SweepError
 from dtsweep.sweep.goal import GOALS, Goal
 
@@ -54,10 +54,14 @@ class Recommendation:
     has over the recommended point, with `_low` and `_high`, null where there is no test."""
     unknown: int
     """Points left out because what is asked for was not measured."""
+    unmeasured: tuple[str, ...]
+    """The columns asked for that these lack."""
+    slow: int
+    """Points left out because their rate is below the goal's `least_rate`."""
     implausible: int
     """Points left out because their numbers contradict each other."""
-    drift: float
-    """Largest drift of the machine inside a session that canaries told, as a share; 0 where they told none."""
+    drift: float | None
+    """What the machine may have drifted by, as `drift_of` says; None where no canaries were read that compare."""
 
     @property
     def tied(self) -> pd.DataFrame:
@@ -72,11 +76,11 @@ def recommend(
 
     Candidates have semantics that are allowed, meet the condition, are of the newest source of the workload, and their
     numbers don't contradict each other. Of the best one and of those that it is not told from (as `difference` tells;
-    with one launch each by the intervals within them and the machine's drift) and whose means are within 5 % of it, the
-    one with the fewest workers is recommended, of several the best.
+    with one launch each by the intervals within them and the machine's drift, not at all where that is unknown) and
+    whose means are within 5 % of it, the one with the fewest workers is recommended, of several the best.
 
     Args:
-        frame: one row per trial, as `dtsweep.load` gives it, canaries included.
+        frame: one row per trial, as `dtsweep.load(results, canaries=True)` gives it.
         goal: what counts.
         one_product: compare all models with each other.
 
@@ -94,52 +98,45 @@ def recommend(
     if not points["is_candidate"].any():
         raise SweepError(why_none(points, goal, objective))
     watched = canaries(frame)
-    drifts = (
-        watched[watched["flagged"].fillna(value=False)].groupby("env_id")["drift"].agg(lambda each: each.abs().max())
-    )
     found = []
     ordered = points.sort_values("flops_per_sample", kind="stable")
     for _, there in ordered.groupby([*(() if one_product else MODEL), "env_id"], dropna=False, sort=False):
         if there["is_candidate"].any():
-            env_id = there["env_id"].iloc[0]
-            drift = float(np.nan_to_num(drifts.get(env_id, 0.0)))
-            found.append(_recommended(there, of_environment(trials, env_id), goal, objective, drift=drift))
+            own, seen = (of_environment(rows, there["env_id"].iloc[0]) for rows in (trials, watched))
+            found.append(_recommended(there, own, goal, objective, drift=drift_of(seen)))
     return found
 
 
 def _recommended(
-    points: pd.DataFrame, trials: pd.DataFrame, goal: Goal, objective: Objective, *, drift: float
+    points: pd.DataFrame, trials: pd.DataFrame, goal: Goal, objective: Objective, *, drift: float | None
 ) -> Recommendation:
     """Choose among the points of one model and environment."""
+    points = narrowed(points, goal)
     rows = points[points["is_candidate"]]
-    if goal.least_rate:
-        rows = rows[rows["samples_per_s"] >= goal.least_rate * rows["samples_per_s"].max()]
-    cost = cost_of(trials.dropna(subset=[objective.name]), objective)
-    known = cost.launches.points.reset_index(names="row")
-    rows = rows.merge(known, on=list(POINT))
-    numbers = rows["row"].to_numpy()
-    best = _best(cost, numbers)
-    is_tied, is_tested = _tied(cost, numbers, best, drift=drift)
-    order = rows.assign(centre=cost.launches.centres[numbers], is_tied=is_tied)
-    near = order[order["is_tied"] & (order["centre"] <= order["centre"][best] + WORTH_A_WORKER)]
+    known = comparison_of(trials, objective, drift=drift)
+    numbers, centres = known.numbers_of(rows), known.cost.launches.centres
+    best = _best(known.cost, numbers)
+    over = known.excess(numbers, numbers[[best]])
+    is_tied = ~(over.estimate > over.reach)
+    is_tied[best] = over.is_tested[best] = True
+    order = rows.assign(centre=centres[numbers], is_tied=is_tied)
+    near = order[order["is_tied"] & (order["centre"] <= centres[numbers[best]] + WORTH_A_WORKER)]
     # Of equal ones, as they are where what counts is set and not measured, the highest throughput.
     near = near.sort_values("samples_per_s", ascending=False, kind="stable")
-    chosen = near.sort_values(["workers", "centre"], kind="stable").index[0]
-    others = order.drop(index=chosen).sort_values("centre", kind="stable")
-    over = _over(cost, others["row"].to_numpy(), numbers[[chosen]], objective)
-    # That of the recommended one over theirs: the other way round.
-    turned = {"": "", "_low": "_high", "_high": "_low"}
-    invert = np.reciprocal if objective.is_relative else np.negative
-    others = others.assign(**{f"ratio{end}": invert(over[turned[end]]) for end in turned})
-    sure = "alone" if others.empty else "tied" if is_tied.sum() > 1 else "told" if is_tested.all() else "untested"
+    chosen = near.sort_values(["workers", "centre"], kind="stable").index[:1]
+    others = order.drop(index=chosen).sort_values("centre", kind="stable").drop(columns="centre")
+    ratios = {f"ratio{end}": values for end, values in known.ratios(rows.loc[chosen], others).items()}
+    sure = "alone" if others.empty else "tied" if is_tied.sum() > 1 else "told" if over.is_tested.all() else "untested"
     return Recommendation(
         goal=goal,
         objective=objective,
-        point=rows.loc[chosen],
+        point=rows.loc[chosen[0]],
         sure=sure,
-        others=others.drop(columns=["row", "centre"]).reset_index(drop=True),
-        alternatives=_alternatives(points, trials, rows.loc[chosen], objective),
-        unknown=int(points["is_unknown"].sum()),
+        others=others.assign(**ratios).reset_index(drop=True),
+        alternatives=_alternatives(points, trials, points.loc[chosen], objective, drift=drift),
+        unknown=int((points["is_unknown"] & points["is_allowed"]).sum()),
+        unmeasured=unmeasured_of(points, goal, objective),
+        slow=int((points["is_slow"] & points["is_allowed"] & points["is_met"] & ~points["is_implausible"]).sum()),
         implausible=int((points["is_implausible"] & points["is_allowed"]).sum()),
         drift=drift,
     )
@@ -157,63 +154,26 @@ def _best(cost: Cost, numbers: Rows) -> int:
     return best
 
 
-def _tied(cost: Cost, numbers: Rows, best: int, *, drift: float) -> tuple[Any, Any]:
-    """Which points are not told from the best one, itself included; and which of them launches can test.
-
-    Two with one launch each, where nothing says how far launches differ, are told apart by the intervals within them
-    and by the drift of the machine; an error that is not known counts as the largest that is.
-    """
-    found = cost.contrasts(numbers, numbers[[best]])
-    excess, tested = found.estimate[:, 0], found.tested[:, 0]
-    within = cost.launches.within[numbers]
-    within = np.where(np.isnan(within), np.nanmax(within, initial=0.0), within)
-    by_one_launch = np.maximum(1.96 * (within + within[best]) ** 0.5, np.log1p(drift))
-    is_tied = ~(excess > np.where(tested, found.reach[:, 0], by_one_launch))
-    is_tied[best] = tested[best] = True
-    return is_tied, tested
-
-
-def _over(cost: Cost, rows: Rows, other: Rows, objective: Objective) -> dict[str, Numbers]:
-    """The objective of points over that of another one, with its interval; less it, where one may be 0 or below."""
-    found = cost.contrasts(rows, other)
-    estimate, reach = (-1 if objective.maximize else 1) * found.estimate[:, 0], found.reach[:, 0]
-    ends = {"": estimate, "_low": estimate - reach, "_high": estimate + reach}
-    return {end: np.exp(value) if objective.is_relative else value for end, value in ends.items()}
-
-
 def _alternatives(
-    points: pd.DataFrame, trials: pd.DataFrame, chosen: pd.Series[Any], objective: Objective
+    points: pd.DataFrame, trials: pd.DataFrame, chosen: pd.DataFrame, objective: Objective, *, drift: float | None
 ) -> pd.DataFrame:
-    """Points that are told, or seem by one launch each, to be better in something than the recommended one."""
-    import pandas as pd
-
-    trusted = points[~points["is_implausible"]].dropna(subset=["latency_s", "samples_per_s", objective.name])
+    """Points that are told to be better in something than the recommended one, as others are told from the best."""
+    would_do = points["is_allowed"] | (points["is_met"] & ~points["is_slow"])
+    pool = points[would_do & ~points["is_alone"] & ~points["is_implausible"]]
+    pool = pool.dropna(subset=["latency_s", "samples_per_s"])
     both = read_objectives(points)
-    kinds = [(True, each) for each in both] + [(False, objective)]
-    rows = [
-        trusted[trusted["is_allowed"] == is_allowed]
-        .sort_values(each.name, ascending=not each.maximize, kind="stable")
-        .head(1)
-        .assign(better=each.name)
-        for is_allowed, each in kinds
-    ]
-    found = pd.concat(rows, ignore_index=True)
-    for each in {each.name: each for each in (*both, objective)}.values():
-        cost = cost_of(trials.dropna(subset=[each.name]), each)
-        known = cost.launches.points.reset_index(names="row")
-        numbers = found[list(POINT)].merge(known, how="left", on=list(POINT))["row"].to_numpy("int64")
-        own = (
-            chosen[list(POINT)]
-            .to_frame()
-            .T.astype(known.dtypes[list(POINT)])
-            .merge(known, on=list(POINT))["row"]
-            .to_numpy("int64")
-        )
-        # Of the recommended point the other objective may be unknown.
-        unknown = dict.fromkeys(("", "_low", "_high"), np.full(len(found), np.nan))
-        over = _over(cost, numbers, own, each) if len(own) else unknown
-        found = found.assign(**{f"{each.name}_ratio{end}": values for end, values in over.items()})
-        is_better = over[""] > 1 if each.maximize else over[""] < 1
-        is_told = ~((over["_low"] <= 1) & (over["_high"] >= 1))
-        found["is_better"] = np.where(found["better"] == each.name, is_better & is_told, found.get("is_better", True))
-    return found[found["is_better"].astype("bool")].drop(columns="is_better").reset_index(drop=True)
+    known = {each.name: comparison_of(trials, each, drift=drift) for each in (*both, objective)}
+    rows, better = [], []
+    for is_allowed, each in [*((True, each) for each in both), (False, objective)]:
+        there = pool[pool["is_allowed"] == is_allowed].dropna(subset=[each.name])
+        first = there.sort_values(each.name, ascending=not each.maximize, kind="stable").head(1)
+        numbers, own = (known[each.name].numbers_of(some) for some in (first, chosen))
+        if first.empty or (own < 0).any():
+            continue
+        over = known[each.name].excess(own, numbers)
+        if over.estimate[0] > over.reach[0]:
+            rows.append(first.index[0])
+            better.append(each.name)
+    kept = pool.loc[rows].assign(better=better)
+    ratios = {f"{name}_ratio{end}": r for name, each in known.items() for end, r in each.ratios(kept, chosen).items()}
+    return kept.assign(**ratios).reset_index(drop=True)

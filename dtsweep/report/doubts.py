@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dtsweep.analysis.canaries import WORLD
+from dtsweep.analysis.canaries import drift_of
 from dtsweep.analysis.generations import older_source
 from dtsweep.analysis.launches import is_superseded, without_canaries
 from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
 from dtsweep.report.labels import trial_label
-from dtsweep.report.text import count_of
+from dtsweep.report.text import count_of, percent_up
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,16 +66,10 @@ def _drift_doubt(canaries: pd.DataFrame, *, trials: int, launches: int) -> str:
         trials: how many were measured `ok`.
         launches: the most that a point has.
     """
-    drifted = canaries[canaries["flagged"].fillna(value=False)]
-    if drifted.empty:
+    drifted, drift = canaries[canaries["flagged"].fillna(value=False)], drift_of(canaries)
+    if drifted.empty or drift is None:
         return _unknown_drift_doubt(canaries)
-    levels: list[list[float]] = [
-        world[["first_ratio", "last_ratio"]].astype("float64").to_numpy().ravel().tolist()
-        for _, world in drifted.groupby(list(WORLD), dropna=False)
-    ]
-    # Of one canary there is no last one: nan.
-    size = max(max(known) / min(known) - 1 for known in ([v for v in each if not math.isnan(v)] for each in levels))
-    percent, concerned = f"{math.ceil(size * 100 - 1e-9)}%", int(drifted["trials"].sum())
+    percent, concerned = percent_up(drift), int(drifted["trials"].sum())
     untested = " that launches don't test" if launches > 1 else ""
     return (
         f"The machine drifted: the same point took up to {percent} longer at one time than at another, in sessions "
@@ -89,7 +82,7 @@ def _unknown_drift_doubt(canaries: pd.DataFrame) -> str:
     unknown = canaries[canaries["flagged"].isna() & canaries["known_to"].notna()]
     if unknown.empty:
         return ""
-    percent = f"{math.ceil(unknown['known_to'].max() * 100 - 1e-9)}%"
+    percent = percent_up(unknown["known_to"].max())
     return f"Whether the machine drifted by less than {percent} is not known: its canaries are too imprecise for that."
 
 

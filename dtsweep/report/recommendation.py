@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
+from dtsweep.analysis.candidates import way_to_measure
 from dtsweep.report.code import point_code, settings_of, training_code
 from dtsweep.report.labels import model_columns, model_label, trial_label
-from dtsweep.report.text import count_of, format_interval, format_number, format_rate, say
+from dtsweep.report.text import count_of, format_interval, format_number, format_rate, percent_up, plain, say
+from dtsweep.results.statuses import CANARY_DRIFT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,11 +37,13 @@ def print_all(found: Sequence[Recommendation], *, console: Console) -> None:
         telling = model_columns(chosen) if chosen["model_digest"].nunique(dropna=False) > 1 else []
         first, *lines = in_words(each, varying=varying, telling=telling)
         say(console, first, style="bold")
-        say(console, "\n".join(lines))
+        say(console, "\n".join([*lines, *_doubts(each)]))
         code = training_code(each.point)
         say(console, f"\nTo use it: {point_code(each.point)}")
         if code:
-            say(console, f"In plain PyTorch:\n\n{textwrap.indent(code, '    ')}\n")
+            say(console, "In plain PyTorch:\n")
+            # Never wrapped: a comment's second line would be code.
+            console.print(plain(f"{textwrap.indent(code, '    ')}\n"), soft_wrap=True)
 
 
 def in_words(
@@ -60,12 +64,9 @@ def in_words(
         f"Recommended for {goal_in_words(found)}{model}: {trial_label(point, varying)}",
         f"{'; '.join(_figures(point, found.objective.name))}.{doubt}",
         _how_sure(found, varying, named=named),
+        *_left_out(found),
         *_alternatives(found, varying),
     ]
-    if found.unknown:
-        lines.append(f"Left out: {count_of(found.unknown, 'point')} of which what is asked for was not measured.")
-    if found.implausible:
-        lines.append(f"Left out: {count_of(found.implausible, 'point')} whose numbers contradict each other.")
     if point["semantics"] != "exact":
         lines.append(f"Its updates are {point['semantics']}: what that costs in samples to a loss was not measured.")
     return lines
@@ -100,8 +101,8 @@ def as_json(found: Recommendation) -> dict[str, Any]:
     Returns:
         `goal` (`maximize` or `minimize`, `where`, `allow`, `least_rate`), `point` (row of `over_launches`), `settings`
         (those that are not the default), `code` (`point`, and `training` in plain PyTorch or null), `sure` (one of
-        `dtsweep.analysis.recommend.SURE`), `others` and `alternatives` (rows, as `Recommendation` has them), `unknown`
-        and `implausible` (counts of points left out), `drift`.
+        `dtsweep.analysis.recommend.SURE`), `others` and `alternatives` (rows, as `Recommendation` has them), `unknown`,
+        `slow` and `implausible` (counts of points left out), `unmeasured` (what the unknown ones lack), `drift`.
     """
     goal = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(found.goal).items()}
     return {
@@ -113,6 +114,8 @@ def as_json(found: Recommendation) -> dict[str, Any]:
         "others": _records(found.others),
         "alternatives": _records(found.alternatives),
         "unknown": found.unknown,
+        "unmeasured": list(found.unmeasured),
+        "slow": found.slow,
         "implausible": found.implausible,
         "drift": found.drift,
     }
@@ -136,21 +139,52 @@ def _figures(point: pd.Series[Any], objective: str) -> list[str]:
 def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> str:
     others, tied = found.others, found.tied
     if found.sure == "alone":
-        return "No other point is a candidate."
-    runner_up = _runner_up(found, varying)
+        return "No other point is known to be a candidate." if found.unknown else "No other point is a candidate."
     if found.sure == "told":
-        count = count_of(len(others), "other candidate")
-        return f"Sure: launches tell that it is better than each of {count}. {runner_up}"
+        than = "the other candidate" if len(others) == 1 else f"each of {len(others)} other candidates"
+        return f"Sure: launches tell that it is better than {than}. {_runner_up(found, varying)}"
     if found.sure == "untested":
-        return f"Best by one launch each: whether launches differ by as much, repeats tell. {runner_up}"
+        return (
+            f"Best by one launch each: whether launches differ by as much, repeats tell. {_runner_up(found, varying)}"
+        )
     if found.objective.is_exact:
         return f"{count_of(len(tied), 'other candidate')} as good; of these it has the highest samples_per_s."
     names = [f"{trial_label(row, varying)} ({_ratio(row)})" for _, row in tied.head(named).iterrows()]
-    more = f" and {count_of(len(tied) - named, 'more')}".removesuffix("s") if len(tied) > named else ""
+    more = f" and {len(tied) - named} more" if len(tied) > named else ""
     is_best = tied["ratio"].ge(1).all() if found.objective.maximize else tied["ratio"].le(1).all()
     why = "it has the best mean" if is_best else "it holds the fewest workers, at a mean within 5 % of the best"
     by = " by one launch each" if tied["ratio_low"].isna().any() else ""
     return f"Can't tell it{by} from {'; '.join(names)}{more}: of these {why}. More launches (repeats) would tell."
+
+
+def _left_out(found: Recommendation) -> list[str]:
+    """Count the points that are no candidates though nothing speaks against them but their numbers, a line each."""
+    lines = []
+    if found.unknown:
+        wanted = f"{' and '.join(found.unmeasured)} was not measured{way_to_measure(found.unmeasured)}"
+        lines.append(f"Left out: {count_of(found.unknown, 'point')} of which {wanted}.")
+    if found.slow:
+        lines.append(f"Left out: {count_of(found.slow, 'point')} with {_too_slow(found)}.")
+    if found.implausible:
+        lines.append(f"Left out: {count_of(found.implausible, 'point')} whose numbers contradict each other.")
+    return lines
+
+
+def _too_slow(found: Recommendation) -> str:
+    return f"less than {found.goal.least_rate:.0%} of the best samples_per_s"
+
+
+def _doubts(found: Recommendation) -> list[str]:
+    """What puts the verdict in doubt, beside the tables of a report: how far the machine drifted, and one launch."""
+    rows = (found.others["ratio_low"], *(found.alternatives[f"{name}_ratio_low"] for name in _WORDS))
+    is_tested = not any(low.isna().any() for low in rows)
+    if found.drift is None:
+        way = "one launch each tells nothing until canaries say (canary=True), or repeats"
+        return [] if is_tested else [f"How far the machine drifted is not known: {way}."]
+    if is_tested and found.drift <= CANARY_DRIFT:
+        return []
+    told = "the spread of launches has that in it" if is_tested else "one launch each tells no smaller difference"
+    return [f"As far as its canaries tell, the machine drifted by at most {percent_up(found.drift)}: {told}."]
 
 
 def _runner_up(found: Recommendation, varying: Sequence[str]) -> str:
@@ -169,13 +203,31 @@ def _alternatives(found: Recommendation, varying: Sequence[str]) -> list[str]:
     lines = []
     for _, row in found.alternatives.iterrows():
         what = {"latency_s": "shorter steps", "samples_per_s": "more throughput"}.get(row["better"], row["better"])
-        known = {name: words for name, words in _WORDS.items() if not math.isnan(row[f"{name}_ratio"])}
-        ratios = [f"{row[f'{name}_ratio']:.3g} times the {words}" for name, words in known.items()]
-        but = "" if row["is_candidate"] else ", but does not meet the condition"
-        if not row["is_allowed"]:
-            but = f", by {row['semantics']} updates (--allow {row['semantics']} takes it)"
-        lines.append(f"It gives up {what}: {trial_label(row, varying)} has {' and '.join(ratios)}{but}.")
+        known = [name for name in _WORDS if not math.isnan(row[f"{name}_ratio"])]
+        has = " and ".join(_times(row[f"{name}_ratio"], *_WORDS[name]) for name in known)
+        lines.append(f"It gives up {what}: {trial_label(row, varying)} has {has}{_why_not(row, found)}.")
     return lines
 
 
-_WORDS = {"latency_s": "step time", "samples_per_s": "samples/s"}
+_WORDS = {"latency_s": ("step time", "shorter steps"), "samples_per_s": ("samples/s", "fewer samples/s")}
+"""Of what a ratio is, and what is had where it is turned round."""
+
+
+def _times(ratio: float, of: str, turned: str) -> str:
+    """Write a ratio, turned round where it is a small fraction.
+
+    >>> _times(0.0611, "step time", "shorter steps"), _times(1.72, "samples/s", "fewer samples/s")
+    ('16.4 times shorter steps', '1.72 times the samples/s')
+    """
+    return f"{1 / ratio:.3g} times {turned}" if ratio < 0.5 else f"{ratio:.3g} times the {of}"
+
+
+def _why_not(row: pd.Series[Any], found: Recommendation) -> str:
+    """Why an alternative is no candidate; empty where it is one."""
+    if not row["is_allowed"]:
+        return f", by {row['semantics']} updates (--allow {row['semantics']} takes it)"
+    if row["is_unknown"]:
+        return f", but its {' and '.join(n for n in found.unmeasured if row.isna()[n])} was not measured"
+    if not row["is_met"]:
+        return ", but does not meet the condition"
+    return f", but {_too_slow(found)}" if row["is_slow"] else ""

@@ -146,3 +146,12 @@ def count_of(number: int, thing: str) -> str:
     ('1 point', '9 points')
     """
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def percent_up(share: float) -> str:
+    """Write a share that something stays below in whole percent, rounded up.
+
+    >>> percent_up(0.7066), percent_up(0.04)
+    ('71%', '4%')
+    """
+    return f"{math.ceil(share * 100 - 1e-9)}%"

@@ -1,0 +1,98 @@
+"""Points against another one by one objective: what each costs more, and whether that is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from dtsweep.analysis.objectives import Cost, Objective, cost_of
+from dtsweep.analysis.spread import POINT
+from dtsweep.analysis.standing import Rows, Truth
+from dtsweep.analysis.variance import Numbers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Excess(NamedTuple):
+    """What points cost more than another one."""
+
+    estimate: Numbers
+    """(points,), a logarithm where ratios count."""
+    reach: Numbers
+    """How much more is told: half of its 95 % interval by launches; of one launch each by windows and drift."""
+    is_tested: Truth
+    """Whether by launches."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Comparison:
+    """One objective of the points of an environment, and what tells them apart by it."""
+
+    objective: Objective
+    cost: Cost
+    windows: Numbers
+    """(points,) half of the 95 % interval within a launch, as `cost` counts; nan where it is unknown."""
+    drift: float | None
+    """As `drift_of` says."""
+
+    def numbers_of(self, points: pd.DataFrame) -> Rows:
+        """Rows of `cost.launches` that points have; -1 where theirs was not measured."""
+        import pandas as pd
+
+        frames = (self.cost.launches.points, points)
+        known, asked = (pd.MultiIndex.from_frame(rows[[*POINT]].astype(object).fillna("")) for rows in frames)
+        return np.asarray(known.get_indexer(asked), dtype=np.intp)
+
+    def excess(self, numbers: Rows, other: Rows) -> Excess:
+        """Compare points with another one.
+
+        Two with one launch each, where nothing says how far launches differ, are told apart by the intervals within
+        them and by the drift of the machine: not at all where that is unknown. An interval that is not known counts as
+        the widest that is.
+        """
+        found = self.cost.contrasts(numbers, other)
+        is_tested = found.tested[:, 0]
+        halves = np.where(np.isnan(self.windows), np.nanmax(self.windows, initial=0.0), self.windows)
+        drifted = np.inf if self.drift is None else np.log1p(self.drift)
+        by_one_launch = np.maximum(np.hypot(halves[numbers], halves[other]), drifted)
+        return Excess(found.estimate[:, 0], np.where(is_tested, found.reach[:, 0], by_one_launch), is_tested)
+
+    def ratios(self, points: pd.DataFrame, others: pd.DataFrame) -> dict[str, Numbers]:
+        """The objective of points over that of others, one of them a single point, with its 95 % interval.
+
+        Returns:
+            By the end of the column's name; less it, where one may be 0 or below; nan where it was not measured.
+        """
+        rows, columns = self.numbers_of(points), self.numbers_of(others)
+        if (rows < 0).any() or (columns < 0).any():
+            return dict.fromkeys(("", "_low", "_high"), np.full(rows.size * columns.size, np.nan))
+        found = self.cost.contrasts(rows, columns)
+        sign = -1 if self.objective.maximize else 1
+        estimate, reach = sign * found.estimate.ravel(), found.reach.ravel()
+        ends = {"": estimate, "_low": estimate - reach, "_high": estimate + reach}
+        return {end: np.exp(value) if self.objective.is_relative else value for end, value in ends.items()}
+
+
+def comparison_of(trials: pd.DataFrame, objective: Objective, *, drift: float | None) -> Comparison:
+    """Prepare to compare points by an objective.
+
+    Args:
+        trials: of one environment, as `measured` gives them.
+        objective: one of its columns.
+        drift: of the machine.
+    """
+    name = objective.name
+    trials = trials.dropna(subset=[name])
+    known = trials.reindex(columns=[f"{name}_low", f"{name}_high", f"{name}_error"]).astype("float64")
+    # The standard error alone leaves out what an interval has for what is rare: launches show that, one does not.
+    halves = ((known[f"{name}_high"] - known[f"{name}_low"]) / 2).fillna(1.96 * known[f"{name}_error"])
+    if objective.is_relative:
+        halves /= trials[name].astype("float64")
+    cost = cost_of(trials, objective)
+    windows = halves.groupby([trials[key] for key in POINT], dropna=False, sort=False).mean().to_numpy()
+    return Comparison(
+        objective=objective, cost=cost, windows=np.zeros(len(windows)) if objective.is_exact else windows, drift=drift
+    )
