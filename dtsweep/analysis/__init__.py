@@ -8,6 +8,7 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     generations     which rows are of an earlier source of their workload
     utilization     shares of what devices can do, by one measure
     launches        from trials to points
+    canaries        whether the machine changed while it was measured
     where           conditions on points, as a user writes them
     contrasts       differences between points, each to each, and how far they are known
     naming          which point somebody means
@@ -29,7 +30,6 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     node_speeds     how fast the nodes of a mixed cluster are beside each other
     next_axes       what to try next at a point that one thing limits
     bottleneck      what limits each point
-    canaries        whether the machine changed while it was measured
     against         what points cost more than another one, told also by one launch of each
     candidates      which points may be recommended for a goal, and why others may not
     recommend       which configuration to take for a goal, and how sure that is

@@ -7,16 +7,26 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
-from dtsweep.analysis.runs import BROKEN, RUNS_FROM, Comparison, Run
-from dtsweep.report.compared import records_of
+from dtsweep.analysis.power import UNTESTED
+from dtsweep.analysis.runs import RUNS_FROM, Comparison, Run
+from dtsweep.report.compared import drift_notes, records_of
 from dtsweep.report.labels import trial_label
-from dtsweep.report.text import count_of, print_table, say
+from dtsweep.report.text import count_of, percent_up, print_table, say
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_SHOWN = 20
-_ORDER = ("slower", "unknown", "faster", "not distinguishable")
+_SHOWN = 3
+"""Points of one run alone that are named."""
+
+_TOLD = ("slower", "faster")
+_ORDER = (*_TOLD, "not distinguishable", "unknown")
+
+_DRAWS = "earlier,\nnew"
+"""Head of the column that counts launches or runs."""
+
+_SAID_ONCE = ("of", _DRAWS)
+"""Columns that are said above the table where all cells are the same."""
 
 QUESTIONS = {"jump": "against the runs before", "creep": "the later half of all runs against the earlier half"}
 """What rows of a comparison ask, where a history asks both."""
@@ -32,7 +42,8 @@ def comparison_json(found: Comparison, *, threshold: float) -> dict[str, Any]:
         each with `label`), `broken` (points that ran and don't: `point_id`, `label`, `status`, `reason`), `only_base`
         and `only_new` (points that one run alone measured: `point_id`, `label`), `software`, `machine` and `source`
         (what differs, a line each), `notes`, and of the runs in `base` and `new` `name`, `started_at`, `git_commit`,
-        `env_id`, `trials`. The command adds `history`: null, or `stored`, `words` and `other_machines` (runs left out).
+        `env_id`, `trials`, `drift`. The command adds `history`: null, or `stored`, `words` and
+        `other_machines` (runs left out).
     """
     labels = _labels([*found.base, found.new])
     rows = [row | {"label": labels[row["point_id"]]} for row in records_of(found.rows)]
@@ -40,7 +51,7 @@ def comparison_json(found: Comparison, *, threshold: float) -> dict[str, Any]:
     tested = sum(row["p_value"] is not None for row in rows)
     return {
         "verdict": "regression" if found.is_regression else "no regression told" if tested else "unknown",
-        "words": _verdict(rows, broken, threshold=threshold),
+        "words": _verdict(rows, broken, threshold=threshold, way=_way_to_tell([*found.base, found.new])),
         "threshold": threshold,
         "comparisons": tested,
         "unit": "run" if found.is_by_run else "launch",
@@ -68,8 +79,7 @@ def _labels(runs: Sequence[Run]) -> dict[str, str]:
     """Names of points by what varies among those of all runs."""
     import pandas as pd
 
-    tried = [run.trials[run.trials["status"].isin({"ok", *BROKEN})] for run in runs]
-    frames = [trials[["point_id", *setting_columns(trials)]].astype(object) for trials in tried]
+    frames = [run.tried[["point_id", *setting_columns(run.tried)]].astype(object) for run in runs]
     points = pd.concat(frames, ignore_index=True).drop_duplicates("point_id", keep="last")
     varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
     return {str(row["point_id"]): trial_label(row, varying) for _, row in points.iterrows()}
@@ -82,11 +92,18 @@ def _only(run: Run, other: Run, labels: Mapping[str, str], *, without: Sequence[
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    (newest,) = records_of(run.launches.iloc[-1:][["started_at", "git_commit", "env_id"]])
-    return {"name": run.name, **newest, "trials": len(run.launches)}
+    (newest,) = records_of(run.tried.iloc[-1:][["started_at", "git_commit", "env_id"]])
+    return {"name": run.name, **newest, "trials": len(run.launches), "drift": run.drift}
 
 
-def _verdict(rows: Sequence[Mapping[str, Any]], broken: Sequence[Any], *, threshold: float) -> str:
+def _way_to_tell(runs: Sequence[Run]) -> str:
+    """Say what would tell, where each run has one launch of each point."""
+    if all(run.tried["harness"].isin(["in_process"]).all() for run in runs):
+        return "Runs --in-process have one launch of each point: a history of them would tell (--against LAST)."
+    return "Measure(repeats=3) in both runs would tell, or a history of runs (--against LAST)."
+
+
+def _verdict(rows: Sequence[Mapping[str, Any]], broken: Sequence[Any], *, threshold: float, way: str) -> str:
     """Say in a sentence or two what was told; nothing that was not tested is called unchanged."""
     tested = [row for row in rows if row["p_value"] is not None]
     worse = [row for row in rows if row["is_regression"]]
@@ -101,11 +118,12 @@ def _verdict(rows: Sequence[Mapping[str, Any]], broken: Sequence[Any], *, thresh
     if said:
         return f"Regression: {'; '.join(said)}.{untested}"
     if not tested:
-        reasons = "; ".join(dict.fromkeys(row["more_launches_reason"].partition(":")[0] for row in rows))
-        return f"Nothing can be told: {reasons}. Measure(repeats=2) in both runs would tell, or a history of runs."
+        reasons = list(dict.fromkeys(row["more_launches_reason"] for row in rows))
+        return f"Nothing can be told: {'; '.join(reasons)}." + f" {way}" * (UNTESTED in reasons)
     shares = [row["detectable_ratio"] - 1 if row["detectable_ratio"] is not None else math.inf for row in tested]
     reach = " to ".join(dict.fromkeys(map(_percent, (min(shares), max(shares)))))
-    return f"No regression told by {among}; a slowdown of {reach} would mostly be.{untested}"
+    by_point = ", by point," if " to " in reach else ""
+    return f"No regression told by {among}; a slowdown of {reach}{by_point} would mostly have been told.{untested}"
 
 
 def _percent(share: float) -> str:
@@ -114,6 +132,8 @@ def _percent(share: float) -> str:
 
 def _notes(found: Comparison, rows: Sequence[Mapping[str, Any]], *, threshold: float) -> list[str]:
     """What to know of the comparison."""
+    if not rows:
+        return _differences(found)
     runs, tested = count_of(len(found.base), "earlier run"), [row for row in rows if row["p_value"] is not None]
     notes = [
         f"Each of {runs} counts as one launch: how far runs differ is in the intervals."
@@ -134,12 +154,29 @@ def _notes(found: Comparison, rows: Sequence[Mapping[str, Any]], *, threshold: f
             f"Worse by more than {_percent(threshold)} by the means and not told: {count_of(len(more), 'comparison')}; "
             f"{needed} more {what} would tell."
         )
+    return [*_drift(found), *notes, *_differences(found)]
+
+
+def _drift(found: Comparison) -> list[str]:
+    """Say what the machine's drift hides, or that it counts as one of the ways in which runs differ."""
+    if not found.is_by_run:
+        return drift_notes(found.drift or None)
+    drift = max(run.drift or 0.0 for run in (*found.base, found.new))
+    if found.drift:
+        more = "more than within any earlier one; a single run doesn't tell differences below that"
+        return [f"The machine drifted: by up to {percent_up(drift)} within the new run, {more}."]
+    within = f"The machine drifted: by up to {percent_up(drift)} within a run"
+    return [f"{within}; that is in how far runs differ."] if drift else []
+
+
+def _differences(found: Comparison) -> list[str]:
+    """Say what differs beside the numbers."""
     differs = {
         "Software differs": found.software,
         "Machine differs": found.machine,
         "The workload's source differs, the earlier run has": found.source,
     }
-    return [*notes, *(f"{what}: {'; '.join(said)}." for what, said in differs.items() if said)]
+    return [f"{what}: {'; '.join(said)}." for what, said in differs.items() if said]
 
 
 def print_comparison(compared: Mapping[str, Any], *, console: Console, show_all: bool = False) -> None:
@@ -148,7 +185,7 @@ def print_comparison(compared: Mapping[str, Any], *, console: Console, show_all:
     Args:
         compared: its value.
         console: where to.
-        show_all: also rows beyond the first twenty.
+        show_all: also comparisons that told nothing, and every point of one run alone.
     """
     say(console, compared["words"], style="bold")
     for row in compared["broken"]:
@@ -157,14 +194,19 @@ def print_comparison(compared: Mapping[str, Any], *, console: Console, show_all:
     for question in questions:
         rows = [row for row in compared["rows"] if row["question"] == question]
         rows.sort(key=lambda row: (not row["is_regression"], _ORDER.index(row["verdict"].partition(":")[0])))
-        listed = rows if show_all else rows[:_SHOWN]
-        say(console, f"\n{QUESTIONS[question].capitalize()}" if len(questions) > 1 else "", style="bold")
-        print_table(_columns(listed, compared), console=console)
-        if hidden := len(rows) - len(listed):
-            say(console, f"{count_of(hidden, 'more comparison')}: --all shows them")
+        shown = rows if show_all else [row for row in rows if row["verdict"] in _TOLD]
+        if len(questions) > 1:
+            say(console, f"\n{QUESTIONS[question].capitalize()}", style="bold")
+        if shown:
+            _print_rows(shown, compared, console=console)
+        if hidden := len(rows) - len(shown):
+            say(
+                console,
+                f"\n{count_of(hidden, 'comparison')} told nothing: --all shows {'it' if hidden == 1 else 'them'}",
+            )
     for where, name in (("only_base", "the earlier run"), ("only_new", "the new run")):
-        if points := compared[where]:
-            say(console, f"Only in {name}: {', '.join(point['label'] for point in points)}")
+        if labels := [point["label"] for point in compared[where]]:
+            say(console, f"\nOnly in {name}: {_listed(labels, show_all=show_all)}")
     notes = list(compared["notes"])
     if history := compared["history"]:
         others = history["other_machines"]
@@ -172,18 +214,43 @@ def print_comparison(compared: Mapping[str, Any], *, console: Console, show_all:
     say(console, "\n" + "\n".join(notes))
 
 
+def _listed(labels: Sequence[str], *, show_all: bool) -> str:
+    """Name points one a line; of many how many there are, and the first."""
+    shown = labels if show_all else labels[:_SHOWN]
+    more = len(labels) - len(shown)
+    lines = [count_of(len(labels), "point"), *shown, *[f"{more} more: --all shows them"] * bool(more)]
+    return "\n  ".join(lines)
+
+
+def _print_rows(rows: Sequence[Mapping[str, Any]], compared: Mapping[str, Any], *, console: Console) -> None:
+    """Print comparisons as a table, and above it what is the same in all of them."""
+    words = [row["label"].split() for row in rows]
+    is_shared = {word: all(word in others for others in words) for word in words[0]} if len(rows) > 1 else {}
+    shared = [word for word in words[0] if is_shared.get(word)]
+    columns = _columns(rows, compared)
+    columns["point"] = [" ".join(word for word in each if word not in shared) for each in words]
+    same = {name: cells[0] for name, cells in columns.items() if name in _SAID_ONCE and len(set(cells)) == 1}
+    said = [" ".join(shared), same.get("of", ""), _drawn(rows[0], compared) if _DRAWS in same else ""]
+    say(console, "\n" + "; ".join(filter(None, said)))
+    print_table({name: cells for name, cells in columns.items() if name not in same and any(cells)}, console=console)
+
+
+def _drawn(row: Mapping[str, Any], compared: Mapping[str, Any]) -> str:
+    """Say how many launches or runs a comparison is of."""
+    then, now = row["launches_base"], row["launches_new"]
+    return f"{then} {compared['unit']}{'es' if compared['unit'] == 'launch' else 's'} earlier, {now} now"
+
+
 def _columns(rows: Sequence[Mapping[str, Any]], compared: Mapping[str, Any]) -> dict[str, list[str]]:
-    cautions = [row["caution"] for row in rows]
     return {
         "point": [row["label"] for row in rows],
         "of": [row["of"] for row in rows],
         "new over\nearlier": [f"{row['ratio']:.3f}" if row["ratio"] is not None else "" for row in rows],
         "95 %": [_interval(row) for row in rows],
-        "runs" if compared["unit"] == "run" else "laun-\nches": [
-            f"{row['launches_base']}, {row['launches_new']}" for row in rows
-        ],
+        _DRAWS: [f"{row['launches_base']}, {row['launches_new']}" for row in rows],
         "verdict": [_word(row, compared["threshold"]) for row in rows],
-    } | ({"caution": cautions} if any(cautions) else {})
+        "caution": [row["caution"] for row in rows],
+    }
 
 
 def _interval(row: Mapping[str, Any]) -> str:
