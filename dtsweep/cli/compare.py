@@ -119,8 +119,8 @@ def _against_last(
     elif entry is None:
         raise SweepError(f"no trial of {run.name} ended ok, and {history} has no other run of this machine")
     else:
-        words = f"The {'first' if is_new else 'only'} run of this machine in the history: nothing to compare it with."
-        compared = first_json(run, threshold=threshold, words=words)
+        which = f"The {'first' if is_new else 'only'} run of this machine in the history"
+        compared = first_json(run, threshold=threshold, words=f"{which}: there is nothing to compare it with.")
     adds = accept or (is_new and compared["verdict"] != "regression")
     if entry is not None and adds:
         append(history, entry)
