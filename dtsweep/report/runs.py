@@ -195,14 +195,13 @@ def print_comparison(compared: Mapping[str, Any], *, console: Console, show_all:
         rows = [row for row in compared["rows"] if row["question"] == question]
         rows.sort(key=lambda row: (not row["is_regression"], _ORDER.index(row["verdict"].partition(":")[0])))
         shown = rows if show_all else [row for row in rows if row["verdict"] in _TOLD]
-        if len(questions) > 1:
-            say(console, f"\n{QUESTIONS[question].capitalize()}", style="bold")
+        say(console, f"\n{QUESTIONS[question].capitalize()}" if len(questions) > 1 else "", style="bold")
         if shown:
             _print_rows(shown, compared, console=console)
         if hidden := len(rows) - len(shown):
             say(
                 console,
-                f"\n{count_of(hidden, 'comparison')} told nothing: --all shows {'it' if hidden == 1 else 'them'}",
+                f"{count_of(hidden, 'comparison')} told nothing: --all shows {'it' if hidden == 1 else 'them'}",
             )
     for where, name in (("only_base", "the earlier run"), ("only_new", "the new run")):
         if labels := [point["label"] for point in compared[where]]:
@@ -231,7 +230,7 @@ def _print_rows(rows: Sequence[Mapping[str, Any]], compared: Mapping[str, Any], 
     columns["point"] = [" ".join(word for word in each if word not in shared) for each in words]
     same = {name: cells[0] for name, cells in columns.items() if name in _SAID_ONCE and len(set(cells)) == 1}
     said = [" ".join(shared), same.get("of", ""), _drawn(rows[0], compared) if _DRAWS in same else ""]
-    say(console, "\n" + "; ".join(filter(None, said)))
+    say(console, "; ".join(filter(None, said)))
     print_table({name: cells for name, cells in columns.items() if name not in same and any(cells)}, console=console)
 
 

@@ -106,7 +106,7 @@ def test_runs_without_a_point_in_common_are_refused(tmp_path: Path) -> None:
         comparison(base, new)
     failed = load_run(store_run(tmp_path / "failed", {4: [None]}))
     for runs in ((failed, base), (new, failed)):
-        with pytest.raises(SweepError, match="no trial of .*failed ended ok, so there is nothing to compare"):
+        with pytest.raises(SweepError, match=r"no trial of .*failed ended ok, so there is nothing to compare"):
             comparison(*runs)
 
 
@@ -114,10 +114,10 @@ def test_a_run_is_not_compared_with_itself_nor_with_trials_of_its_own(tmp_path: 
     place = store_run(tmp_path / "b", {4: STEADY[4]})
     earlier = load_run(place)
     copied = Path(shutil.copytree(place, tmp_path / "copy"))
-    with pytest.raises(SweepError, match="/b and .*/copy are the same run: give another one"):
+    with pytest.raises(SweepError, match=r"/b and .*/copy are the same run: give another one"):
         comparison(earlier, load_run(copied))
     store_run(copied, {16: STEADY[16]}, day=2)
-    with pytest.raises(SweepError, match="3 of the 6 trials of .*/copy are those of .*/b; measure .* --results"):
+    with pytest.raises(SweepError, match=r"3 of the 6 trials of .*/copy are those of .*/b; measure .* --results"):
         comparison(earlier, load_run(copied))
 
 

@@ -233,11 +233,11 @@ def test_where_every_point_fails_now_that_is_a_regression_and_is_not_kept(tmp_pa
     found = as_json("compare", base, new)
     assert (found["verdict"], found["rows"], found["new"]["trials"]) == ("regression", [], 0)
     kept = ("--against", "LAST", "--history", tmp_path / "history")
-    with pytest.raises(SweepError, match="no trial of .*new ended ok, and .*history has no other run of this machine"):
+    with pytest.raises(SweepError, match=r"no trial of .*new ended ok, and .*history has no other run of this machine"):
         command("compare", new, *kept)
     assert command("compare", base, *kept).exit_code == 0
     assert command("compare", new, *kept).exit_code == 1
-    with pytest.raises(SweepError, match="no trial of .*new ended ok, so there is nothing to compare"):
+    with pytest.raises(SweepError, match=r"no trial of .*new ended ok, so there is nothing to compare"):
         command("compare", new, *kept, "--accept")
     assert len(list((tmp_path / "history" / "runs" / "trials").iterdir())) == 1
 
