@@ -16,7 +16,8 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     difference      whether two points can be told apart, in words
     machines        what runs were measured on: the machine, and the software
     regressions     whether a later run is worse than an earlier one
-    runs            whole runs, from results or from a history, paired with each other
+    runs            whole runs, from results or from a history, and in what they differ beside numbers
+    compared_runs   a run beside earlier ones, point by point
     pareto          frontiers of numbers: what no other row dominates, the volume below, the knee
     objectives      what should be small or large, and how far launches know it
     standing        how points stand to each other: which are beaten, as far as launches can tell

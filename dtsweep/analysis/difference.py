@@ -39,8 +39,7 @@ def difference(
       launches moderate the two.
     - `none`: too few launches; there is no interval.
 
-    Where one of them has one launch, that may have been at another time than the other's: the drift of the machine that
-    canaries tell of is added to the interval.
+    Where one of them has one launch, the drift of the machine that canaries tell of is added to the interval.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it with canaries.
@@ -66,9 +65,7 @@ def difference(
     columns = [f"{name}{end}" for name in names for end in ("", "_error")]
     both = _with_both(measured(frame)[[*POINT, "launch", *_TOLD, *columns]], a, b)
     watched = canaries(frame)
-    drifts = [told_drift(of_environment(watched, there["env_id"].iloc[0])) or 0.0 for there in both]
-    pairs = zip(both, drifts, strict=True)
-    rows = [row for there, drift in pairs for name in names for row in _compared(there, a, b, of=name, drift=drift)]
+    rows = [row for there in both for name in names for row in _compared(there, a, b, of=name, watched=watched)]
     return pd.DataFrame(rows).astype({"more_launches": "Int64", "more_launches_reason": object})
 
 
@@ -83,9 +80,10 @@ def _with_both(trials: pd.DataFrame, a: str, b: str) -> list[pd.DataFrame]:
     return both
 
 
-def _compared(trials: pd.DataFrame, a: str, b: str, *, of: str, drift: float) -> list[dict[str, object]]:
+def _compared(trials: pd.DataFrame, a: str, b: str, *, of: str, watched: pd.DataFrame) -> list[dict[str, object]]:
     """Rows of `difference`, for the trials of one environment."""
     launches = logarithms_of(trials, of)
+    drift = told_drift(of_environment(watched, trials["env_id"].iloc[0])) or 0.0
     pair = trials[trials["point_id"].isin([a, b])].groupby(list(POINT), dropna=False, sort=False)[[*_TOLD]].first()
     pair = pair.astype(object).where(pair.notna(), None).reset_index().astype({"env_id": object})
     pair = pair.merge(launches.points.reset_index(names="row"), how="left", on=list(POINT))

@@ -66,7 +66,7 @@ def compare(runs: tuple[str, ...], as_json: bool, show_all: bool, **options: Any
 
     BASE and NEW are results of one sweep, measured with two versions of something.
     """
-    from dtsweep.report.runs import print_comparison
+    from dtsweep.report.runs_table import print_comparison
 
     _check_usage(runs, **options)
     with telling_warnings():
@@ -91,7 +91,8 @@ def _check_usage(runs: tuple[str, ...], *, against: str | None, history: str | N
 def _two_runs(
     base: str, new: str, *, of: tuple[str, ...], threshold: float, other_machine: bool, **_: Any
 ) -> dict[str, Any]:
-    from dtsweep.analysis.runs import compare_runs, load_run
+    from dtsweep.analysis.compared_runs import compare_runs
+    from dtsweep.analysis.runs import load_run
     from dtsweep.report.runs import comparison_json
 
     earlier, later = load_run(base), load_run(new)
@@ -103,7 +104,8 @@ def _against_last(
     new: str, *, of: tuple[str, ...], threshold: float, other_machine: bool, **options: Any
 ) -> dict[str, Any]:
     """Compare a run with those of a history, and add it where nothing is told against it."""
-    from dtsweep.analysis.runs import compare_runs, entry_for, load_run, of_machine, run_of
+    from dtsweep.analysis.compared_runs import compare_runs
+    from dtsweep.analysis.runs import entry_for, load_run, of_machine, run_of
     from dtsweep.report.runs import comparison_json, first_json
     from dtsweep.results.history import append, entries, is_stored
 

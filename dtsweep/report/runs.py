@@ -1,35 +1,18 @@
-"""What a comparison of two runs says: its verdict in words, a table, and JSON values."""
+"""What a comparison of two runs says: its verdict in words, and JSON values."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dtsweep.analysis import setting_columns
+from dtsweep.analysis.compared_runs import RUNS_FROM, Comparison
 from dtsweep.analysis.power import UNTESTED
-from dtsweep.analysis.runs import RUNS_FROM, Comparison, Run
+from dtsweep.analysis.runs import Run
 from dtsweep.report.compared import drift_notes, records_of
 from dtsweep.report.labels import trial_label
-from dtsweep.report.text import count_of, percent_up, print_table, say
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-_SHOWN = 3
-"""Points of one run alone that are named."""
-
-_TOLD = ("slower", "faster")
-_ORDER = (*_TOLD, "not distinguishable", "unknown")
-
-_DRAWS = "earlier,\nnew"
-"""Head of the column that counts launches or runs."""
-
-_SAID_ONCE = ("of", _DRAWS)
-"""Columns that are said above the table where all cells are the same."""
-
-QUESTIONS = {"jump": "against the runs before", "creep": "the later half of all runs against the earlier half"}
-"""What rows of a comparison ask, where a history asks both."""
+from dtsweep.report.text import count_of, percent_up
 
 
 def comparison_json(found: Comparison, *, threshold: float) -> dict[str, Any]:
@@ -111,7 +94,7 @@ def _verdict(rows: Sequence[Mapping[str, Any]], broken: Sequence[Any], *, thresh
     if worse:
         points = count_of(len({row["point_id"] for row in worse}), "point")
         over = " over the history" if {row["question"] for row in worse} == {"creep"} else ""
-        said.append(f"{points} slower by more than {_percent(threshold)}{over}, told among {among}")
+        said.append(f"{points} slower by more than {share_in_percent(threshold)}{over}, told among {among}")
     if broken:
         said.append(f"{count_of(len(broken), 'point')} ran before and failed now")
     untested = f" {count_of(len(rows) - len(tested), 'comparison')} could not be tested." * (len(tested) < len(rows))
@@ -121,12 +104,17 @@ def _verdict(rows: Sequence[Mapping[str, Any]], broken: Sequence[Any], *, thresh
         reasons = list(dict.fromkeys(row["more_launches_reason"] for row in rows))
         return f"Nothing can be told: {'; '.join(reasons)}." + f" {way}" * (UNTESTED in reasons)
     shares = [row["detectable_ratio"] - 1 if row["detectable_ratio"] is not None else math.inf for row in tested]
-    reach = " to ".join(dict.fromkeys(map(_percent, (min(shares), max(shares)))))
+    reach = " to ".join(dict.fromkeys(map(share_in_percent, (min(shares), max(shares)))))
     by_point = ", by point," if " to " in reach else ""
     return f"No regression told by {among}; a slowdown of {reach}{by_point} would mostly have been told.{untested}"
 
 
-def _percent(share: float) -> str:
+def share_in_percent(share: float) -> str:
+    """Write a share in percent, in two digits; large ones as such.
+
+    >>> share_in_percent(0.0234), share_in_percent(3.2)
+    ('2.3 %', 'over 100 %')
+    """
     return f"{share * 100:.2g} %" if share < 0.995 else "over 100 %"
 
 
@@ -150,10 +138,8 @@ def _notes(found: Comparison, rows: Sequence[Mapping[str, Any]], *, threshold: f
         more = [row["more_launches"] for row in doubtful]
         what = "runs" if found.is_by_run else "launches in both runs"
         needed = "more than 100" if None in more else f"about {max(more)}"
-        notes.append(
-            f"Worse by more than {_percent(threshold)} by the means and not told: {count_of(len(more), 'comparison')}; "
-            f"{needed} more {what} would tell."
-        )
+        worse = f"Worse by more than {share_in_percent(threshold)} by the means and not told"
+        notes.append(f"{worse}: {count_of(len(more), 'comparison')}; {needed} more {what} would tell.")
     return [*_drift(found), *notes, *_differences(found)]
 
 
@@ -177,90 +163,3 @@ def _differences(found: Comparison) -> list[str]:
         "The workload's source differs, the earlier run has": found.source,
     }
     return [f"{what}: {'; '.join(said)}." for what, said in differs.items() if said]
-
-
-def print_comparison(compared: Mapping[str, Any], *, console: Console, show_all: bool = False) -> None:
-    """Print what `comparison_json` holds.
-
-    Args:
-        compared: its value.
-        console: where to.
-        show_all: also comparisons that told nothing, and every point of one run alone.
-    """
-    say(console, compared["words"], style="bold")
-    for row in compared["broken"]:
-        say(console, f"No longer runs: {row['label']}: {row['status']}: {row['reason'] or 'no reason stored'}")
-    questions = dict.fromkeys(row["question"] for row in compared["rows"])
-    for question in questions:
-        rows = [row for row in compared["rows"] if row["question"] == question]
-        rows.sort(key=lambda row: (not row["is_regression"], _ORDER.index(row["verdict"].partition(":")[0])))
-        shown = rows if show_all else [row for row in rows if row["verdict"] in _TOLD]
-        say(console, f"\n{QUESTIONS[question].capitalize()}" if len(questions) > 1 else "", style="bold")
-        if shown:
-            _print_rows(shown, compared, console=console)
-        if hidden := len(rows) - len(shown):
-            say(
-                console,
-                f"{count_of(hidden, 'comparison')} told nothing: --all shows {'it' if hidden == 1 else 'them'}",
-            )
-    for where, name in (("only_base", "the earlier run"), ("only_new", "the new run")):
-        if labels := [point["label"] for point in compared[where]]:
-            say(console, f"\nOnly in {name}: {_listed(labels, show_all=show_all)}")
-    notes = list(compared["notes"])
-    if history := compared["history"]:
-        others = history["other_machines"]
-        notes += [history["words"]] + [f"Left out of it: {count_of(others, 'run')} of other machines."] * bool(others)
-    say(console, "\n" + "\n".join(notes))
-
-
-def _listed(labels: Sequence[str], *, show_all: bool) -> str:
-    """Name points one a line; of many how many there are, and the first."""
-    shown = labels if show_all else labels[:_SHOWN]
-    more = len(labels) - len(shown)
-    lines = [count_of(len(labels), "point"), *shown, *[f"{more} more: --all shows them"] * bool(more)]
-    return "\n  ".join(lines)
-
-
-def _print_rows(rows: Sequence[Mapping[str, Any]], compared: Mapping[str, Any], *, console: Console) -> None:
-    """Print comparisons as a table, and above it what is the same in all of them."""
-    words = [row["label"].split() for row in rows]
-    is_shared = {word: all(word in others for others in words) for word in words[0]} if len(rows) > 1 else {}
-    shared = [word for word in words[0] if is_shared.get(word)]
-    columns = _columns(rows, compared)
-    columns["point"] = [" ".join(word for word in each if word not in shared) for each in words]
-    same = {name: cells[0] for name, cells in columns.items() if name in _SAID_ONCE and len(set(cells)) == 1}
-    said = [" ".join(shared), same.get("of", ""), _drawn(rows[0], compared) if _DRAWS in same else ""]
-    say(console, "; ".join(filter(None, said)))
-    print_table({name: cells for name, cells in columns.items() if name not in same and any(cells)}, console=console)
-
-
-def _drawn(row: Mapping[str, Any], compared: Mapping[str, Any]) -> str:
-    """Say how many launches or runs a comparison is of."""
-    then, now = row["launches_base"], row["launches_new"]
-    return f"{then} {compared['unit']}{'es' if compared['unit'] == 'launch' else 's'} earlier, {now} now"
-
-
-def _columns(rows: Sequence[Mapping[str, Any]], compared: Mapping[str, Any]) -> dict[str, list[str]]:
-    return {
-        "point": [row["label"] for row in rows],
-        "of": [row["of"] for row in rows],
-        "new over\nearlier": [f"{row['ratio']:.3f}" if row["ratio"] is not None else "" for row in rows],
-        "95 %": [_interval(row) for row in rows],
-        _DRAWS: [f"{row['launches_base']}, {row['launches_new']}" for row in rows],
-        "verdict": [_word(row, compared["threshold"]) for row in rows],
-        "caution": [row["caution"] for row in rows],
-    }
-
-
-def _interval(row: Mapping[str, Any]) -> str:
-    return "" if row["ratio_low"] is None else f"{row['ratio_low']:.3f}–{row['ratio_high']:.3f}"
-
-
-def _word(row: Mapping[str, Any], threshold: float) -> str:
-    if row["is_regression"]:
-        return "regression"
-    if row["verdict"] == "slower":
-        return f"slower, not by {_percent(threshold)}"
-    if row["verdict"] == "not distinguishable" and row["p_value"] <= 0.05:
-        return "not told among so many"
-    return {"not distinguishable": "not told"}.get(row["verdict"], str(row["verdict"]).partition(":")[0])

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from dtsweep import Point
+from dtsweep.analysis.compared_runs import Comparison, compare_runs
 from dtsweep.analysis.machines import machine_changes, same_machines
-from dtsweep.analysis.runs import Comparison, Run, compare_runs, entry_for, load_run, of_machine, run_of
+from dtsweep.analysis.runs import Run, entry_for, load_run, of_machine, run_of
 from dtsweep.errors import SweepError
 from dtsweep.metrics.rows import task_row
 from dtsweep.results.history import append, entries
@@ -102,7 +103,7 @@ def test_a_point_that_no_longer_runs_is_a_regression_of_its_own(tmp_path: Path) 
 
 def test_runs_without_a_point_in_common_are_refused(tmp_path: Path) -> None:
     base, new = (load_run(store_run(tmp_path / str(size), {size: STEADY[size]})) for size in STEADY)
-    with pytest.raises(SweepError, match="no point was measured in both"):
+    with pytest.raises(SweepError, match="no point is in both"):
         comparison(base, new)
     failed = load_run(store_run(tmp_path / "failed", {4: [None]}))
     for runs in ((failed, base), (new, failed)):
