@@ -38,8 +38,7 @@ def difference(
       freedom, and where a point has one launch. Each point brings the variance within its own launches, and its own
       launches moderate the two.
     - `none`: too few launches; there is no interval.
-
-    Where one of them has one launch, the drift of the machine that canaries tell of is added to the interval.
+    Where one of the two has one launch, the drift of the machine that canaries tell of is added to the interval.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it with canaries.
