@@ -4,7 +4,8 @@ A sweep has 24 points: 1, 2, 4 and 8 workers, three micro-batches, two accumulat
 that are drawn for each sweep: a pass costs a fixed time and one per sample, an exchange a fixed time and one that grows
 with the workers, part of which hides behind the pass. Many of these points lie within a few percent of the best. A
 launch measures all of them once: what it adds to all alike, what it adds to each, and what its window's own error is
-(which the row says) is normal. Recommended is the highest throughput.
+(which the row says) is normal. Two canaries, with the same error, watch a machine that does not drift. Recommended is
+the highest throughput.
 
 A recommendation is `right` when the true rate of its point is within 2 % of the best one, and wrong without saying so
 when it is not, and it says that launches tell it from all others (`told`).
@@ -85,6 +86,22 @@ def sweep_of(rates: NDArray[np.float64], noise: Noise, *, launches: int, rng: np
     )
 
 
+def canaries_of(noise: Noise, rng: np.random.Generator) -> pd.DataFrame:
+    """Draw the canaries at both ends of the first launch of a sweep."""
+    watched = np.exp(rng.normal(0, noise.window, 2))
+    return pd.DataFrame(
+        {
+            "point_id": "canary",
+            "role": "canary",
+            "trial_id": ["c0", "c1"],
+            "session": "0",
+            "started_at": [0, 1],
+            "step_mean_s": watched,
+            "step_mean_s_error": watched * noise.window,
+        }
+    )
+
+
 def tried(noise: Noise, *, launches: int, sweeps: int) -> list[str]:
     """Cells of a row: how good recommendations are."""
     rng = np.random.default_rng(0)
@@ -93,7 +110,8 @@ def tried(noise: Noise, *, launches: int, sweeps: int) -> list[str]:
         sweep_of(rates, noise, launches=launches, rng=rng).assign(env_id=f"{number:06}")
         for number, rates in enumerate(truths)
     ]
-    rows = pd.concat(frames, ignore_index=True)
+    watched = [canaries_of(noise, rng).assign(env_id=f"{number:06}") for number in range(sweeps)]
+    rows = pd.concat([*frames, *watched], ignore_index=True)
     rows = rows.assign(status="ok", semantics="exact", hosts=1, workload="Simulated", sync="ddp")
     rows = rows.reindex(columns=[column.name for column in TRIALS])
     types = {FLOAT: "float64", INT: "Int64"}

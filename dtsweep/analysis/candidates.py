@@ -76,10 +76,11 @@ def narrowed(points: pd.DataFrame, goal: Goal) -> pd.DataFrame:
 
 
 def unmeasured_of(points: pd.DataFrame, goal: Goal, objective: Objective) -> tuple[str, ...]:
-    """Name what is asked for and was not measured, of points that are allowed."""
+    """Name the columns asked for that are null in points that are allowed and unknown: settings where no others are."""
     asked = dict.fromkeys([objective.name, *(parse_condition(goal.where, points).columns if goal.where else ())])
-    unknown = points[points["is_unknown"] & points["is_allowed"]]
-    return tuple(name for name in asked if name not in setting_columns(points) and unknown[name].isna().any())
+    unknown, settings = points[points["is_unknown"] & points["is_allowed"]], setting_columns(points)
+    lacking = [name for name in asked if unknown[name].isna().any()]
+    return tuple(name for name in lacking if name not in settings) or tuple(lacking)
 
 
 def way_to_measure(names: Collection[str]) -> str:

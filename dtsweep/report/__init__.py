@@ -11,6 +11,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     notes           how the numbers of the report came about, said below them
     frontiers       points of one product, and what can be said of the first two
     code            code that trains as a point does
+    alternatives    what a recommendation gives up, in words
     recommendation  a recommendation in words, and as JSON values
     advice          what the report advises, in sentences
     content         what the report says, computed once; the renderers below show it

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
 from dtsweep.analysis.candidates import way_to_measure
+from dtsweep.report.alternatives import RATIOS, alternatives, too_slow
 from dtsweep.report.code import point_code, settings_of, training_code
 from dtsweep.report.labels import model_columns, model_label, trial_label
 from dtsweep.report.text import count_of, format_interval, format_number, format_rate, percent_up, plain, say
@@ -63,9 +64,9 @@ def in_words(
     lines = [
         f"Recommended for {goal_in_words(found)}{model}: {trial_label(point, varying)}",
         f"{'; '.join(_figures(point, found.objective.name))}.{doubt}",
-        _how_sure(found, varying, named=named),
+        " ".join(filter(None, [_how_sure(found, varying, named=named), _unmeasured(found)])),
         *_left_out(found),
-        *_alternatives(found, varying),
+        *alternatives(found, varying),
     ]
     if point["semantics"] != "exact":
         lines.append(f"Its updates are {point['semantics']}: what that costs in samples to a loss was not measured.")
@@ -154,29 +155,28 @@ def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> s
     is_best = tied["ratio"].ge(1).all() if found.objective.maximize else tied["ratio"].le(1).all()
     why = "it has the best mean" if is_best else "it holds the fewest workers, at a mean within 5 % of the best"
     by = " by one launch each" if tied["ratio_low"].isna().any() else ""
+    by += " and without canaries" if by and found.drift is None else ""
     return f"Can't tell it{by} from {'; '.join(names)}{more}: of these {why}. More launches (repeats) would tell."
 
 
+def _unmeasured(found: Recommendation) -> str:
+    """How many points nothing can be said of, and how to measure what is asked for; empty where there are none."""
+    if not found.unknown:
+        return ""
+    wanted = f"{' or '.join(found.unmeasured)} is not known{way_to_measure(found.unmeasured)}"
+    return f"Left out: {count_of(found.unknown, 'point')} of which {wanted}."
+
+
 def _left_out(found: Recommendation) -> list[str]:
-    """Count the points that are no candidates though nothing speaks against them but their numbers, a line each."""
-    lines = []
-    if found.unknown:
-        wanted = f"{' and '.join(found.unmeasured)} was not measured{way_to_measure(found.unmeasured)}"
-        lines.append(f"Left out: {count_of(found.unknown, 'point')} of which {wanted}.")
-    if found.slow:
-        lines.append(f"Left out: {count_of(found.slow, 'point')} with {_too_slow(found)}.")
-    if found.implausible:
-        lines.append(f"Left out: {count_of(found.implausible, 'point')} whose numbers contradict each other.")
-    return lines
-
-
-def _too_slow(found: Recommendation) -> str:
-    return f"less than {found.goal.least_rate:.0%} of the best samples_per_s"
+    """Count the points that something else speaks against, a line each."""
+    slow, implausible = (count_of(count, "point") for count in (found.slow, found.implausible))
+    lines = [f"Left out: {slow} with {too_slow(found)}."] if found.slow else []
+    return [*lines, f"Left out: {implausible} whose numbers contradict each other."] if found.implausible else lines
 
 
 def _doubts(found: Recommendation) -> list[str]:
     """What puts the verdict in doubt, beside the tables of a report: how far the machine drifted, and one launch."""
-    rows = (found.others["ratio_low"], *(found.alternatives[f"{name}_ratio_low"] for name in _WORDS))
+    rows = (found.others["ratio_low"], *(found.alternatives[f"{name}_ratio_low"] for name in RATIOS))
     is_tested = not any(low.isna().any() for low in rows)
     if found.drift is None:
         way = "one launch each tells nothing until canaries say (canary=True), or repeats"
@@ -196,38 +196,3 @@ def _ratio(row: pd.Series[Any], of: str = "") -> str:
     """The recommended point over another one: "1.07 times", with the interval behind it where that is tested."""
     known = f", {row['ratio_low']:.3g} to {row['ratio_high']:.3g}" if not math.isnan(row["ratio_low"]) else ""
     return f"{row['ratio']:.3g} times{of}{known}"
-
-
-def _alternatives(found: Recommendation, varying: Sequence[str]) -> list[str]:
-    """What the recommended point gives up, a line each."""
-    lines = []
-    for _, row in found.alternatives.iterrows():
-        what = {"latency_s": "shorter steps", "samples_per_s": "more throughput"}.get(row["better"], row["better"])
-        known = [name for name in _WORDS if not math.isnan(row[f"{name}_ratio"])]
-        has = " and ".join(_times(row[f"{name}_ratio"], *_WORDS[name]) for name in known)
-        lines.append(f"It gives up {what}: {trial_label(row, varying)} has {has}{_why_not(row, found)}.")
-    return lines
-
-
-_WORDS = {"latency_s": ("step time", "shorter steps"), "samples_per_s": ("samples/s", "fewer samples/s")}
-"""Of what a ratio is, and what is had where it is turned round."""
-
-
-def _times(ratio: float, of: str, turned: str) -> str:
-    """Write a ratio, turned round where it is a small fraction.
-
-    >>> _times(0.0611, "step time", "shorter steps"), _times(1.72, "samples/s", "fewer samples/s")
-    ('16.4 times shorter steps', '1.72 times the samples/s')
-    """
-    return f"{1 / ratio:.3g} times {turned}" if ratio < 0.5 else f"{ratio:.3g} times the {of}"
-
-
-def _why_not(row: pd.Series[Any], found: Recommendation) -> str:
-    """Why an alternative is no candidate; empty where it is one."""
-    if not row["is_allowed"]:
-        return f", by {row['semantics']} updates (--allow {row['semantics']} takes it)"
-    if row["is_unknown"]:
-        return f", but its {' and '.join(n for n in found.unmeasured if row.isna()[n])} was not measured"
-    if not row["is_met"]:
-        return ", but does not meet the condition"
-    return f", but {_too_slow(found)}" if row["is_slow"] else ""

@@ -327,19 +327,23 @@ def _stored(results: Results | str | Path, table: str) -> Any:
     for name, reason in store.quarantined:
         warnings.warn(f"{store}/{name} is left out: {reason}", stacklevel=3)
     if not rows.num_rows and not store.attempts():
-        raise SweepError(_no_results(store))
+        raise SweepError(_nothing_in(store))
     if gone := _without_steps(store, table, rows):
         way_out = "put its files back, or measure them again with --rerun all"
         warnings.warn(f"{store}/steps has lost the steps of {gone} attempts; {way_out}", stacklevel=3)
     return rows
 
 
-def _no_results(store: Results) -> str:
+def _nothing_in(store: Results) -> str:
+    """Say what a place without results is, and what to do."""
+    folder = Path(str(store))
+    if folder.is_file():
+        return f"{store} is a file; results are a folder, made with: dtsweep run SWEEP.py --results FOLDER"
+    if folder.name in ("trials", "ranks", "steps") and folder.is_dir():
+        return f"no results in {store}, a part of some; did you mean {folder.parent}?"
     if runs := store.files(HISTORY["trials"]):
-        return (
-            f"{store} is a history ({runs} run{'s' * (runs > 1)}), not results; it is read by: "
-            f"dtsweep compare NEW --against LAST --history {store}"
-        )
+        known = f"{runs} run" if runs == 1 else f"{runs} runs"
+        return f"{store} is a history ({known}), not results; dtsweep compare NEW --against LAST --history {store} reads it"
     return f"no results in {store}; make some with: dtsweep run SWEEP.py --results {store}"
 
 

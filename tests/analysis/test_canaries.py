@@ -9,6 +9,7 @@ import pytest
 from scipy import signal
 
 from dtsweep.analysis import canaries
+from dtsweep.analysis.canaries import drift_of
 from dtsweep.measure.statistics import reported_half_width
 from tests.frames import trials
 
@@ -53,6 +54,20 @@ def test_a_session_is_compared_with_its_world() -> None:
 def test_a_drift_inside_a_session_is_flagged_though_both_ends_are_near_the_median() -> None:
     assert ends(0.100, 0.103)["flagged"]
     assert not ends(0.100, 0.101)["flagged"]
+
+
+def test_drift_is_what_one_point_took_longer_at_one_time_than_at_another() -> None:
+    level = [canary(session, minute, 0.1) for minute, session in enumerate("aabb")]
+    for other in ([canary("c", 4, 0.103), canary("c", 5, 0.103)], [canary("c", 4, 0.103)]):
+        assert drift_of(canaries(trials(*level, *other))) == pytest.approx(0.03)
+    for ends_s in ((0.1, 0.15), (0.15, 0.1)):
+        assert drift_of(ends(*ends_s).to_frame().T) == pytest.approx(0.5)
+
+
+def test_drift_is_unknown_up_to_what_canaries_tell_and_where_there_are_none() -> None:
+    assert drift_of(canaries(trials(*(canary("s", minute, 0.1) for minute in (0, 1))))) == pytest.approx(0.01 * 2**0.5)
+    assert drift_of(canaries(trials(canary("s", 0, 0.1)))) is None
+    assert drift_of(canaries(trials({}))) is None
 
 
 # How well canaries are known

@@ -300,7 +300,7 @@ def test_results_are_no_place_for_a_history_and_a_history_is_no_results(tmp_path
     assert sorted(base.rglob("*")) == files
     command("compare", place, "--against", "LAST", "--history", history)
     for arguments in (("report", history), ("compare", base, history), ("recommend", history)):
-        with pytest.raises(SweepError, match=r"history is a history \(1 run\), not results; it is read by: dtsweep"):
+        with pytest.raises(SweepError, match=r"history is a history \(1 run\), not results; dtsweep compare"):
             command(*arguments)
 
 

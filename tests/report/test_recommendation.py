@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from typing import Any
 
@@ -10,7 +11,7 @@ from rich.console import Console
 
 from dtsweep.analysis import GOALS, Goal, recommend
 from dtsweep.report.recommendation import print_all
-from tests.analysis.test_recommend import launches
+from tests.analysis.test_recommend import launches, watched
 from tests.frames import trials
 
 
@@ -24,7 +25,7 @@ def said(*points: list[dict[str, Any]], goal: Goal = GOALS["throughput"], width:
 def test_the_first_line_says_what_for_and_which() -> None:
     text = said(launches("a", 100, workers=1), launches("b", 140, workers=2))
     assert text.splitlines()[0] == "Recommended for the highest samples_per_s: ddp workers=2"
-    assert "Sure: launches tell that it is better than each of 1 other candidate. Runner-up: ddp workers=1" in text
+    assert "Sure: launches tell that it is better than the other candidate. Runner-up: ddp workers=1" in text
 
 
 def test_what_can_not_be_told_apart_is_named() -> None:
@@ -45,20 +46,55 @@ def test_why_one_of_several_is_taken_is_said(rate: float, why: str) -> None:
 
 
 def test_other_updates_are_offered_with_the_option_that_takes_them() -> None:
-    points = [launches("a", 100), launches("b", 140, semantics="local", sync="local_sgd", step_mean_s=0.05)]
+    local = {"semantics": "local", "sync": "local_sgd", "step_mean_s": 0.05}
+    points = [launches("a", 100, workers=2), launches("b", 140, workers=2, **local)]
     assert "by local updates (--allow local takes it)" in said(*points)
     taken = said(*points, goal=Goal(maximize="samples_per_s", allow=("local",)))
     assert "Its updates are local: what that costs in samples to a loss was not measured." in taken
     assert "In plain PyTorch" not in taken
 
 
-def test_what_was_left_out_is_counted() -> None:
+def test_what_was_left_out_is_counted_with_the_way_to_measure_it() -> None:
     goal = Goal(maximize="samples_per_s", where="step_p99_s < 1")
     text = said(
         launches("a", 100, step_p99_s=0.5), launches("b", 140), launches("c", 99, flags=["implausible"]), goal=goal
     )
-    assert "Left out: 2 points of which what is asked for was not measured." in text
+    assert "No other point is known to be a candidate. Left out: 2 points of which step_p99_s is not" in text
+    assert "Measure(min_steps=100)" in text
     assert "Left out: 1 point whose numbers contradict each other." in text
+
+
+def test_a_setting_that_a_mode_leaves_at_its_own_is_named_where_it_is_asked_for() -> None:
+    points = [launches("a", 100, sync_period=4), launches("b", 90, sync_period=None)]
+    text = said(*points, goal=Goal(maximize="samples_per_s", where="sync_period < 9"))
+    assert "Left out: 1 point of which sync_period is not known." in text
+
+
+def test_an_alternative_that_was_not_measured_is_not_said_to_fail_the_condition() -> None:
+    goal = Goal(maximize="samples_per_s", where="step_p99_s < 1")
+    points = [launches("a", 100, step_p99_s=0.5, workers=1), launches("b", 140, workers=2)]
+    assert "samples/s, but its step_p99_s is not known." in said(*points, goal=goal)
+    failing = [row | {"step_p99_s": 2.0} for row in points[1]]
+    assert "samples/s, but does not meet the condition." in said(points[0], failing, goal=goal)
+
+
+def test_a_point_that_is_too_slow_for_the_goal_is_said_to_be() -> None:
+    points = [launches(name, rate, step_p50_s=step_s) for name, rate, step_s in (("a", 40, 0.1), ("b", 100, 0.4))]
+    text = said(*points, goal=GOALS["fast-validation"])
+    assert "Left out: 1 point with less than 50% of the best samples_per_s." in text
+    assert re.search(r"4 times shorter steps and 2.5\d* times fewer samples/s, but less than 50% of the best", text)
+
+
+def test_the_drift_that_a_verdict_rests_on_is_said() -> None:
+    points = [launches(name, rate, count=1) for name, rate in (("a", 100), ("b", 140))]
+    assert "How far the machine drifted is not known: one launch each tells nothing" in said(*points)
+    assert "Can't tell it by one launch each and without canaries from" in said(*points)
+    calm, drifted = (said(*points, watched(1, last_s)) for last_s in (1, 1.2))
+    assert "the machine drifted by at most 1%: one launch each tells no smaller difference" in calm
+    assert "the machine drifted by at most 20%: one launch each tells no smaller difference" in drifted
+    several = [launches(name, rate) for name, rate in (("a", 100), ("b", 140))]
+    assert "drifted" not in said(*several, watched(1, 1)) + said(*several)
+    assert "drifted by at most 20%: the spread of launches has that in it" in said(*several, watched(1, 1.2))
 
 
 def test_no_line_is_wider_than_a_narrow_terminal() -> None:

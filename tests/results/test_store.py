@@ -209,6 +209,15 @@ def test_reading_where_nothing_is_says_what_to_run(tmp_path: Path, read: Any) ->
         read(tmp_path / "none")
 
 
+def test_a_file_and_a_part_of_results_are_said_to_be_what_they_are(tmp_path: Path) -> None:
+    commit(Results(tmp_path / "r"), 1)
+    (tmp_path / "README.md").write_text("words")
+    with pytest.raises(SweepError, match=r"README\.md is a file; results are a folder"):
+        store.newest_trials(tmp_path / "README.md")
+    with pytest.raises(SweepError, match=r"a part of some; did you mean .*r\?"):
+        store.newest_trials(tmp_path / "r" / "trials")
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

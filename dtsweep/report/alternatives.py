@@ -1,0 +1,54 @@
+"""What a recommendation gives up, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.report.labels import trial_label
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dtsweep.analysis.recommend import Recommendation
+
+RATIOS = {"latency_s": ("step time", "shorter steps"), "samples_per_s": ("samples/s", "fewer samples/s")}
+"""Of what a ratio is, and what is had where it is turned round."""
+
+
+def alternatives(found: Recommendation, varying: Sequence[str]) -> list[str]:
+    """What the recommended point gives up, a line each."""
+    lines = []
+    for _, row in found.alternatives.iterrows():
+        what = {"latency_s": "shorter steps", "samples_per_s": "more throughput"}.get(row["better"], row["better"])
+        known = [name for name in RATIOS if not math.isnan(row[f"{name}_ratio"])]
+        has = " and ".join(_times(row[f"{name}_ratio"], *RATIOS[name]) for name in known)
+        lines.append(f"It gives up {what}: {trial_label(row, varying)} has {has}{_why_not(row, found)}.")
+    return lines
+
+
+def _times(ratio: float, of: str, turned: str) -> str:
+    """Write a ratio, turned round where it is a small fraction.
+
+    >>> _times(0.0611, "step time", "shorter steps"), _times(1.72, "samples/s", "fewer samples/s")
+    ('16.4 times shorter steps', '1.72 times the samples/s')
+    """
+    return f"{1 / ratio:.3g} times {turned}" if ratio < 0.5 else f"{ratio:.3g} times the {of}"
+
+
+def _why_not(row: pd.Series[Any], found: Recommendation) -> str:
+    """Why an alternative is no candidate; empty where it is one."""
+    if not row["is_allowed"]:
+        return f", by {row['semantics']} updates (--allow {row['semantics']} takes it)"
+    if row["is_unknown"]:
+        lacking = " and ".join(name for name in found.unmeasured if row.isna()[name])
+        return f", but its {lacking} is not known" if lacking else ", but not known to meet the condition"
+    if not row["is_met"]:
+        return ", but does not meet the condition"
+    return f", but {too_slow(found)}" if row["is_slow"] else ""
+
+
+def too_slow(found: Recommendation) -> str:
+    """Name what a goal with a least rate leaves out."""
+    return f"less than {found.goal.least_rate:.0%} of the best samples_per_s"
