@@ -343,7 +343,8 @@ def _nothing_in(store: Results) -> str:
         return f"no results in {store}, a part of some; did you mean {folder.parent}?"
     if runs := store.files(HISTORY["trials"]):
         known = f"{runs} run" if runs == 1 else f"{runs} runs"
-        return f"{store} is a history ({known}), not results; dtsweep compare NEW --against LAST --history {store} reads it"
+        reader = f"dtsweep compare NEW --against LAST --history {store}"
+        return f"{store} is a history ({known}), not results; {reader} reads it"
     return f"no results in {store}; make some with: dtsweep run SWEEP.py --results {store}"
 
 
