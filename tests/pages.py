@@ -84,8 +84,13 @@ def tables(page: str, *, first: str) -> list[dict[str, str]]:
 def make_study(folder: Path) -> None:
     """Put the example sweeps into a folder, with results of batchsize.py as a run would leave them."""
     shutil.copytree(ROOT / "sweeps", folder / "sweeps", ignore=shutil.ignore_patterns("__pycache__"))
+    make_results(folder, "batchsize")
+
+
+def make_results(folder: Path, name: str) -> None:
+    """Put results of batchsize.py, as another run of it would leave them, beside the sweeps of `make_study`."""
     sweep, found = read_sweep(folder / "sweeps" / "batchsize.py")
-    results, start = Results(folder / "results" / "batchsize"), datetime(2026, 1, 1, tzinfo=UTC)
+    results, start = Results(folder / "results" / name), datetime(2026, 1, 1, tzinfo=UTC)
     points = [candidate.point for candidate in found if candidate.reason is None]
     for number, point in enumerate(points):
         task = task_of(sweep, point)

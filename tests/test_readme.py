@@ -15,7 +15,7 @@ import dtsweep
 from dtsweep.cli import cli
 from dtsweep.sweep.file import read_sweep
 from tests.conftest import Command
-from tests.pages import PAGES, ROOT, Block, blocks, commands, make_study
+from tests.pages import PAGES, ROOT, Block, blocks, commands, make_results, make_study
 
 NOT_RUN = ("make test", "pip install . -c constraints.txt")
 """This very test run, and one that downloads."""
@@ -47,7 +47,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("study")
     make_study(folder)
     for name in ("before", "after"):
-        shutil.copytree(folder / "results" / "batchsize", folder / "results" / name)
+        make_results(folder, name)
     return folder
 
 

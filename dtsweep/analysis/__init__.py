@@ -9,6 +9,7 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     utilization     shares of what devices can do, by one measure
     launches        from trials to points
     comparisons     a column beside a value: true, false or unknown
+    canaries        whether the machine changed while it was measured
     where           conditions on points, as a user writes them
     contrasts       differences between points, each to each, and how far they are known
     naming          which point somebody means
@@ -16,7 +17,8 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     difference      whether two points can be told apart, in words
     machines        what runs were measured on: the machine, and the software
     regressions     whether a later run is worse than an earlier one
-    runs            whole runs, from results or from a history, paired with each other
+    runs            whole runs, from results or from a history, and in what they differ beside numbers
+    compared_runs   a run beside earlier ones, point by point
     pareto          frontiers of numbers: what no other row dominates, the volume below, the knee
     objectives      what should be small or large, and how far launches know it
     standing        how points stand to each other: which are beaten, as far as launches can tell
@@ -30,7 +32,6 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     node_speeds     how fast the nodes of a mixed cluster are beside each other
     next_axes       what to try next at a point that one thing limits
     bottleneck      what limits each point
-    canaries        whether the machine changed while it was measured
     against         what points cost more than another one, told also by one launch of each
     candidates      which points may be recommended for a goal, and why others may not
     recommend       which configuration to take for a goal, and how sure that is

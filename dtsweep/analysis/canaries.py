@@ -135,6 +135,11 @@ def drift_of(watched: pd.DataFrame) -> float | None:
     return float((slowest / fastest).max()) - 1
 
 
+def told_drift(watched: pd.DataFrame) -> float | None:
+    """Say how large a drift canaries tell of, as `drift_of` does; None where they tell of none."""
+    return drift_of(watched[watched["flagged"].fillna(value=False)])
+
+
 def level_of(step_s: Any, *, error_s: Any, half_width: Any) -> Level:
     """The level that a canary shows, known as well as the steps that came say, without what is rare.
 

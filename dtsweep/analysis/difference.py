@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dtsweep.analysis.canaries import canaries, told_drift
 from dtsweep.analysis.contrasts import contrasts, logarithms_of
 from dtsweep.analysis.launches import check_asked, measured
 from dtsweep.analysis.power import Power, power_of
-from dtsweep.analysis.spread import POINT, Launches
+from dtsweep.analysis.spread import POINT, Launches, of_environment
 from dtsweep.errors import SweepError
 
 if TYPE_CHECKING:
@@ -37,9 +38,10 @@ def difference(
       freedom, and where a point has one launch. Each point brings the variance within its own launches, and its own
       launches moderate the two.
     - `none`: too few launches; there is no interval.
+    Where one of the two has one launch, the drift of the machine that canaries tell of is added to the interval.
 
     Args:
-        frame: one row per trial, as `dtsweep.load` gives it.
+        frame: one row per trial, as `dtsweep.load` gives it with canaries.
         a: a `point_id`.
         b: another.
         of: one of `ASKED`, or several.
@@ -61,7 +63,8 @@ def difference(
     check_asked(*names)
     columns = [f"{name}{end}" for name in names for end in ("", "_error")]
     both = _with_both(measured(frame)[[*POINT, "launch", *_TOLD, *columns]], a, b)
-    rows = [row for there in both for name in names for row in _compared(there, a, b, of=name)]
+    watched = canaries(frame)
+    rows = [row for there in both for name in names for row in _compared(there, a, b, of=name, watched=watched)]
     return pd.DataFrame(rows).astype({"more_launches": "Int64", "more_launches_reason": object})
 
 
@@ -76,31 +79,33 @@ def _with_both(trials: pd.DataFrame, a: str, b: str) -> list[pd.DataFrame]:
     return both
 
 
-def _compared(trials: pd.DataFrame, a: str, b: str, *, of: str) -> list[dict[str, object]]:
+def _compared(trials: pd.DataFrame, a: str, b: str, *, of: str, watched: pd.DataFrame) -> list[dict[str, object]]:
     """Rows of `difference`, for the trials of one environment."""
     launches = logarithms_of(trials, of)
+    drift = told_drift(of_environment(watched, trials["env_id"].iloc[0])) or 0.0
     pair = trials[trials["point_id"].isin([a, b])].groupby(list(POINT), dropna=False, sort=False)[[*_TOLD]].first()
     pair = pair.astype(object).where(pair.notna(), None).reset_index().astype({"env_id": object})
     pair = pair.merge(launches.points.reset_index(names="row"), how="left", on=list(POINT))
     rows, others = (pair[pair["point_id"] == point].to_dict("records") for point in (a, b))
     return [
         {"env_id": row["env_id"], "hosts_a": row["hosts"], "hosts_b": other["hosts"], "of": of}
-        | _row(launches, row["row"], other["row"], of=of)
+        | _row(launches, row["row"], other["row"], of=of, drift=drift)
         | {f"{name}_{end}": point[name] for name in _TOLD for end, point in (("a", row), ("b", other))}
         for row in rows
         for other in others
     ]
 
 
-def _row(launches: Launches, a: float, b: float, *, of: str) -> dict[str, object]:
+def _row(launches: Launches, a: float, b: float, *, of: str, drift: float) -> dict[str, object]:
     """What `difference` says of two rows of `launches`; nan where a point was not measured."""
     counts = [0 if np.isnan(row) else int(launches.counts[int(row)]) for row in (a, b)]
     estimate = reach = np.nan
     method, power = "none", Power(np.nan, None, "not measured")
     if all(counts):
         found = contrasts(launches, np.array([int(a)]), np.array([int(b)]))
-        estimate, reach, method = float(found.estimate[0, 0]), float(found.reach[0, 0]), found.method(0, 0)
-        power = power_of(found, launches, int(a), int(b))
+        drifted = float(np.log1p(drift)) if min(counts) == 1 else 0.0
+        estimate, reach, method = float(found.estimate[0, 0]), float(found.reach[0, 0]) + drifted, found.method(0, 0)
+        power = power_of(found, launches, int(a), int(b), drift=drifted)
     with np.errstate(over="ignore"):
         logs = [estimate, estimate - reach, estimate + reach, power.detectable]
         ratio, low, high, detectable = np.exp(logs).tolist()

@@ -24,7 +24,7 @@ _SHOWN = 60
 
 
 def machines_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, Machines]:
-    """Describe each environment of a run by the ranks of its newest trial.
+    """Describe each environment of a run by the ranks of its newest trial that has any, one that failed too.
 
     Args:
         trials: the oldest first.
@@ -33,20 +33,21 @@ def machines_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, Machines
     Returns:
         By `env_id`; environments whose ranks are gone, or described nothing, are left out.
     """
-    measured = trials[(trials["status"] == "ok") & trials["env_id"].notna()]
-    newest = measured.drop_duplicates("env_id", keep="last")
+    described = ranks[ranks["machine"].notna()]
+    known_of = trials[trials["env_id"].notna() & trials["attempt_id"].isin(described["attempt_id"])]
+    newest = known_of.drop_duplicates("env_id", keep="last")
     harnesses = newest.set_index("attempt_id")[["env_id", "harness"]]
-    known = ranks[ranks["attempt_id"].isin(harnesses.index) & ranks["machine"].notna()]
+    known = described[described["attempt_id"].isin(harnesses.index)]
     found: dict[str, Machines] = {}
     for attempt, rows in known.groupby("attempt_id"):
         env_id, harness = harnesses.loc[str(attempt)]
         # The driver's own process, with its other threads, is another machine than a worker's.
         where = "in this process" if harness == "in_process" else "workers"
-        described = {
+        kinds = {
             json.dumps({"device": device, "threads": threads, "process": where, **json.loads(machine)}, sort_keys=True)
             for device, threads, machine in rows[["device", "threads", "machine"]].astype(object).to_numpy()
         }
-        found[str(env_id)] = [json.loads(each) for each in sorted(described)]
+        found[str(env_id)] = [json.loads(each) for each in sorted(kinds)]
     return found
 
 

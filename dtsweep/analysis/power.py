@@ -20,6 +20,9 @@ MOST_LAUNCHES = 100
 _MANY_DEGREES = 1e6
 """As good as a normal distribution."""
 
+UNTESTED = "one launch each, and nothing says how far launches differ"
+"""Why nothing can be told of two points that were launched once."""
+
 
 class Power(NamedTuple):
     """What launches can tell of two points."""
@@ -32,7 +35,7 @@ class Power(NamedTuple):
     """Why that number is None."""
 
 
-def power_of(found: Contrasts, launches: Launches, a: int, b: int) -> Power:
+def power_of(found: Contrasts, launches: Launches, a: int, b: int, *, drift: float = 0.0) -> Power:
     """Say what the launches of two points can tell, by the error that their contrast has now.
 
     More launches are of the kind that there are: of both points where they are compared launch by launch, else of each
@@ -43,13 +46,14 @@ def power_of(found: Contrasts, launches: Launches, a: int, b: int) -> Power:
         launches: logarithms of launch means.
         a: row of the first.
         b: row of the second.
+        drift: logarithm of the ratio that these launches don't tell, whatever their error; further ones average it.
     """
     estimate, reach, degrees = (float(each[0, 0]) for each in (found.estimate, found.reach, found.degrees))
     counts = launches.counts[[a, b]]
     if np.isnan(reach):
         return Power(np.nan, None, _untested(counts.tolist()))
-    if abs(estimate) > reach:
-        return Power(float(detectable(reach / students_t(degrees), degrees)), 0, None)
+    if abs(estimate) > reach + drift:
+        return Power(float(detectable(reach / students_t(degrees), degrees)) + drift, 0, None)
     more = np.arange(MOST_LAUNCHES + 1)
     if found.paired[0, 0]:
         shared = int((launches.there[a] & launches.there[b]).sum())
@@ -63,7 +67,7 @@ def power_of(found: Contrasts, launches: Launches, a: int, b: int) -> Power:
     free = np.where(pooled, degrees + gained, own) if found.pooled[0, 0] else degrees + gained
     free[0] = degrees
     needed = detectable(reach / students_t(degrees) * shares**0.5, free, known=degrees)
-    return Power(float(needed[0]), *enough(estimate, needed))
+    return Power(float(needed[0]) + drift, *enough(estimate, needed))
 
 
 def shares_after(counts: Any, more: Any) -> Numbers:
@@ -123,6 +127,4 @@ def _untested(counts: list[int]) -> str:
     """Say what is missing for a test."""
     if not all(counts):
         return "not measured"
-    if max(counts) == 1:
-        return "one launch each, and nothing says how far launches differ: repeats=2 of both first"
-    return "one launch of one of them, and nothing says how far launches differ: repeats=2 of both first"
+    return UNTESTED if max(counts) == 1 else UNTESTED.replace("each", "of one of them")

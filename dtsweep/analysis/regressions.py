@@ -9,7 +9,7 @@ import numpy as np
 
 from dtsweep.analysis.contrasts import counted_of, logarithms_of, reach_of
 from dtsweep.analysis.launches import check_asked, joined_cautions
-from dtsweep.analysis.power import MOST_LAUNCHES, detectable, enough, shares_after
+from dtsweep.analysis.power import MOST_LAUNCHES, UNTESTED, detectable, enough, shares_after
 from dtsweep.analysis.spread import Launches
 from dtsweep.analysis.variance import Known, Numbers, pooled_is_better
 from dtsweep.measure.statistics import students_t
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 LEVEL = 0.05
 """How often at most a family of comparisons says anything of what does not differ."""
-
-_UNTESTED = "one launch each, and nothing says how far launches differ: repeats=2 of both first"
 
 COLUMNS = (
     *("question", "point_id", "env_id", "hosts", "of", "ratio", "ratio_low", "ratio_high", "p_value", "p_adjusted"),
@@ -32,20 +30,26 @@ _PAIR = ("point_id", "env_id", "hosts")
 
 
 def regressions(
-    questions: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]], *, of: str | Sequence[str], threshold: float
+    questions: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]],
+    *,
+    of: str | Sequence[str],
+    threshold: float,
+    drift: float = 0.0,
 ) -> pd.DataFrame:
     """Compare the points of an earlier with those of a later run: Student's t on logarithms of launch means.
 
     Under the hypothesis that nothing has changed the launches of both are launches of one job, so both say how far
     these differ, also where one of the two has a single launch. What launches add is pooled over the points as in
     `difference`. All comparisons that could be tested are one family: Holm's method keeps the probability of any wrong
-    "slower" or "faster" in it at 5 %, however the comparisons depend on each other (1979).
+    "slower" or "faster" in it at 5 %, however the comparisons depend on each other (1979). A single launch
+    may have met a machine that had drifted: nothing within that is told of it, and intervals are wider by it.
 
     Args:
         questions: by name, the trials of the earlier and of the later run, as `measured` gives them, with equal
             `env_id` where they are of one machine. `launch` is what counts as one draw.
         of: one of `ASKED`, or several.
         threshold: share by which a value must be worse to be a regression.
+        drift: of the machine, as a share.
 
     Returns:
         A row per question, point that both have, and `of`: `question`; `POINT`; `ratio`, that of the later over the
@@ -64,7 +68,7 @@ def regressions(
     names = (of,) if isinstance(of, str) else tuple(dict.fromkeys(of))
     check_asked(*names)
     found = [
-        _compared(base, new, of=name).assign(question=question)
+        _compared(base, new, of=name, drift=drift).assign(question=question)
         for question, (base, new) in questions.items()
         for name in names
     ]
@@ -98,7 +102,7 @@ def holm(p_values: Numbers) -> Numbers:
     return adjusted
 
 
-def _compared(base: pd.DataFrame, new: pd.DataFrame, *, of: str) -> pd.DataFrame:
+def _compared(base: pd.DataFrame, new: pd.DataFrame, *, of: str, drift: float) -> pd.DataFrame:
     """Rows of one quantity, without what the family decides."""
     import pandas as pd
 
@@ -116,7 +120,8 @@ def _compared(base: pd.DataFrame, new: pd.DataFrame, *, of: str) -> pd.DataFrame
     rows = pairs.merge(known, how="left", on=list(_PAIR)).assign(of=of)
     counts = rows[["launches_base", "launches_new"]].astype("float64").fillna(0).astype("int64")
     missing = np.where(counts["launches_base"] == 0, "not measured", "one launch each")
-    return _with_ratios(rows.assign(missing=missing, **counts))
+    drifted = np.where(counts.min(axis="columns") == 1, np.log1p(drift), 0.0)
+    return _with_ratios(rows.assign(missing=missing, drifted=drifted, **counts))
 
 
 def _in_environment(trials: pd.DataFrame, of: str) -> pd.DataFrame:
@@ -160,11 +165,13 @@ def _with_ratios(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.astype(dict.fromkeys(["estimate", "reach", "degrees"], "float64"))
     errors = rows["reach"] / students_t(rows["degrees"])
     with np.errstate(divide="ignore", invalid="ignore"):
-        p_values = 2 * stdtr(rows["degrees"], -(rows["estimate"].abs() / errors))
-    ends = {"": rows["estimate"], "_low": rows["estimate"] - rows["reach"], "_high": rows["estimate"] + rows["reach"]}
+        beyond = (rows["estimate"].abs() - rows["drifted"]).clip(lower=0)
+        p_values = 2 * stdtr(rows["degrees"], -(beyond / errors))
+    reach = rows["reach"] + rows["drifted"]
+    ends = {"": rows["estimate"], "_low": rows["estimate"] - reach, "_high": rows["estimate"] + reach}
     ratios = {f"ratio{end}": np.exp(logs) for end, logs in ends.items()}
     # Equal values of launches that are all equal differ by nothing.
-    return rows.assign(error=errors, p_value=p_values.mask((errors == 0) & (rows["estimate"] == 0), 1.0), **ratios)
+    return rows.assign(error=errors, p_value=p_values.mask((errors == 0) & (beyond == 0), 1.0), **ratios)
 
 
 def _with_power(rows: pd.DataFrame, *, level: float) -> pd.DataFrame:
@@ -172,12 +179,12 @@ def _with_power(rows: pd.DataFrame, *, level: float) -> pd.DataFrame:
     import pandas as pd
 
     more = np.arange(MOST_LAUNCHES + 1)
-    logs = detectable(rows["error"], rows["degrees"], level=level)
+    logs = detectable(rows["error"], rows["degrees"], level=level) + rows["drifted"]
     counted: list[tuple[int | None, str | None]] = []
     for row in rows.to_dict("records"):
         if row["verdict"] != "not distinguishable":
             is_told = row["verdict"] in ("faster", "slower")
-            untested = "not measured" if row["missing"] == "not measured" else _UNTESTED
+            untested = "not measured" if row["missing"] == "not measured" else UNTESTED
             counted.append((0, None) if is_told else (None, untested))
             continue
         shares = shares_after([row["launches_base"], row["launches_new"]], more)

@@ -66,7 +66,7 @@ def compare(runs: tuple[str, ...], as_json: bool, show_all: bool, **options: Any
 
     BASE and NEW are results of one sweep, measured with two versions of something.
     """
-    from dtsweep.report.runs import print_comparison
+    from dtsweep.report.runs_table import print_comparison
 
     _check_usage(runs, **options)
     with telling_warnings():
@@ -91,7 +91,8 @@ def _check_usage(runs: tuple[str, ...], *, against: str | None, history: str | N
 def _two_runs(
     base: str, new: str, *, of: tuple[str, ...], threshold: float, other_machine: bool, **_: Any
 ) -> dict[str, Any]:
-    from dtsweep.analysis.runs import compare_runs, load_run
+    from dtsweep.analysis.compared_runs import compare_runs
+    from dtsweep.analysis.runs import load_run
     from dtsweep.report.runs import comparison_json
 
     earlier, later = load_run(base), load_run(new)
@@ -103,27 +104,39 @@ def _against_last(
     new: str, *, of: tuple[str, ...], threshold: float, other_machine: bool, **options: Any
 ) -> dict[str, Any]:
     """Compare a run with those of a history, and add it where nothing is told against it."""
-    from dtsweep.analysis.runs import compare_runs, entry_for, load_run, of_machine, run_of
+    from dtsweep.analysis.compared_runs import compare_runs
+    from dtsweep.analysis.runs import entry_for, load_run, of_machine, run_of
     from dtsweep.report.runs import comparison_json, first_json
-    from dtsweep.results.history import append, entries
+    from dtsweep.results.history import append, entries, is_stored
 
     run, history, accept = load_run(new), options["history"], options["accept"]
-    entry, known = entry_for(new, run, is_start=accept), entries(history)
-    earlier = [run_of(each) for each in known if each.run != entry.run]
+    known = entries(history)
+    entry = entry_for(new, run, is_start=accept) if accept or len(run.launches) else None
+    is_new = entry is not None and not is_stored(history, entry)
+    earlier = [run_of(each) for each in known if entry is None or each.run != entry.run]
     base = earlier if other_machine else of_machine(earlier, run)
     if base:
         found = compare_runs(base, run, of=of, threshold=threshold, other_machine=other_machine)
         compared = comparison_json(found, threshold=threshold)
+    elif entry is None:
+        raise SweepError(f"no trial of {run.name} ended ok, and {history} has no other run of this machine")
     else:
-        words = "The first run of this machine in the history: there is nothing to compare it with."
-        compared = first_json(run, threshold=threshold, words=words)
-    is_new = entry.run not in {each.run for each in known}
-    stored = accept or (is_new and compared["verdict"] != "regression")
-    if stored:
+        which = f"The {'first' if is_new else 'only'} run of this machine in the history"
+        compared = first_json(run, threshold=threshold, words=f"{which}: there is nothing to compare it with.")
+    adds = accept or (is_new and compared["verdict"] != "regression")
+    if entry is not None and adds:
         append(history, entry)
-        words = "This run is in the history now" + (", and what came before it no longer counts." if accept else ".")
-    else:
-        words = (
-            "Not added to the history: --accept adds it, and begins anew with it." if is_new else "It is there already."
-        )
-    return compared | {"history": {"stored": stored, "words": words, "other_machines": len(earlier) - len(base)}}
+    words = _on_history(adds=adds, is_new=is_new, accept=accept)
+    return compared | {
+        "history": {"stored": is_new and adds, "words": words, "other_machines": len(earlier) - len(base)}
+    }
+
+
+def _on_history(*, adds: bool, is_new: bool, accept: bool) -> str:
+    """Say what became of the run in its history."""
+    if adds:
+        where = "This run is in the history now" if is_new else "This run was in the history already"
+        return where + (", and what came before it no longer counts." if accept else ".")
+    if is_new:
+        return "Not added to the history: --accept adds it, and begins anew with it."
+    return "The history is as it was."

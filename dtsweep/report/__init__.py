@@ -24,7 +24,8 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     plots           the same as figures of Plotly
     times           training times in the terminal, and as JSON values
     compared        what a comparison of two points says, in words and as JSON values
-    runs            what a comparison of two runs says: words, table, JSON values
+    runs            what a comparison of two runs says, in words and as JSON values
+    runs_table      the same in the terminal
     plan            the plan in the terminal, and as JSON values
     doctor          the doctor's diagnosis in the terminal
 """

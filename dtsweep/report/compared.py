@@ -7,11 +7,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.analysis import difference, over_launches, setting_columns
+from dtsweep.analysis import canaries, difference, over_launches, setting_columns
+from dtsweep.analysis.canaries import told_drift
 from dtsweep.analysis.naming import find_point
 from dtsweep.errors import SweepError
 from dtsweep.report.labels import trial_label
-from dtsweep.report.text import say
+from dtsweep.report.text import percent_up, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,24 +20,37 @@ if TYPE_CHECKING:
 
 HOW_OFTEN = "Tell means: with 80 % probability, at an error of 5 %."
 
+WAY_TO_TELL = "Measure(repeats=3) would tell how far launches differ."
+NO_LAUNCHES = f"Runs --in-process have one launch of each point; on Ray {WAY_TO_TELL}"
+
+_METHODS = {
+    "paired": " one by one",
+    "paired, pooled": " one by one, their spread from all points",
+    "pooled": ", their spread from all points",
+    "welch": "",
+}
+"""What is said of each method of `difference` that tests."""
+
 
 def compare_points(frame: pd.DataFrame, a: str, b: str, *, of: Sequence[str]) -> dict[str, Any]:
     """Compare two points that a user names.
 
     Args:
-        frame: one row per trial.
+        frame: one row per trial, canaries included.
         a: of the first, as `find_point` takes it.
         b: of the second.
         of: rates and times to compare them by.
 
     Returns:
         JSON values: `a` and `b` (`point_id`, `label`), `differences` (rows of `difference`, each with `words`), `notes`
-        (what makes them no two ways to the same).
+        (what would tell, the machine's drift, and what makes them no two ways to the same), `drift` (a share).
 
     Raises:
-        SweepError: a name means no point, or several, or both mean one.
+        SweepError: no trial ended ok; a name means no point, or several, or both mean one.
     """
     points = over_launches(frame)
+    if points.empty:
+        raise SweepError("no trial ended ok, so there is nothing to compare; the report says why")
     varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
     names = [find_point(points, text) for text in (a, b)]
     if names[0] == names[1]:
@@ -46,7 +60,25 @@ def compare_points(frame: pd.DataFrame, a: str, b: str, *, of: Sequence[str]) ->
     apart = [c for c in ("env_id", "hosts_a", "hosts_b") if len({row[c] for row in rows}) > 1]
     both = [{"point_id": row["point_id"], "label": trial_label(row, varying)} for row in pair]
     told = [row | {"words": _where(row, apart) + words_on(row)} for row in rows]
-    return {"a": both[0], "b": both[1], "differences": told, "notes": _products(*pair)}
+    drift = told_drift(canaries(frame))
+    harnesses = set(frame.loc[frame["point_id"].isin(names), "harness"])
+    notes = [*_ways(rows, harnesses), *drift_notes(drift), *_products(*pair)]
+    return {"a": both[0], "b": both[1], "differences": told, "notes": notes, "drift": drift}
+
+
+def _ways(rows: Sequence[dict[str, Any]], harnesses: set[Any]) -> list[str]:
+    """Say what would tell, where launches are missing."""
+    if not any(row["verdict"].startswith("unknown") and row["ratio"] is not None for row in rows):
+        return []
+    return [NO_LAUNCHES if harnesses == {"in_process"} else WAY_TO_TELL]
+
+
+def drift_notes(drift: float | None) -> list[str]:
+    """Say what the machine's drift hides, where canaries told of one."""
+    if drift is None:
+        return []
+    percent = percent_up(drift)
+    return [f"The machine drifted: by up to {percent} within a run; single launches don't tell differences below that."]
 
 
 def words_on(row: dict[str, Any]) -> str:
@@ -61,17 +93,18 @@ def words_on(row: dict[str, Any]) -> str:
     ratio = f"{row['ratio']:.3f} times"
     if row["verdict"].startswith("unknown"):
         return f"Unknown by {row['of']}: {ratio} by the means, but {row['more_launches_reason']}."
-    launches = f"{row['launches_a']} and {row['launches_b']} launches, {row['method']}"
+    launches = f"{row['launches_a']} and {row['launches_b']} launches{_METHODS[row['method']]}"
     ratio += f" ({row['ratio_low']:.3f}–{row['ratio_high']:.3f}; {launches})"
     if row["verdict"] != "not distinguishable":
         return f"A is {row['verdict']} by {row['of']}: {ratio}."
     more, reason = row["more_launches"], row["more_launches_reason"]
     needed = reason if more is None else f"about {more} more of each"
     tell = row["detectable_ratio"]
-    told = "hardly any ratio" if tell is None or math.isnan(tell) else f"a ratio of {tell:.3f}"
+    is_less = row["ratio"] < 1
+    bound = f"of {1 / tell if is_less else tell:.3f} or {'less' if is_less else 'more'}" if tell is not None else ""
+    told = f"a ratio {bound}" if bound else "hardly any ratio"
     return (
-        f"No difference found by {row['of']}: {ratio}. These launches tell {told}; "
-        f"one of {max(row['ratio'], 1 / row['ratio']):.3f} takes {needed}."
+        f"No difference found by {row['of']}: {ratio}. These launches tell {told}; {row['ratio']:.3f} takes {needed}."
     )
 
 

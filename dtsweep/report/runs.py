@@ -1,25 +1,18 @@
-"""What a comparison of two runs says: its verdict in words, a table, and JSON values."""
+"""What a comparison of two runs says: its verdict in words, and JSON values."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dtsweep.analysis import setting_columns
-from dtsweep.analysis.runs import BROKEN, RUNS_FROM, Comparison, Run
-from dtsweep.report.compared import records_of
+from dtsweep.analysis.compared_runs import RUNS_FROM, Comparison
+from dtsweep.analysis.power import UNTESTED
+from dtsweep.analysis.runs import Run
+from dtsweep.report.compared import drift_notes, records_of
 from dtsweep.report.labels import trial_label
-from dtsweep.report.text import count_of, print_table, say
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-_SHOWN = 20
-_ORDER = ("slower", "unknown", "faster", "not distinguishable")
-
-QUESTIONS = {"jump": "against the runs before", "creep": "the later half of all runs against the earlier half"}
-"""What rows of a comparison ask, where a history asks both."""
+from dtsweep.report.text import count_of, percent_up
 
 
 def comparison_json(found: Comparison, *, threshold: float) -> dict[str, Any]:
@@ -32,7 +25,8 @@ def comparison_json(found: Comparison, *, threshold: float) -> dict[str, Any]:
         each with `label`), `broken` (points that ran and don't: `point_id`, `label`, `status`, `reason`), `only_base`
         and `only_new` (points that one run alone measured: `point_id`, `label`), `software`, `machine` and `source`
         (what differs, a line each), `notes`, and of the runs in `base` and `new` `name`, `started_at`, `git_commit`,
-        `env_id`, `trials`. The command adds `history`: null, or `stored`, `words` and `other_machines` (runs left out).
+        `env_id`, `trials`, `drift`. The command adds `history`: null, or `stored`, `words` and
+        `other_machines` (runs left out).
     """
     labels = _labels([*found.base, found.new])
     rows = [row | {"label": labels[row["point_id"]]} for row in records_of(found.rows)]
@@ -40,7 +34,7 @@ def comparison_json(found: Comparison, *, threshold: float) -> dict[str, Any]:
     tested = sum(row["p_value"] is not None for row in rows)
     return {
         "verdict": "regression" if found.is_regression else "no regression told" if tested else "unknown",
-        "words": _verdict(rows, broken, threshold=threshold),
+        "words": _verdict(rows, broken, threshold=threshold, way=_way_to_tell([*found.base, found.new])),
         "threshold": threshold,
         "comparisons": tested,
         "unit": "run" if found.is_by_run else "launch",
@@ -68,8 +62,7 @@ def _labels(runs: Sequence[Run]) -> dict[str, str]:
     """Names of points by what varies among those of all runs."""
     import pandas as pd
 
-    tried = [run.trials[run.trials["status"].isin({"ok", *BROKEN})] for run in runs]
-    frames = [trials[["point_id", *setting_columns(trials)]].astype(object) for trials in tried]
+    frames = [run.tried[["point_id", *setting_columns(run.tried)]].astype(object) for run in runs]
     points = pd.concat(frames, ignore_index=True).drop_duplicates("point_id", keep="last")
     varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
     return {str(row["point_id"]): trial_label(row, varying) for _, row in points.iterrows()}
@@ -82,11 +75,18 @@ def _only(run: Run, other: Run, labels: Mapping[str, str], *, without: Sequence[
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    (newest,) = records_of(run.launches.iloc[-1:][["started_at", "git_commit", "env_id"]])
-    return {"name": run.name, **newest, "trials": len(run.launches)}
+    (newest,) = records_of(run.tried.iloc[-1:][["started_at", "git_commit", "env_id"]])
+    return {"name": run.name, **newest, "trials": len(run.launches), "drift": run.drift}
 
 
-def _verdict(rows: Sequence[Mapping[str, Any]], broken: Sequence[Any], *, threshold: float) -> str:
+def _way_to_tell(runs: Sequence[Run]) -> str:
+    """Say what would tell, where each run has one launch of each point."""
+    if all(run.tried["harness"].isin(["in_process"]).all() for run in runs):
+        return "Runs --in-process have one launch of each point: a history of them would tell (--against LAST)."
+    return "Measure(repeats=3) in both runs would tell, or a history of runs (--against LAST)."
+
+
+def _verdict(rows: Sequence[Mapping[str, Any]], broken: Sequence[Any], *, threshold: float, way: str) -> str:
     """Say in a sentence or two what was told; nothing that was not tested is called unchanged."""
     tested = [row for row in rows if row["p_value"] is not None]
     worse = [row for row in rows if row["is_regression"]]
@@ -94,26 +94,34 @@ def _verdict(rows: Sequence[Mapping[str, Any]], broken: Sequence[Any], *, thresh
     if worse:
         points = count_of(len({row["point_id"] for row in worse}), "point")
         over = " over the history" if {row["question"] for row in worse} == {"creep"} else ""
-        said.append(f"{points} slower by more than {_percent(threshold)}{over}, told among {among}")
+        said.append(f"{points} slower by more than {share_in_percent(threshold)}{over}, told among {among}")
     if broken:
         said.append(f"{count_of(len(broken), 'point')} ran before and failed now")
     untested = f" {count_of(len(rows) - len(tested), 'comparison')} could not be tested." * (len(tested) < len(rows))
     if said:
         return f"Regression: {'; '.join(said)}.{untested}"
     if not tested:
-        reasons = "; ".join(dict.fromkeys(row["more_launches_reason"].partition(":")[0] for row in rows))
-        return f"Nothing can be told: {reasons}. Measure(repeats=2) in both runs would tell, or a history of runs."
+        reasons = list(dict.fromkeys(row["more_launches_reason"] for row in rows))
+        return f"Nothing can be told: {'; '.join(reasons)}." + f" {way}" * (UNTESTED in reasons)
     shares = [row["detectable_ratio"] - 1 if row["detectable_ratio"] is not None else math.inf for row in tested]
-    reach = " to ".join(dict.fromkeys(map(_percent, (min(shares), max(shares)))))
-    return f"No regression told by {among}; a slowdown of {reach} would mostly be.{untested}"
+    reach = " to ".join(dict.fromkeys(map(share_in_percent, (min(shares), max(shares)))))
+    by_point = ", by point," if " to " in reach else ""
+    return f"No regression told by {among}; a slowdown of {reach}{by_point} would mostly have been told.{untested}"
 
 
-def _percent(share: float) -> str:
+def share_in_percent(share: float) -> str:
+    """Write a share in percent, in two digits; large ones as such.
+
+    >>> share_in_percent(0.0234), share_in_percent(3.2)
+    ('2.3 %', 'over 100 %')
+    """
     return f"{share * 100:.2g} %" if share < 0.995 else "over 100 %"
 
 
 def _notes(found: Comparison, rows: Sequence[Mapping[str, Any]], *, threshold: float) -> list[str]:
     """What to know of the comparison."""
+    if not rows:
+        return _differences(found)
     runs, tested = count_of(len(found.base), "earlier run"), [row for row in rows if row["p_value"] is not None]
     notes = [
         f"Each of {runs} counts as one launch: how far runs differ is in the intervals."
@@ -130,71 +138,28 @@ def _notes(found: Comparison, rows: Sequence[Mapping[str, Any]], *, threshold: f
         more = [row["more_launches"] for row in doubtful]
         what = "runs" if found.is_by_run else "launches in both runs"
         needed = "more than 100" if None in more else f"about {max(more)}"
-        notes.append(
-            f"Worse by more than {_percent(threshold)} by the means and not told: {count_of(len(more), 'comparison')}; "
-            f"{needed} more {what} would tell."
-        )
+        worse = f"Worse by more than {share_in_percent(threshold)} by the means and not told"
+        notes.append(f"{worse}: {count_of(len(more), 'comparison')}; {needed} more {what} would tell.")
+    return [*_drift(found), *notes, *_differences(found)]
+
+
+def _drift(found: Comparison) -> list[str]:
+    """Say what the machine's drift hides, or that it counts as one of the ways in which runs differ."""
+    if not found.is_by_run:
+        return drift_notes(found.drift or None)
+    drift = max(run.drift or 0.0 for run in (*found.base, found.new))
+    if found.drift:
+        more = "more than within any earlier one; a single run doesn't tell differences below that"
+        return [f"The machine drifted: by up to {percent_up(drift)} within the new run, {more}."]
+    within = f"The machine drifted: by up to {percent_up(drift)} within a run"
+    return [f"{within}; that is in how far runs differ."] if drift else []
+
+
+def _differences(found: Comparison) -> list[str]:
+    """Say what differs beside the numbers."""
     differs = {
         "Software differs": found.software,
         "Machine differs": found.machine,
         "The workload's source differs, the earlier run has": found.source,
     }
-    return [*notes, *(f"{what}: {'; '.join(said)}." for what, said in differs.items() if said)]
-
-
-def print_comparison(compared: Mapping[str, Any], *, console: Console, show_all: bool = False) -> None:
-    """Print what `comparison_json` holds.
-
-    Args:
-        compared: its value.
-        console: where to.
-        show_all: also rows beyond the first twenty.
-    """
-    say(console, compared["words"], style="bold")
-    for row in compared["broken"]:
-        say(console, f"No longer runs: {row['label']}: {row['status']}: {row['reason'] or 'no reason stored'}")
-    questions = dict.fromkeys(row["question"] for row in compared["rows"])
-    for question in questions:
-        rows = [row for row in compared["rows"] if row["question"] == question]
-        rows.sort(key=lambda row: (not row["is_regression"], _ORDER.index(row["verdict"].partition(":")[0])))
-        listed = rows if show_all else rows[:_SHOWN]
-        say(console, f"\n{QUESTIONS[question].capitalize()}" if len(questions) > 1 else "", style="bold")
-        print_table(_columns(listed, compared), console=console)
-        if hidden := len(rows) - len(listed):
-            say(console, f"{count_of(hidden, 'more comparison')}: --all shows them")
-    for where, name in (("only_base", "the earlier run"), ("only_new", "the new run")):
-        if points := compared[where]:
-            say(console, f"Only in {name}: {', '.join(point['label'] for point in points)}")
-    notes = list(compared["notes"])
-    if history := compared["history"]:
-        others = history["other_machines"]
-        notes += [history["words"]] + [f"Left out of it: {count_of(others, 'run')} of other machines."] * bool(others)
-    say(console, "\n" + "\n".join(notes))
-
-
-def _columns(rows: Sequence[Mapping[str, Any]], compared: Mapping[str, Any]) -> dict[str, list[str]]:
-    cautions = [row["caution"] for row in rows]
-    return {
-        "point": [row["label"] for row in rows],
-        "of": [row["of"] for row in rows],
-        "new over\nearlier": [f"{row['ratio']:.3f}" if row["ratio"] is not None else "" for row in rows],
-        "95 %": [_interval(row) for row in rows],
-        "runs" if compared["unit"] == "run" else "laun-\nches": [
-            f"{row['launches_base']}, {row['launches_new']}" for row in rows
-        ],
-        "verdict": [_word(row, compared["threshold"]) for row in rows],
-    } | ({"caution": cautions} if any(cautions) else {})
-
-
-def _interval(row: Mapping[str, Any]) -> str:
-    return "" if row["ratio_low"] is None else f"{row['ratio_low']:.3f}–{row['ratio_high']:.3f}"
-
-
-def _word(row: Mapping[str, Any], threshold: float) -> str:
-    if row["is_regression"]:
-        return "regression"
-    if row["verdict"] == "slower":
-        return f"slower, not by {_percent(threshold)}"
-    if row["verdict"] == "not distinguishable" and row["p_value"] <= 0.05:
-        return "not told among so many"
-    return {"not distinguishable": "not told"}.get(row["verdict"], str(row["verdict"]).partition(":")[0])
+    return [f"{what}: {'; '.join(said)}." for what, said in differs.items() if said]

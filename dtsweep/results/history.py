@@ -1,4 +1,4 @@
-"""A history of runs: rows of each, in a file of their own per table; the whole folder reads as results."""
+"""A history of runs: rows of each, in a file of their own per table; no results, and never among them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from dtsweep.errors import SweepError
 from dtsweep.results.merge import merged
 from dtsweep.results.parquet import CorruptPartError, decode, encode
 from dtsweep.results.storage import Storage
-from dtsweep.results.store import Results
+from dtsweep.results.store import HISTORY, Results
 
 _STEM = re.compile(r"part-(?P<time>\d{8}T\d{6})-(?P<run>[0-9a-f]{12})(?P<start>-start)?-[0-9a-f]{16}\.parquet")
 
@@ -58,15 +59,42 @@ def entry_of(results: Results | str | Path, attempts: list[str], *, is_start: bo
 
 
 def append(history: str | Path, entry: Entry) -> None:
-    """Store an entry; the row of `trials` is the commit.
+    """Store an entry in the place of one of the same run; the row of `trials` is the commit.
 
     Raises:
+        SweepError: results lie there.
         StorageError: it can't be written.
     """
     stem = f"part-{entry.started_at:%Y%m%dT%H%M%S}-{entry.run}{'-start' * entry.is_start}"
-    storage = Storage(history)
+    storage, names = _opened(history), {}
     for table, rows in (("ranks", entry.ranks), ("trials", entry.trials)):
-        storage.write(table, *encode(rows.combine_chunks(), stem=stem))
+        names[table], data = encode(rows.combine_chunks(), stem=stem)
+        storage.write(HISTORY[table], names[table], data)
+    for table, name in names.items():
+        for old in _names_of(storage, table, entry.run) - {name}:
+            storage.delete(HISTORY[table], old)
+
+
+def is_stored(history: str | Path, entry: Entry) -> bool:
+    """Whether the run of an entry is there, however old.
+
+    Raises:
+        StorageError: the place can't be read.
+    """
+    return bool(_names_of(Storage(history), "trials", entry.run))
+
+
+def _names_of(storage: Storage, table: str, run: str) -> set[str]:
+    found = map(_STEM.fullmatch, storage.sizes(HISTORY[table]))
+    return {match[0] for match in found if match and match["run"] == run}
+
+
+def _opened(history: str | Path) -> Storage:
+    """The place, unless results lie there: runs that were kept would be lost beside them."""
+    storage = Storage(history)
+    if storage.sizes("trials"):
+        raise SweepError(f"{storage.shown} holds results, not a history; give --history a place of its own")
+    return storage
 
 
 def entries(history: str | Path) -> list[Entry]:
@@ -78,11 +106,12 @@ def entries(history: str | Path) -> list[Entry]:
         history: the place; nothing need be there.
 
     Raises:
+        SweepError: results lie there.
         StorageError: the place can't be read.
     """
-    storage, found = Storage(history), []
-    ranks = {_key(name): name for name in storage.sizes("ranks")}
-    for name in sorted(storage.sizes("trials"), reverse=True)[:MOST_ENTRIES]:
+    storage, found = _opened(history), []
+    ranks = {_key(name): name for name in storage.sizes(HISTORY["ranks"])}
+    for name in sorted(storage.sizes(HISTORY["trials"]), reverse=True)[:MOST_ENTRIES]:
         match = _STEM.fullmatch(name)
         rows = _read(storage, "trials", name) if match else None
         if match is None or rows is None:
@@ -110,8 +139,8 @@ def _key(name: str) -> str:
 def _read(storage: Storage, table: str, name: str | None) -> Any:
     """Rows of a file; no rows without one, and None where it was changed."""
     try:
-        files = [] if name is None else [decode(storage.read(table, name), name=name, table=table)]
+        files = [] if name is None else [decode(storage.read(HISTORY[table], name), name=name, table=table)]
         return merged(table, files)
     except CorruptPartError as error:
-        warnings.warn(f"{storage.shown}/{table}/{name} is left out: {error}", stacklevel=3)
+        warnings.warn(f"{storage.shown}/{HISTORY[table]}/{name} is left out: {error}", stacklevel=3)
         return None

@@ -39,6 +39,9 @@ T = TypeVar("T")
 SCATTERED_FROM = 64
 """Commits after which their files are merged: so many are left after a kill."""
 
+HISTORY = {"trials": "runs/trials", "ranks": "runs/ranks"}
+"""Folders in which a history keeps rows of runs; no place of results has them."""
+
 READERS = 8
 """Threads that wait for storage."""
 
@@ -185,9 +188,9 @@ class Results:
         rows = self._rows(name)
         return rows.filter(pc.is_in(rows["attempt_id"], value_set=trials["attempt_id"].combine_chunks()))
 
-    def has_files(self, table: str) -> bool:
-        """Whether any file of a table is there."""
-        return bool(self._folder.sizes(table))
+    def files(self, table: str) -> int:
+        """Count the files of a table."""
+        return len(self._folder.sizes(table))
 
     def attempts(self, columns: Collection[str] | None = None) -> list[dict[str, Any]]:
         """Read rows of `trials` without their `started_at`, the oldest first; none where nothing is stored yet.
@@ -324,21 +327,25 @@ def _stored(results: Results | str | Path, table: str) -> Any:
     for name, reason in store.quarantined:
         warnings.warn(f"{store}/{name} is left out: {reason}", stacklevel=3)
     if not rows.num_rows and not store.attempts():
-        raise SweepError(_nothing_in(str(store)))
+        raise SweepError(_nothing_in(store))
     if gone := _without_steps(store, table, rows):
         way_out = "put its files back, or measure them again with --rerun all"
         warnings.warn(f"{store}/steps has lost the steps of {gone} attempts; {way_out}", stacklevel=3)
     return rows
 
 
-def _nothing_in(place: str) -> str:
+def _nothing_in(store: Results) -> str:
     """Say what a place without results is, and what to do."""
-    folder = Path(place)
+    folder = Path(str(store))
     if folder.is_file():
-        return f"{place} is a file; results are a folder, made with: dtsweep run SWEEP.py --results FOLDER"
+        return f"{store} is a file; results are a folder, made with: dtsweep run SWEEP.py --results FOLDER"
     if folder.name in ("trials", "ranks", "steps") and folder.is_dir():
-        return f"no results in {place}, a part of some; did you mean {folder.parent}?"
-    return f"no results in {place}; make some with: dtsweep run SWEEP.py --results {place}"
+        return f"no results in {store}, a part of some; did you mean {folder.parent}?"
+    if runs := store.files(HISTORY["trials"]):
+        known = f"{runs} run" if runs == 1 else f"{runs} runs"
+        reader = f"dtsweep compare NEW --against LAST --history {store}"
+        return f"{store} is a history ({known}), not results; {reader} reads it"
+    return f"no results in {store}; make some with: dtsweep run SWEEP.py --results {store}"
 
 
 def _without_steps(store: Results, table: str, rows: Any) -> int:
@@ -346,7 +353,7 @@ def _without_steps(store: Results, table: str, rows: Any) -> int:
 
     With the trials alone that is told only where no file of steps is left: else all of them had to be read.
     """
-    if table == "trials" and store.has_files("steps"):
+    if table == "trials" and store.files("steps"):
         return 0
     trials = rows if table == "trials" else store.table("trials")
     timed = trials.filter(pc.greater(trials["measured_steps"], 0))["attempt_id"].to_pylist()

@@ -22,7 +22,7 @@ def store_run(
     rates: Mapping[int, Sequence[float | None]],
     *,
     day: int = 1,
-    env_id: str = "a1b2",
+    env_id: str | None = "a1b2",
     machine: str | None = MACHINE,
     **columns: Any,
 ) -> Path:
@@ -32,7 +32,7 @@ def store_run(
         folder: of the results.
         rates: samples/s by micro_batch, one for each launch; None is a trial that failed with `nan`.
         day: of January 2026.
-        env_id: of all trials.
+        env_id: of all trials; None where no rank said it.
         machine: as the ranks store it; None is unknown.
         columns: others of `trials`.
     """

@@ -13,6 +13,7 @@ from dtsweep.analysis import difference
 from dtsweep.analysis.contrasts import contrasts
 from dtsweep.errors import SweepError
 from tests.analysis.noise import ALIKE, NOISY_AMONG_QUIET, QUIET_AMONG_NOISY, frame_of, launches_in, sweeps
+from tests.analysis.test_canaries import canary
 from tests.frames import trials
 
 FAST, SLOW = [110.0, 121.0, 108.0, 118.0], [100.0, 111.0, 97.0, 109.0]
@@ -277,3 +278,20 @@ def test_quiet_points_beside_a_noisy_pair_make_its_difference_no_surer(
         logs = np.concatenate([np.where(np.arange(len(logs))[:, None] == n, logs, np.nan) for n in range(len(logs))], 1)
     errors = np.where(np.arange(len(logs)) < 2, 0.04, 0.005)
     assert by_throughput(frame_of(logs, errors), "0", "1")["verdict"] not in ("faster", "slower")
+
+
+def test_a_single_launch_is_told_from_others_beyond_the_drift_of_the_machine_only() -> None:
+    others = [*point("b", SLOW, error=0.001), *point("c", FAST, error=0.001)]
+
+    def verdict(rate: float, *watched: dict[str, Any]) -> pd.Series[Any]:
+        return by_throughput(trials(*point("a", [rate], error=0.001), *others, *watched))
+
+    drifted = [canary("s", 0, 0.1), canary("s", 1, 0.15)]
+    quiet, within, beyond = verdict(140), verdict(140, *drifted), verdict(300, *drifted)
+    assert [found["verdict"] for found in (quiet, within, beyond)] == ["faster", "not distinguishable", "faster"]
+    assert within["ratio_low"] == pytest.approx(quiet["ratio_low"] / 1.5)
+    assert within["detectable_ratio"] > 1.5
+    assert (quiet["more_launches"], beyond["more_launches"]) == (0, 0)
+    assert within["more_launches"] > 0
+    several = by_throughput(trials(*point("a", FAST), *point("b", SLOW), *drifted))
+    assert several["ratio_low"] == by_throughput(trials(*point("a", FAST), *point("b", SLOW)))["ratio_low"]

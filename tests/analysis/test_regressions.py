@@ -150,3 +150,13 @@ def test_equal_runs_differ_by_nothing() -> None:
     assert rows["verdict"].tolist() == ["not distinguishable"] * 2
     assert rows["ratio"].tolist() == pytest.approx([1, 1])
     assert rows["more_launches_reason"].tolist() == ["more than 100 of each"] * 2
+
+
+def test_drift_widens_the_interval_of_single_launches_alone() -> None:
+    rng = np.random.default_rng(5)
+    base, one, several = (drawn(rng, [0.01] * 6, launches=count, slower=0.2) for count in (8, 1, 3))
+    without, within = (compared(base, one, of="samples_per_s", drift=drift) for drift in (0.0, 0.5))
+    assert (within["ratio_low"] / without["ratio_low"]).to_numpy() == pytest.approx(1 / 1.5)
+    assert (within["detectable_ratio"] / without["detectable_ratio"]).to_numpy() == pytest.approx(1.5)
+    assert (within["p_value"] == 1).all()
+    pd.testing.assert_frame_equal(compared(base, several, drift=0.5), compared(base, several))

@@ -1,16 +1,24 @@
 from __future__ import annotations
 
+import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dtsweep import Point
+from dtsweep.analysis.compared_runs import Comparison, compare_runs
 from dtsweep.analysis.machines import machine_changes, same_machines
-from dtsweep.analysis.runs import Comparison, Run, compare_runs, entry_for, load_run, of_machine, run_of
+from dtsweep.analysis.runs import Run, entry_for, load_run, of_machine, run_of
 from dtsweep.errors import SweepError
+from dtsweep.metrics.rows import task_row
 from dtsweep.results.history import append, entries
-from tests.analysis.stored_runs import store_run
+from dtsweep.results.store import Results
+from dtsweep.sweep.task import task_of
+from dtsweep.sweep.values import column_types
+from tests.analysis.stored_runs import SWEEP, store_run
 
 STEADY = {4: [100.0, 101, 99], 16: [200.0, 202, 198]}
 SLOWER = {4: [80.0, 81, 79], 16: [200.0, 202, 198]}
@@ -37,7 +45,6 @@ def test_a_point_that_is_slower_is_a_regression_and_the_other_is_not(tmp_path: P
     found = comparison(base, new)
     assert found.is_regression
     assert found.rows["verdict"].tolist() == ["slower", "not distinguishable"]
-    assert not comparison(base, base).is_regression
     assert comparison(new, base).rows["verdict"].tolist() == ["faster", "not distinguishable"]
 
 
@@ -96,10 +103,88 @@ def test_a_point_that_no_longer_runs_is_a_regression_of_its_own(tmp_path: Path) 
 
 def test_runs_without_a_point_in_common_are_refused(tmp_path: Path) -> None:
     base, new = (load_run(store_run(tmp_path / str(size), {size: STEADY[size]})) for size in STEADY)
-    with pytest.raises(SweepError, match="no point was measured in both"):
+    with pytest.raises(SweepError, match="no point is in both"):
         comparison(base, new)
-    with pytest.raises(SweepError, match="ended ok, so there is nothing to compare"):
-        load_run(store_run(tmp_path / "failed", {4: [None]}))
+    failed = load_run(store_run(tmp_path / "failed", {4: [None]}))
+    for runs in ((failed, base), (new, failed)):
+        with pytest.raises(SweepError, match=r"no trial of .*failed ended ok, so there is nothing to compare"):
+            comparison(*runs)
+
+
+def test_a_run_is_not_compared_with_itself_nor_with_trials_of_its_own(tmp_path: Path) -> None:
+    place = store_run(tmp_path / "b", {4: STEADY[4]})
+    earlier = load_run(place)
+    copied = Path(shutil.copytree(place, tmp_path / "copy"))
+    with pytest.raises(SweepError, match=r"/b and .*/copy are the same run: give another one"):
+        comparison(earlier, load_run(copied))
+    store_run(copied, {16: STEADY[16]}, day=2)
+    with pytest.raises(SweepError, match=r"3 of the 6 trials of .*/copy are those of .*/b; measure .* --results"):
+        comparison(earlier, load_run(copied))
+
+
+def test_a_run_in_which_every_point_fails_that_ran_before_is_a_regression(tmp_path: Path) -> None:
+    base = load_run(store_run(tmp_path / "b", STEADY))
+    nothing: dict[int, list[float | None]] = {4: [None], 16: [None]}
+    found = comparison(base, load_run(store_run(tmp_path / "n", nothing)))
+    assert found.is_regression
+    assert len(found.broken) == 2
+    assert found.rows.empty
+    upgraded = load_run(store_run(tmp_path / "u", nothing, env_id="c3d4", machine=NEWER))
+    assert comparison(base, upgraded).software == ["torch 2.13.0 → 2.14.0"]
+    elsewhere = load_run(store_run(tmp_path / "e", nothing, env_id="e5f6", machine=BIGGER))
+    with pytest.raises(SweepError, match="different machines: cpus 2 → 64"):
+        comparison(base, elsewhere)
+
+
+def test_a_run_that_failed_before_it_said_where_is_compared_with_all_of_a_history(tmp_path: Path) -> None:
+    *base, last = one_launch_runs(tmp_path, [100.0] * 7)
+    lost = load_run(store_run(tmp_path / "lost", {4: [None], 16: [None]}, env_id=None, machine=None))
+    assert of_machine([*base, last], lost) == [*base, last]
+    assert comparison([*base, last], lost).is_regression
+
+
+def with_canaries(folder: Path, *step_s: float) -> Path:
+    """Results with canaries of one session beside their trials."""
+    results = Results(folder)
+    for minute, mean_s in enumerate(step_s):
+        task = task_of(SWEEP, Point(micro_batch=4, workload=SWEEP.workload), repeat=1)
+        known = {"step_mean_s": mean_s, "step_mean_s_error": 0.001 * mean_s, "half_width": 0.01, "hosts": 1}
+        at = {"session": "day2-1", "env_id": "a1b2", "started_at": datetime(2026, 1, 2, 0, minute, tzinfo=UTC)}
+        watched = task_row(SWEEP, Point(micro_batch=4, workload=SWEEP.workload), task) | known | at
+        ended = {"role": "canary", "status": "ok", "flags": []}
+        results.commit(watched | ended, workload_types=column_types(SWEEP.workload))
+    return folder
+
+
+def test_one_launch_on_a_machine_that_drifted_tells_no_difference_within_the_drift(tmp_path: Path) -> None:
+    base = load_run(store_run(tmp_path / "b", STEADY))
+    slower: dict[int, list[float]] = {4: [80.0], 16: [100.0]}
+    quiet = load_run(store_run(tmp_path / "q", slower, day=2))
+    assert quiet.drift is None
+    assert comparison(base, quiet).rows["verdict"].tolist() == ["slower", "slower"]
+    new = load_run(with_canaries(store_run(tmp_path / "n", slower, day=2), 0.1, 0.15))
+    assert new.drift == pytest.approx(0.5)
+    found = comparison(base, new).rows
+    assert found["verdict"].tolist() == ["not distinguishable", "slower"]
+    assert found["ratio_high"].iloc[0] > 1 > found["ratio_high"].iloc[1]
+    assert (found["detectable_ratio"] > 1.5).all()
+    several = load_run(with_canaries(store_run(tmp_path / "s", SLOWER, day=2), 0.1, 0.15))
+    assert comparison(base, several).rows["verdict"].tolist() == ["slower", "not distinguishable"]
+
+
+def test_a_history_keeps_the_drift_of_its_runs(tmp_path: Path) -> None:
+    place = with_canaries(store_run(tmp_path / "n", STEADY, day=2), 0.1, 0.15)
+    append(tmp_path / "history", entry_for(place, load_run(place), is_start=False))
+    (stored,) = map(run_of, entries(tmp_path / "history"))
+    assert stored.drift == pytest.approx(0.5)
+    assert len(stored.launches) == 6
+
+
+def test_what_a_run_drifted_more_than_all_of_a_history_is_not_told_as_a_jump(tmp_path: Path) -> None:
+    *base, _ = one_launch_runs(tmp_path, [100.0] * 9)
+    new = store_run(tmp_path / "new", {4: [88.0], 16: [200.0]}, day=2)
+    assert comparison(base, load_run(new)).is_regression
+    assert not comparison(base, load_run(with_canaries(new, 0.1, 0.15))).is_regression
 
 
 def test_a_history_of_runs_with_one_launch_each_tells_a_jump(tmp_path: Path) -> None:
@@ -158,10 +243,41 @@ def test_a_run_that_was_accepted_is_where_a_history_begins(tmp_path: Path) -> No
     assert [entry.started_at.day for entry in entries(place)] == [2, 3]
 
 
+def test_a_run_that_is_there_is_marked_as_a_start_and_not_stored_twice(tmp_path: Path) -> None:
+    place = tmp_path / "history"
+    for day, is_start in ((1, False), (2, False), (2, True), (2, False), (2, True)):
+        folder = tmp_path / str(day)
+        run = load_run(folder if folder.exists() else store_run(folder, STEADY, day=day))
+        append(place, entry_for(folder, run, is_start=is_start))
+    assert [(entry.started_at.day, entry.is_start) for entry in entries(place)] == [(2, True)]
+    assert [len(list((place / "runs" / table).iterdir())) for table in ("trials", "ranks")] == [2, 2]
+    (start,) = map(run_of, entries(place))
+    assert start.machines
+
+
+def test_a_history_is_not_kept_where_results_lie_which_stay_as_they_are(tmp_path: Path) -> None:
+    place = store_run(tmp_path / "r", STEADY)
+    entry = entry_for(place, load_run(place), is_start=False)
+    files = sorted(place.rglob("*"))
+    for use in (lambda: entries(place), lambda: append(place, entry)):
+        with pytest.raises(SweepError, match="/r holds results, not a history; give --history a place of its own"):
+            use()
+    assert sorted(place.rglob("*")) == files
+
+
+def test_a_history_is_not_read_as_results(tmp_path: Path) -> None:
+    place = tmp_path / "history"
+    for day in (1, 2):
+        folder = store_run(tmp_path / str(day), STEADY, day=day)
+        append(place, entry_for(folder, load_run(folder), is_start=False))
+    with pytest.raises(SweepError, match=r"history is a history \(2 runs\), not results; .* --against LAST --history"):
+        load_run(place)
+
+
 def test_a_damaged_file_of_a_history_is_left_out_and_named(tmp_path: Path) -> None:
     place = tmp_path / "history"
     append(place, entry_for(tmp_path / "r", load_run(store_run(tmp_path / "r", STEADY)), is_start=False))
-    (file,) = (place / "trials").iterdir()
+    (file,) = (place / "runs" / "trials").iterdir()
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.warns(UserWarning, match=f"{file.name} is left out: its bytes differ"):
         assert entries(place) == []

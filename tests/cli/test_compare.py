@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from dtsweep.analysis.regressions import COLUMNS
 from dtsweep.cli import cli
 from dtsweep.errors import SweepError
 from tests.analysis.stored_runs import store_run
-from tests.analysis.test_runs import BIGGER, NEWER, SLOWER, STEADY
+from tests.analysis.test_runs import BIGGER, NEWER, SLOWER, STEADY, with_canaries
 
 KEYS = {
     *("verdict", "words", "threshold", "unit", "comparisons", "rows", "broken", "only_base", "only_new"),
@@ -67,15 +68,60 @@ def test_no_difference_found_and_unknown_are_different_words(tmp_path: Path, bas
     said = in_one_line(command("difference", once, "micro_batch=4", "micro_batch=16"))
     assert said.startswith(
         "Unknown by samples_per_s: 0.500 times by the means, but one launch each, and nothing says how far launches "
-        "differ: repeats=2 of both first. Unknown by latency_s"
+        "differ. Unknown by latency_s"
     )
+    assert "Measure(repeats=3) would tell how far launches differ." in said
+
+
+def test_in_process_a_difference_is_not_said_to_be_told_by_repeats_that_this_mode_lacks(tmp_path: Path) -> None:
+    place = store_run(tmp_path / "once", {4: [100.0], 16: [200.0]}, harness="in_process")
+    found = as_json("difference", place, "micro_batch=4", "micro_batch=16")
+    way = "on Ray Measure(repeats=3) would tell how far launches differ."
+    assert found["notes"] == [f"Runs --in-process have one launch of each point; {way}"]
+    again = store_run(tmp_path / "again", {4: [100.0], 16: [200.0]}, harness="in_process")
+    words = as_json("compare", place, again)["words"]
+    assert words.endswith(
+        "Runs --in-process have one launch of each point: a history of them would tell (--against LAST)."
+    )
+
+
+def test_a_difference_says_how_it_knows_how_far_launches_differ(base: Path) -> None:
+    said = in_one_line(command("difference", base, "micro_batch=16", "micro_batch=4", "--of", "samples_per_s"))
+    assert "3 and 3 launches one by one)" in said
+    assert "pooled" not in said
+
+
+def test_what_is_told_and_what_would_be_are_ratios_of_one_direction(tmp_path: Path) -> None:
+    near = store_run(tmp_path / "near", {4: [100.0, 103, 97], 16: [99.0, 100, 97]})
+    for names, word in ((("micro_batch=4", "micro_batch=16"), "more"), (("micro_batch=16", "micro_batch=4"), "less")):
+        row = as_json("difference", near, *names, "--of", "samples_per_s")["differences"][0]
+        bound = row["detectable_ratio"] if word == "more" else 1 / row["detectable_ratio"]
+        assert f"These launches tell a ratio of {bound:.3f} or {word}; {row['ratio']:.3f} takes" in row["words"]
+
+
+def test_where_nothing_ended_ok_no_point_is_looked_for(tmp_path: Path) -> None:
+    failed = store_run(tmp_path / "failed", {4: [None], 16: [None]})
+    with pytest.raises(SweepError, match="no trial ended ok, so there is nothing to compare; the report says why"):
+        command("difference", failed, "micro_batch=4", "micro_batch=16")
+
+
+def test_the_drift_of_the_machine_stands_beside_what_it_hides(tmp_path: Path, base: Path) -> None:
+    new = with_canaries(store_run(tmp_path / "new", {4: [80.0], 16: [200.0]}, day=2), 0.1, 0.15)
+    note = "The machine drifted: by up to 50% within a run; single launches don't tell differences below that."
+    done = command("compare", base, new)
+    assert done.exit_code == 0
+    assert note in in_one_line(done)
+    assert as_json("compare", base, new)["new"]["drift"] == pytest.approx(0.5)
+    found = as_json("difference", new, "micro_batch=4", "micro_batch=16")
+    assert found["drift"] == pytest.approx(0.5)
+    assert note in found["notes"]
 
 
 def test_the_json_of_a_difference_has_both_points_and_a_row_for_each_quantity(base: Path) -> None:
     found = as_json(
         "difference", base, "micro_batch=16", "micro_batch=4", "--of", "samples_per_s", "--of", "step_p50_s"
     )
-    assert found.keys() == {"a", "b", "differences", "notes"}
+    assert found.keys() == {"a", "b", "differences", "notes", "drift"}
     assert found["a"]["label"] == "ddp micro_batch=16"
     assert [row["of"] for row in found["differences"]] == ["samples_per_s", "step_p50_s"]
     first = found["differences"][0]
@@ -108,11 +154,15 @@ def test_a_regression_is_exit_code_1_and_the_first_line(base: Path, slower: Path
     assert command("compare", base, slower, "--threshold", "0.3").exit_code == 0
 
 
-def test_where_nothing_is_told_the_words_say_what_would_have_been(base: Path) -> None:
-    done = command("compare", base, base)
+def test_where_nothing_is_told_the_words_say_what_would_have_been(tmp_path: Path, base: Path) -> None:
+    again = store_run(tmp_path / "again", STEADY, day=2)
+    done = command("compare", base, again)
     assert done.exit_code == 0
     said = in_one_line(done)
-    assert said.startswith("No regression told by 4 comparisons; a slowdown of ")
+    assert re.match(r"No regression told by 4 comparisons; a slowdown of [\d.]+ % would mostly have been told\. ", said)
+    assert "4 comparisons told nothing: --all shows them" in said
+    assert "ddp" not in said
+    assert in_one_line(command("compare", base, again, "--all")).count("not told") == 4
     assert "for no reason is not in them; --against LAST learns it from 5 runs on." in said
 
 
@@ -144,7 +194,25 @@ def test_points_of_one_run_alone_are_listed(tmp_path: Path, base: Path) -> None:
     found = as_json("compare", base, new)
     assert [point["label"] for point in found["only_base"]] == ["ddp micro_batch=16"]
     assert [point["label"] for point in found["only_new"]] == ["ddp micro_batch=64"]
-    assert "Only in the earlier run: ddp micro_batch=16" in in_one_line(command("compare", base, new))
+    said = in_one_line(command("compare", base, new))
+    assert "Only in the earlier run: 1 point ddp micro_batch=16 Only in the new run: 1 point ddp micro_batch=64" in said
+
+
+def test_of_many_points_of_one_run_alone_the_first_are_named(tmp_path: Path, base: Path) -> None:
+    new = store_run(tmp_path / "new", {size: [100.0] for size in (4, 21, 22, 23, 24, 25)})
+    said = command("compare", base, new).stdout
+    assert "5 points" in said
+    assert (said.count("ddp micro_batch=2"), "2 more: --all shows them" in said) == (3, True)
+    assert command("compare", base, new, "--all").stdout.count("ddp micro_batch=2") == 5
+
+
+def test_what_all_rows_of_a_table_share_is_said_once(tmp_path: Path, base: Path) -> None:
+    both = store_run(tmp_path / "both", {4: [80.0, 81, 79], 16: [160.0, 162, 158]}, day=2)
+    said = command("compare", base, both).stdout
+    assert "ddp; 3 launches earlier, 3 now\n" in said
+    assert said.count("ddp") == said.count("3 launches") == 1
+    assert all(len(line.rstrip()) <= 80 for line in said.splitlines())
+    assert "ddp; samples_per_s; 3 launches" in command("compare", base, both, "--of", "samples_per_s").stdout
 
 
 def test_a_point_that_fails_now_is_named_with_its_reason(tmp_path: Path, base: Path) -> None:
@@ -155,6 +223,23 @@ def test_a_point_that_fails_now_is_named_with_its_reason(tmp_path: Path, base: P
         "Regression: 1 point ran before and failed now. "
         "No longer runs: ddp micro_batch=16: nan: rank 0: the loss is nan"
     )
+
+
+def test_where_every_point_fails_now_that_is_a_regression_and_is_not_kept(tmp_path: Path, base: Path) -> None:
+    new = store_run(tmp_path / "new", {4: [None], 16: [None]}, day=2)
+    done = command("compare", base, new)
+    assert done.exit_code == 1
+    assert in_one_line(done).startswith("Regression: 2 points ran before and failed now. No longer runs: ddp")
+    found = as_json("compare", base, new)
+    assert (found["verdict"], found["rows"], found["new"]["trials"]) == ("regression", [], 0)
+    kept = ("--against", "LAST", "--history", tmp_path / "history")
+    with pytest.raises(SweepError, match=r"no trial of .*new ended ok, and .*history has no other run of this machine"):
+        command("compare", new, *kept)
+    assert command("compare", base, *kept).exit_code == 0
+    assert command("compare", new, *kept).exit_code == 1
+    with pytest.raises(SweepError, match=r"no trial of .*new ended ok, so there is nothing to compare"):
+        command("compare", new, *kept, "--accept")
+    assert len(list((tmp_path / "history" / "runs" / "trials").iterdir())) == 1
 
 
 def test_what_differs_beside_the_numbers_is_said(tmp_path: Path, base: Path) -> None:
@@ -179,7 +264,7 @@ def test_a_history_takes_runs_until_one_is_worse(tmp_path: Path) -> None:
     worse = check(9, 80)
     assert worse.exit_code == 1
     assert "Not added to the history: --accept adds it" in in_one_line(worse)
-    assert len(list((history / "trials").iterdir())) == 8
+    assert len(list((history / "runs" / "trials").iterdir())) == 8
     accepted = check(10, 80, "--accept")
     assert accepted.exit_code == 0
     assert "what came before it no longer counts" in in_one_line(accepted)
@@ -192,10 +277,45 @@ def test_a_history_takes_runs_until_one_is_worse(tmp_path: Path) -> None:
 
 def test_the_same_run_is_stored_once(tmp_path: Path, base: Path) -> None:
     history = tmp_path / "history"
-    for stored in (True, False):
-        found = as_json("compare", base, "--against", "LAST", "--history", history)
-        assert found["history"]["stored"] is stored
-    assert len(list((history / "trials").iterdir())) == 1
+    against = ("--against", "LAST", "--history", history)
+    first = "The first run of this machine in the history: there is nothing to compare it with."
+    only = first.replace("first", "only")
+    for options, words in (
+        ((), (first, "This run is in the history now.")),
+        ((), (only, "The history is as it was.")),
+        (("--accept",), (only, "This run was in the history already, and what came before it no longer counts.")),
+        (("--accept",), (only, "This run was in the history already, and what came before it no longer counts.")),
+    ):
+        found = as_json("compare", base, *against, *options)
+        assert (found["words"], found["history"]["words"]) == words
+        assert found["history"]["stored"] is (words[0] == first)
+        assert len(list((history / "runs" / "trials").iterdir())) == 1
+
+
+def test_results_are_no_place_for_a_history_and_a_history_is_no_results(tmp_path: Path, base: Path) -> None:
+    place, history = store_run(tmp_path / "other", STEADY, day=2), tmp_path / "history"
+    files = sorted(base.rglob("*"))
+    with pytest.raises(SweepError, match="base holds results, not a history"):
+        command("compare", place, "--against", "LAST", "--history", base)
+    assert sorted(base.rglob("*")) == files
+    command("compare", place, "--against", "LAST", "--history", history)
+    for arguments in (("report", history), ("compare", base, history), ("recommend", history)):
+        with pytest.raises(SweepError, match=r"history is a history \(1 run\), not results; dtsweep compare"):
+            command(*arguments)
+
+
+def test_a_history_in_an_object_store_is_as_one_in_a_folder(tmp_path: Path, bucket: str) -> None:
+    history, found = bucket, []
+    for day in (1, 2, 1):
+        place = tmp_path / str(day)
+        run = place if place.exists() else store_run(place, STEADY, day=day)
+        found.append(as_json("compare", run, "--against", "LAST", "--history", history))
+    assert [(len(each["base"]), each["history"]["stored"]) for each in found] == [(0, True), (1, True), (1, False)]
+    accepted = as_json("compare", tmp_path / "2", "--against", "LAST", "--history", history, "--accept")
+    assert accepted["verdict"] == "no regression told"
+    assert as_json("compare", tmp_path / "2", "--against", "LAST", "--history", history)["verdict"] == "first"
+    with pytest.raises(SweepError, match=r"s3://bucket/some/results.* is a history \(2 runs\), not results"):
+        command("report", history)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
-from moto.server import ThreadedMotoServer
 
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.results import merge, store
@@ -717,22 +715,6 @@ def test_a_place_that_is_no_folder_is_a_storage_error(tmp_path: Path) -> None:
 def test_an_address_that_means_nothing_is_refused(where: str, message: str) -> None:
     with pytest.raises(SweepError, match=message):
         Results(where)
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A real server that speaks S3, and the address of an empty folder there."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-    files = pafs.S3FileSystem(endpoint_override=f"http://{host}:{port}", allow_bucket_creation=True)
-    files.create_dir("bucket")
-    yield f"s3://bucket/some/results?endpoint_override={host}:{port}&scheme=http"
-    server.stop()
 
 
 def test_an_object_store_keeps_results_as_a_folder_does(bucket: str) -> None:

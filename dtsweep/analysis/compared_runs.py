@@ -1,0 +1,149 @@
+"""A run beside earlier ones, point by point: what got slower, and what no longer runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dtsweep.analysis.regressions import regressions
+from dtsweep.analysis.runs import (
+    BROKEN,
+    Run,
+    names_of_machines,
+    nothing_in,
+    other_machines,
+    other_software,
+    other_source,
+)
+from dtsweep.errors import SweepError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RUNS_FROM = 5
+"""Earlier runs from which on the spread between runs decides, not that between launches inside them."""
+
+MOST_RUNS = 20
+"""Earlier runs that count: the newest ones."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Comparison:
+    """A later run beside one or several earlier ones."""
+
+    base: Sequence[Run]
+    """Of the machine of the new one, the oldest first; several are a history."""
+    new: Run
+    is_by_run: bool
+    """Whether what counts as one draw is a run, and not a launch."""
+    rows: pd.DataFrame
+    """Of `regressions`: the question `jump` asks after the new run beside all earlier ones, `creep` after the later
+    half of all runs, the new one among them, beside the earlier half."""
+    drift: float
+    """Of the machine, as a share: what is less is not told of a point with one draw."""
+    broken: pd.DataFrame
+    """Points that the newest earlier run measured and the new one could not: `point_id`, `status`, `reason`."""
+    machine: Sequence[str]
+    """In what the machines differ; empty unless that was allowed."""
+    software: Sequence[str]
+    """In what the software of the newest earlier run differs from that of the new one."""
+    source: Sequence[str]
+    """What the workload of the newest earlier run has otherwise."""
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether anything is told to be worse by more than the threshold, or does not run any more."""
+        return bool(self.rows["is_regression"].any()) or len(self.broken) > 0
+
+
+def compare_runs(
+    base: Sequence[Run], new: Run, *, of: Sequence[str], threshold: float, other_machine: bool = False
+) -> Comparison:
+    """Compare a run with earlier ones.
+
+    Args:
+        base: earlier runs, the oldest first; those of a history that ran on another machine are left out beforehand
+            (`of_machine`).
+        new: the later one.
+        of: rates and times to compare by.
+        threshold: share by which a value must be worse to be a regression.
+        other_machine: compare runs of different machines as if they were one.
+
+    Raises:
+        SweepError: machines differ, trials are the same in both, or no point was measured in both.
+    """
+    base = base[-MOST_RUNS:]
+    for run in base:
+        _check_apart(run, new)
+    names = names_of_machines([*base, new])
+    machine = other_machines(base[-1], new, names)
+    if machine and not other_machine:
+        said = "; ".join(machine)
+        raise SweepError(f"these runs are of different machines: {said}; --other-machine compares them all the same")
+    by_run, broken = len(base) >= RUNS_FROM, _broken(base[-1], new)
+    launches = [_launches(run, {} if other_machine else names, by_run=by_run) for run in (*base, new)]
+    questions = {"jump": (_joined(launches[:-1]), launches[-1])}
+    if by_run:
+        half = len(launches) // 2
+        questions["creep"] = (_joined(launches[:half]), _joined(launches[half:]))
+    drift = _drift_of_one(base, new, by_run=by_run)
+    rows = regressions(questions, of=of, threshold=threshold, drift=drift)
+    if rows.empty and broken.empty:
+        raise SweepError(_why_nothing(base[-1], new))
+    return Comparison(
+        base=base,
+        new=new,
+        is_by_run=by_run,
+        rows=rows,
+        drift=drift,
+        broken=broken,
+        machine=machine,
+        software=other_software(base[-1], new),
+        source=other_source(base[-1], new),
+    )
+
+
+def _why_nothing(base: Run, new: Run) -> str:
+    """Say why two runs can't be compared."""
+    nothing = [nothing_in(run) for run in (base, new) if run.launches.empty]
+    return nothing[0] if nothing else f"no point is in both {base.name} and {new.name}; give runs of one sweep"
+
+
+def _check_apart(base: Run, new: Run) -> None:
+    """Refuse to compare trials with themselves."""
+    then, now = (set(run.launches["attempt_id"]) for run in (base, new))
+    if then and then == now:
+        raise SweepError(f"{base.name} and {new.name} are the same run: give another one to compare with")
+    if same := len(then & now):
+        said = f"{same} of the {len(now)} trials of {new.name} are those of {base.name}"
+        raise SweepError(f"{said}; measure what is to be compared into --results of its own")
+
+
+def _drift_of_one(base: Sequence[Run], new: Run, *, by_run: bool) -> float:
+    """What one draw may be off by because the machine drifted; runs show that, unless the new one drifted most."""
+    drifts = [run.drift or 0.0 for run in (*base, new)]
+    if by_run:
+        return drifts[-1] if drifts[-1] > max(drifts[:-1]) else 0.0
+    return max(drifts)
+
+
+def _launches(run: Run, names: Mapping[str, str], *, by_run: bool) -> pd.DataFrame:
+    """Rows of `measured` with names that no other run has, and the machine in the place of the environment."""
+    rows = run.launches
+    machine = rows["env_id"].map(names) if names else "any"
+    return rows.assign(env_id=machine, launch=run.name if by_run else run.name + " " + rows["launch"])
+
+
+def _joined(runs: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    import pandas as pd
+
+    shared = [c for c in runs[-1].columns if all(c in run.columns for run in runs)]
+    return pd.concat([run[shared].astype({"env_id": object}) for run in runs], ignore_index=True)
+
+
+def _broken(base: Run, new: Run) -> pd.DataFrame:
+    measured_then, measured_now = (set(run.launches["point_id"]) for run in (base, new))
+    failed = new.trials[new.trials["status"].isin(BROKEN)]
+    gone = failed["point_id"].isin(measured_then - measured_now)
+    return failed[gone].drop_duplicates("point_id", keep="last").reset_index(drop=True)

@@ -1,0 +1,114 @@
+"""A comparison of two runs in the terminal: what was told, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.report.runs import share_in_percent
+from dtsweep.report.text import count_of, print_table, say
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_SHOWN = 3
+"""Points of one run alone that are named."""
+
+_TOLD = ("slower", "faster")
+_ORDER = (*_TOLD, "not distinguishable", "unknown")
+
+_DRAWS = "earlier,\nnew"
+"""Head of the column that counts launches or runs."""
+
+_SAID_ONCE = ("of", _DRAWS)
+"""Columns that are said above the table where all cells are the same."""
+
+QUESTIONS = {"jump": "against the runs before", "creep": "the later half of all runs against the earlier half"}
+"""What rows of a comparison ask, where a history asks both."""
+
+
+def print_comparison(compared: Mapping[str, Any], *, console: Console, show_all: bool = False) -> None:
+    """Print what `comparison_json` holds.
+
+    Args:
+        compared: its value.
+        console: where to.
+        show_all: also comparisons that told nothing, and every point of one run alone.
+    """
+    say(console, compared["words"], style="bold")
+    for row in compared["broken"]:
+        say(console, f"No longer runs: {row['label']}: {row['status']}: {row['reason'] or 'no reason stored'}")
+    questions = dict.fromkeys(row["question"] for row in compared["rows"])
+    for question in questions:
+        rows = [row for row in compared["rows"] if row["question"] == question]
+        rows.sort(key=lambda row: (not row["is_regression"], _ORDER.index(row["verdict"].partition(":")[0])))
+        shown = rows if show_all else [row for row in rows if row["verdict"] in _TOLD]
+        say(console, f"\n{QUESTIONS[question].capitalize()}" if len(questions) > 1 else "", style="bold")
+        if shown:
+            _print_rows(shown, compared, console=console)
+        if hidden := len(rows) - len(shown):
+            say(
+                console,
+                f"{count_of(hidden, 'comparison')} told nothing: --all shows {'it' if hidden == 1 else 'them'}",
+            )
+    for where, name in (("only_base", "the earlier run"), ("only_new", "the new run")):
+        if labels := [point["label"] for point in compared[where]]:
+            say(console, f"\nOnly in {name}: {_listed(labels, show_all=show_all)}")
+    notes = list(compared["notes"])
+    if history := compared["history"]:
+        others = history["other_machines"]
+        notes += [history["words"]] + [f"Left out of it: {count_of(others, 'run')} of other machines."] * bool(others)
+    say(console, "\n" + "\n".join(notes))
+
+
+def _listed(labels: Sequence[str], *, show_all: bool) -> str:
+    """Name points one a line; of many how many there are, and the first."""
+    shown = labels if show_all else labels[:_SHOWN]
+    more = len(labels) - len(shown)
+    lines = [count_of(len(labels), "point"), *shown, *[f"{more} more: --all shows them"] * bool(more)]
+    return "\n  ".join(lines)
+
+
+def _print_rows(rows: Sequence[Mapping[str, Any]], compared: Mapping[str, Any], *, console: Console) -> None:
+    """Print comparisons as a table, and above it what is the same in all of them."""
+    words = [row["label"].split() for row in rows]
+    is_shared = {word: all(word in others for others in words) for word in words[0]} if len(rows) > 1 else {}
+    shared = [word for word in words[0] if is_shared.get(word)]
+    columns = _columns(rows, compared)
+    columns["point"] = [" ".join(word for word in each if word not in shared) for each in words]
+    same = {name: cells[0] for name, cells in columns.items() if name in _SAID_ONCE and len(set(cells)) == 1}
+    said = [" ".join(shared), same.get("of", ""), _drawn(rows[0], compared) if _DRAWS in same else ""]
+    say(console, "; ".join(filter(None, said)))
+    print_table({name: cells for name, cells in columns.items() if name not in same and any(cells)}, console=console)
+
+
+def _drawn(row: Mapping[str, Any], compared: Mapping[str, Any]) -> str:
+    """Say how many launches or runs a comparison is of."""
+    then, now = row["launches_base"], row["launches_new"]
+    return f"{then} {compared['unit']}{'es' if compared['unit'] == 'launch' else 's'} earlier, {now} now"
+
+
+def _columns(rows: Sequence[Mapping[str, Any]], compared: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {
+        "point": [row["label"] for row in rows],
+        "of": [row["of"] for row in rows],
+        "new over\nearlier": [f"{row['ratio']:.3f}" if row["ratio"] is not None else "" for row in rows],
+        "95 %": [_interval(row) for row in rows],
+        _DRAWS: [f"{row['launches_base']}, {row['launches_new']}" for row in rows],
+        "verdict": [_word(row, compared["threshold"]) for row in rows],
+        "caution": [row["caution"] for row in rows],
+    }
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    return "" if row["ratio_low"] is None else f"{row['ratio_low']:.3f}–{row['ratio_high']:.3f}"
+
+
+def _word(row: Mapping[str, Any], threshold: float) -> str:
+    if row["is_regression"]:
+        return "regression"
+    if row["verdict"] == "slower":
+        return f"slower, not by {share_in_percent(threshold)}"
+    if row["verdict"] == "not distinguishable" and row["p_value"] <= 0.05:
+        return "not told among so many"
+    return {"not distinguishable": "not told"}.get(row["verdict"], str(row["verdict"]).partition(":")[0])
