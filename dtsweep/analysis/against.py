@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+UNKNOWN_HALF = 0.05
+"""Half of the interval of a value of which no window knows its own error, as a share of it."""
+
+
 class Excess(NamedTuple):
     """What points cost more than another one."""
 
@@ -51,14 +55,24 @@ class Comparison:
 
         Two with one launch each, where nothing says how far launches differ, are told apart by the intervals within
         them and by the drift of the machine: not at all where that is unknown. An interval that is not known counts as
-        the widest that is.
+        the widest that is; where none is, as `UNKNOWN_HALF`.
         """
         found = self.cost.contrasts(numbers, other)
         is_tested = found.tested[:, 0]
-        halves = np.where(np.isnan(self.windows), np.nanmax(self.windows, initial=0.0), self.windows)
-        drifted = np.inf if self.drift is None else np.log1p(self.drift)
-        by_one_launch = np.maximum(np.hypot(halves[numbers], halves[other]), drifted)
+        sizes = np.ones(len(self.windows)) if self.objective.is_relative else np.abs(self.cost.launches.centres)
+        widest = np.nanmax(self.windows) if np.isfinite(self.windows).any() else UNKNOWN_HALF * sizes
+        halves = np.where(np.isnan(self.windows), widest, self.windows)
+        by_one_launch = np.maximum(
+            np.hypot(halves[numbers], halves[other]), self._drifted(sizes[numbers], sizes[other])
+        )
         return Excess(found.estimate[:, 0], np.where(is_tested, found.reach[:, 0], by_one_launch), is_tested)
+
+    def _drifted(self, sizes: Numbers, others: Numbers) -> Numbers:
+        """What the machine's drift makes of values of these sizes, as `cost` counts."""
+        larger = np.maximum(sizes, others)
+        if self.drift is None:
+            return np.full(larger.shape, np.inf)
+        return np.full(larger.shape, np.log1p(self.drift)) if self.objective.is_relative else self.drift * larger
 
     def ratios(self, points: pd.DataFrame, others: pd.DataFrame) -> dict[str, Numbers]:
         """The objective of points over that of others, one of them a single point, with its 95 % interval.
@@ -86,6 +100,9 @@ def comparison_of(trials: pd.DataFrame, objective: Objective, *, drift: float | 
     """
     name = objective.name
     trials = trials.dropna(subset=[name])
+    if objective.is_relative:
+        # Of a point of another model it may be 0.
+        trials = trials[trials[name].astype("float64") > 0]
     known = trials.reindex(columns=[f"{name}_low", f"{name}_high", f"{name}_error"]).astype("float64")
     # The standard error alone leaves out what an interval has for what is rare: launches show that, one does not.
     halves = ((known[f"{name}_high"] - known[f"{name}_low"]) / 2).fillna(1.96 * known[f"{name}_error"])

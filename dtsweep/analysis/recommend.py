@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtsweep.analysis.against import comparison_of
+from dtsweep.analysis.against import Comparison, comparison_of
 from dtsweep.analysis.canaries import canaries, drift_of
 from dtsweep.analysis.candidates import narrowed, read_goal, unmeasured_of, why_none, with_candidates
 from dtsweep.analysis.frontier import MODEL
@@ -20,6 +22,9 @@ from dtsweep.sweep.goal import GOALS, Goal
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Compare = Callable[[Objective], Comparison]
+"""How the points of one environment compare by an objective."""
 
 SURE = {
     "told": "launches tell that it is better than every other candidate",
@@ -98,29 +103,34 @@ def recommend(
     if not points["is_candidate"].any():
         raise SweepError(why_none(points, goal, objective))
     watched = canaries(frame)
+
+    @functools.cache
+    def compare(env_id: object, each: Objective) -> Comparison:
+        own, seen = (of_environment(rows, env_id) for rows in (trials, watched))
+        return comparison_of(own, each, drift=drift_of(seen))
+
     found = []
     ordered = points.sort_values("flops_per_sample", kind="stable")
     for _, there in ordered.groupby([*(() if one_product else MODEL), "env_id"], dropna=False, sort=False):
         if there["is_candidate"].any():
-            own, seen = (of_environment(rows, there["env_id"].iloc[0]) for rows in (trials, watched))
-            found.append(_recommended(there, own, goal, objective, drift=drift_of(seen)))
+            found.append(_recommended(there, goal, functools.partial(compare, there["env_id"].iloc[0])))
     return found
 
 
-def _recommended(
-    points: pd.DataFrame, trials: pd.DataFrame, goal: Goal, objective: Objective, *, drift: float | None
-) -> Recommendation:
+def _recommended(points: pd.DataFrame, goal: Goal, compare: Compare) -> Recommendation:
     """Choose among the points of one model and environment."""
     points = narrowed(points, goal)
     rows = points[points["is_candidate"]]
-    known = comparison_of(trials, objective, drift=drift)
+    objective = read_goal(rows, goal)
+    known = compare(objective)
     numbers, centres = known.numbers_of(rows), known.cost.launches.centres
     best = _best(known.cost, numbers)
     over = known.excess(numbers, numbers[[best]])
     is_tied = ~(over.estimate > over.reach)
     is_tied[best] = over.is_tested[best] = True
     order = rows.assign(centre=centres[numbers], is_tied=is_tied)
-    near = order[order["is_tied"] & (order["centre"] <= centres[numbers[best]] + WORTH_A_WORKER)]
+    worth = WORTH_A_WORKER * (1.0 if objective.is_relative else abs(centres[numbers[best]]))
+    near = order[order["is_tied"] & (order["centre"] <= centres[numbers[best]] + worth)]
     # Of equal ones, as they are where what counts is set and not measured, the highest throughput.
     near = near.sort_values("samples_per_s", ascending=False, kind="stable")
     chosen = near.sort_values(["workers", "centre"], kind="stable").index[:1]
@@ -133,12 +143,12 @@ def _recommended(
         point=rows.loc[chosen[0]],
         sure=sure,
         others=others.assign(**ratios).reset_index(drop=True),
-        alternatives=_alternatives(points, trials, points.loc[chosen], objective, drift=drift),
+        alternatives=_alternatives(points, points.loc[chosen], objective, compare),
         unknown=int((points["is_unknown"] & points["is_allowed"]).sum()),
         unmeasured=unmeasured_of(points, goal, objective),
         slow=int((points["is_slow"] & points["is_allowed"] & points["is_met"] & ~points["is_implausible"]).sum()),
         implausible=int((points["is_implausible"] & points["is_allowed"]).sum()),
-        drift=drift,
+        drift=known.drift,
     )
 
 
@@ -154,15 +164,13 @@ def _best(cost: Cost, numbers: Rows) -> int:
     return best
 
 
-def _alternatives(
-    points: pd.DataFrame, trials: pd.DataFrame, chosen: pd.DataFrame, objective: Objective, *, drift: float | None
-) -> pd.DataFrame:
+def _alternatives(points: pd.DataFrame, chosen: pd.DataFrame, objective: Objective, compare: Compare) -> pd.DataFrame:
     """Points that are told to be better in something than the recommended one, as others are told from the best."""
     would_do = points["is_allowed"] | (points["is_met"] & ~points["is_slow"])
     pool = points[would_do & ~points["is_alone"] & ~points["is_implausible"]]
     pool = pool.dropna(subset=["latency_s", "samples_per_s"])
     both = read_objectives(points)
-    known = {each.name: comparison_of(trials, each, drift=drift) for each in (*both, objective)}
+    known = {each.name: compare(each) for each in (*both, objective)}
     rows, better = [], []
     for is_allowed, each in [*((True, each) for each in both), (False, objective)]:
         there = pool[pool["is_allowed"] == is_allowed].dropna(subset=[each.name])

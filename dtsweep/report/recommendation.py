@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import textwrap
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from dtsweep.analysis.candidates import way_to_measure
 from dtsweep.report.alternatives import RATIOS, alternatives, too_slow
 from dtsweep.report.code import point_code, settings_of, training_code
 from dtsweep.report.labels import model_columns, model_label, trial_label
+from dtsweep.report.records import records_of
 from dtsweep.report.text import count_of, format_ends, format_number, format_rate, percent_up, plain, say
 from dtsweep.results.statuses import CANARY_DRIFT
 
@@ -110,23 +110,18 @@ def as_json(found: Recommendation) -> dict[str, Any]:
     goal = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(found.goal).items()}
     return {
         "goal": goal,
-        "point": _records(found.point.to_frame().T.infer_objects())[0],
+        "point": records_of(found.point.to_frame().T.infer_objects())[0],
         "settings": settings_of(found.point),
         "code": {"point": point_code(found.point), "training": training_code(found.point)},
         "sure": found.sure,
-        "others": _records(found.others),
-        "alternatives": _records(found.alternatives),
+        "others": records_of(found.others),
+        "alternatives": records_of(found.alternatives),
         "unknown": found.unknown,
         "unmeasured": list(found.unmeasured),
         "slow": found.slow,
         "implausible": found.implausible,
         "drift": found.drift,
     }
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15))
-    return records
 
 
 def _figures(point: pd.Series[Any], objective: str) -> list[str]:

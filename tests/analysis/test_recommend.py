@@ -255,3 +255,30 @@ def test_a_wrong_point_is_rarely_recommended_as_sure() -> None:
     found = pd.DataFrame([truth_and_choice(seed, count=3) for seed in range(60)], columns=["loss", "sure"])
     assert ((found["loss"] > 0.02) & (found["sure"] == "told")).mean() <= 0.06
     assert (found["sure"] == "tied").any()
+
+
+@pytest.mark.parametrize("column", ["samples_per_s", "energy_j_per_sample"])
+def test_a_lead_that_no_window_knows_the_error_of_pays_for_no_worker(column: str) -> None:
+    rows = [
+        {"point_id": name, "workers": workers, column: value, "samples_per_s_error": None}
+        for name, workers, value in (("big", 8, 100.01), ("small", 1, 100.0), ("far", 1, 50.0))
+    ]
+    goal = Goal(maximize=column)
+    found = one(rows, watched(1, 1), goal=goal)
+    assert (found.point["point_id"], found.sure, found.tied["point_id"].tolist()) == ("small", "tied", ["big"])
+
+
+def test_a_point_of_another_model_that_sends_nothing_changes_no_recommendation() -> None:
+    goal, sent = Goal(minimize="bytes_sent_per_step"), (("a", 1, 1000.0), ("b", 4, 980.0))
+    near = [{"point_id": name, "workers": workers, "bytes_sent_per_step": value} for name, workers, value in sent]
+    idle = {"point_id": "c", "model_digest": "other", "bytes_sent_per_step": 0.0, "flops_per_sample": 1e9}
+    alone, (beside, _) = one(near, goal=goal), recommend(trials(*near, idle), goal)
+    assert (alone.point["point_id"], beside.point["point_id"]) == ("a", "a")
+    pd.testing.assert_frame_equal(beside.others[["ratio", "is_tied"]], alone.others[["ratio", "is_tied"]])
+
+
+def test_where_differences_count_drift_is_a_share_of_what_was_measured() -> None:
+    sent = (("a", 1, 1000.0), ("b", 4, 1010.0), ("none", 1, 0.0))
+    rows = [{"point_id": name, "workers": workers, "bytes_sent_per_step": value} for name, workers, value in sent]
+    found = one(rows, watched(1, 1.1), goal=Goal(maximize="bytes_sent_per_step"))
+    assert (found.point["point_id"], found.tied["point_id"].tolist()) == ("a", ["b"])

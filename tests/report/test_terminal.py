@@ -52,7 +52,7 @@ def test_a_row_of_the_frontier_has_all_its_figures() -> None:
     row = {"step_p50_s": 0.05, "step_p50_s_low": 0.048, "step_p50_s_high": 0.052, "samples_per_s": 80}
     known = row | {"global_batch": 4, "tokens_per_s": 102400, "memory_peak_bytes": 3 * 2**29}
     lines = printed(trials(known, {"workers": 2, "samples_per_s": 20, "step_p50_s": 0.06})).splitlines()
-    header = next(n for n, line in enumerate(lines) if line.lstrip().startswith("workers"))
+    header = next(n for n, line in enumerate(lines) if line.lstrip().startswith("workers "))
     assert lines[header + 2].split() == ["1", "4", "50.0", "±", "2.0", "80.00", "1.50", "102.4k"]
     assert lines[header - 1].split() == ["global", "step", "samples", "memory", "tokens"]
 
