@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -44,11 +45,11 @@ class Comparison:
 
     def numbers_of(self, points: pd.DataFrame) -> Rows:
         """Rows of `cost.launches` that points have; -1 where theirs was not measured."""
-        import pandas as pd
+        return np.asarray(self._index.get_indexer(_named(points)), dtype=np.intp)
 
-        frames = (self.cost.launches.points, points)
-        known, asked = (pd.MultiIndex.from_frame(rows[[*POINT]].astype(object).fillna("")) for rows in frames)
-        return np.asarray(known.get_indexer(asked), dtype=np.intp)
+    @functools.cached_property
+    def _index(self) -> pd.MultiIndex:
+        return _named(self.cost.launches.points)
 
     def excess(self, numbers: Rows, other: Rows) -> Excess:
         """Compare points with another one.
@@ -88,6 +89,12 @@ class Comparison:
         estimate, reach = sign * found.estimate.ravel(), found.reach.ravel()
         ends = {"": estimate, "_low": estimate - reach, "_high": estimate + reach}
         return {end: np.exp(value) if self.objective.is_relative else value for end, value in ends.items()}
+
+
+def _named(points: pd.DataFrame) -> pd.MultiIndex:
+    import pandas as pd
+
+    return pd.MultiIndex.from_frame(points[[*POINT]].astype(object).fillna(""))
 
 
 def comparison_of(trials: pd.DataFrame, objective: Objective, *, drift: float | None) -> Comparison:

@@ -272,7 +272,7 @@ def test_a_point_of_another_model_that_sends_nothing_changes_no_recommendation()
     goal, sent = Goal(minimize="bytes_sent_per_step"), (("a", 1, 1000.0), ("b", 4, 980.0))
     near = [{"point_id": name, "workers": workers, "bytes_sent_per_step": value} for name, workers, value in sent]
     idle = {"point_id": "c", "model_digest": "other", "bytes_sent_per_step": 0.0, "flops_per_sample": 1e9}
-    alone, (beside, _) = one(near, goal=goal), recommend(trials(*near, idle), goal)
+    alone, (_, beside) = one(near, goal=goal), recommend(trials(*near, idle), goal)
     assert (alone.point["point_id"], beside.point["point_id"]) == ("a", "a")
     pd.testing.assert_frame_equal(beside.others[["ratio", "is_tied"]], alone.others[["ratio", "is_tied"]])
 
