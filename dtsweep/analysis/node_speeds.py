@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 from dtsweep.analysis.launches import measured
 from dtsweep.analysis.load import load
 from dtsweep.analysis.variance import Numbers
+from dtsweep.errors import SweepError
 from dtsweep.results.store import Results
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Indices = NDArray[np.intp]
 
 _NODE = ["node", "device"]
 _COLUMNS = [*_NODE, "speed", "speed_low", "speed_high", "fastest", "trials", "launches", "reason"]
@@ -25,8 +28,9 @@ def node_speeds(results: Results | str | Path) -> pd.DataFrame:
 
     By what a step takes a rank without waiting for others (`work_s` of `ranks`), the mean over a node's ranks of the
     same trial. Nodes are compared within trials alone: a trial that ran on two of them says how fast the one is beside
-    the other, whatever was trained, and trials link nodes that no trial had both of. Least squares on logarithms, with
-    a level of its own for each trial.
+    the other, whatever was trained, and trials link nodes that no trial had both of. Least squares on logarithms: in
+    each launch with a level of its own for each trial, then over launches, since what is particular to a launch is in
+    all of its trials.
 
     Args:
         results: the place, or what `dtsweep.load` would read.
@@ -34,14 +38,16 @@ def node_speeds(results: Results | str | Path) -> pd.DataFrame:
     Returns:
         One row per node and device model, the fastest first: `node`, `device`; `speed`, 1 for the `fastest` node of
         those that trials link it with, whose name that column has, and less for others; `speed_low` and `speed_high`,
-        its 95 % interval over trials, null where there are no more of them than speeds need; `trials` that it
-        shared with another node, and their `launches` (trials of one launch share what is particular to it); `reason`,
-        why there is no speed: no trial ran on it and on another one.
+        its 95 % interval over launches, null where there are no more of them than speeds need, as with one; `trials`
+        that it shared with another node, and their `launches`; `reason`, why there is no speed: no trial ran on it and
+        on another one.
 
     Raises:
-        SweepError: Nothing is stored there.
+        SweepError: Nothing is stored there; it is no place.
         StorageError: It can't be read.
     """
+    if not isinstance(results, Results | str | Path):
+        raise SweepError("node_speeds reads the table of ranks, too: give it the place of the results, not a table")
     store = results if isinstance(results, Results) else Results(results)
     trials = measured(load(store))
     ranks = store.table("ranks", attempts=set(trials["attempt_id"])).select(["attempt_id", *_NODE, "work_s"])
@@ -69,47 +75,93 @@ def speeds_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
 def _of_sets(cells: pd.DataFrame) -> pd.DataFrame:
     """Speeds of the nodes that shared a trial, each set that trials link by itself."""
     import pandas as pd
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
 
     groups = cells.groupby(_NODE, dropna=False)
-    nodes, trials = groups.ngroup().to_numpy(), cells["attempt_id"].factorize()[0]
     found = groups.agg(trials=("attempt_id", "nunique"), launches=("launch", "nunique")).reset_index()
-    size = len(found) + trials.max(initial=-1) + 1
-    links = coo_array((np.ones(len(nodes)), (nodes, trials + len(found))), shape=(size, size))
-    sets = connected_components(links, directed=False)[1][: len(found)]
+    nodes, trials = groups.ngroup().to_numpy(), cells["attempt_id"].factorize()[0]
+    nodes, launches, logs = _of_launches(nodes, trials, cells["launch"].factorize()[0], cells["log"].to_numpy())
+    sets = _linked(nodes, launches)
     parts = []
     for number in np.unique(sets):
         here = sets[nodes] == number
         _, own = np.unique(nodes[here], return_inverse=True)
-        estimate, reach = _relative(cells["log"].to_numpy()[here], own, np.unique(trials[here], return_inverse=True)[1])
+        estimate, reach = _relative(logs[here], own, np.unique(launches[here], return_inverse=True)[1])
         rows = found[sets == number].assign(speed=np.exp(estimate))
         rows = rows.assign(speed_low=np.exp(estimate - reach), speed_high=np.exp(estimate + reach))
         parts.append(rows.assign(fastest=rows["node"].iloc[int(estimate.argmax())]))
     return pd.concat(parts) if parts else found.reindex(columns=_COLUMNS)
 
 
-def _relative(logs: Numbers, nodes: NDArray[np.intp], trials: NDArray[np.intp]) -> tuple[Numbers, Numbers]:
-    """Logarithms of the speeds of linked nodes beside the fastest, and half of their 95 % intervals.
+def _linked(nodes: Indices, trials: Indices) -> Indices:
+    """Number the sets of nodes that trials, or launches, link: one number for each node."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
 
-    These hold for all pairs of nodes together (Bonferroni): which node is the fastest is found from the same noise.
+    count = nodes.max(initial=-1) + 1
+    size = count + trials.max(initial=-1) + 1
+    links = coo_array((np.ones(len(nodes)), (nodes, trials + count)), shape=(size, size))
+    sets: Indices = connected_components(links, directed=False)[1][:count]
+    return sets
+
+
+def _of_launches(nodes: Indices, trials: Indices, launches: Indices, logs: Numbers) -> tuple[Indices, Indices, Numbers]:
+    """How slow each node was in each launch, beside the others that trials of the launch link it with.
 
     Args:
-        logs: (cells,) logarithms of times.
-        nodes: (cells,) number of the node.
-        trials: (cells,) number of the trial.
-    """
-    from scipy.special import stdtrit
+        nodes: (cells,) number of the node; so are the others.
+        trials: of the trial.
+        launches: of the launch.
+        logs: logarithm of the time.
 
+    Returns:
+        One entry per node, launch and set of nodes that trials of it link: the node, the number of the set, which
+        counts as a launch, and the logarithm.
+    """
+    parts: list[tuple[Indices, Indices, Numbers]] = []
+    count = 0
+    for launch in np.unique(launches):
+        here = launches == launch
+        there, own = np.unique(nodes[here], return_inverse=True)
+        own_trials = np.unique(trials[here], return_inverse=True)[1]
+        # Sets of nodes that nothing links have levels that compare with nothing.
+        sets = _linked(own, own_trials)
+        parts.append((there, count + sets, _least_squares(logs[here], own, own_trials)[0]))
+        count += int(sets.max()) + 1
+    if not parts:
+        return nodes, launches, logs
+    return tuple(map(np.concatenate, zip(*parts, strict=True)))  # type: ignore[return-value]
+
+
+def _least_squares(logs: Numbers, nodes: Indices, trials: Indices) -> tuple[Numbers, Numbers, float]:
+    """Fit how slow nodes are, where each trial has a level of its own.
+
+    Returns:
+        Logarithms; their covariances, as multiples of the residual's variance; the sum of squares that is left.
+    """
     each_node, each_trial = np.eye(nodes.max() + 1)[nodes], np.eye(trials.max() + 1)[trials]
     counts = each_trial.sum(axis=0)
     # What is left of nodes and times when each trial has a level of its own.
     design = each_node - (each_trial @ ((each_trial.T @ each_node) / counts[:, None]))
     values = logs - (each_trial @ (each_trial.T @ logs / counts))
-    inverse = np.linalg.pinv(design.T @ design)
-    slowness = inverse @ (design.T @ values)
-    free = len(logs) - len(counts) - (len(slowness) - 1)
-    residual = float(((values - design @ slowness) ** 2).sum())
+    inverse: Numbers = np.linalg.pinv(design.T @ design)
+    slowness: Numbers = inverse @ (design.T @ values)
+    return slowness, inverse, float(((values - design @ slowness) ** 2).sum())
+
+
+def _relative(logs: Numbers, nodes: Indices, launches: Indices) -> tuple[Numbers, Numbers]:
+    """Logarithms of the speeds of linked nodes beside the fastest, and half of their 95 % intervals.
+
+    These hold for all pairs of nodes together (Bonferroni): which node is the fastest is found from the same noise.
+
+    Args:
+        logs: (cells,) how slow a node was in a launch, a logarithm.
+        nodes: (cells,) number of the node.
+        launches: (cells,) number of the launch.
+    """
+    from scipy.special import stdtrit
+
+    slowness, inverse, residual = _least_squares(logs, nodes, launches)
+    free = len(logs) - (int(launches.max()) + 1) - (len(slowness) - 1)
     first = int(slowness.argmin())
     estimate: Numbers = slowness[first] - slowness
     spread = np.diag(inverse) + inverse[first, first] - 2 * inverse[first]

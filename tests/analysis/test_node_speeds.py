@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dtsweep.analysis import node_speeds
 from dtsweep.analysis.node_speeds import speeds_of
+from dtsweep.errors import SweepError
 from dtsweep.results.store import Results
 
 FACTORS = {"a": 1.0, "b": 0.9, "c": 0.5, "d": 0.45, "e": 0.2}
@@ -86,6 +87,32 @@ def test_of_equal_nodes_none_is_called_slower_more_often_than_5_times_in_100() -
         (speeds([list(equal)] * 4, noise=0.05, factors=equal, seed=seed)["speed_high"] < 1).any() for seed in range(200)
     ]
     assert np.mean(told) <= 0.05
+
+
+@pytest.mark.parametrize("launches", [2, 4])
+def test_intervals_hold_where_a_launch_has_something_of_its_own_in_all_its_trials(launches: int) -> None:
+    rng, covered = np.random.default_rng(0), []
+    each = 6
+    for seed in range(200):
+        trials, ranks = ranks_of([["a", "b"]] * (launches * each), noise=0.01, seed=seed, factors={"a": 1.0, "b": 1.0})
+        trials["launch"] = [str(number // each) for number in range(len(trials))]
+        own = {(str(launch), node): rng.normal(0, 0.03) for launch in range(launches) for node in "ab"}
+        launch = ranks["attempt_id"].map(trials.set_index("attempt_id")["launch"])
+        ranks["work_s"] *= [np.exp(own[key]) for key in zip(launch, ranks["node"], strict=True)]
+        covered.append(speeds_of(trials, ranks)["speed_high"].iloc[1] >= 1)
+    assert np.mean(covered) >= 0.92
+
+
+def test_one_launch_gives_a_speed_without_an_interval() -> None:
+    trials, ranks = ranks_of([["a", "b"]] * 5, noise=0.01)
+    found = speeds_of(trials.assign(launch="0"), ranks)
+    assert found["speed"].notna().all()
+    assert found["speed_low"].isna().iloc[1]
+
+
+def test_a_table_in_the_place_of_results_is_refused_in_one_line() -> None:
+    with pytest.raises(SweepError, match="give it the place of the results"):
+        node_speeds(pd.DataFrame())  # type: ignore[arg-type]
 
 
 def test_ranks_of_one_node_count_as_one_and_trials_on_one_node_compare_nothing() -> None:
