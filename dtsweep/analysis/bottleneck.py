@@ -119,6 +119,8 @@ def _judged(row: Row) -> Row:
     )[:2]
     work = parts[-1].high if parts[-1].share is None else parts[-1].share
     bound, reason = _verdict(first, second, row, is_sure=bool(surely))
+    if work < 0 and parts[-1].high < 0:
+        bound, reason = None, f"what was measured of the step adds up to {(1 - work) * 100:.0f} % of it"
     for name, part in zip(("input", "exchange", "waiting", "work"), parts, strict=True):
         row[f"{name}_share"] = part.share
     known = {

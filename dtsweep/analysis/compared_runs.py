@@ -43,7 +43,7 @@ class Comparison:
     drift: float
     """Of the machine, as a share: what is less is not told of a point with one draw."""
     broken: pd.DataFrame
-    """Points that the newest earlier run measured and the new one could not: `point_id`, `status`, `reason`."""
+    """Points that an earlier run measured and the new one could not: `point_id`, `status`, `reason`."""
     machine: Sequence[str]
     """In what the machines differ; empty unless that was allowed."""
     software: Sequence[str]
@@ -81,7 +81,7 @@ def compare_runs(
     if machine and not other_machine:
         said = "; ".join(machine)
         raise SweepError(f"these runs are of different machines: {said}; --other-machine compares them all the same")
-    by_run, broken = len(base) >= RUNS_FROM, _broken(base[-1], new)
+    by_run, broken = len(base) >= RUNS_FROM, _broken(base, new)
     launches = [_launches(run, {} if other_machine else names, by_run=by_run) for run in (*base, new)]
     questions = {"jump": (_joined(launches[:-1]), launches[-1])}
     if by_run:
@@ -142,8 +142,8 @@ def _joined(runs: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat([run[shared].astype({"env_id": object}) for run in runs], ignore_index=True)
 
 
-def _broken(base: Run, new: Run) -> pd.DataFrame:
-    measured_then, measured_now = (set(run.launches["point_id"]) for run in (base, new))
+def _broken(base: Sequence[Run], new: Run) -> pd.DataFrame:
+    measured_then, measured_now = (set().union(*(run.launches["point_id"] for run in runs)) for runs in (base, [new]))
     failed = new.trials[new.trials["status"].isin(BROKEN)]
     gone = failed["point_id"].isin(measured_then - measured_now)
     return failed[gone].drop_duplicates("point_id", keep="last").reset_index(drop=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,9 @@ NUMBERS = {"cpu": (2**14, 2**18, 2**21), "cuda": (2**18, 2**22, 2**26)}
 
 QUEUED = {"cpu": 1, "cuda": 10}
 """Operations that are timed together: a GPU has to be waited for."""
+
+SEEN = 2.0
+"""How many times what launching takes an operation has to take for its bytes to be seen moving."""
 
 CHAIN = 200
 """Operations in a row, of which each has a backward, by which launching is timed."""
@@ -68,12 +72,34 @@ def operation_rates(device: torch.device, *, beside: int = 0) -> OperationRates:
     """
     with torch.inference_mode():
         alone_s = _doubling_s(1, device)
-        moved = tuple(2 * 4 * count for count in NUMBERS[device.type])
-        # What launching takes is counted by itself.
-        seconds = [max(_doubling_s(count, device) - alone_s, 1e-9) for count in NUMBERS[device.type]]
+        taken = {count: _doubling_s(count, device) for count in NUMBERS[device.type]}
     launch_s = min(_launch_s(device) for _ in range(TRIES))
     release_memory(device)
-    return OperationRates(launch_s, moved, tuple(size / each for size, each in zip(moved, seconds, strict=True)))
+    moved, rates = rates_of(taken, alone_s, is_queued=QUEUED[device.type] > 1)
+    return OperationRates(launch_s, moved, rates)
+
+
+def rates_of(
+    taken: Mapping[int, float], alone_s: float, *, is_queued: bool
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """How fast bytes move, where that takes long enough to be seen beside launching; the largest tensor always does.
+
+    Args:
+        taken: seconds of an operation by the numbers of its tensor, ascending.
+        alone_s: of one number: what launching takes.
+        is_queued: whether a device moves them while the next ones are launched, so that the longer of both counts;
+            else launching comes first.
+
+    Returns:
+        Bytes, read and written together, and bytes per second.
+
+    >>> rates_of({1000: 1.5e-6, 10**6: 9e-6}, 1e-6, is_queued=False)
+    ((8000000,), (1000000000000.0,))
+    """
+    *_, largest = taken
+    seen = {count: took for count, took in taken.items() if took >= SEEN * alone_s or count == largest}
+    moving = {2 * 4 * count: took - alone_s * (not is_queued and took > alone_s) for count, took in seen.items()}
+    return tuple(moving), tuple(moved / took for moved, took in moving.items())
 
 
 def _doubling_s(count: int, device: torch.device) -> float:

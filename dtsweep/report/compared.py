@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +10,7 @@ from dtsweep.analysis.canaries import told_drift
 from dtsweep.analysis.naming import find_point
 from dtsweep.errors import SweepError
 from dtsweep.report.labels import trial_label
+from dtsweep.report.records import records_of
 from dtsweep.report.text import percent_up, say
 
 if TYPE_CHECKING:
@@ -145,13 +144,3 @@ def print_difference(compared: dict[str, Any], *, console: Console) -> None:
         say(console, note)
     if any(row["verdict"] == "not distinguishable" for row in rows):
         say(console, HOW_OFTEN)
-
-
-def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Give rows as JSON values; unknown is None."""
-    records: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15, date_format="iso"))
-    return [{name: _finite(value) for name, value in row.items()} for row in records]
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

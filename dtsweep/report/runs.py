@@ -10,8 +10,9 @@ from dtsweep.analysis import setting_columns
 from dtsweep.analysis.compared_runs import RUNS_FROM, Comparison
 from dtsweep.analysis.power import UNTESTED
 from dtsweep.analysis.runs import Run
-from dtsweep.report.compared import drift_notes, records_of
+from dtsweep.report.compared import drift_notes
 from dtsweep.report.labels import trial_label
+from dtsweep.report.records import records_of
 from dtsweep.report.text import count_of, percent_up
 
 

@@ -46,6 +46,12 @@ def judged(*rows: dict[str, Any], **common: Any) -> pd.Series[Any]:
     return pd.Series(found)
 
 
+def test_parts_that_add_up_to_more_than_the_step_name_nothing() -> None:
+    found = judged(together(0.3, 0.3, **known("data_share", 0.6)))
+    assert found["bound"] is None
+    assert found["bound_reason"] == "what was measured of the step adds up to 120 % of it"
+
+
 def axes(found: pd.Series[Any]) -> list[str]:
     return [each.axis for each in found["next_axes"]]
 

@@ -101,6 +101,13 @@ def test_a_point_that_no_longer_runs_is_a_regression_of_its_own(tmp_path: Path) 
     assert not comparison(base, load_run(interrupted)).is_regression
 
 
+def test_a_point_that_no_longer_runs_is_told_though_the_newest_run_left_it_out(tmp_path: Path) -> None:
+    first = load_run(store_run(tmp_path / "1", STEADY))
+    narrowed = load_run(store_run(tmp_path / "2", {4: STEADY[4]}, day=2))
+    now = load_run(store_run(tmp_path / "3", {4: STEADY[4], 16: [None]}, day=3))
+    assert len(comparison([first, narrowed], now).broken) == 1
+
+
 def test_runs_without_a_point_in_common_are_refused(tmp_path: Path) -> None:
     base, new = (load_run(store_run(tmp_path / str(size), {size: STEADY[size]})) for size in STEADY)
     with pytest.raises(SweepError, match="no point is in both"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from dtsweep.hardware.bandwidth import NUMBERS, OperationRates, operation_rates
+from dtsweep.hardware.bandwidth import NUMBERS, OperationRates, operation_rates, rates_of
 
 CPU = torch.device("cpu")
 
@@ -34,9 +34,28 @@ def test_rates_are_those_of_an_element_wise_operation_by_hand(one_thread: None) 
         seconds.append(time.perf_counter() - began)
     # Two tensors of 4 bytes a number. On a busy machine either may be slower for a while.
     by_hand = 8 * count / min(seconds)
-    assert 0.25 * by_hand < rates.bytes_per_s[1] < 4 * by_hand
-    assert rates.moved_bytes == tuple(8 * each for each in NUMBERS["cpu"])
+    assert 0.25 * by_hand < rates.bytes_per_s[rates.moved_bytes.index(8 * count)] < 4 * by_hand
+    assert rates.moved_bytes[-1] == 8 * NUMBERS["cpu"][-1]
     assert 1e-7 < rates.launch_s < 1e-3
+
+
+def test_launches_that_hide_what_moves_give_no_rate_and_no_other_one_is_too_fast() -> None:
+    launch_s, moves = 5e-6, 3e12
+    numbers = (2**18, 2**22, 2**26)
+    queued = {count: max(launch_s, 8 * count / moves) for count in numbers}
+    assert rates_of(queued, launch_s, is_queued=True) == (
+        tuple(8 * count for count in numbers[1:]),
+        (pytest.approx(moves),) * 2,
+    )
+    in_turn = {count: launch_s + 8 * count / moves for count in numbers}
+    assert rates_of(in_turn, launch_s, is_queued=False) == (
+        tuple(8 * count for count in numbers[1:]),
+        (pytest.approx(moves),) * 2,
+    )
+
+
+def test_the_largest_tensor_has_a_rate_whatever_launching_takes() -> None:
+    assert rates_of({1: 1e-6, 1000: 1e-6}, 2e-6, is_queued=False) == ((8000,), (pytest.approx(8e9),))
 
 
 def test_it_is_measured_once_and_leaves_random_numbers_and_gradients_alone(one_thread: None) -> None:
