@@ -78,8 +78,9 @@ def _of_sets(cells: pd.DataFrame) -> pd.DataFrame:
 
     groups = cells.groupby(_NODE, dropna=False)
     found = groups.agg(trials=("attempt_id", "nunique"), launches=("launch", "nunique")).reset_index()
-    nodes, trials = groups.ngroup().to_numpy(), cells["attempt_id"].factorize()[0]
-    nodes, launches, logs = _of_launches(nodes, trials, cells["launch"].factorize()[0], cells["log"].to_numpy())
+    nodes = groups.ngroup().to_numpy().astype(np.intp)
+    trials, launches = (cells[name].factorize()[0].astype(np.intp) for name in ("attempt_id", "launch"))
+    nodes, launches, logs = _of_launches(nodes, trials, launches, cells["log"].to_numpy())
     sets = _linked(nodes, launches)
     parts = []
     for number in np.unique(sets):
@@ -100,7 +101,7 @@ def _linked(nodes: Indices, trials: Indices) -> Indices:
     count = nodes.max(initial=-1) + 1
     size = count + trials.max(initial=-1) + 1
     links = coo_array((np.ones(len(nodes)), (nodes, trials + count)), shape=(size, size))
-    sets: Indices = connected_components(links, directed=False)[1][:count]
+    sets: Indices = connected_components(links, directed=False)[1][:count].astype(np.intp)
     return sets
 
 
@@ -117,8 +118,7 @@ def _of_launches(nodes: Indices, trials: Indices, launches: Indices, logs: Numbe
         One entry per node, launch and set of nodes that trials of it link: the node, the number of the set, which
         counts as a launch, and the logarithm.
     """
-    parts: list[tuple[Indices, Indices, Numbers]] = []
-    count = 0
+    parts, count = [(nodes[:0], launches[:0], logs[:0])], 0
     for launch in np.unique(launches):
         here = launches == launch
         there, own = np.unique(nodes[here], return_inverse=True)
@@ -127,9 +127,8 @@ def _of_launches(nodes: Indices, trials: Indices, launches: Indices, logs: Numbe
         sets = _linked(own, own_trials)
         parts.append((there, count + sets, _least_squares(logs[here], own, own_trials)[0]))
         count += int(sets.max()) + 1
-    if not parts:
-        return nodes, launches, logs
-    return tuple(map(np.concatenate, zip(*parts, strict=True)))  # type: ignore[return-value]
+    of_nodes, of_sets, of_logs = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return of_nodes, of_sets, of_logs
 
 
 def _least_squares(logs: Numbers, nodes: Indices, trials: Indices) -> tuple[Numbers, Numbers, float]:

@@ -12,8 +12,7 @@ from dtsweep.analysis.spread import POINT
 from dtsweep.errors import SweepError
 from dtsweep.report.bounds import bounds_sentence, next_words
 from dtsweep.report.frontiers import Frontier
-from dtsweep.report.labels import model_columns
-from dtsweep.report.recommendation import in_words
+from dtsweep.report.recommendation import in_words, names_of
 from dtsweep.sweep.goal import GOALS
 
 if TYPE_CHECKING:
@@ -29,17 +28,9 @@ def recommended_in(frame: pd.DataFrame, *, where: str, one_product: bool) -> tup
 
 
 def advice_on(found: Sequence[Recommendation], varying: Sequence[str]) -> list[list[str]]:
-    """Put recommendations into sentences; each names its environment, where there are several."""
-    import pandas as pd
-
-    if not found:
-        return []
-    chosen = pd.DataFrame([each.point for each in found])
-    telling = model_columns(chosen) if chosen["model_digest"].nunique(dropna=False) > 1 else []
-    several = chosen["env_id"].nunique(dropna=False) > 1
-    said = [in_words(each, varying=varying, telling=telling, named=1) for each in found]
-    named = [f"env_id {each.point['env_id']} · " if several else "" for each in found]
-    return [[f"{name}{first}", *lines] for name, (first, *lines) in zip(named, said, strict=True)]
+    """Put recommendations into sentences; each says which it is, where there are several."""
+    named = zip(found, names_of(found), strict=True)
+    return [in_words(each, varying=varying, name=name, named=1) for each, name in named]
 
 
 def limits_on(recommended: Sequence[Recommendation], frontiers: Sequence[Frontier], bounds: pd.DataFrame) -> list[str]:
@@ -47,7 +38,7 @@ def limits_on(recommended: Sequence[Recommendation], frontiers: Sequence[Frontie
     import pandas as pd
 
     said = []
-    for found in recommended:
+    for found, name in zip(recommended, names_of(recommended), strict=True):
         row = bounds_of(found.point.to_frame().T, bounds).iloc[0]
         limit = f"{row['bound']}: " if row["bound"] else ""
         following = (
@@ -55,7 +46,7 @@ def limits_on(recommended: Sequence[Recommendation], frontiers: Sequence[Frontie
             if row["next_axes"]
             else ""
         )
-        said.append(f"The recommended one: {limit}{row['bound_reason']}.{following}")
+        said.append(f"The recommended one{f' ({name})' if name else ''}: {limit}{row['bound_reason']}.{following}")
     shown = [bounds_of(found.shown, bounds) for found in frontiers if len(found.shown)]
     return [*said, *([f"Points on frontiers: {bounds_sentence(pd.concat(shown))}"] if shown else [])]
 

@@ -17,22 +17,28 @@ def report_json(content: Content) -> dict[str, Any]:
     """Give the content of the report as JSON values; unknown is None.
 
     Returns:
-        `trials` (count), `statuses` and `flags` (count of each), `recommendations` (those of
-        `dtsweep.report.recommendation`, for the highest throughput), `doubts` and `notes` (texts), `bottlenecks` (those
-        of `dtsweep.report.bounds`), `frontier`, `scaling`, `scaling_per_node`, `worthwhile`, `laws` and `canaries`
-        (rows of the functions of `dtsweep.analysis`), `hypervolume` (rows of it, for the same objectives),
-        `differences` (rows of `difference` between the highest throughput of each frontier, `point_a`, and the highest
-        of all other points of its semantics, model and environment, `point_b`), `implausible` (trials whose numbers
-        can't all be true, and why), `unmeasured` (count, status, reason, log of trials that are not ok). Canaries are
-        in `canaries` alone.
+        `headline` (text), `trials` (count), `statuses` and `flags` (count of each), `constants` (settings that all
+        points share), `recommendations` (those of `dtsweep.report.recommendation`, for the highest throughput) with
+        `advice` (the sentences of each, or why there is none), `doubts`, `limits`, `worth` and `notes` (texts),
+        `bottlenecks` (those of `dtsweep.report.bounds`), `frontier`, `scaling`, `scaling_per_node`, `worthwhile`,
+        `laws` and `canaries` (rows of the functions of `dtsweep.analysis`), `hypervolume` (rows of it, for the same
+        objectives), `differences` (rows of `difference` between the highest throughput of each frontier, `point_a`, and
+        the highest of all other points of its semantics, model and environment, `point_b`), `implausible` (trials whose
+        numbers can't all be true, and why), `unmeasured` (count, status, reason, log of trials that are not ok).
+        Canaries are in `canaries` alone.
     """
     frontiers, scaling = content.frontiers, content.scaling
     return {
+        "headline": content.headline,
         "trials": content.trials,
         "statuses": dict(content.statuses),
         "flags": dict(content.flags),
+        "constants": {name: None if value is None else str(value) for name, value in content.constants.items()},
         "recommendations": [recommendation.as_json(found) for found in content.recommendations],
+        "advice": [list(sentences) for sentences in content.advice],
         "doubts": list(content.doubts),
+        "limits": list(content.limits),
+        "worth": list(content.worth.sentences),
         "notes": list(content.notes),
         "bottlenecks": bounds_json(content.bounds),
         "frontier": [row for frontier in frontiers for row in records_of(frontier.points)],

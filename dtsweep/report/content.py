@@ -147,17 +147,14 @@ def content_of(
         one_product: compare all models with each other.
         minimize: objectives, as `dtsweep.analysis.frontier` takes them.
         maximize: the same.
-        where: a condition that points have to meet, also those recommended and those of scaling; `SweepError` where it
-            can't be read.
+        where: a condition that all points have to meet that tables show; `SweepError` if it can't be read.
     """
     trials, watched, bounds = without_canaries(frame), canaries(frame), bottleneck(frame)
     points = frontier(frame, minimize=minimize, maximize=maximize, where=where, one_product=one_product)
     (varying, label_columns), flags = _varying(points), _counts(trials["flags"].explode())
     asked = conditions_on(points, where, minimize=minimize, maximize=maximize)
-    is_of_rate = "samples_per_s" in maximize
-    frontiers = frontiers_of(trials, points, varying, one_product=one_product, is_of_rate=is_of_rate)
-    kept = trials_where(frame, where)
-    ladders = [*_scaling(kept, label_columns, per="worker"), *_scaling(kept, label_columns, per="node")]
+    frontiers = frontiers_of(trials, points, varying, one_product=one_product, of_rate="samples_per_s" in maximize)
+    ladders = _scaling(kept := trials_where(frame, where), label_columns)
     recommended, why_none = recommended_in(frame, where=where, one_product=one_product)
     return Content(
         headline=_headline(trials),
@@ -215,7 +212,8 @@ def _constants(points: pd.DataFrame, varying: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, value in {**known, **named}.items() if value not in ("{}", "[]")}
 
 
-def _scaling(frame: pd.DataFrame, varying: Sequence[str], *, per: Literal["worker", "node"]) -> list[Scaling]:
+def _scaling(frame: pd.DataFrame, varying: Sequence[str]) -> list[Scaling]:
+    units: tuple[Literal["worker", "node"], ...] = ("worker", "node")
     return [
         Scaling(
             title=_SCALING_TITLES[str(kind)].format(per=per),
@@ -223,6 +221,7 @@ def _scaling(frame: pd.DataFrame, varying: Sequence[str], *, per: Literal["worke
             rows=rows,
             labels=rows.apply(point_label, axis=1, varying=varying),
         )
+        for per in units
         for kind, rows in scaling(frame, per=per).groupby("kind", sort=False)
     ]
 

@@ -109,7 +109,7 @@ class Frontier:
 
 
 def frontiers_of(
-    trials: pd.DataFrame, points: pd.DataFrame, varying: Sequence[str], *, one_product: bool, is_of_rate: bool = True
+    trials: pd.DataFrame, points: pd.DataFrame, varying: Sequence[str], *, one_product: bool, of_rate: bool = True
 ) -> list[Frontier]:
     """Part points into frontiers, in their order.
 
@@ -118,7 +118,7 @@ def frontiers_of(
         points: rows of `dtsweep.analysis.frontier`.
         varying: setting columns that have more than one value.
         one_product: whether all models count as one.
-        is_of_rate: whether a high throughput is one of the objectives; else nothing is said of who has the highest.
+        of_rate: whether a high throughput is one of the objectives; else nothing is said of who has the highest.
     """
     models = () if one_product else ("workload", "model_digest")
     apart = [c for c in (*models, "env_id") if points[c].nunique(dropna=False) > 1]
@@ -138,9 +138,7 @@ def frontiers_of(
                 points=rows,
                 labels=labels,
                 difference=compared,
-                verdict=None
-                if compared.empty or not is_of_rate
-                else _verdict(compared.iloc[0], leading, varying=varying),
+                verdict=None if compared.empty or not of_rate else _verdict(compared.iloc[0], leading, varying=varying),
             )
         )
     return found

@@ -47,7 +47,7 @@ def notes_on(
     measured = without_canaries(frame[frame["status"] == "ok"])
     on_points = (
         _model_note(points, one_product=one_product),
-        _interval_note(points),
+        _interval_note(points, in_process=set(measured["harness"]) == {"in_process"}),
         _probability_note(points),
         _exchange_note(measured),
         _compression_note(points),
@@ -82,13 +82,14 @@ def _size(model: pd.Series[Any]) -> str:
     return ", ".join(f"{_count(float(value))} {words[str(name)]}" for name, value in known.items()) or "of unknown size"
 
 
-def _interval_note(points: pd.DataFrame) -> str:
+def _interval_note(points: pd.DataFrame, *, in_process: bool) -> str:
     known = points[points["latency_s_low"].notna()]
     if known.empty:
         return ""
     one = int((known["interval"] == "launch").sum())
     within = "" if one == len(known) else f" for {one} of {count_of(len(known), 'point')}, else over launches"
-    more = "" if within else ", and Measure(repeats=3) would tell how far launches differ"
+    way = "a run on Ray with Measure(repeats=3)" if in_process else "Measure(repeats=3)"
+    more = "" if within else f", and {way} would tell how far launches differ"
     kind = f"; intervals are within one launch{within}{more}." if one else " over launches."
     pooled = int(((known["interval"] == "pooled") & (known["launches"] == 1)).sum())
     widened = f" {count_of(pooled, 'point')} with one launch: widened by the spread between launches of the others."

@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 
     from dtsweep.analysis.recommend import Recommendation
 
+IN_SHORT = {
+    "told": "sure",
+    "tied": "not told from others",
+    "untested": "one launch each",
+    "alone": "the only candidate",
+}
+"""How sure recommendations are, for a table."""
+
 _SHOWN = 3
 """Points that are named, of those that can't be told apart."""
 
@@ -30,13 +38,11 @@ def print_all(found: Sequence[Recommendation], *, console: Console) -> None:
     """Print recommendations, each with the code to use it."""
     import pandas as pd
 
-    for each in found:
+    for each, name in zip(found, names_of(found), strict=True):
         rows = [each.point.to_frame().T, each.others, each.alternatives]
         points = pd.concat([rows[0].astype(object), *(row.astype(object) for row in rows[1:])], ignore_index=True)
         varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
-        chosen = pd.DataFrame([other.point for other in found])
-        telling = model_columns(chosen) if chosen["model_digest"].nunique(dropna=False) > 1 else []
-        first, *lines = in_words(each, varying=varying, telling=telling)
+        first, *lines = in_words(each, varying=varying, name=name)
         say(console, first, style="bold")
         say(console, "\n".join([*lines, *_doubts(each)]))
         code = training_code(each.point)
@@ -47,22 +53,35 @@ def print_all(found: Sequence[Recommendation], *, console: Console) -> None:
             console.print(plain(f"{textwrap.indent(code, '    ')}\n"), soft_wrap=True)
 
 
-def in_words(
-    found: Recommendation, *, varying: Sequence[str], telling: Sequence[str] = (), named: int = _SHOWN
-) -> list[str]:
+def names_of(found: Sequence[Recommendation]) -> list[str]:
+    """Say what tells recommendations apart: the model, and the environment, where there are several; else empty."""
+    import pandas as pd
+
+    if not found:
+        return []
+    chosen = pd.DataFrame([each.point for each in found])
+    models, environments = (chosen[name].nunique(dropna=False) > 1 for name in ("model_digest", "env_id"))
+    telling = model_columns(chosen) if models else []
+    named = [
+        (model_label(row, telling) if models else "", f"env_id {row['env_id']}" if environments else "")
+        for _, row in chosen.iterrows()
+    ]
+    return [" · ".join(filter(None, words)) for words in named]
+
+
+def in_words(found: Recommendation, *, varying: Sequence[str], name: str = "", named: int = _SHOWN) -> list[str]:
     """Say what is recommended, how sure that is and what it gives up; the first line says what for.
 
     Args:
         found: the recommendation.
         varying: setting columns of points that have more than one value.
-        telling: settings that tell models apart, where there are several.
+        name: what tells it from other recommendations; empty where there is one.
         named: how many are named of those that can't be told from it.
     """
     point = found.point
-    model = f" ({model_label(point, telling)})" if telling else ""
     doubt = f" Doubtful: {point['caution']}." if point["caution"] else ""
     lines = [
-        f"Recommended for {goal_in_words(found)}{model}: {trial_label(point, varying)}",
+        f"Recommended for {goal_in_words(found)}{f' ({name})' if name else ''}: {trial_label(point, varying)}",
         f"{'; '.join(_figures(point, found.objective.name))}.{doubt}",
         " ".join(filter(None, [_how_sure(found, varying, named=named), _unmeasured(found)])),
         *_left_out(found),

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
 from dtsweep.report.bounds import bound_columns
-from dtsweep.report.labels import BATCH_SHAPE
-from dtsweep.report.recommendation import quantity
+from dtsweep.report.labels import BATCH_SHAPE, trial_label
+from dtsweep.report.recommendation import IN_SHORT, names_of, quantity
 from dtsweep.report.text import (
     ends_of,
     format_ends,
     format_integers,
     format_interval,
     format_number,
+    format_rate,
     format_rates,
     half_of,
 )
@@ -23,6 +24,7 @@ from dtsweep.report.text import (
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dtsweep.analysis.recommend import Recommendation
     from dtsweep.report.content import Scaling
 
 _BATCH_HEADERS = {"workers": "workers", "micro_batch": "micro\nbatch", "accumulation": "accumu-\nlation"}
@@ -88,7 +90,11 @@ def knee_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
 def error_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     """Column of how far a compressed exchange is from the exact one, where it is known."""
     known = rows["compression_error"]
-    return {"error\n%": [_format_percent(value, digits=2) for value in known]} if known.notna().any() else {}
+    return (
+        {"error\n%": [_format_percent(value, digits=2 if value < 1 else 0) for value in known]}
+        if known.notna().any()
+        else {}
+    )
 
 
 def share_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
@@ -118,6 +124,17 @@ def limit_columns(bounds: pd.DataFrame) -> dict[str, list[str]]:
     shares = [_format_percent(*pair, digits=0) for pair in zip(bounds["bound_share"], half, strict=True)]
     limits = zip(bound_columns(bounds)["limited by"], shares, strict=True)
     return {"limited by, %": [f"{limit} {share}".rstrip() for limit, share in limits]}
+
+
+def recommendation_columns(found: Sequence[Recommendation], varying: Sequence[str]) -> dict[str, list[str]]:
+    """Columns of recommendations for one goal: of which model, what, how fast it is and how sure that is."""
+    points = [each.point for each in found]
+    return {
+        "of": names_of(found),
+        "recommended": [trial_label(point, varying) for point in points],
+        "samples\n/s": [format_rate(point["samples_per_s"], *ends_of(point, "samples_per_s")) for point in points],
+        "how sure": [IN_SHORT[each.sure] for each in found],
+    } | caution_columns([point["caution"] for point in points])
 
 
 def reason_columns(bounds: pd.DataFrame) -> dict[str, list[str]]:

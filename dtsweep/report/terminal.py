@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -12,6 +11,7 @@ from dtsweep.analysis.worthwhile import WORTH
 from dtsweep.report.advice import bounds_of
 from dtsweep.report.content import Content, Scaling
 from dtsweep.report.frontiers import Frontier
+from dtsweep.report.recommendation import goal_in_words
 from dtsweep.report.sketch import MARKERS, sketch
 from dtsweep.report.tables import (
     amount_columns,
@@ -23,6 +23,7 @@ from dtsweep.report.tables import (
     measured_columns,
     objective_columns,
     reason_columns,
+    recommendation_columns,
     scaling_columns,
     share_columns,
     standing_columns,
@@ -37,6 +38,7 @@ _COLOURS = ("blue", "red", "green", "magenta", "cyan", "yellow")
 """Of the markers of frontiers, in turn."""
 _GROUPS_SHOWN = 6
 _REASONS_SHOWN = 8
+_ADVICE_SHOWN = 2
 _SENTENCES_SHOWN = 6
 
 
@@ -54,14 +56,15 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
     say(console, content.headline, style="bold")
     if not content.frontiers:
         say(console, "No trial ended ok, so there is no frontier.")
-    for advice in content.advice if content.frontiers else ():
-        _print_advice(advice, console=console, show_all=show_all)
+    if content.frontiers:
+        _print_advice(content, console=console, show_all=show_all)
     for doubt in content.doubts:
         say(console, doubt, style="yellow")
     _print_sketch(content, console=console)
     if content.limits:
         say(console, "\nWhat limits each point", style="bold")
-        say(console, "\n".join(content.limits))
+        hidden = len(content.recommendations) if len(content.recommendations) > _ADVICE_SHOWN and not show_all else 0
+        say(console, "\n".join(content.limits[hidden:]))
     left_out = [
         header
         for frontier in content.frontiers
@@ -77,14 +80,19 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
     _print_notes(content, console=console, show_all=show_all)
 
 
-def _print_advice(advice: Sequence[str], *, console: Console, show_all: bool) -> None:
-    """Print what is recommended and how sure that is; what it gives up on request."""
-    first, *lines = advice
-    say(console, first, style="bold green")
-    if lines:
-        say(console, " ".join(lines[:2]))
-    for line in lines[2:] if show_all else ():
-        say(console, line)
+def _print_advice(content: Content, *, console: Console, show_all: bool) -> None:
+    """Print what is recommended and how sure that is, for many models in a table; what it gives up on request."""
+    found = content.recommendations
+    if len(found) > _ADVICE_SHOWN and not show_all:
+        say(console, f"Recommended for {goal_in_words(found[0])} (--all says more of each)", style="bold green")
+        print_table(recommendation_columns(found, content.varying), console=console)
+        return
+    for first, *lines in content.advice:
+        say(console, first, style="bold green")
+        if lines:
+            say(console, " ".join(lines[:2]))
+        for line in lines[2:] if show_all else ():
+            say(console, line)
 
 
 def _print_sketch(content: Content, *, console: Console) -> None:

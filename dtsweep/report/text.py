@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 TEXT_COLUMNS = (
+    "of",
+    "recommended",
+    "how sure",
     "sync",
     "point",
     "state",

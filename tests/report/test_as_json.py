@@ -22,6 +22,11 @@ def test_json_has_every_point_and_no_value_that_json_lacks() -> None:
     assert report["trials"] == 51
     assert report["statuses"] == {"ok": 48, "skipped": 2, "oom_device": 1}
     assert len(report["frontier"]) == 48
+    assert report["headline"].endswith("51 trials: 48 ok, 2 skipped, 1 oom_device")
+    assert report["constants"]["optimizer"] == "sgd"
+    assert report["advice"][0][0].startswith("Recommended for the highest samples_per_s: ")
+    assert report["limits"][0].startswith("The recommended one: ")
+    assert report["worth"]
     assert report["frontier"][0]["sync_period"] is None
     assert {row["kind"] for row in report["scaling"]} == {"weak", "strong"}
     assert report["unmeasured"][0]["log"] == "results/logs/s1/0.log"
