@@ -34,8 +34,9 @@ TEXT_COLUMNS = (
 )
 """Headers of columns that hold words, which may wrap; the others hold numbers, which don't."""
 
-LOPSIDED = 1.5
-"""How many times one half of an interval is the other one from where on `±` would hide that."""
+LOPSIDED, WIDE = 1.5, 0.1
+"""How many times one half of an interval is the other one, and what share of the value their mean is, from where on `±`
+would hide that."""
 
 
 def say(console: Console, text: str, *, style: str = "") -> None:
@@ -136,14 +137,14 @@ def format_interval(value: float, half: float, *, decimals: int = 9) -> str:
 
 
 def format_ends(value: float, low: float, high: float) -> str:
-    """Write a value with half of its interval, or with both ends where one half is much the longer one.
+    """Write a value with half of its interval; with both ends where that is wide, and one half much the longer one.
 
     >>> format_ends(48.2134, 47.9, 48.5), format_ends(642.0, 339.0, 6123.0), format_ends(48.2134, math.nan, math.nan)
     ('48.21 ± 0.30', '642 (339–6,123)', '48.21')
     """
-    down, up = value - low, high - value
-    if not max(down, up) > LOPSIDED * min(down, up):
-        return format_interval(value, (high - low) / 2)
+    down, up, half = value - low, high - value, (high - low) / 2
+    if not (max(down, up) > LOPSIDED * min(down, up) and half > WIDE * abs(value)):
+        return format_interval(value, half)
     certain = _decimals(min(down, up), 2)
     return f"{value:,.{certain}f} ({low:,.{certain}f}–{high:,.{certain}f})"
 
