@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal
 
 from dtsweep.analysis.launches import measured, points_of, setting_columns
@@ -64,6 +65,26 @@ def training_time(frame: pd.DataFrame, *, samples: int, kind: Literal["strong", 
     ends = [f"{name}{end}" for name in _WITH_ENDS for end in ("", "_low", "_high")]
     shown = ["group", "kind", "point_id", *_TABLE, *setting_columns(rows), "hosts", "global_batch", "base", "samples"]
     return rows[list(dict.fromkeys([*shown, *ends, "interval", *_ENERGY, "launches", "caution"]))]
+
+
+def with_cost(rows: pd.DataFrame, *, price: float) -> pd.DataFrame:
+    """Add what the workers cost for the time that training takes.
+
+    Args:
+        rows: of `training_time`.
+        price: of one worker for an hour, in any currency.
+
+    Returns:
+        The rows with `cost`, in that currency, and its ends `cost_low` and `cost_high`.
+
+    Raises:
+        SweepError: the price is below 0, or no number.
+    """
+    if not 0 <= price < math.inf:
+        raise SweepError(f"price={price!r} is none; give what one worker costs for an hour, such as 2.5")
+    hours = {f"cost{end}": rows[f"training_time_s{end}"].astype("float64") / 3600 for end in ("", "_low", "_high")}
+    workers = rows["workers"].astype("float64")
+    return rows.assign(**{name: each * workers * price for name, each in hours.items()})
 
 
 def _of_kind(points: pd.DataFrame, frame: pd.DataFrame, *, kind: str) -> pd.DataFrame:

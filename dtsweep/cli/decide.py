@@ -25,6 +25,7 @@ where_option = click.option(
 @click.option("--maximize", multiple=True, metavar="COLUMN", help="Frontiers of this in place of samples_per_s.")
 @where_option
 @click.option("--samples", type=click.IntRange(min=1), metavar="N", help="Also how long training on N samples takes.")
+@click.option("--price", type=click.FloatRange(min=0), help="And what it costs, at this price of a worker for an hour.")
 @json_option
 def report(results: str, **asked: Any) -> None:
     """Print what to take, what limits points, the frontiers, scaling and failures of results."""
@@ -70,6 +71,7 @@ def print_results(
     as_json: bool,
     show_all: bool = False,
     samples: int | None = None,
+    price: float | None = None,
     **asked: Any,
 ) -> None:
     """Print the report of a results folder.
@@ -79,19 +81,25 @@ def print_results(
         as_json: as JSON values.
         show_all: whatever tables leave out.
         samples: also how long training on so many takes.
+        price: also what that costs, of a worker for an hour.
         asked: what `content_of` takes; objectives that are empty are the usual ones.
     """
     from dtsweep.analysis import training_time
+    from dtsweep.analysis.training_time import with_cost
     from dtsweep.analysis.where import trials_where
     from dtsweep.report.as_json import report_json
     from dtsweep.report.content import content_of
     from dtsweep.report.terminal import print_report
     from dtsweep.report.times import print_times, times_json
 
-    frame = load_results(results)
+    if price is not None and samples is None:
+        raise SweepError("--price goes with --samples: how much data the training takes; add --samples N")
+    frame, where = load_results(results), str(asked.get("where", ""))
     objectives = {name: asked.pop(name, ()) for name in ("minimize", "maximize")}
     content = content_of(frame, **asked, **(objectives if any(objectives.values()) else {}))
-    times = None if samples is None else training_time(trials_where(frame, asked.get("where", "")), samples=samples)
+    times = None if samples is None else training_time(trials_where(frame, where), samples=samples)
+    if times is not None and price is not None:
+        times = with_cost(times, price=price)
     if as_json:
         print_json(report_json(content) | ({} if times is None else times_json(times)))
         return

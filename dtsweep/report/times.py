@@ -38,7 +38,7 @@ def print_times(rows: pd.DataFrame, *, console: Console) -> None:
     """Print how long training takes by the number of workers, with what that is as a speed-up.
 
     Args:
-        rows: of `dtsweep.analysis.training_time`.
+        rows: of `dtsweep.analysis.training_time`, with `cost` where there is a price.
         console: where to.
     """
     if rows.empty:
@@ -92,6 +92,8 @@ def _columns(there: pd.DataFrame) -> dict[str, list[str]]:
         "speed-\nup": _with_halves(there, "speed_up", unit=1, digits=2),
         "effi-\nciency %": _with_halves(there, "efficiency", unit=100, digits=0),
     }
+    if "cost" in there:
+        columns["cost"] = [format_number(cost, digits=3) for cost in there["cost"]]
     for name, header in {"energy_j": "devices\nkJ", "cpu_energy_j": "CPUs\nkJ"}.items():
         if there[name].notna().any():
             columns[header] = [format_number(joules / 1000) for joules in there[name]]

@@ -101,3 +101,19 @@ def test_report_refuses_an_objective_that_is_no_column(study: Path, dtsweep_comm
     done = dtsweep_command("report", "results/batchsize", "--minimize", "latency", folder=study)
     assert done.returncode == 2
     assert "did you mean 'latency_s'" in done.stderr
+
+
+def test_a_condition_holds_for_the_whole_report(study: Path, dtsweep_command: Command) -> None:
+    asked = ["--samples", "50000", "--price", "3.6", "--where", "workers<=1", "--json"]
+    told = json.loads(dtsweep_command("report", "results/batchsize", *asked, folder=study).stdout)
+    assert {row["workers"] for row in told["training_time"]} == {1}
+    for row in told["training_time"]:
+        assert row["cost"] == pytest.approx(row["training_time_s"] / 1000)
+    assert {row["workers"] for row in told["frontier"] if row["on_frontier"]} == {1}
+    assert told["scaling"] == told["worthwhile"] == []
+
+
+def test_a_price_without_an_amount_of_data_is_one_line(study: Path, dtsweep_command: Command) -> None:
+    done = dtsweep_command("report", "results/batchsize", "--price", "2", folder=study)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--price goes with --samples" in done.stderr

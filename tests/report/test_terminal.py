@@ -70,6 +70,28 @@ def test_lossy_points_have_a_column_of_their_error_at_80_columns() -> None:
     assert "error" not in printed(trials(exact), width=80)
 
 
+def test_many_models_have_one_table_of_recommendations_and_few_a_paragraph_each() -> None:
+    def text(models: int, **asked: Any) -> str:
+        rows = [
+            {
+                "model_digest": f"m{width}",
+                "workload_width": width,
+                "samples_per_s": 900.0 / width,
+                "flops_per_sample": width,
+            }
+            for width in range(1, models + 1)
+        ]
+        return printed(trials(*rows), width=80, **asked)
+
+    few, many = text(2), text(4)
+    assert few.count("Recommended for the highest samples_per_s (workload.width=") == 2
+    assert few.count("The recommended one (workload.width=") == 2
+    lines = [" ".join(line.split()) for line in many.splitlines()]
+    assert "workload.width=3 ddp workload.width=3 300.0 the only candidate" in lines
+    assert "The recommended one" not in many
+    assert text(4, show_all=True).count("The recommended one (workload.width=") == 4
+
+
 def test_dominated_points_are_counted_and_shown_on_request() -> None:
     good = {"step_p50_s": 0.1, "samples_per_s": 42}
     frame = trials(good, {"step_p50_s": 0.2, "samples_per_s": 17, "micro_batch": 8})

@@ -8,6 +8,8 @@ import pytest
 from rich.console import Console
 
 from dtsweep.analysis import training_time
+from dtsweep.analysis.training_time import with_cost
+from dtsweep.errors import SweepError
 from dtsweep.report.times import print_times, times_json
 from tests.analysis.ladders import ladder, published
 from tests.frames import trials
@@ -35,6 +37,15 @@ def test_the_tables_of_all_semantics_fit(width: int) -> None:
     assert max(map(len, lines)) <= width
     titles = [line for line in lines if line.startswith("Training on 50,000 samples")]
     assert [title.split(" · ")[1] for title in titles] == ["exact updates", "stale updates", "local updates"]
+
+
+def test_a_price_gives_what_the_workers_cost_for_that_time() -> None:
+    rows = with_cost(training_time(ladder(published()), samples=1_281_167), price=36.0)
+    assert rows["cost"].to_list() == pytest.approx((rows["training_time_s"] * rows["workers"] / 100).to_list())
+    assert "cost" in printed(rows)
+    assert "cost" not in printed(training_time(ladder(published()), samples=1_281_167))
+    with pytest.raises(SweepError, match="what one worker costs for an hour"):
+        with_cost(rows, price=-1.0)
 
 
 def test_launches_give_halves_and_the_base_has_none() -> None:
