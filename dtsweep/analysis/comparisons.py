@@ -39,9 +39,10 @@ def compared(column: pd.Series[Any], sign: str, value: Any, *, is_setting: bool)
     is_number = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
     if is_number != (isinstance(value, float)) and len(known):
         raise SweepError(f"{column.name} is compared with {value!r}, but has {'numbers' if is_number else 'words'}")
-    choices = [*known.unique(), *getattr(AXES.get(str(column.name)), "choices", ())]
-    if isinstance(value, str) and column.name in AXES and value not in choices:
-        raise SweepError(f"{column.name} is never {value!r}; {did_you_mean(value, dict.fromkeys(choices))}")
+    if isinstance(value, str) and column.name in AXES:
+        there = sorted(known.unique())
+        if value not in (*there, *AXES[str(column.name)].choices):
+            raise SweepError(f"no point has {column.name}={value}; {did_you_mean(value, there)}")
     match sign:
         case "<=":
             found = known <= value

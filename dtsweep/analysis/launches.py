@@ -28,7 +28,7 @@ _SHARES = ("mfu", "hfu", *_OF_A_STEP, "compute_share", "memory_share", "launch_s
 _USED = ("energy_j_per_sample", "power_w", "bytes_sent_per_step", "compression_error", "staleness_mean")
 _MEANS = (*ASKED, "tokens_per_s", *_SHARES, *_USED)
 _MODEL = ("model_digest", "parameters", "flops_per_sample", "optimizer_class", "older_source")
-_FACTS = ("semantics", "global_batch", "devices", "backend", *_MODEL)
+_FACTS = ("semantics", "global_batch", "devices", "backend", "harness", *_MODEL)
 _WITH_INTERVAL = {"latency_s": True, "samples_per_s": True, **dict.fromkeys(_OF_A_STEP, False)}
 """What gets an interval over launches, and whether its spread between launches is relative to its size."""
 

@@ -20,12 +20,13 @@ def report_json(content: Content) -> dict[str, Any]:
         `headline` (text), `trials` (count), `statuses` and `flags` (count of each), `constants` (settings that all
         points share), `recommendations` (those of `dtsweep.report.recommendation`, for the highest throughput) with
         `advice` (the sentences of each, or why there is none), `doubts`, `limits`, `worth` and `notes` (texts),
-        `bottlenecks` (those of `dtsweep.report.bounds`), `frontier`, `scaling`, `scaling_per_node`, `worthwhile`,
-        `laws` and `canaries` (rows of the functions of `dtsweep.analysis`), `hypervolume` (rows of it, for the same
-        objectives), `differences` (rows of `difference` between the highest throughput of each frontier, `point_a`, and
-        the highest of all other points of its semantics, model and environment, `point_b`), `implausible` (trials whose
-        numbers can't all be true, and why), `unmeasured` (count, status, reason, log of trials that are not ok).
-        Canaries are in `canaries` alone.
+        `bottlenecks` (those of `dtsweep.report.bounds`), `frontiers` (`title`, `semantics`, `model_digest`,
+        `older_source` and the words of each: `verdict`, `undecided`, `alone`, `dominated`), `frontier`, `scaling`,
+        `scaling_per_node`, `worthwhile`, `laws` and `canaries` (rows of the functions of `dtsweep.analysis`),
+        `hypervolume` (rows of it, for the same objectives), `differences` (rows of `difference` between the highest
+        throughput of each frontier, `point_a`, and the highest of all other points of its semantics, model and
+        environment, `point_b`), `implausible` (trials whose numbers can't all be true, and why), `unmeasured` (count,
+        status, reason, log of trials that are not ok). Canaries are in `canaries` alone.
     """
     frontiers, scaling = content.frontiers, content.scaling
     return {
@@ -33,7 +34,9 @@ def report_json(content: Content) -> dict[str, Any]:
         "trials": content.trials,
         "statuses": dict(content.statuses),
         "flags": dict(content.flags),
-        "constants": {name: None if value is None else str(value) for name, value in content.constants.items()},
+        "constants": {
+            name: value.item() if hasattr(value, "item") else value for name, value in content.constants.items()
+        },
         "recommendations": [recommendation.as_json(found) for found in content.recommendations],
         "advice": [list(sentences) for sentences in content.advice],
         "doubts": list(content.doubts),
@@ -41,6 +44,11 @@ def report_json(content: Content) -> dict[str, Any]:
         "worth": list(content.worth.sentences),
         "notes": list(content.notes),
         "bottlenecks": bounds_json(content.bounds),
+        "frontiers": [
+            {"title": f.name, "semantics": f.semantics, "model_digest": f.model_digest, "older_source": f.older_source}
+            | {"verdict": f.verdict, "undecided": f.undecided, "alone": f.alone, "dominated": f.dominated_count}
+            for f in frontiers
+        ],
         "frontier": [row for frontier in frontiers for row in records_of(frontier.points)],
         "hypervolume": records_of(content.hypervolume),
         "differences": [

@@ -159,11 +159,11 @@ def conditions_on(points: pd.DataFrame, where: str, *, minimize: Sequence[str], 
         missing = int((points["standing"].isna() & points["meets"].fillna(value=False)).sum())
         unknown = f" Not all of these were measured of {count_of(missing, 'point')}: on no frontier." if missing else ""
         said.append(f"Frontiers are of {', '.join(parts)}; the plot shows step time and throughput.{unknown}")
-    if where:
+    if where and len(points):
         unmet, unknown_count = int((~points["meets"].fillna(value=True)).sum()), int(points["meets"].isna().sum())
         counts = [
             f"{count_of(unmet, 'point')} left out" if unmet else "none left out",
             f"of {count_of(unknown_count, 'point')} it is not known, neither in nor out" if unknown_count else "",
         ]
-        said.append(f"Only points where {where}: {', '.join(filter(None, counts))}.")
+        said.append(f"Only points where {where}: {', '.join(filter(None, counts))}; trials are counted of all.")
     return said

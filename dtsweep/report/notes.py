@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis.canaries import WORLD
 from dtsweep.analysis.launches import without_canaries
 from dtsweep.report.labels import compression_label, model_columns, model_label
-from dtsweep.report.text import count_of, format_rate, half_of
+from dtsweep.report.text import count_of, ends_of, format_rate, half_of, is_lopsided
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def notes_on(
     if points.empty:
         return []
     measured = without_canaries(frame[frame["status"] == "ok"])
+    points = points[points["meets"].fillna(value=False)]
     on_points = (
         _model_note(points, one_product=one_product),
         _interval_note(points, in_process=set(measured["harness"]) == {"in_process"}),
@@ -95,7 +96,9 @@ def _interval_note(points: pd.DataFrame, *, in_process: bool) -> str:
     widened = f" {count_of(pooled, 'point')} with one launch: widened by the spread between launches of the others."
     unknown = int(points["latency_s"].notna().sum()) - len(known)
     missing = f" None on {count_of(unknown, 'point')}: too few steps, or they drift." if unknown else ""
-    return f"± is half of the 95 % interval{kind}" + (widened if pooled else "") + missing
+    shown = [zip(points[name], *ends_of(points, name), strict=True) for name in ("latency_s", "samples_per_s")]
+    ends = ", in brackets are its ends" if any(is_lopsided(*row) for rows in shown for row in rows) else ""
+    return f"± is half of the 95 % interval{ends}{kind}" + (widened if pooled else "") + missing
 
 
 def _probability_note(points: pd.DataFrame) -> str:

@@ -162,7 +162,8 @@ def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> s
         return f"Sure: launches tell that it is better than {than}. {_runner_up(found, varying)}"
     if found.sure == "untested":
         return (
-            f"Best by one launch each: whether launches differ by as much, repeats tell. {_runner_up(found, varying)}"
+            f"Best by one launch each: whether launches differ by as much, {_repeats(found)} tell. "
+            f"{_runner_up(found, varying)}"
         )
     if found.objective.is_exact:
         return f"{count_of(len(tied), 'other candidate')} as good; of these it has the highest samples_per_s."
@@ -172,7 +173,13 @@ def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> s
     why = "it has the best mean" if is_best else "it holds the fewest workers, at a mean within 5 % of the best"
     by = " by one launch each" if tied["ratio_low"].isna().any() else ""
     by += " and without canaries" if by and found.drift is None else ""
-    return f"Can't tell it{by} from {'; '.join(names)}{more}: of these {why}. More launches (repeats) would tell."
+    told_by = f"More launches ({_repeats(found)}) would tell."
+    return f"Can't tell it{by} from {'; '.join(names)}{more}: of these {why}. {told_by}"
+
+
+def _repeats(found: Recommendation) -> str:
+    """What gives more launches: in this process there is one."""
+    return "repeats on Ray" if found.point["harness"] == "in_process" else "repeats"
 
 
 def _unmeasured(found: Recommendation) -> str:
@@ -195,7 +202,7 @@ def _doubts(found: Recommendation) -> list[str]:
     rows = (found.others["ratio_low"], *(found.alternatives[f"{name}_ratio_low"] for name in RATIOS))
     is_tested = not any(low.isna().any() for low in rows)
     if found.drift is None:
-        way = "one launch each tells nothing until canaries say (canary=True), or repeats"
+        way = f"one launch each tells nothing until canaries say (canary=True), or {_repeats(found)}"
         return [] if is_tested else [f"How far the machine drifted is not known: {way}."]
     if is_tested and found.drift <= CANARY_DRIFT:
         return []

@@ -48,12 +48,11 @@ def measured_columns(rows: pd.DataFrame, *, varying: Sequence[str]) -> dict[str,
 
 
 def objective_columns(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, list[str]]:
-    """Columns of other objectives that were measured, with their units; settings stand in columns of their own."""
-    settings = setting_columns(rows)
+    """Columns of other objectives, with their units, but for those that have columns of their own."""
+    own = (*setting_columns(rows), "global_batch", "memory_peak_bytes", "tokens_per_s")
     return {
-        name: [quantity(name, value) for value in rows[name].astype("float64")]
-        for name in names
-        if name not in settings
+        name: ["" if math.isnan(value) else quantity(name, value).removeprefix(f"{name} ") for value in values]
+        for name, values in rows[[name for name in names if name not in own]].astype("float64").items()
     }
 
 
@@ -129,6 +128,7 @@ def limit_columns(bounds: pd.DataFrame) -> dict[str, list[str]]:
 def recommendation_columns(found: Sequence[Recommendation], varying: Sequence[str]) -> dict[str, list[str]]:
     """Columns of recommendations for one goal: of which model, what, how fast it is and how sure that is."""
     points = [each.point for each in found]
+    varying = [c for c in varying if not c.startswith("workload")]
     return {
         "of": names_of(found),
         "recommended": [trial_label(point, varying) for point in points],

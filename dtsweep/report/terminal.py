@@ -63,8 +63,10 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
     _print_sketch(content, console=console)
     if content.limits:
         say(console, "\nWhat limits each point", style="bold")
-        hidden = len(content.recommendations) if len(content.recommendations) > _ADVICE_SHOWN and not show_all else 0
-        say(console, "\n".join(content.limits[hidden:]))
+        is_short = len(content.recommendations) > _ADVICE_SHOWN and not show_all
+        say(console, "\n".join(content.limits[-1:] if is_short else content.limits))
+        if is_short:
+            say(console, f"{count_of(len(content.recommendations), 'recommended point')}: --all says what limits each")
     left_out = [
         header
         for frontier in content.frontiers

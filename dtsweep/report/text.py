@@ -142,11 +142,16 @@ def format_ends(value: float, low: float, high: float) -> str:
     >>> format_ends(48.2134, 47.9, 48.5), format_ends(642.0, 339.0, 6123.0), format_ends(48.2134, math.nan, math.nan)
     ('48.21 ± 0.30', '642 (339–6,123)', '48.21')
     """
-    down, up, half = value - low, high - value, (high - low) / 2
-    if not (max(down, up) > LOPSIDED * min(down, up) and half > WIDE * abs(value)):
-        return format_interval(value, half)
-    certain = _decimals(min(down, up), 2)
+    if not is_lopsided(value, low, high):
+        return format_interval(value, (high - low) / 2)
+    certain = _decimals(min(value - low, high - value), 2)
     return f"{value:,.{certain}f} ({low:,.{certain}f}–{high:,.{certain}f})"
+
+
+def is_lopsided(value: float, low: float, high: float) -> bool:
+    """Whether `±` would hide where an interval lies; False where there is none."""
+    down, up = value - low, high - value
+    return max(down, up) > LOPSIDED * min(down, up) and (high - low) / 2 > WIDE * abs(value)
 
 
 def ends_of(known: Any, name: str) -> tuple[Any, Any]:

@@ -17,6 +17,7 @@ from dtsweep.report.text import (
     format_number,
     format_rates,
     half_of,
+    is_lopsided,
     print_table,
     say,
 )
@@ -112,8 +113,10 @@ def _notes(rows: pd.DataFrame) -> list[str]:
     """What to know of these numbers."""
     within = "; of time and rate within one launch" if (rows["interval"] == "launch").any() else ""
     unknown = rows["speed_up_low"].isna().any()
+    of_rates = zip(rows["samples_per_s"], *ends_of(rows, "samples_per_s"), strict=True)
+    ends = ", in brackets are its ends" if any(is_lopsided(*row) for row in of_rates) else ""
     notes = {
-        f"± is half of the 95 % interval{within}.": rows["interval"].notna().any(),
+        f"± is half of the 95 % interval{ends}{within}.": rows["interval"].notna().any(),
         "A speed-up without ± is of too few launches: whether launches differ by as much, repeats tell.": unknown,
         "The time is that of the data alone, without the start; nothing is said of the loss that it leads to.": True,
     }

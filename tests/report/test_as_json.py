@@ -26,7 +26,10 @@ def test_json_has_every_point_and_no_value_that_json_lacks() -> None:
     assert report["constants"]["optimizer"] == "sgd"
     assert report["advice"][0][0].startswith("Recommended for the highest samples_per_s: ")
     assert report["limits"][0].startswith("The recommended one: ")
+    assert report["constants"]["learning_rate"] == 0.01
     assert report["worth"]
+    assert {each["semantics"] for each in report["frontiers"]} == {"exact", "stale", "local"}
+    assert all("untested" in each["verdict"] for each in report["frontiers"])
     assert report["frontier"][0]["sync_period"] is None
     assert {row["kind"] for row in report["scaling"]} == {"weak", "strong"}
     assert report["unmeasured"][0]["log"] == "results/logs/s1/0.log"
