@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -62,6 +63,9 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server.start()
     host, port = server.get_host_and_port()
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    # Servers of one process share what they store.
+    with urlopen(Request(f"http://{host}:{port}/moto-api/reset", method="POST")):
+        pass
     files = pafs.S3FileSystem(endpoint_override=f"http://{host}:{port}", allow_bucket_creation=True)
     files.create_dir("bucket")
     yield f"s3://bucket/some/results?endpoint_override={host}:{port}&scheme=http"

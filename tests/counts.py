@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -15,10 +16,14 @@ def calls_of(function: Callable[[], Any]) -> int:
         nonlocal count
         count += event in ("call", "c_call")
 
-    before = sys.getprofile()
+    before, collects = sys.getprofile(), gc.isenabled()
+    # What others have called back on a collection is no work of the function.
+    gc.disable()
     sys.setprofile(note)
     try:
         function()
     finally:
         sys.setprofile(before)
+        if collects:
+            gc.enable()
     return count

@@ -106,7 +106,7 @@ class Content:
     bounds: pd.DataFrame
     """Rows of `dtsweep.analysis.bottleneck`, one per point."""
     limits: Sequence[str]
-    """What limits each recommended point and what to try next, and what limits those that tables show, in sentences."""
+    """What limits each recommended point and what to try next, in their order; then what limits those in tables."""
     frontiers: Sequence[Frontier]
     """One per source, semantics, model and environment, the newest, exact updates first; empty without `ok` trials."""
     hypervolume: pd.DataFrame

@@ -51,8 +51,8 @@ def objective_columns(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, lis
     """Columns of other objectives, with their units, but for those that have columns of their own."""
     own = (*setting_columns(rows), "global_batch", "memory_peak_bytes", "tokens_per_s")
     return {
-        name: ["" if math.isnan(value) else quantity(name, value).removeprefix(f"{name} ") for value in values]
-        for name, values in rows[[name for name in names if name not in own]].astype("float64").items()
+        name: ["" if math.isnan(each) else quantity(name, each).removeprefix(f"{name} ") for each in values]
+        for name, values in ((name, rows[name].astype("float64")) for name in names if name not in own)
     }
 
 

@@ -63,10 +63,10 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
     _print_sketch(content, console=console)
     if content.limits:
         say(console, "\nWhat limits each point", style="bold")
-        is_short = len(content.recommendations) > _ADVICE_SHOWN and not show_all
-        say(console, "\n".join(content.limits[-1:] if is_short else content.limits))
-        if is_short:
-            say(console, f"{count_of(len(content.recommendations), 'recommended point')}: --all says what limits each")
+        count = len(content.recommendations)
+        hidden = count if count > _ADVICE_SHOWN and not show_all else 0
+        more = [f"{count_of(hidden, 'recommended point')}: --all says what limits each"] * (hidden > 0)
+        say(console, "\n".join([*content.limits[hidden:], *more]))
     left_out = [
         header
         for frontier in content.frontiers

@@ -304,10 +304,11 @@ def test_a_report_can_be_of_other_objectives_and_of_points_that_meet_a_condition
     assert content.objectives == ["memory_peak_bytes"]
     assert content.doubts[:2] == [
         "Frontiers are of memory_peak_bytes small, samples_per_s large; the plot shows step time and throughput.",
-        "Only points where workers<=1: 1 point left out.",
+        "Only points where workers<=1: 1 point left out; trials are counted of all.",
     ]
     (unknown, *_) = content_of(trials(*rows), where="step_p99_s<=1").doubts
-    assert unknown == "Only points where step_p99_s<=1: none left out, of 3 points it is not known, neither in nor out."
+    known = "none left out, of 3 points it is not known, neither in nor out"
+    assert unknown == f"Only points where step_p99_s<=1: {known}; trials are counted of all."
 
 
 def test_of_very_many_ladders_a_report_does_not_ask_what_pays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def test_many_models_have_one_table_of_recommendations_and_few_a_paragraph_each(
     assert few.count("Recommended for the highest samples_per_s (workload.width=") == 2
     assert few.count("The recommended one (workload.width=") == 2
     lines = [" ".join(line.split()) for line in many.splitlines()]
-    assert "workload.width=3 ddp workload.width=3 300.0 the only candidate" in lines
+    assert "workload.width=3 ddp 300.0 the only candidate" in lines
     assert "The recommended one" not in many
     assert text(4, show_all=True).count("The recommended one (workload.width=") == 4
 
