@@ -11,6 +11,7 @@ from dtsweep.report.records import records_of
 
 if TYPE_CHECKING:
     from dtsweep.report.content import Content
+    from dtsweep.report.frontiers import Frontier
 
 
 def report_json(content: Content) -> dict[str, Any]:
@@ -34,9 +35,7 @@ def report_json(content: Content) -> dict[str, Any]:
         "trials": content.trials,
         "statuses": dict(content.statuses),
         "flags": dict(content.flags),
-        "constants": {
-            name: value.item() if hasattr(value, "item") else value for name, value in content.constants.items()
-        },
+        "constants": {name: _plain(value) for name, value in content.constants.items()},
         "recommendations": [recommendation.as_json(found) for found in content.recommendations],
         "advice": [list(sentences) for sentences in content.advice],
         "doubts": list(content.doubts),
@@ -44,11 +43,7 @@ def report_json(content: Content) -> dict[str, Any]:
         "worth": list(content.worth.sentences),
         "notes": list(content.notes),
         "bottlenecks": bounds_json(content.bounds),
-        "frontiers": [
-            {"title": f.name, "semantics": f.semantics, "model_digest": f.model_digest, "older_source": f.older_source}
-            | {"verdict": f.verdict, "undecided": f.undecided, "alone": f.alone, "dominated": f.dominated_count}
-            for f in frontiers
-        ],
+        "frontiers": [_words_of(frontier) for frontier in frontiers],
         "frontier": [row for frontier in frontiers for row in records_of(frontier.points)],
         "hypervolume": records_of(content.hypervolume),
         "differences": [
@@ -63,3 +58,15 @@ def report_json(content: Content) -> dict[str, Any]:
         "implausible": records_of(content.implausible),
         "unmeasured": records_of(content.unmeasured),
     }
+
+
+def _words_of(frontier: Frontier) -> dict[str, str | None]:
+    """What a report says of a frontier, and of which one."""
+    names = ("semantics", "model_digest", "older_source", "verdict", "undecided", "alone")
+    words = {"title": frontier.name, "dominated": frontier.dominated_count}
+    return words | {name: getattr(frontier, name) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    """A setting as Python has it, and not NumPy."""
+    return value.item() if hasattr(value, "item") else value
