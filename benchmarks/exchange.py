@@ -26,8 +26,9 @@ from scipy import signal
 from benchmarks.log_entry import heading, table
 from dtsweep.measure.stopping import AFTER
 from dtsweep.measure.turns import FIRST_ROUND_S, LEAD, block_steps, by_pair, is_known, turns
-from dtsweep.metrics.exchange import exchange_columns, skew_columns
+from dtsweep.metrics.exchange import exchange_columns
 from dtsweep.metrics.rank_result import Measured
+from dtsweep.metrics.skew import skew_columns
 from dtsweep.sweep.point import Point
 
 STEP_S = 0.02

@@ -161,13 +161,11 @@ def quantile_interval(
         p: the quantile, 0 to 1.
         strata: kinds of steps, as in `correlation_time`.
     """
-    from scipy import stats
-
     n = len(series)
     if n < 3:
         return None
     values = round(n / correlation_time((series <= np.quantile(series, p)).astype(np.float64), strata=strata))
-    low, high = int(stats.binom.ppf(0.025, values, p)), int(stats.binom.ppf(0.975, values, p)) + 1
+    low, high = binomial_quantile(0.025, values, p), binomial_quantile(0.975, values, p) + 1
     if low < 1 or high > values:
         return None
     ordered = np.sort(series)
@@ -175,6 +173,20 @@ def quantile_interval(
     return float(ordered[int(np.floor((low - 1) / values * n))]), float(
         ordered[min(n - 1, int(np.ceil(high / values * n)) - 1)]
     )
+
+
+def binomial_quantile(q: float, n: int, p: float) -> int:
+    """The smallest number of successes in n tries that is not exceeded with probability q.
+
+    >>> binomial_quantile(0.025, 100, 0.5), binomial_quantile(0.975, 100, 0.5)
+    (40, 60)
+    """
+    # scipy.stats takes half a second to import.
+    from scipy.special import bdtr, bdtrik
+
+    successes = math.ceil(bdtrik(q, n, p))
+    is_one_less = successes > 0 and bdtr(successes - 1, n, p) >= q
+    return successes - 1 if is_one_less else successes
 
 
 def is_bimodal(series: Series) -> bool:

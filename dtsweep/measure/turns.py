@@ -1,7 +1,9 @@
-"""Steps with and without the exchange in turns: their layout, when they suffice, and the share of a step they tell.
+"""Steps without the exchange after a window: how many, in which order, and the share of a step that they tell.
 
-A block is some timed steps of one kind, and two blocks that follow each other are a pair: A B, B A, A B, B A …, so that
-drift falls on both kinds alike. A turn is what is run in one go: blocks of one kind that are neighbours.
+`Measure(exchange="quick")` runs one turn of steps without the exchange and compares it with the window.
+`Measure(exchange="precise")` runs rounds. There a block is some timed steps of one kind, and two consecutive blocks are
+a pair: A B, B A, A B, B A …, so that drift falls on both kinds alike. A turn is what is run in one go: consecutive
+blocks of one kind.
 """
 
 from __future__ import annotations
@@ -24,6 +26,9 @@ shares buffers after one with an exchange), and a GPU's queue has to fill."""
 KNOWN = 0.02
 """Half of the 95 % interval of a step's share, from which on it is known well enough."""
 
+NORMAL_95 = 1.96
+"""Half of a 95 % interval of a normal distribution, in standard deviations."""
+
 CORRELATED_FROM = 8
 """Units from which on it can be told whether neighbours resemble each other."""
 
@@ -31,8 +36,13 @@ BLOCK_S = 0.02
 """What the timed steps of a block take at least: much shorter ones would be all lead, much longer ones few."""
 
 FIRST_ROUND_S = 10.0
-"""What the first round may take even where that is more than its share of the window's limit: else sweeps with short
-windows would say nothing of their slow points."""
+"""Seconds that the first round may take in any case. Otherwise short windows would say nothing about slow points."""
+
+QUICK_SHARE, FIXED_S = 0.25, 0.05
+"""What may follow a window with `exchange="quick"`: a share of the window, plus seconds for what has a fixed cost."""
+
+LEAST_QUICK_STEPS = 8
+"""Steps of a quick turn, where they fit: fewer do not show their own noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +80,31 @@ def block_steps(step_s: float, *, limit_s: float, least: int = 1, window_s: floa
     fitting = int((limit_s / step_s - 1 - LEAD * (PAIRS + 1)) / (2 * PAIRS))
     steps = min(max(least, math.ceil(min(BLOCK_S, window_s / (2 * PAIRS)) / step_s)), fitting)
     return steps if steps > 0 else None
+
+
+def quick_steps(step_s: float, *, left_s: float, noise: float, window_steps: int) -> int | None:
+    """Count the timed steps of a quick turn; None where not one fits.
+
+    As many as are expected to tell the share to `KNOWN`, within what the window's budget has left.
+
+    Args:
+        step_s: mean step of the window, in seconds: the same number on all ranks.
+        left_s: seconds that the turn may take, its lead included.
+        noise: standard error of the mean of one step, as a share of it, with the autocorrelation counted.
+        window_steps: steps of the window, which the turn is compared with.
+
+    >>> quick_steps(0.01, left_s=1.0, noise=0.05, window_steps=400)
+    25
+    >>> quick_steps(0.01, left_s=0.1, noise=0.05, window_steps=400)
+    9
+    """
+    fitting = int(left_s / step_s) - LEAD
+    if fitting < 1:
+        return None
+    # value ± 1.96 · noise · sqrt(1/turn + 1/window), solved for the steps of the turn.
+    left_for_turn = (KNOWN / (NORMAL_95 * noise)) ** 2 - 1 / window_steps if noise > 0 else math.inf
+    wanted = math.ceil(1 / left_for_turn) if left_for_turn > 0 else fitting
+    return min(max(wanted, LEAST_QUICK_STEPS), fitting)
 
 
 def by_pair(blocks: NDArray[np.float64]) -> tuple[Series, Series]:

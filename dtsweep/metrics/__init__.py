@@ -7,9 +7,10 @@ The driver, and rank 0 under torchrun; `rank_result` ranks and lanes too, `attem
     rank_result     what a rank sends to its lane, which passes it on to the driver
     attempt_result  what a lane keeps of an attempt until the driver collects it
     breakdown       where a step's time and a device's power go
-    exchange        what a step spends on the exchange and on waiting, and for which worker
-    flags           what to know before trusting a trial's numbers
+    skew            the own work of ranks, and the slowest of them
     window_view     the ranks' windows as one series, its warm-up marked
+    exchange        what a step spends on the exchange, on waiting and on loading batches
+    flags           what to know before trusting a trial's numbers
     summary         the columns of a trial, from the steps of all ranks
     plausible       whether a row's numbers can all be true
     older_rows      rows of earlier versions in today's definitions

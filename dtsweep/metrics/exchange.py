@@ -1,4 +1,4 @@
-"""What a step spends on the exchange and on waiting for the slowest worker, and which worker that is.
+"""What a step spends on the exchange, on waiting for the slowest worker, and on loading batches.
 
 Exchange is what a step takes longer than the longest own work of a rank in it, wait what that is longer than the ranks'
 mean. Neither depends on how many steps were timed, nor on how long blocks are.
@@ -9,28 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 
 import numpy as np
 
-from dtsweep.measure.statistics import Series, mean_half_width, over_periods
+from dtsweep.measure.statistics import Series, correlation_time, over_periods, standard_error
 from dtsweep.measure.turns import Share, share_of
 from dtsweep.metrics.breakdown import PASS_COLUMNS, Row
 from dtsweep.metrics.rank_result import Measured
+from dtsweep.metrics.skew import marks_exchange, own_steps
+from dtsweep.metrics.window_view import view_of
 from dtsweep.sweep.point import Point
-from dtsweep.sweep.settings import LEAST_HALF_WIDTH
 
 SHARES, ENDS = ("comm_share", "exchange_share", "wait_share", "overlap_share"), ("", "_low", "_high", "_error")
 """Columns that have an interval, and the names of its parts."""
 
-SPENT = ("sync_s", "compress_s")
-"""What a step spends on an exchange that nothing hides."""
-
 PARTS = 8
 """Parts of a window, of which each is taken to vary by itself."""
-
-NAMED_FALSELY = 0.01
-"""How often one of equal workers is named if steps are independent: so it stays under 5 % where they are not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,16 +59,92 @@ def exchange_columns(point: Point, ranks: Sequence[Measured]) -> Row:
     if any(name not in rank.steps for rank in ranks for name in PASS_COLUMNS):
         return row
     if any((rank.steps["part"] == "no_exchange").any() for rank in ranks):
-        times = _in_turns(ranks)
         row["pass_s"] = _pass_s(point, ranks, "no_exchange")
-        row |= {"comm_method": "difference", **_shares(times), **_overlap(times, ranks[0])}
-    elif all(map(_marks_exchange, ranks)):
+        row |= {"comm_method": "difference", **(_by_pairs(ranks) if _has_pairs(ranks) else _by_window(point, ranks))}
+    elif all(map(marks_exchange, ranks)):
         row["pass_s"] = _pass_s(point, ranks, "window")
         if point.workers > 1 or point.servers:
             row |= {"comm_method": "wait", **_shares(_in_window(point, ranks))}
     elif point.workers == 1:
         row["pass_s"] = _pass_s(point, ranks, "window")
     return row
+
+
+def _has_pairs(ranks: Sequence[Measured]) -> bool:
+    """True if there are rounds of blocks after the window, not one turn without the exchange alone."""
+    return bool((ranks[0].steps["part"] == "exchange").any())
+
+
+def _by_pairs(ranks: Sequence[Measured]) -> Row:
+    """Shares of a step, by pairs of blocks with and without the exchange."""
+    times = _in_turns(ranks)
+    isolated_s = ranks[0].exchange_isolated_s
+    row = _shares(times)
+    if isolated_s and times.longest is not None:
+        units = len(times.steps)
+        alone = np.full(units, isolated_s * times.count / units)
+        row |= _overlap(share_of(times.steps - times.longest, alone), ranks[0])
+    return row
+
+
+def _by_window(point: Point, ranks: Sequence[Measured]) -> Row:
+    """Shares of a step, by the window and one turn of steps without the exchange that follows it.
+
+    The turn is one more stretch of the same machine and is as noisy as the window: a turn of n steps as n steps of the
+    window, relative to their mean and with their autocorrelation, or as its own steps say if that is more. So the
+    interval holds what varies more slowly than the turn lasts, which its own steps do not show.
+    """
+    window = view_of(point, ranks).periods
+    free = np.stack([rank.of_part("step_s", "no_exchange") for rank in ranks])
+    longest, mean = free.max(axis=0), free.mean(axis=0)
+    exchange = _share_left(window, longest)
+    row = _columns_of("comm_share", _share_left(window, mean))
+    row |= _columns_of("exchange_share", exchange)
+    row |= _columns_of("wait_share", _wait_share(window, longest - mean, mean))
+    if isolated_s := ranks[0].exchange_isolated_s:
+        shown = exchange.value * float(window.mean()) / isolated_s
+        error = None if exchange.error is None else exchange.error * float(window.mean()) / isolated_s
+        row |= _overlap(Share(value=shown, error=error, units=exchange.units), ranks[0])
+    return row
+
+
+def _share_left(window: Series, turn: Series) -> Share:
+    """What the steps of a turn leave of the window's mean step, as a share of it.
+
+    Args:
+        window: (steps,) seconds.
+        turn: (steps,) seconds.
+    """
+    ratio = float(turn.mean() / window.mean())
+    error_s = standard_error(window)
+    if error_s is None:
+        return Share(value=1 - ratio, error=None, units=len(turn))
+    error, units = error_s / float(window.mean()), _independent(window)
+    of_turn = error * math.sqrt(len(window) / len(turn))
+    own_s = standard_error(turn)
+    if own_s is not None and own_s / float(turn.mean()) > of_turn:
+        of_turn, units = own_s / float(turn.mean()), min(units, _independent(turn))
+    return Share(value=1 - ratio, error=ratio * math.hypot(error, of_turn), units=units)
+
+
+def _wait_share(window: Series, wait: Series, own: Series) -> Share:
+    """What the steps of a turn wait for the slowest rank, as a share of the window's mean step.
+
+    Args:
+        window: (steps,) seconds.
+        wait: (steps,) seconds of the turn: the longest own step of a rank, less the mean of the ranks.
+        own: (steps,) seconds of the turn: the mean of the ranks. Steps too few to show their noise vary as these do.
+    """
+    value, error_s = float(wait.mean() / window.mean()), standard_error(wait)
+    if error_s is None:
+        left = _share_left(window, own)
+        return Share(value=value, error=left.error, units=left.units)
+    return Share(value=value, error=error_s / float(window.mean()), units=_independent(wait))
+
+
+def _independent(series: Series) -> int:
+    """How many independent steps a series is worth, at least 3."""
+    return max(3, int(len(series) / correlation_time(series)))
 
 
 def _in_turns(ranks: Sequence[Measured]) -> _Times:
@@ -96,7 +166,7 @@ def _in_turns(ranks: Sequence[Measured]) -> _Times:
 def _in_window(point: Point, ranks: Sequence[Measured]) -> _Times:
     """Times by part of the window; within a sync period ranks don't wait for each other, so it counts as one step."""
     steps = [over_periods(rank.of_part("step_s"), point.period) for rank in ranks]
-    works = [over_periods(_own_steps(rank), point.period) for rank in ranks]
+    works = [over_periods(own_steps(rank), point.period) for rank in ranks]
     parts = min(PARTS, *map(len, steps))
 
     def by_part(series: Series) -> Series:
@@ -120,14 +190,15 @@ def _shares(times: _Times) -> Row:
     return row
 
 
-def _overlap(times: _Times, rank: Measured) -> Row:
-    """What of the exchange alone does not show in a step. Not kept in 0 to 1: that would hide how little is known."""
+def _overlap(shown: Share, rank: Measured) -> Row:
+    """What of the exchange alone does not show in a step. Not kept in 0 to 1: that would hide how little is known.
+
+    Args:
+        shown: what does, as a share of the exchange alone.
+        rank: that timed the exchange alone.
+    """
     isolated_s, error_s = rank.exchange_isolated_s, rank.exchange_isolated_error_s
-    if not isolated_s or times.longest is None:
-        return {}
-    units = len(times.steps)
-    shown = share_of(times.steps - times.longest, np.full(units, isolated_s * times.count / units))
-    if shown.error is not None and error_s is not None:
+    if isolated_s and shown.error is not None and error_s is not None:
         shown = replace(shown, error=math.hypot(shown.error, shown.value * error_s / isolated_s))
     return _columns_of("overlap_share", replace(shown, value=1 - shown.value))
 
@@ -143,62 +214,6 @@ def _pass_s(point: Point, ranks: Sequence[Measured], part: str) -> float:
     """A forward/backward pass with its data: mean of the rank for which it takes longest, in seconds."""
     steps = [np.sum([rank.of_part(name, part) for name in PASS_COLUMNS], axis=0) for rank in ranks]
     return max(float(seconds.mean()) for seconds in steps) / point.accumulation
-
-
-def own_work(rank: Measured, *, is_alone: bool = False) -> float | None:
-    """What a rank's step takes without waiting for others, in seconds: the mean; None where it is unknown."""
-    series = _own_steps(rank, is_alone=is_alone)
-    return float(series.mean()) if len(series) else None
-
-
-def _own_steps(rank: Measured, *, is_alone: bool = False) -> Series:
-    """Own work of each step, in seconds: (steps,).
-
-    Of the steps without the exchange; where there are none, without what steps spend on the exchange, where they mark
-    it; else nothing, where there are others to wait for.
-    """
-    free = rank.of_part("step_s", "no_exchange")
-    if not len(free) and _marks_exchange(rank):
-        own: Series = rank.of_part("step_s") - sum(rank.of_part(name) for name in SPENT if name in rank.steps)
-        return own
-    return rank.of_part("step_s") if is_alone and not len(free) else free
-
-
-def _marks_exchange(rank: Measured) -> bool:
-    """Whether steps mark all that they spend on the exchange.
-
-    A mode that marks any marks all of it, but for compression, which marks what it waits for also where most of the
-    exchange hides behind backward; there `exchange_reason` says why no step was without it.
-    """
-    return "sync_s" in rank.steps and (rank.exchange_reason is None or "compress_s" not in rank.steps)
-
-
-def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
-    """How much longer the slowest rank works than the fastest, and which one that is, where that can be told.
-
-    Args:
-        ranks: all of them.
-        nodes: the host name of each.
-
-    Returns:
-        Always the same columns, None where they are unknown.
-    """
-    row: Row = {"rank_skew": None, "rank_skew_low": None, "straggler": None}
-    if len(ranks) == 1:
-        return {**row, "rank_skew": 0.0, "rank_skew_low": 0.0}
-    series = [_own_steps(rank) for rank in ranks]
-    if not all(map(len, series)):
-        return row
-    works = np.array([own.mean() for own in series])
-    row["rank_skew"] = float(works.max() / works.min() - 1)
-    bounds = _bounds(series)
-    if bounds is None:
-        return row
-    slowest, fastest, mean = int(np.argmax(works)), int(np.argmin(works)), float(works.mean())
-    surely = works[slowest] - bounds[slowest]
-    least = max(surely / mean, surely / (works[fastest] + bounds[fastest])) - 1
-    named = f"rank {slowest} on {nodes[slowest]}" if surely > mean else None
-    return {**row, "rank_skew_low": max(0.0, float(least)), "straggler": named}
 
 
 def input_columns(ranks: Sequence[Measured], *, straggler: str | None) -> Row:
@@ -224,22 +239,3 @@ def input_columns(ranks: Sequence[Measured], *, straggler: str | None) -> Row:
         return means
 
     return _columns_of("data_share", share_of(by_part(data), by_part(steps)))
-
-
-def _bounds(series: Sequence[Series]) -> Series | None:
-    """How far the mean of the farthest of so many equal ranks may lie from the mean of all; None from too few steps.
-
-    What befalls all ranks in one step tells nothing apart, so the noise is that of each rank around the others. It is
-    taken for at least as large as it is on the average rank: a rank may look quiet by chance.
-    """
-    count = min(map(len, series))
-    works = np.stack([own[:count] for own in series])
-    halves = [mean_half_width(away) for away in works - works.mean(axis=0)]
-    if None in halves:
-        return None
-    known = np.array(halves, dtype=float)
-    quantile = NormalDist().inv_cdf
-    farthest = quantile(1 - NAMED_FALSELY / len(series)) / quantile(0.975)
-    noise = farthest * np.maximum(known, np.sqrt(np.mean(known**2)))
-    bounds: Series = np.maximum(noise, LEAST_HALF_WIDTH * works.mean())
-    return bounds

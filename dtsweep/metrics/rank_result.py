@@ -67,6 +67,15 @@ class Measured:
     flags: Sequence[str] = ()
     """What this rank noticed, names of `FLAG_MEANINGS`."""
 
+    build_s: float | None = None
+    """From taking the task to the warm-up: model, first batches, what the mode sets up, rates of the device."""
+
+    warmup_s: float | None = None
+    """From then to the window's start, with windows that were measured again."""
+
+    after_window_s: float | None = None
+    """From the window's end until all is measured."""
+
     memory_peak_bytes: int
     threads: int | None = None
     """That PyTorch used for one operation in the window: those of the facts, or what the workload has set."""
@@ -166,6 +175,9 @@ class RankResult:
     reason: str | None = None
     measured: Measured | None = None
     """None where the attempt failed before its window's end."""
+
+    cleanup_s: float | None = None
+    """To release what the trial held, in seconds."""
 
     memory_left_bytes: int | None = None
     """In use after cleaning up."""

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtsweep.metrics.breakdown import PHASE_COLUMNS, Row
-from dtsweep.metrics.exchange import own_work
 from dtsweep.metrics.plausible import plausibility_columns
 from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
+from dtsweep.metrics.skew import own_work
 from dtsweep.metrics.summary import product_columns, staleness_columns, trial_columns
 from dtsweep.metrics.window_view import mark_warmup
 from dtsweep.sweep.point import Point, identity
@@ -164,7 +164,9 @@ def step_columns(results: ResultsByRank) -> dict[str, NDArray[Any]] | None:
 def _rank_row(rank: int, facts: FactsByRank, results: ResultsByRank) -> Row:
     row: Row = {"rank": rank, **asdict(facts[rank])}
     row["machine"] = json.dumps(row["machine"], sort_keys=True)
-    measured = results[rank].measured if rank in results else None
+    if rank not in results:
+        return row
+    row["cleanup_s"], measured = results[rank].cleanup_s, results[rank].measured
     return row if measured is None else row | _measured_columns(measured, is_alone=len(facts) == 1)
 
 
@@ -176,7 +178,10 @@ def _measured_columns(measured: Measured, *, is_alone: bool) -> Row:
         "matmul_flops_per_s": measured.matmul_flops_per_s,
         "moved_bytes_per_s": measured.moved_bytes_per_s,
         "launch_s": measured.launch_s,
+        "build_s": measured.build_s,
+        "warmup_s": measured.warmup_s,
         "window_s": measured.window_s,
+        "after_window_s": measured.after_window_s,
         "memory_peak_bytes": measured.memory_peak_bytes,
         "bytes_sent": measured.bytes_sent,
         "messages_sent": measured.messages_sent,

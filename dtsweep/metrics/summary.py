@@ -19,9 +19,10 @@ from dtsweep.metrics.breakdown import (
     slowest_phase_s,
     work_columns,
 )
-from dtsweep.metrics.exchange import exchange_columns, input_columns, skew_columns
+from dtsweep.metrics.exchange import exchange_columns, input_columns
 from dtsweep.metrics.flags import flags
 from dtsweep.metrics.rank_result import Measured
+from dtsweep.metrics.skew import skew_columns
 from dtsweep.metrics.window_view import WindowView, view_of, window_s
 from dtsweep.sweep.modes import latency_column
 from dtsweep.sweep.point import Point

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from dtsweep.errors import SweepError, quoted
 from dtsweep.sweep.checks import check_axis, check_workload, is_search_space
@@ -21,6 +21,9 @@ LEAST_HALF_WIDTH = 0.005
 
 ENERGY_FROM_S = 5.0
 """A device's energy counter moves every 0.1 s: in a shorter window that is an error of over 2 %."""
+
+
+_EXCHANGE = Literal["quick", "precise", "off"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +72,13 @@ class Measure:
     check: bool = False
     """Whether the gradient of the first step is compared with one worker's (`gradient_error`); costs its passes."""
 
+    exchange: _EXCHANGE = "quick"
+    """How well the exchange's share of a step is measured, in modes whose exchange hides behind other work.
+
+    `quick` runs steps without the exchange for a quarter of the window's time at most. `precise` alternates steps with
+    and without it until the share is known to 2 points, which takes seconds per trial. `off` leaves them out.
+    """
+
     gc: bool = False
     """Whether Python's garbage collector stays on inside the window."""
 
@@ -84,6 +94,9 @@ class Measure:
         _fit(self, {"max_seconds": 0, "max_warmup_seconds": 0})
         _fit(self, {"half_width": 0, "race": 0, "prune": 0, "canary": 0, "energy": 0, "check": 0, "gc": 0})
         _fit(self, {"nested": 0, "fresh": 0})
+        if self.exchange not in get_args(_EXCHANGE):
+            choices = ", ".join(map(repr, get_args(_EXCHANGE)))
+            raise SweepError(f"exchange={quoted(self.exchange)} must be one of {choices}", word="exchange")
         if self.half_width is not None and not LEAST_HALF_WIDTH <= self.half_width < 1:
             raise SweepError(
                 f"half_width={self.half_width:g} must be at least {LEAST_HALF_WIDTH:g} and below 1: "

@@ -6,9 +6,12 @@ Each worker process; imports torch and never Ray. In reading order:
     world           its process group, made anew for each world of a session
     debugger        whether a debugger is attached, and what it must not cost
     loop            runs steps and keeps their times
-    checks          what is looked at outside the window: batches, gradients
-    reference       on request: the first step's gradient beside one worker's
-    after_window    what is measured after the window
+    checks          batches outside the window
+    gradients       whether ranks give their optimizers the same gradients
+    reference       on request: the first step's gradient compared with one worker's
+    in_step         work of all ranks after the window, which may fail on one of them
+    exchange_cost   steps without the exchange, and the exchange alone
+    after_window    everything that follows a window
     timing          warm-up, window, then what follows it
     attempt         builds a trial, has it timed, says how it ended
     torchrun        one point under torchrun, without Ray

@@ -1,168 +1,172 @@
-"""After the timed window: measure the cost of communication, and profile a few steps on request."""
+"""What follows a window: checks, counts, the cost of the exchange, and on request a profile."""
 
 from __future__ import annotations
 
-import bdb
-import functools
+import contextlib
 import math
+import sys
 import time
-import traceback
-from collections.abc import Callable
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
-from torch.distributed.distributed_c10d import PrefixStore, Store, get_rank
+from torch import nn
 
-from dtsweep.errors import error_line
-from dtsweep.hardware.device import barrier
-from dtsweep.hardware.memory import oom_status
-from dtsweep.measure.exchange import failure_anywhere, max_over_ranks, mean_over_ranks, time_alone
+from dtsweep.measure.exchange import mean_over_ranks
 from dtsweep.measure.profile import ProfileError, profiled
-from dtsweep.measure.turns import FIRST_ROUND_S, LEAD, block_steps, by_pair, is_known, turns
+from dtsweep.measure.traffic import Counting
 from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.point import CHOSEN_FIELDS
+from dtsweep.sweep.task import Task
+from dtsweep.sync.mode import Job
+from dtsweep.worker.checks import check_late_batch
+from dtsweep.worker.exchange_cost import WindowTime, time_exchange
+from dtsweep.worker.gradients import IN_SHARDS, GradientRecord
+from dtsweep.worker.in_step import StepError, store_of, store_of_others, together
 from dtsweep.worker.loop import Loop
+from dtsweep.worker.rank import RankContext
 
 PROFILED_STEPS = 5
 
-LEAST_GPU_STEPS = 3
-"""Timed steps of a block on a GPU, where they fit: its queue has to be full again after a barrier."""
 
-FIRST_PATIENCE_S = 60.0
-"""How long a rank whose first step of a kind failed waits for the others to end theirs: it may be compiled there."""
-
-PATIENCE_S, PATIENCE_TURNS = 10.0, 3
-"""How long a rank whose turn failed waits for the others to end theirs: seconds, and how many times what it takes."""
-
-NO_MEMORY = "a step after the window does not fit into memory"
-
-
-class TurnError(Exception):
-    """Steps of a turn failed on some rank, and all know it: they are in step."""
-
-
-def time_exchange(
-    loop: Loop, *, step_s: float, window_s: float, limit_s: float, store: Store, known: dict[str, Any]
+def after_window(
+    loop: Loop, model: nn.Module, task: Task, window: WindowTime, *, context: RankContext
 ) -> dict[str, Any]:
-    """Measure what the exchange costs that hides behind other work, and the exchange alone; the model is lost by that.
+    """Do what follows a window. Where a step fails, the trial keeps its row without what would have come after.
 
     Args:
         loop: after its window.
-        step_s: a step of the window,
-        window_s: the window, and
-        limit_s: what the steps after it may take, but for their first round: all three the same on all ranks.
-        store: with keys of these steps alone.
-        known: of the same exchange by itself in this world, empty where none was timed yet: it is kept there.
+        model: that it trains, without the mode's wrapper.
+        task: the trial.
+        window: that was measured.
+        context: this rank.
 
     Returns:
-        `exchange_isolated_s`, `exchange_isolated_error_s` or `exchange_reason` of `Measured`. Where memory does not
-        suffice, or steps fail, the trial is measured and keeps its row without these numbers, and with `no_profile`.
+        Fields of `Measured`.
     """
-    job, info = loop.job, MODES[loop.job.point.sync]
-    if info.can_skip_exchange:
+    began = time.perf_counter()
+    fault, is_any = check_late_batch(loop)
+    if is_any:
+        # Ranks that went on would wait for the one whose batches fail.
+        return {"batch_fault": fault}
+    found: dict[str, Any] = {}
+    # A canary watches the machine: only its window is of interest.
+    if not task.is_canary:
         try:
-            reason = _take_turns(loop, step_s, window_s, limit_s, store)
-        except TurnError as error:
-            # Whole rounds that came before it stay.
-            has_rounds = any(segment.name == "no_exchange" for segment in loop.segments)
-            return {"no_profile": str(error), **({} if has_rounds else {"exchange_reason": str(error)})}
-        if reason:
-            return {"exchange_reason": reason}
-    # All ranks must do it where one has to: what they know it by may differ.
-    if info.can_exchange_alone and max_over_ranks(job.device, not known)[0]:
-        barrier(job.device)
-        try:
-            seconds, error_s = time_alone(loop.mode.exchange_alone, job.device)
-        except MemoryError:
-            traceback.print_exc()
-            return {}
-        known.update(exchange_isolated_s=seconds, exchange_isolated_error_s=error_s)
-    return dict(known)
+            if _can_be_inspected(task):
+                found |= inspect_step(loop, model, task, window_steps=window.steps)
+            if found.get("gradients_agree") is not False:
+                if task.point.compression:
+                    found["compression_error"] = compression_error(loop, task)
+                if task.point.workers > 1:
+                    spent_s, known = time.perf_counter() - began, _known_exchange(context, loop.job, model)
+                    found |= time_exchange(loop, task, window, spent_s=spent_s, known=known)
+        except StepError as error:
+            _note_failure(found, loop, str(error))
+    failed = found.pop("no_profile", None)
+    if task.is_profiled and MODES[task.point.sync].can_restart:
+        found |= {"no_profile": failed} if failed else profile_steps(loop, task)
+    return found
 
 
-def _take_turns(loop: Loop, step_s: float, window_s: float, limit_s: float, store: Store) -> str | None:
-    """Run rounds of steps with and without the exchange until its share is known or the time spent, or say why not."""
-    device = loop.job.device
-    least = LEAST_GPU_STEPS if device.type == "cuda" else 1
-    first_s = max(limit_s, FIRST_ROUND_S)
-    steps = block_steps(step_s, limit_s=first_s, least=least, window_s=window_s)
-    if steps is None:
-        return f"steps with and without it would take longer than the {first_s:.0f} s that they may take"
-    # Whether there is memory for one: DDP's buckets stay where they are; gradients that are views of them
-    # (`gradient_as_bucket_view`) then need room of their own.
-    alone = functools.partial(loop.step, exchange=False)
-    together(alone, store=PrefixStore("first", store), patience_s=FIRST_PATIENCE_S)
-    own, rounds, goes_on, began = np.array([]), 0, True, time.perf_counter()
-    while goes_on:
-        own = np.append(own, _run_round(loop, rounds, steps, store=store, step_s=step_s))
-        rounds += 1
-        is_sure = is_known(*by_pair(mean_over_ranks(device, own)))
-        spent_s = time.perf_counter() - began
-        # One more where any rank asks for it: all must take the same steps.
-        goes_on = max_over_ranks(device, not is_sure and spent_s * (rounds + 1) / rounds <= limit_s)[0] > 0
-    return None
+def _can_be_inspected(task: Task) -> bool:
+    """True if there are other ranks, and steps may follow the window's last."""
+    return task.point.workers > 1 and MODES[task.point.sync].can_restart
 
 
-def _run_round(loop: Loop, number: int, steps: int, *, store: Store, step_s: float) -> list[float]:
-    """Run the turns of a round; give this rank's mean step of each block, in seconds.
-
-    Raises:
-        TurnError: a turn failed, on all ranks or without keeping one waiting; nothing of the round is kept.
-    """
-    means, before = list[float](), len(loop.segments)
-    for index, turn in enumerate(turns(number)):
-        barrier(loop.job.device)
-        name, count = "exchange" if turn.exchanges else "no_exchange", steps * len(turn.blocks)
-        work = functools.partial(loop.run, name, range(count), blocks=turn.blocks, lead=LEAD)
-        patience_s = PATIENCE_S + PATIENCE_TURNS * (count + LEAD) * step_s
-        try:
-            together(work, store=PrefixStore(f"{number}/{index}", store), patience_s=patience_s)
-        except TurnError:
-            del loop.segments[before:]
-            raise
-        means += loop.segments[-1].times["step_s"].reshape(-1, steps).mean(axis=1).tolist()
-    return means
+def _note_failure(found: dict[str, Any], loop: Loop, reason: str) -> None:
+    """Note that a step failed, for all that is not known by then."""
+    point, info = loop.job.point, MODES[loop.job.point.sync]
+    compares = point.workers > 1 and (info.same_gradients or info.shards)
+    if compares and "gradients_agree" not in found:
+        found["gradients_reason"] = reason
+    # Whole rounds that came before it stay.
+    has_turns = any(segment.name == "no_exchange" for segment in loop.segments)
+    if point.workers > 1 and info.can_skip_exchange and not has_turns:
+        found["exchange_reason"] = reason
+    found["no_profile"] = reason
 
 
-def together(work: Callable[[], object], *, store: Store | None, patience_s: float) -> None:
-    """Do work that all ranks do, with or without an exchange in it.
-
-    Args:
-        work: is done.
-        store: with keys of it alone; None where there are no other ranks.
-        patience_s: how long a rank whose work failed waits for the others to end theirs.
-
-    Raises:
-        TurnError: it failed on a rank, and all know it and are in step.
-    """
-    error, said = None, ""
-    try:
-        work()
-    except bdb.BdbQuit:
-        raise  # whoever leaves the debugger ends the run
-    except Exception as raised:  # noqa: BLE001  # the user's own code may raise anything
-        error = raised
-        rank = get_rank() if store else 0
-        named = f"a step after the window failed on rank {rank}: {error_line(error)}"
-        said = NO_MEMORY if oom_status(error) else named
-    if store is None and error is not None:
-        traceback.print_exception(error)
-        raise TurnError(said)
-    if store is not None and (words := failure_anywhere(error, said, store=store, patience_s=patience_s)):
-        raise TurnError(words)
+def _known_exchange(context: RankContext, job: Job, model: nn.Module) -> dict[str, Any]:
+    """Times of the exchange alone, as this world has measured them for the same exchange; empty if it has not."""
+    point, parameters = job.point, [(p.shape, p.dtype, p.requires_grad) for p in model.parameters()]
+    fields = [getattr(point, name) for name in CHOSEN_FIELDS]
+    options = repr(sorted(job.ddp_options.items()))
+    key: Hashable = (point.sync, point.compression, point.precision, *fields, *parameters, options)
+    return context.exchanges.setdefault(key, {})
 
 
-def compression_error(loop: Loop, *, store: Store | None) -> dict[str, Any]:
-    """Do a period of steps more, and hold what they exchange against the same exchange of the values themselves.
+def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int) -> dict[str, Any]:
+    """Do one more step; count what it sends, and compare the gradients that ranks then have.
+
+    In modes with a sync period two steps: one without an exchange of the mode's own, which stands for all of them, and
+    the last one of the period.
 
     Args:
         loop: after its window.
-        store: with keys of these steps alone; None where there are no other ranks.
+        model: that it trains, without the mode's wrapper.
+        task: the trial.
+        window_steps: steps of the window, which sent as much in each period.
 
     Returns:
-        `compression_error` of `Measured`, the same on all ranks; where a step fails, and all know it, the reason why
-        no steps follow.
+        `bytes_sent` and `messages_sent` of `Measured`, for the window; `gradients_agree` and `gradients_reason`.
+
+    Raises:
+        StepError: the step failed.
+    """
+    point, info = loop.job.point, MODES[loop.job.point.sync]
+    counts = [Counting() for _ in range(min(point.period, 2))]
+    record = GradientRecord(model) if info.same_gradients else None
+    found: dict[str, Any] = {"gradients_agree": None, "gradients_reason": IN_SHARDS} if info.shards else {}
+
+    def work() -> None:
+        # The last of these steps ends a period, as the window did.
+        loop.mode.begin_period(point.period - len(counts))
+        with record or contextlib.nullcontext():
+            for counting in counts:
+                with counting:
+                    if record:
+                        loop.step(through=record.through)
+                    else:
+                        loop.step()
+                loop.clock.end_step()
+        if record:
+            found.update(record.compared())
+
+    together(work, store=store_of(task, "inspected"))
+    return found | _sent_in_window(counts, period=point.period, window_steps=window_steps)
+
+
+def _sent_in_window(counts: list[Counting], *, period: int, window_steps: int) -> dict[str, Any]:
+    """`bytes_sent` and `messages_sent` of a window, from counts of the last steps of a period."""
+    if unknown := sorted({what for counting in counts for what in counting.unknown}):
+        print(f"bytes and messages sent are unknown: {', '.join(unknown)}", file=sys.stderr)  # noqa: T201  # the rank's log
+        return {}
+    # The first of two stands for all steps of the period but the last.
+    times = [1] if len(counts) == 1 else [period - 1, 1]
+    sent_bytes = sum(count.bytes_sent * n for count, n in zip(counts, times, strict=True) if count.bytes_sent)
+    messages = sum(count.messages_sent * n for count, n in zip(counts, times, strict=True) if count.messages_sent)
+    return {
+        "bytes_sent": round(sent_bytes * window_steps / period),
+        "messages_sent": round(messages * window_steps / period),
+    }
+
+
+def compression_error(loop: Loop, task: Task) -> float | None:
+    """Do a period of steps more, and compare what they exchange with the same exchange of the values themselves.
+
+    Args:
+        loop: after its window.
+        task: the trial.
+
+    Returns:
+        `compression_error` of `Measured`, the same on all ranks.
+
+    Raises:
+        StepError: a step failed.
     """
     seen: list[float] = []
+    store = store_of_others(task, "compression")
 
     def work() -> None:
         loop.mode.watch()
@@ -171,21 +175,20 @@ def compression_error(loop: Loop, *, store: Store | None) -> dict[str, Any]:
             loop.clock.end_step()
         seen.extend(loop.mode.seen())
 
-    try:
-        together(work, store=store, patience_s=FIRST_PATIENCE_S)
-    except TurnError as error:
-        return dict.fromkeys(("gradients_reason", "exchange_reason", "no_profile"), str(error))
+    together(work, store=store)
     means = np.array(seen) if store is None else mean_over_ranks(loop.job.device, np.array(seen))
     apart, norm = map(float, means)
-    return {"compression_error": math.sqrt(apart / norm) if norm and math.isfinite(apart / norm) else None}
+    if not norm or not math.isfinite(apart / norm):
+        return None
+    return math.sqrt(apart / norm)
 
 
-def profile_steps(loop: Loop, *, store: Store | None) -> dict[str, Any]:
+def profile_steps(loop: Loop, task: Task) -> dict[str, Any]:
     """Record some more steps.
 
     Args:
         loop: after all that is timed.
-        store: with keys of these steps alone; None where there are no other ranks.
+        task: the trial.
 
     Returns:
         `profile` or `no_profile` of `Measured`.
@@ -205,8 +208,8 @@ def profile_steps(loop: Loop, *, store: Store | None) -> dict[str, Any]:
             found["no_profile"] = str(error)
 
     try:
-        together(record, store=store, patience_s=FIRST_PATIENCE_S)
-    except TurnError as error:
+        together(record, store=store_of_others(task, "profile"))
+    except StepError as error:
         # The trial is measured: what can't be told of these steps must not cost it.
         return {"no_profile": str(error)}
     return found

@@ -6,6 +6,7 @@ import bdb
 import functools
 import hashlib
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -80,11 +81,13 @@ def run_attempt(
             status = "collateral"
     sys.stdout.flush()
     sys.stderr.flush()
+    began_cleanup = time.perf_counter()
     left, whole = _cleaned(context.device)
     return RankResult(
         status=status,
         reason=reason,
         measured=measured,
+        cleanup_s=time.perf_counter() - began_cleanup,
         memory_left_bytes=left,
         device_bytes=whole,
         is_spent=left is None,
@@ -131,6 +134,7 @@ def _tells_of_a_lost_peer(error: BaseException) -> bool:
 
 def _measure(context: RankContext, task: Task, servers: Sequence[Any], on_warm: Callable[[float], None]) -> Measured:
     """Build the trial and have it timed."""
+    began = time.perf_counter()
     point = task.point_of(context.workload)
     # Refused before anything is measured.
     given_flops(point.workload)
@@ -161,10 +165,13 @@ def _measure(context: RankContext, task: Task, servers: Sequence[Any], on_warm: 
         mode.prepare(model, make)
         set_seed(seeds[job.rank])
         optimizer, blocks = mode.optimizer_class, mode.blocks
+        began_warmup = time.perf_counter()
         measured = time_trial(Loop(job, mode), model, task, context=context, on_warm=on_warm, check=check)
         measured = check.added_to(measured) if check else measured
         product = product or _product(point, model, parameters, context, rates, optimizer)
         known = {**rates, **product, "parameters": count, "optimizer_class": optimizer, "blocks": blocks}
+        known["build_s"] = began_warmup - began
+        known["after_window_s"] = time.perf_counter() - began_warmup - (measured.warmup_s or 0.0) - measured.window_s
         return replace(measured, **known, flags=[*flags, *measured.flags])
     finally:
         mode.close()

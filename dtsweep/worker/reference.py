@@ -23,7 +23,7 @@ from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.modes import MODES
 from dtsweep.sync.mode import Job
 from dtsweep.sync.passes import batches_of_steps, loss_in_precision
-from dtsweep.worker.checks import CHUNK
+from dtsweep.worker.gradients import CHUNK
 
 LIMIT_S = 120.0
 """What one worker's passes may take, at most: the other ranks wait for them in a collective, which ends after 300 s."""

@@ -5,38 +5,30 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
-from collections.abc import Callable, Hashable, Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
-from torch.distributed import distributed_c10d
 
 from dtsweep.hardware.device import barrier
 from dtsweep.hardware.memory import peak_bytes, retries
 from dtsweep.measure.clock import Times
 from dtsweep.measure.exchange import max_over_ranks
-from dtsweep.measure.stopping import AFTER, AFTER_S, WINDOWS, Race, Rule
-from dtsweep.measure.traffic import Counting
+from dtsweep.measure.stopping import WINDOWS, Race, Rule
 from dtsweep.measure.window import Peers, Window
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.modes import MODES, latency_column
-from dtsweep.sweep.point import CHOSEN_FIELDS
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job
-from dtsweep.worker.after_window import (
-    FIRST_PATIENCE_S,
-    TurnError,
-    compression_error,
-    profile_steps,
-    time_exchange,
-    together,
-)
-from dtsweep.worker.checks import check_gradients, check_late_batch
+from dtsweep.worker.after_window import after_window
 from dtsweep.worker.debugger import without_deadline
+from dtsweep.worker.exchange_cost import WindowTime
+from dtsweep.worker.in_step import store_of
 from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import RankContext
 
@@ -66,114 +58,13 @@ def time_trial(
         on_warm: told the slowest warm-up step in seconds, just before the window.
         check: stands around the first warm-up.
     """
-    job, info = loop.job, MODES[loop.job.point.sync]
-    measured, spent_s = _windows(loop, task, context, on_warm=on_warm, check=check or contextlib.nullcontext())
-    fault, is_any = check_late_batch(loop)
-    if is_any:
-        # Whoever went on would wait for a rank whose batches fail.
-        return replace(measured, steps=loop.columns(), batch_fault=fault)
-    # A canary is a point of the sweep too, and is looked at as that.
-    exchange = {} if task.is_canary else _exchanges(loop, model, task, steps=measured.window_steps)
-    is_sound = exchange.get("gradients_agree") is not False and "no_profile" not in exchange
-    if job.point.workers > 1 and is_sound:
-        exchange |= time_exchange(
-            loop,
-            step_s=spent_s / measured.window_steps,
-            window_s=spent_s,
-            limit_s=_after_s(task, measured, spent_s),
-            store=_store_of(task, "turns"),
-            known=context.exchanges.setdefault(_exchange_of(job, model), {}),
-        )
-    failed, profile = exchange.pop("no_profile", None), dict[str, Any]()
-    if task.is_profiled and info.can_restart:
-        profile = {"no_profile": failed} if failed else profile_steps(loop, store=_store_of_others(task, "profile"))
-    return replace(measured, steps=loop.columns(), **exchange, **profile)
-
-
-def _after_s(task: Task, measured: Measured, spent_s: float) -> float:
-    """What the rounds that tell the cost of the exchange may take after the first; the same on all ranks."""
-    # One round suffices for a point that was not worth its window, and for a canary, which watches the machine.
-    if measured.stop_reason == "dominated" or task.is_canary:
-        return 0.0
-    # Who doesn't ask how well the window is known doesn't wait for its exchange either.
-    least_s = 0.0 if task.measure.half_width is None else AFTER_S
-    return min(AFTER * task.measure.max_seconds, max(spent_s, least_s))
-
-
-def _exchange_of(job: Job, model: nn.Module) -> Hashable:
-    """What the exchange by itself depends on, in one world."""
-    point, parameters = job.point, [(p.shape, p.dtype, p.requires_grad) for p in model.parameters()]
-    fields = [getattr(point, name) for name in CHOSEN_FIELDS]
-    return (point.sync, point.compression, point.precision, *fields, *parameters, repr(sorted(job.ddp_options.items())))
-
-
-def _exchanges(loop: Loop, model: nn.Module, task: Task, *, steps: int) -> dict[str, Any]:
-    """Count what steps send, compare the gradients that ranks then have, and what is compressed with what is not.
-
-    Args:
-        loop: after its window,
-        model: that it trains, and
-        task: the trial.
-        steps: of that window.
-
-    Returns:
-        Of `Measured`, what the point has of it; where a step failed, and all know it, why no steps follow.
-    """
-    point, info = loop.job.point, MODES[loop.job.point.sync]
-    found = _counted(loop, task, steps=steps) if point.workers > 1 and info.can_restart else {}
-    if point.workers > 1 and (info.same_gradients or info.shards) and "no_profile" not in found:
-        found |= _checked(loop, model, task)
-    if point.compression and found.get("gradients_agree") is not False and "no_profile" not in found:
-        found |= compression_error(loop, store=_store_of_others(task, "compression"))
-    return found
-
-
-def _counted(loop: Loop, task: Task, *, steps: int) -> dict[str, Any]:
-    """Count what a whole period of steps sends; where a step fails, and all know it, say so and let no steps follow.
-
-    Args:
-        loop: after its window,
-        task: the trial.
-        steps: of that window, which sent as much each period.
-
-    Returns:
-        `bytes_sent` and `messages_sent` of `Measured`, for the window.
-    """
-    period, counting = loop.job.point.period, Counting()
-
-    def work() -> None:
-        with counting:
-            for _ in range(period):
-                loop.step()
-                loop.clock.end_step()
-
-    try:
-        together(work, store=_store_of(task, "traffic"), patience_s=FIRST_PATIENCE_S)
-    except TurnError as error:
-        return dict.fromkeys(("gradients_reason", "exchange_reason", "no_profile"), str(error))
-    if counting.bytes_sent is None or counting.messages_sent is None:
-        what = ", ".join(sorted(set(counting.unknown)))
-        print(f"bytes and messages sent are unknown: {what}", file=sys.stderr)  # noqa: T201  # the rank's log
-        return {}
-    return {
-        "bytes_sent": round(counting.bytes_sent * steps / period),
-        "messages_sent": round(counting.messages_sent * steps / period),
-    }
-
-
-def _checked(loop: Loop, model: nn.Module, task: Task) -> dict[str, Any]:
-    """Compare the ranks' gradients; where that step fails, and all know it, say so and let no steps follow."""
-    found: dict[str, Any] = {}
-    try:
-        together(
-            lambda: found.update(check_gradients(loop, model)),
-            store=_store_of(task, "gradients"),
-            patience_s=FIRST_PATIENCE_S,
-        )
-    except TurnError as error:
-        names = ("gradients_reason", "exchange_reason", "no_profile")
-        return {"gradients_agree": None, **dict.fromkeys(names, str(error))}
-    return found
+    began = time.perf_counter()
+    check = check or contextlib.nullcontext()
+    measured, window_s = _windows(loop, task, context, on_warm=on_warm, check=check)
+    warmup_s = time.perf_counter() - began - measured.window_s
+    window = WindowTime(window_s=window_s, steps=measured.window_steps, stop_reason=measured.stop_reason)
+    found = after_window(loop, model, task, window, context=context)
+    return replace(measured, steps=loop.columns(), warmup_s=warmup_s, **found)
 
 
 def window_limits(measure: Measure, device: torch.device, *, counts_energy: bool) -> Measure:
@@ -270,23 +161,13 @@ def make_window(loop: Loop, task: Task, period_s: float) -> Window:
     rule = Rule(task.measure, period=point.period, period_s=period_s, race=race if task.measure.race else None)
     rule.rehearse()
     # Keys of this window alone: a trial may have several.
-    store = _store_of(task, str(len(loop.segments))) if job.point.workers > 1 else None
+    store = store_of(task, str(len(loop.segments))) if job.point.workers > 1 else None
     return Window(
         task.measure,
         rule,
         loop.clock.so_far,
         peers=Peers(rank=job.rank, store=store, together=not point.is_asynchronous),
     )
-
-
-def _store_of(task: Task, part: str) -> distributed_c10d.Store:
-    """The key-value store of all ranks, with keys of a part of this attempt alone."""
-    return distributed_c10d.PrefixStore(f"{task.attempt_id}/{part}", distributed_c10d._get_default_store())
-
-
-def _store_of_others(task: Task, part: str) -> distributed_c10d.Store | None:
-    """The same, where there are other ranks."""
-    return _store_of(task, part) if task.point.workers > 1 else None
 
 
 def _flags(loop: Loop, window_s: float) -> list[str]:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dtsweep.metrics.exchange import exchange_columns, skew_columns
+from dtsweep.metrics.exchange import exchange_columns
 from dtsweep.metrics.rows import rank_rows
+from dtsweep.metrics.skew import skew_columns
 from dtsweep.sweep.point import Point
 from tests.outcomes import PASS, Sent, facts, marked, outcome, pairs, row_of
 from tests.series import drawn

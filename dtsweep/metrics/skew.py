@@ -1,0 +1,94 @@
+"""The own work of ranks, without waiting for others, and which of them is the slowest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import numpy as np
+
+from dtsweep.measure.statistics import Series, mean_half_width
+from dtsweep.metrics.breakdown import Row
+from dtsweep.metrics.rank_result import Measured
+from dtsweep.sweep.settings import LEAST_HALF_WIDTH
+
+SPENT = ("sync_s", "compress_s")
+"""What a step spends on an exchange that nothing hides."""
+
+NAMED_FALSELY = 0.01
+"""How often one of equal workers is named if steps are independent: so it stays under 5 % where they are not."""
+
+
+def own_work(rank: Measured, *, is_alone: bool = False) -> float | None:
+    """What a rank's step takes without waiting for others, in seconds: the mean; None where it is unknown."""
+    series = own_steps(rank, is_alone=is_alone)
+    return float(series.mean()) if len(series) else None
+
+
+def own_steps(rank: Measured, *, is_alone: bool = False) -> Series:
+    """Own work of each step, in seconds: (steps,).
+
+    Of the steps without the exchange; where there are none, without what steps spend on the exchange, where they mark
+    it; else nothing, where there are others to wait for.
+    """
+    free = rank.of_part("step_s", "no_exchange")
+    if not len(free) and marks_exchange(rank):
+        own: Series = rank.of_part("step_s") - sum(rank.of_part(name) for name in SPENT if name in rank.steps)
+        return own
+    return rank.of_part("step_s") if is_alone and not len(free) else free
+
+
+def marks_exchange(rank: Measured) -> bool:
+    """Whether steps mark all that they spend on the exchange.
+
+    A mode that marks any marks all of it, but for compression, which marks what it waits for also where most of the
+    exchange hides behind backward; there `exchange_reason` says why no step was without it.
+    """
+    return "sync_s" in rank.steps and (rank.exchange_reason is None or "compress_s" not in rank.steps)
+
+
+def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
+    """How much longer the slowest rank works than the fastest, and which one that is, where that can be told.
+
+    Args:
+        ranks: all of them.
+        nodes: the host name of each.
+
+    Returns:
+        Always the same columns, None where they are unknown.
+    """
+    row: Row = {"rank_skew": None, "rank_skew_low": None, "straggler": None}
+    if len(ranks) == 1:
+        return {**row, "rank_skew": 0.0, "rank_skew_low": 0.0}
+    series = [own_steps(rank) for rank in ranks]
+    if not all(map(len, series)):
+        return row
+    works = np.array([own.mean() for own in series])
+    row["rank_skew"] = float(works.max() / works.min() - 1)
+    bounds = _bounds(series)
+    if bounds is None:
+        return row
+    slowest, fastest, mean = int(np.argmax(works)), int(np.argmin(works)), float(works.mean())
+    surely = works[slowest] - bounds[slowest]
+    least = max(surely / mean, surely / (works[fastest] + bounds[fastest])) - 1
+    named = f"rank {slowest} on {nodes[slowest]}" if surely > mean else None
+    return {**row, "rank_skew_low": max(0.0, float(least)), "straggler": named}
+
+
+def _bounds(series: Sequence[Series]) -> Series | None:
+    """How far the mean of the farthest of so many equal ranks may lie from the mean of all; None from too few steps.
+
+    What befalls all ranks in one step tells nothing apart, so the noise is that of each rank around the others. It is
+    taken for at least as large as it is on the average rank: a rank may look quiet by chance.
+    """
+    count = min(map(len, series))
+    works = np.stack([own[:count] for own in series])
+    halves = [mean_half_width(away) for away in works - works.mean(axis=0)]
+    if None in halves:
+        return None
+    known = np.array(halves, dtype=float)
+    quantile = NormalDist().inv_cdf
+    farthest = quantile(1 - NAMED_FALSELY / len(series)) / quantile(0.975)
+    noise = farthest * np.maximum(known, np.sqrt(np.mean(known**2)))
+    bounds: Series = np.maximum(noise, LEAST_HALF_WIDTH * works.mean())
+    return bounds

@@ -1,0 +1,170 @@
+"""After a window: what the exchange adds to a step, by steps without it, and what the exchange takes alone."""
+
+from __future__ import annotations
+
+import functools
+import time
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch.distributed.distributed_c10d import PrefixStore, Store
+
+from dtsweep.hardware.device import barrier
+from dtsweep.measure.exchange import max_over_ranks, mean_over_ranks, time_alone
+from dtsweep.measure.statistics import standard_error
+from dtsweep.measure.stopping import AFTER, AFTER_S
+from dtsweep.measure.turns import (
+    FIRST_ROUND_S,
+    FIXED_S,
+    LEAD,
+    QUICK_SHARE,
+    block_steps,
+    by_pair,
+    is_known,
+    quick_steps,
+    turns,
+)
+from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.settings import Measure
+from dtsweep.sweep.task import Task
+from dtsweep.worker.in_step import FIRST_PATIENCE_S, store_of, together
+from dtsweep.worker.loop import Loop
+
+LEAST_GPU_STEPS = 3
+"""Timed steps of a block on a GPU, where they fit: its queue has to fill again after a barrier."""
+
+PATIENCE_S, PATIENCE_TURNS = 10.0, 3
+"""How long a rank whose turn failed waits for the others to end theirs: seconds, and how many times what it takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowTime:
+    """What a window took: the same numbers on all ranks."""
+
+    window_s: float
+    steps: int
+    stop_reason: str = ""
+
+    @property
+    def step_s(self) -> float:
+        """Mean step, in seconds."""
+        return self.window_s / self.steps
+
+
+def time_exchange(
+    loop: Loop, task: Task, window: WindowTime, *, spent_s: float, known: dict[str, Any]
+) -> dict[str, Any]:
+    """Measure what the exchange adds to a step, and the exchange alone. The model is lost.
+
+    Args:
+        loop: after its window.
+        task: the trial.
+        window: that was measured.
+        spent_s: what has followed the window on this rank so far, in seconds.
+        known: the exchange alone in this world, empty if it was not timed yet; it is kept there.
+
+    Returns:
+        `exchange_isolated_s`, `exchange_isolated_error_s` or `exchange_reason` of `Measured`.
+
+    Raises:
+        StepError: a step failed, or does not fit into memory. Whole rounds before it stay in the loop.
+    """
+    job, info = loop.job, MODES[task.point.sync]
+    if task.measure.exchange == "off":
+        return {"exchange_reason": "Measure(exchange='off')"} if info.can_skip_exchange else {}
+    if info.can_skip_exchange:
+        store = store_of(task, "turns")
+        if task.measure.exchange == "quick":
+            reason = _take_quick_turn(loop, window, spent_s=spent_s, store=store)
+        else:
+            reason = _take_turns(loop, window, limit_s=_precise_s(task.measure, window), store=store)
+        if reason:
+            return {"exchange_reason": reason}
+    # If one rank has to time it, all must: what they know may differ.
+    if info.can_exchange_alone and max_over_ranks(job.device, not known)[0]:
+        barrier(job.device)
+        try:
+            seconds, error_s = time_alone(loop.mode.exchange_alone, job.device)
+        except MemoryError:
+            traceback.print_exc()
+            return {}
+        known.update(exchange_isolated_s=seconds, exchange_isolated_error_s=error_s)
+    return dict(known)
+
+
+def _precise_s(measure: Measure, window: WindowTime) -> float:
+    """What rounds may take after the first, in seconds: the same on all ranks."""
+    if window.stop_reason == "dominated":
+        # A point that was not worth its window is not worth rounds either.
+        return 0.0
+    return min(AFTER * measure.max_seconds, max(window.window_s, AFTER_S))
+
+
+def _take_quick_turn(loop: Loop, window: WindowTime, *, spent_s: float, store: Store) -> str | None:
+    """Run one turn without the exchange in what the window's budget has left, or say why not."""
+    device = loop.job.device
+    spent_s, noise = max_over_ranks(device, spent_s, _noise_of_a_step(loop))
+    # What has a fixed cost may use its own part of the budget; beyond that the turn gets shorter.
+    left_s = QUICK_SHARE * window.window_s - max(0.0, spent_s - FIXED_S)
+    steps = quick_steps(window.step_s, left_s=left_s, noise=noise, window_steps=window.steps)
+    if steps is None:
+        share = f"{QUICK_SHARE:.0%} of the window"
+        return f"no step without the exchange fits into {share}; Measure(exchange='precise') takes the time for it"
+    barrier(device)
+    patience_s = FIRST_PATIENCE_S + PATIENCE_TURNS * (steps + LEAD) * window.step_s
+    work = functools.partial(loop.run, "no_exchange", range(steps), blocks=(0,), lead=LEAD)
+    together(work, store=store, patience_s=patience_s)
+    return None
+
+
+def _noise_of_a_step(loop: Loop) -> float:
+    """Standard error of the mean of one step of the window, as a share of it; inf if the window is too short."""
+    series = loop.segments[-1].times["step_s"]
+    error_s = standard_error(series)
+    return float("inf") if error_s is None else float(error_s * np.sqrt(len(series)) / series.mean())
+
+
+def _take_turns(loop: Loop, window: WindowTime, *, limit_s: float, store: Store) -> str | None:
+    """Run rounds of steps with and without the exchange until its share is known or the time spent, or say why not."""
+    device = loop.job.device
+    least = LEAST_GPU_STEPS if device.type == "cuda" else 1
+    first_s = max(limit_s, FIRST_ROUND_S)
+    steps = block_steps(window.step_s, limit_s=first_s, least=least, window_s=window.window_s)
+    if steps is None:
+        return f"steps with and without the exchange would take longer than the {first_s:.0f} s that they may take"
+    # Whether there is memory for one: DDP's buckets stay where they are; gradients that are views of them
+    # (`gradient_as_bucket_view`) then need room of their own.
+    alone = functools.partial(loop.step, exchange=False)
+    together(alone, store=PrefixStore("first", store))
+    own, rounds, goes_on, began = np.array([]), 0, True, time.perf_counter()
+    while goes_on:
+        own = np.append(own, _run_round(loop, rounds, steps, store=store, step_s=window.step_s))
+        rounds += 1
+        is_precise = is_known(*by_pair(mean_over_ranks(device, own)))
+        spent_s = time.perf_counter() - began
+        # One more if any rank asks for it: all must take the same steps.
+        goes_on = max_over_ranks(device, not is_precise and spent_s * (rounds + 1) / rounds <= limit_s)[0] > 0
+    return None
+
+
+def _run_round(loop: Loop, number: int, steps: int, *, store: Store, step_s: float) -> list[float]:
+    """Run the turns of a round; return this rank's mean step of each block, in seconds.
+
+    Raises:
+        StepError: a turn failed, on all ranks or without keeping one waiting; nothing of the round is kept.
+    """
+    means, before = list[float](), len(loop.segments)
+    for index, turn in enumerate(turns(number)):
+        barrier(loop.job.device)
+        name, count = "exchange" if turn.exchanges else "no_exchange", steps * len(turn.blocks)
+        work = functools.partial(loop.run, name, range(count), blocks=turn.blocks, lead=LEAD)
+        patience_s = PATIENCE_S + PATIENCE_TURNS * (count + LEAD) * step_s
+        try:
+            together(work, store=PrefixStore(f"{number}/{index}", store), patience_s=patience_s)
+        except Exception:
+            del loop.segments[before:]
+            raise
+        means += loop.segments[-1].times["step_s"].reshape(-1, steps).mean(axis=1).tolist()
+    return means
