@@ -39,7 +39,7 @@ FIRST_ROUND_S = 10.0
 """Seconds that the first round may take in any case. Otherwise short windows would say nothing about slow points."""
 
 QUICK_SHARE, FIXED_S = 0.25, 0.05
-"""What may follow a window with `exchange="quick"`: a share of the window, plus seconds for what has a fixed cost."""
+"""What may follow a window with `exchange="quick"`: a share of the window, and seconds for checks and counts."""
 
 LEAST_QUICK_STEPS = 8
 """Steps of a quick turn, where they fit: fewer do not show their own noise."""
@@ -82,28 +82,33 @@ def block_steps(step_s: float, *, limit_s: float, least: int = 1, window_s: floa
     return steps if steps > 0 else None
 
 
-def quick_steps(step_s: float, *, left_s: float, noise: float, window_steps: int) -> int | None:
+def quick_steps(step_s: float, *, share_s: float, budget_s: float, noise: float, window_steps: int) -> int | None:
     """Count the timed steps of a quick turn; None where not one fits.
 
-    As many as are expected to tell the share to `KNOWN`, within what the window's budget has left.
+    As many as are expected to tell the share to `KNOWN`, within a share of the window; a few also where that is less.
 
     Args:
         step_s: mean step of the window, in seconds: the same number on all ranks.
-        left_s: seconds that the turn may take, its lead included.
-        noise: standard error of the mean of one step, as a share of it, with the autocorrelation counted.
+        share_s: what is left of the window's share, in seconds.
+        budget_s: what is left of all that may follow the window, in seconds; `LEAST_QUICK_STEPS` may use it.
+        noise: standard deviation of a step as a share of the mean, with the autocorrelation counted.
         window_steps: steps of the window, which the turn is compared with.
 
-    >>> quick_steps(0.01, left_s=1.0, noise=0.05, window_steps=400)
-    25
-    >>> quick_steps(0.01, left_s=0.1, noise=0.05, window_steps=400)
+    >>> quick_steps(0.01, share_s=1.0, budget_s=1.0, noise=0.05, window_steps=400)
+    26
+    >>> quick_steps(0.01, share_s=0.1, budget_s=0.15, noise=0.05, window_steps=400)
     9
+    >>> quick_steps(0.01, share_s=0.02, budget_s=0.07, noise=0.05, window_steps=8)
+    6
     """
-    fitting = int(left_s / step_s) - LEAD
+    fitting = int(share_s / step_s) - LEAD
+    if fitting < LEAST_QUICK_STEPS:
+        fitting = min(LEAST_QUICK_STEPS, int(budget_s / step_s) - LEAD)
     if fitting < 1:
         return None
-    # value ± 1.96 · noise · sqrt(1/turn + 1/window), solved for the steps of the turn.
-    left_for_turn = (KNOWN / (NORMAL_95 * noise)) ** 2 - 1 / window_steps if noise > 0 else math.inf
-    wanted = math.ceil(1 / left_for_turn) if left_for_turn > 0 else fitting
+    # The half-width is 1.96 · noise · sqrt(1/turn + 1/window), solved here for the steps of the turn.
+    share_of_turn = (KNOWN / (NORMAL_95 * noise)) ** 2 - 1 / window_steps if noise > 0 else math.inf
+    wanted = math.ceil(1 / share_of_turn) if share_of_turn > 0 else fitting
     return min(max(wanted, LEAST_QUICK_STEPS), fitting)
 
 

@@ -20,6 +20,7 @@ from dtsweep.measure.turns import (
     FIXED_S,
     LEAD,
     QUICK_SHARE,
+    Turn,
     block_steps,
     by_pair,
     is_known,
@@ -29,14 +30,14 @@ from dtsweep.measure.turns import (
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
-from dtsweep.worker.in_step import FIRST_PATIENCE_S, store_of, together
+from dtsweep.worker.in_step import FIRST_PATIENCE_S, StepError, store_of, together
 from dtsweep.worker.loop import Loop
 
 LEAST_GPU_STEPS = 3
 """Timed steps of a block on a GPU, where they fit: its queue has to fill again after a barrier."""
 
 PATIENCE_S, PATIENCE_TURNS = 10.0, 3
-"""How long a rank whose turn failed waits for the others to end theirs: seconds, and how many times what it takes."""
+"""How long a rank whose turn failed waits for the others: seconds, and how many times what the turn takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,17 +107,26 @@ def _take_quick_turn(loop: Loop, window: WindowTime, *, spent_s: float, store: S
     """Run one turn without the exchange in what the window's budget has left, or say why not."""
     device = loop.job.device
     spent_s, noise = max_over_ranks(device, spent_s, _noise_of_a_step(loop))
-    # What has a fixed cost may use its own part of the budget; beyond that the turn gets shorter.
-    left_s = QUICK_SHARE * window.window_s - max(0.0, spent_s - FIXED_S)
-    steps = quick_steps(window.step_s, left_s=left_s, noise=noise, window_steps=window.steps)
+    share_s = QUICK_SHARE * window.window_s
+    steps = quick_steps(
+        window.step_s,
+        # Checks and counts have seconds of their own; beyond those the turn gets shorter.
+        share_s=share_s - max(0.0, spent_s - FIXED_S),
+        budget_s=share_s + FIXED_S - spent_s,
+        noise=noise,
+        window_steps=window.steps,
+    )
     if steps is None:
         share = f"{QUICK_SHARE:.0%} of the window"
         return f"no step without the exchange fits into {share}; Measure(exchange='precise') takes the time for it"
-    barrier(device)
-    patience_s = FIRST_PATIENCE_S + PATIENCE_TURNS * (steps + LEAD) * window.step_s
-    work = functools.partial(loop.run, "no_exchange", range(steps), blocks=(0,), lead=LEAD)
-    together(work, store=store, patience_s=patience_s)
+    turn = Turn(exchanges=False, blocks=(0,))
+    _run_turn(loop, turn, steps, store=store, patience_s=FIRST_PATIENCE_S + _patience_s(steps, window.step_s))
     return None
+
+
+def _patience_s(steps: int, step_s: float) -> float:
+    """How long a rank whose turn failed waits for the others to end theirs, in seconds."""
+    return PATIENCE_S + PATIENCE_TURNS * (steps + LEAD) * step_s
 
 
 def _noise_of_a_step(loop: Loop) -> float:
@@ -157,14 +167,27 @@ def _run_round(loop: Loop, number: int, steps: int, *, store: Store, step_s: flo
     """
     means, before = list[float](), len(loop.segments)
     for index, turn in enumerate(turns(number)):
-        barrier(loop.job.device)
-        name, count = "exchange" if turn.exchanges else "no_exchange", steps * len(turn.blocks)
-        work = functools.partial(loop.run, name, range(count), blocks=turn.blocks, lead=LEAD)
-        patience_s = PATIENCE_S + PATIENCE_TURNS * (count + LEAD) * step_s
+        part = PrefixStore(f"{number}/{index}", store)
         try:
-            together(work, store=PrefixStore(f"{number}/{index}", store), patience_s=patience_s)
-        except Exception:
+            _run_turn(loop, turn, steps, store=part, patience_s=_patience_s(steps * len(turn.blocks), step_s))
+        except StepError:
             del loop.segments[before:]
             raise
         means += loop.segments[-1].times["step_s"].reshape(-1, steps).mean(axis=1).tolist()
     return means
+
+
+def _run_turn(loop: Loop, turn: Turn, steps: int, *, store: Store, patience_s: float) -> None:
+    """Run a turn of so many steps per block; it becomes the loop's last segment.
+
+    Raises:
+        StepError: it failed on some rank; it is kept on none.
+    """
+    barrier(loop.job.device)
+    name, count, before = "exchange" if turn.exchanges else "no_exchange", steps * len(turn.blocks), len(loop.segments)
+    work = functools.partial(loop.run, name, range(count), blocks=turn.blocks, lead=LEAD)
+    try:
+        together(work, store=store, patience_s=patience_s)
+    except StepError:
+        del loop.segments[before:]
+        raise

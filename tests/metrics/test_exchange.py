@@ -110,6 +110,62 @@ def test_without_blocks_an_exchange_behind_backward_is_unknown_and_the_row_says_
     assert row["comm_reason"] == "no memory for it"
 
 
+# By one turn without the exchange after the window
+
+QUIET = [(False, [0.75] * 10)]
+"""Steps without the exchange that take as long each."""
+
+
+def test_a_turn_without_the_exchange_is_compared_with_the_window() -> None:
+    row = row_of([outcome(STEADY, turns=QUIET, exchange_isolated_s=0.5)] * 2)
+    assert row["comm_method"] == "difference"
+    assert known(row, "comm_share") == known(row, "exchange_share") == pytest.approx((0.25, 0.25, 0.25))
+    assert known(row, "wait_share") == (0, 0, 0)
+    # A quarter of a second shows, of half a second.
+    assert known(row, "overlap_share") == pytest.approx((0.5, 0.5, 0.5))
+
+
+def test_the_exchange_and_the_wait_of_a_turn_add_up() -> None:
+    # Without the exchange one rank takes 0.5 s and the other 0.75 s; with it both take 1 s.
+    row = row_of([outcome(STEADY, turns=[(False, [own] * 4)]) for own in (0.5, 0.75)])
+    assert [row[name] for name in SHARES] == pytest.approx([0.25, 0.125, 0.375])
+    assert row["rank_skew"] == 0.5
+
+
+def test_a_turn_is_taken_to_be_as_noisy_as_the_window() -> None:
+    # Steps of 0.9 and 1.1 s in turns: a standard deviation of 0.1013, so 0.01601 for 40 of them and 0.03203 for 10.
+    row = row_of([outcome([0.9, 1.1] * 20, turns=QUIET)] * 2)
+    error = 0.75 * np.hypot(0.01601, 0.03203)
+    assert row["comm_share_error"] == pytest.approx(error, rel=1e-3)
+    # Student's t of 39 degrees is 2.023.
+    assert known(row, "comm_share") == pytest.approx((0.25, 0.25 - 2.023 * error, 0.25 + 2.023 * error), rel=1e-3)
+
+
+def test_a_turn_that_is_noisier_than_the_window_has_its_own_noise() -> None:
+    row = row_of([outcome(STEADY, turns=[(False, [0.65, 0.85] * 5)])] * 2)
+    # A standard deviation of 0.1054 over the root of 10.
+    assert row["comm_share_error"] == pytest.approx(0.1054 / np.sqrt(10), rel=1e-3)
+
+
+def test_two_steps_without_the_exchange_have_an_interval_by_the_windows_noise() -> None:
+    row = row_of([outcome([0.9, 1.1] * 20, turns=[(False, [own] * 2)]) for own in (0.7, 0.8)])
+    for name in SHARES:
+        assert row[f"{name}_low"] < row[name] < row[f"{name}_high"], name
+
+
+@pytest.mark.parametrize(("rho", "least"), [(0.0, 0.93), (0.5, 0.91), (0.9, 0.80)])
+@pytest.mark.parametrize("steps", [3, 10, 25])
+def test_the_interval_of_a_turn_covers_the_share_also_where_steps_resemble_each_other(
+    rho: float, least: float, steps: int
+) -> None:
+    hits = []
+    for series in drawn(300, 100 + steps, cv=0.05, rho=rho):
+        window, turn = series[:100], 0.7 * series[100:]
+        row = row_of([outcome(list(window / 10), turns=[(False, list(turn / 10))])] * 2)
+        hits.append(row["comm_share_low"] <= 0.3 <= row["comm_share_high"])
+    assert np.mean(hits) >= least
+
+
 # By what steps spend on it
 
 

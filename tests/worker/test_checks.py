@@ -20,9 +20,10 @@ from dtsweep.results.statuses import FLAG_MEANINGS
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
 from dtsweep.sync.mode import Job
-from dtsweep.worker import checks
+from dtsweep.worker import gradients
 from dtsweep.worker.attempt import _steps_alone, run_attempt
-from dtsweep.worker.checks import BatchError, check_batch, digest_of, judged, sums_and_norms, tensors_in
+from dtsweep.worker.checks import BatchError, check_batch, digest_of, tensors_in
+from dtsweep.worker.gradients import judged, sums_and_norms
 from dtsweep.worker.rank import become_rank
 from tests.sharded import ShardedOptimizer
 
@@ -161,6 +162,11 @@ SILENT: list[int] = []
 """Of the steps in the trial under way, 1 for those without the exchange, else 0."""
 
 
+FAILS = ("compared", "first", "silent", "alike", "in a quick turn")
+
+QUICK = ("honest", "fails in a quick turn")
+"""Cases whose exchange is measured as by default, the others by rounds."""
+
 ALIKE = ("compared", "alike")
 """Where all workers fail."""
 
@@ -254,6 +260,7 @@ def points() -> dict[str, Point]:
         "stops counting": {"workload": Miscounts()},
         "branches": {"workload": Branches()},
         **{f"fails {where}": {"workload": Diverges(where=where)} for where in ("compared", "first", "silent", "alike")},
+        "fails in a quick turn": {"workload": Diverges(where="first")},
         "sharded": {"workload": Sharded()},
         "shuffled": {"workload": Shuffled()},
         "by hand": {"workload": ByHand()},
@@ -288,6 +295,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, Ran
         case: task_of(Sweep(workload=point.workload, axes={"workers": [WORKERS]}, measure=measure), point)
         for case, point in points().items()
         for measure in [EXACT if case.startswith(("stops", "fails")) else SHORT]
+        for measure in [measure if case in QUICK else replace(measure, exchange="precise")]
     }
     spawn(measure_all, args=(folder, tasks), nprocs=WORKERS)
     ranks = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(WORKERS)]
@@ -346,12 +354,12 @@ def test_nothing_else_is_accused(results: Results, case: str) -> None:
     assert agree == [None if case in ("same batch", "local", "fails compared") else True] * WORKERS
 
 
-@pytest.mark.parametrize("case", ["fails compared", "fails first", "fails silent", "fails alike"])
+@pytest.mark.parametrize("case", [f"fails {where}" for where in FAILS])
 def test_a_step_that_fails_after_the_window_costs_what_follows_alone(results: Results, case: str) -> None:
     measured = [result.measured for result in results[case].values() if result.measured is not None]
     assert len(measured) == WORKERS
     (reason,) = {rank.exchange_reason for rank in measured}
-    ranks = range(WORKERS) if case.split()[1] in ALIKE else [WORKERS - 1]
+    ranks = range(WORKERS) if case.removeprefix("fails ") in ALIKE else [WORKERS - 1]
     assert reason in [f"a step after the window failed on rank {rank}: FloatingPointError: far" for rank in ranks]
     assert all(set(rank.steps["part"]) == {"warmup", "window"} for rank in measured)
 
@@ -382,7 +390,7 @@ def test_sums_and_norms_are_compared_parameter_by_parameter(other: Any, found: b
 
 
 def test_sums_and_norms_are_exact_however_a_gradient_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "CHUNK", 7)
+    monkeypatch.setattr(gradients, "CHUNK", 7)
     layer, table, frozen = nn.Linear(5, 4), nn.Embedding(6, 3, sparse=True), nn.Linear(2, 2)
     (layer(torch.randn(8, 5)).square().sum() + table(torch.tensor([1, 1, 4])).square().sum()).backward()
     parameters = [*layer.parameters(), *table.parameters(), *frozen.parameters()]

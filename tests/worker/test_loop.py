@@ -5,18 +5,21 @@ from __future__ import annotations
 import bdb
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.distributed import HashStore
+from torch import Tensor, distributed, nn
 
+from dtsweep import Measure, Sweep
 from dtsweep.measure.clock import Clock
 from dtsweep.sweep.point import Point
+from dtsweep.sweep.task import Task, task_of
 from dtsweep.sync.mode import Job, MakeOptimizer, SyncMode
-from dtsweep.worker.after_window import TurnError, time_exchange, together
+from dtsweep.worker.exchange_cost import WindowTime, time_exchange
+from dtsweep.worker.in_step import StepError, together
 from dtsweep.worker.loop import Loop
 
 
@@ -87,12 +90,56 @@ def test_whoever_leaves_the_debugger_in_a_step_after_the_window_ends_the_run() -
 
     with pytest.raises(bdb.BdbQuit):
         together(leave, store=None, patience_s=1.0)
-    with pytest.raises(TurnError, match="on rank 0: ValueError: no"):
+    with pytest.raises(StepError, match="on rank 0: ValueError: no"):
         together(fail, store=None, patience_s=1.0)
 
 
-def test_steps_too_long_for_a_round_are_not_taken_and_the_reason_is_kept(loop: Loop) -> None:
-    # 14 steps of 2 s are 28; a round may take 10 s where half of the window's limit is less.
-    reason = time_exchange(loop, step_s=2.0, window_s=9.0, limit_s=5.0, store=HashStore(), known={})["exchange_reason"]
-    assert reason.endswith("longer than the 10 s that they may take")
-    assert loop.segments == []
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[None]:
+    """A process group of this process alone."""
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+def task(loop: Loop, exchange: Any) -> Task:
+    sweep = Sweep(workload=Numbers(), axes={"workers": [1]}, measure=Measure(exchange=exchange, max_seconds=10))
+    return task_of(sweep, loop.job.point)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("exchange", "reason"),
+    [
+        # 14 steps of 2 s are 28; a round may take 10 s where half of the window's limit is less.
+        ("precise", "steps with and without the exchange would take longer than the 10 s that they may take"),
+        # A quarter of 10 s is a step, and leads the turn.
+        ("quick", "no step without the exchange fits into 25% of the window; Measure(exchange='precise') takes the"),
+        ("off", "Measure(exchange='off')"),
+    ],
+)
+def test_steps_that_do_not_fit_are_not_run_and_the_reason_is_kept(loop: Loop, exchange: str, reason: str) -> None:
+    loop.run("window", range(5))
+    window = WindowTime(window_s=10.0, steps=5)
+    found = time_exchange(loop, task(loop, exchange), window, spent_s=0.0, known={})
+    assert found.keys() == {"exchange_reason"}
+    assert found["exchange_reason"].startswith(reason)
+    assert [segment.name for segment in loop.segments] == ["window"]
+
+
+class WithoutMemory(Counting):
+    """Has no memory for its exchange alone."""
+
+    def exchange_alone(self) -> int:
+        raise MemoryError("no memory for a second set of buckets")
+
+
+@pytest.mark.usefixtures("alone")
+def test_without_memory_for_the_exchange_alone_steps_without_it_are_kept(loop: Loop) -> None:
+    loop.mode = WithoutMemory(loop.job)
+    loop.run("window", range(40))
+    found = time_exchange(loop, task(loop, "quick"), WindowTime(window_s=40.0, steps=40), spent_s=0.0, known={})
+    assert found == {}
+    # A quarter of 40 steps is 10, of which one leads.
+    assert len(loop.segments[-1].losses) in (8, 9)
+    assert loop.mode.exchanged == [True] * 40 + [False] * (1 + len(loop.segments[-1].losses))

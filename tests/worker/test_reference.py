@@ -33,7 +33,7 @@ from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimi
 from dtsweep.sync.ring import Ring
 from dtsweep.worker import reference
 from dtsweep.worker.attempt import run_attempt
-from dtsweep.worker.checks import IN_SHARDS
+from dtsweep.worker.gradients import IN_SHARDS
 from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import RankContext, become_rank
 from dtsweep.worker.reference import GradientCheck, UncheckedError, gradient_of_one_worker

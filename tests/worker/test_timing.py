@@ -21,13 +21,13 @@ from torch.multiprocessing.spawn import spawn
 from dtsweep import Measure, Sweep
 from dtsweep.hardware.telemetry import Telemetry
 from dtsweep.measure.stopping import AFTER, AFTER_S
-from dtsweep.measure.turns import KNOWN, PAIRS
+from dtsweep.measure.turns import KNOWN, LEAST_QUICK_STEPS, PAIRS, QUICK_SHARE
 from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
 from dtsweep.metrics.rows import trial_row, with_warmup_marked
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
-from dtsweep.worker.after_window import NO_MEMORY
 from dtsweep.worker.attempt import run_attempt
+from dtsweep.worker.in_step import NO_MEMORY
 from dtsweep.worker.rank import become_rank
 from dtsweep.worker.timing import window_limits
 from tests.stand_in_nvml import GPU, StandInNvml, show_a_gpu
@@ -115,9 +115,10 @@ def limit_memory(most: int = resource.RLIM_INFINITY) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
 
 
-def steps(count: int, *, max_seconds: float = 4.0) -> Measure:
-    """A window of so many steps; those after it take half of `max_seconds` at most, or a round."""
+def steps(count: int, *, max_seconds: float = 4.0, exchange: Any = "precise") -> Measure:
+    """A window of so many steps; rounds after it take half of `max_seconds` at most, or one is run."""
     return Measure(
+        exchange=exchange,
         half_width=None,
         warmup_steps=WARMUP_STEPS,
         min_steps=count,
@@ -133,19 +134,21 @@ CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
     "ddp": (steps(96), {}),
     "local_sgd": (steps(64), {"sync": "local_sgd", "sync_period": 4}),
     "short": (steps(7, max_seconds=1), {}),
+    "quick": (steps(96, exchange="quick"), {}),
+    "quick and short": (steps(20, exchange="quick"), {}),
+    "off": (steps(20, exchange="off"), {}),
     "short local_sgd": (steps(4, max_seconds=1), {"sync": "local_sgd", "sync_period": 4}),
     "canary": (steps(7), {}),
     # Its steps are long enough for a second look.
     "sure": (
-        Measure(half_width=0.9, warmup_steps=2, min_steps=30, min_seconds=0, max_seconds=4),
+        Measure(half_width=0.9, warmup_steps=2, min_steps=30, min_seconds=0, max_seconds=4, exchange="precise"),
         {"workload": Line(width=1024)},
     ),
-    # Warm-up and window have 6 steps; then come one whose bytes are counted, one whose gradients are compared, one
-    # without the exchange, and a round
-    # of 13, of which the last two exchange. A canary has no second one, and its gradients are not compared.
+    # Warm-up and window have 6 steps; then come one that is inspected, one without the exchange, and a round of 13, of
+    # which the last two exchange; if another round follows, its first step without the exchange does not fit either.
     # On a busy machine they may take long, and have to be as many.
-    "full without the exchange": (steps(4, max_seconds=60), {"workload": Line(full_at=8, width=WIDE)}),
-    "full at the exchange alone": (steps(4, max_seconds=60), {"workload": Line(full_at=18, width=WIDE)}),
+    "full without the exchange": (steps(4, max_seconds=60), {"workload": Line(full_at=7, width=WIDE)}),
+    "full after a round": (steps(4, max_seconds=60), {"workload": Line(full_at=19, width=WIDE)}),
     # No steps follow their windows.
     "compiles once": (steps(6, max_seconds=60), {"workload": Line(compiles=1), "sync": "local_sgd", "sync_period": 2}),
     "compiles always": (
@@ -159,15 +162,12 @@ CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
 FORGOTTEN = "short"
 """The case before which one rank forgets what it knew of the exchange by itself."""
 
-ONE_ROUND = ("canary", "full at the exchange alone")
-"""Cases that are measured as canaries."""
-
 
 def trial_of(case: str) -> tuple[Sweep, Point, Task]:
     measure, fields = CASES[case]
     sweep = Sweep(workload=Line(), axes={"workers": [WORKERS]}, measure=measure)
     point = Point(**{"workers": WORKERS, "micro_batch": 2, "workload": Line(), **fields})
-    return sweep, point, task_of(sweep, point, role="canary" if case in ONE_ROUND else "trial")
+    return sweep, point, task_of(sweep, point, role="canary" if case == "canary" else "trial")
 
 
 def measure_all(rank: int, folder: Path, tasks: dict[str, Task]) -> None:
@@ -268,8 +268,7 @@ def test_there_are_rounds_until_the_share_is_known_or_another_would_take_too_lon
         window_ends = table["start_s"][after[0] - 1] + table["step_s"][after[0] - 1]
         spent_s = table["start_s"][-1] + table["step_s"][-1] - window_ends
         measure = CASES[case][0]
-        least_s = 0.0 if measure.half_width is None else AFTER_S
-        limit_s = min(AFTER * measure.max_seconds, max(ranks[0].window_s, least_s))
+        limit_s = min(AFTER * measure.max_seconds, max(ranks[0].window_s, AFTER_S))
         is_known = row["comm_share_high"] - row["comm_share"] <= KNOWN
         # What ranks say to each other lies between steps, and is not all in `spent_s`.
         assert rounds == 1 or spent_s <= 1.5 * limit_s, case
@@ -284,7 +283,7 @@ def test_the_exchange_by_itself_is_timed_once_and_again_by_all_ranks_where_one_d
 
     assert all(seconds > 0 for seconds in alone("ddp"))
     assert not set(alone(FORGOTTEN)) & {0.0, *alone("ddp")}
-    assert alone("canary") == alone(FORGOTTEN)
+    assert alone("quick") == alone(FORGOTTEN)
 
 
 @pytest.mark.parametrize(("case", "period"), [("ddp", 1), ("local_sgd", 4)])
@@ -301,10 +300,48 @@ def test_bytes_and_messages_are_those_of_a_period_and_a_canary_has_none(
     assert (canary["bytes_sent_per_step"], canary["messages_per_step"]) == (None, None)
 
 
-def test_a_canary_has_one_round(measured_in: MeasuredIn) -> None:
+def test_nothing_follows_the_window_of_a_canary(measured_in: MeasuredIn) -> None:
     (first, _), row = measured_in("canary")
-    assert first.steps["block"].max() + 1 == 2 * PAIRS
+    assert set(first.steps["part"]) == {"warmup", "window"}
+    assert (row["comm_method"], row["comm_share"], row["gradients_agree"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("case", ["quick", "quick and short"])
+def test_one_turn_of_steps_without_the_exchange_follows_a_window_for_a_quarter_of_its_time(
+    measured_in: MeasuredIn, case: str
+) -> None:
+    ranks, row = measured_in(case)
+    counts = [int((rank.steps["part"] == "no_exchange").sum()) for rank in ranks]
+    assert counts[0] == counts[1]
+    assert 1 <= counts[0] <= max(LEAST_QUICK_STEPS, QUICK_SHARE * ranks[0].window_steps)
+    for rank in ranks:
+        assert (
+            rank.steps["part"].tolist() == ["warmup"] * 2 + ["window"] * rank.window_steps + ["no_exchange"] * counts[0]
+        )
+        assert set(rank.steps["block"][-counts[0] :]) == {0}
     assert row["comm_method"] == "difference"
+    assert row["comm_reason"] is None
+    for name in ("comm_share", "exchange_share", "wait_share", "overlap_share"):
+        assert row[f"{name}_low"] <= row[name] <= row[f"{name}_high"], name
+    assert row["comm_share"] == pytest.approx(row["exchange_share"] + row["wait_share"])
+
+
+def test_without_steps_for_the_exchange_the_row_says_that_nobody_asked(measured_in: MeasuredIn) -> None:
+    ranks, row = measured_in("off")
+    assert set(ranks[0].steps["part"]) == {"warmup", "window"}
+    assert (row["comm_method"], row["comm_share"]) == (None, None)
+    assert row["comm_reason"] == "Measure(exchange='off')"
+    assert row["gradients_agree"] is None  # the ranks' batches are equal
+    assert row["bytes_sent_per_step"] == 80
+
+
+def test_the_parts_of_a_trial_add_up_to_its_time_on_a_rank(sent: list[Told]) -> None:
+    for _, of_cases, _ in sent:
+        for case, result in of_cases.items():
+            measured = result.measured
+            assert measured is not None
+            parts = [measured.build_s, measured.warmup_s, measured.window_s, measured.after_window_s, result.cleanup_s]
+            assert all(seconds is not None and seconds >= 0 for seconds in parts), case
 
 
 def test_steps_that_lead_a_turn_are_not_kept(measured_in: MeasuredIn) -> None:
@@ -351,7 +388,7 @@ def test_the_row_says_what_the_exchange_costs(measured_in: MeasuredIn, case: str
     ("case", "segments", "method", "reason"),
     [
         ("full without the exchange", {"warmup", "window"}, None, NO_MEMORY),
-        ("full at the exchange alone", {"warmup", "window", "exchange", "no_exchange"}, "difference", None),
+        ("full after a round", {"warmup", "window", "exchange", "no_exchange"}, "difference", None),
     ],
 )
 def test_what_memory_does_not_suffice_for_after_the_window_does_not_cost_the_trial(
