@@ -1,14 +1,15 @@
-"""Is what the exchange costs told as it is? Simulated ranks whose exchange, overlap and jitter are known.
+"""Is the cost of the exchange measured without bias? Simulated ranks whose exchange, overlap and jitter are known.
 
-A rank's own step takes 20 ms, times its jitter: normal, drawn anew for each step and rank. With the exchange all ranks
-wait for the longest own step of each step, and for the part of the exchange that nothing hides. The steps go through
-dtsweep's own functions: `dtsweep.measure.turns` lays out the turns and says when there are enough, and
-`dtsweep.metrics.exchange` makes the columns. Where the exchange is marked instead (`local_sgd`, a period of 8 steps)
-the window itself tells, and there are no turns.
+A rank's own step takes 20 ms, times its jitter: normal, drawn for each step and rank, with or without autocorrelation.
+With the exchange all ranks wait for the longest own step of each step, and for the part of the exchange that nothing
+hides. The steps go through dtsweep's own functions: `dtsweep.measure.turns` says how many steps follow the window and
+in which order, and `dtsweep.metrics.exchange` makes the columns. Where the exchange is marked instead (`local_sgd`, a
+period of 8 steps) the window itself tells, and nothing follows it.
 
-Turns may take half of the longest time of a window, which is here as long as its steps take. The table gives the means
-over simulated trials, which must be the truth in each row, and how often the 95 % intervals cover it. A second table
-counts how often a straggler is named where all ranks are equal, and the right one where one takes a tenth longer.
+`quick` is the default of `Measure(exchange=…)`: one turn without the exchange, for a quarter of the window's time.
+`precise` runs rounds, for half of the window's time here. The table gives the means over simulated trials, which must
+be the truth in each row, and how often the 95 % intervals cover it. A second table counts how often a straggler is
+named where all ranks are equal, and the right one where one takes a tenth longer.
 """
 
 from __future__ import annotations
@@ -24,8 +25,18 @@ from numpy.typing import NDArray
 from scipy import signal
 
 from benchmarks.log_entry import heading, table
+from dtsweep.measure.statistics import standard_error
 from dtsweep.measure.stopping import AFTER
-from dtsweep.measure.turns import FIRST_ROUND_S, LEAD, block_steps, by_pair, is_known, turns
+from dtsweep.measure.turns import (
+    FIRST_ROUND_S,
+    LEAD,
+    QUICK_SHARE,
+    block_steps,
+    by_pair,
+    is_known,
+    quick_steps,
+    turns,
+)
 from dtsweep.metrics.exchange import exchange_columns
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.metrics.skew import skew_columns
@@ -33,6 +44,9 @@ from dtsweep.sweep.point import Point
 
 STEP_S = 0.02
 """A rank's own step, without its jitter."""
+
+MOST_TURN_STEPS = 300
+"""Steps that are drawn for a quick turn, its lead among them."""
 
 PERIOD = 8
 """Steps from one exchange to the next, of `local_sgd`."""
@@ -95,8 +109,40 @@ def sent(step_s: NDArray[np.float64], *, part: Any = "window", block: Any = -1, 
     return Measured(steps=steps, window_s=1.0, window_steps=1, skipped_steps=0, stop_reason="", memory_peak_bytes=0)
 
 
+def in_a_quick_turn(job: Job, random: np.random.Generator, *, window_steps: int) -> list[Measured]:
+    """Measure a window and one turn without the exchange, as `exchange="quick"` does."""
+    own = job.own(random, window_steps + MOST_TURN_STEPS)
+    window = np.tile(own[:, :window_steps].max(axis=0) + job.exposed_s, (job.ranks, 1))
+    step_s = float(window[0].mean())
+    noise = standard_error(window[0])
+    assert noise is not None
+    steps = quick_steps(
+        step_s,
+        share_s=QUICK_SHARE * window_steps * step_s,
+        budget_s=QUICK_SHARE * window_steps * step_s,
+        noise=noise * np.sqrt(window_steps) / step_s,
+        window_steps=window_steps,
+    )
+    if steps is None:
+        raise SystemExit("no step fits")
+    turn = own[:, window_steps + LEAD : window_steps + LEAD + steps]
+    parts = np.repeat(["window", "no_exchange"], [window_steps, steps])
+    blocks = np.repeat([-1, 0], [window_steps, steps])
+    times = np.concatenate([window, turn], axis=1)
+    starts = np.cumsum(times, axis=1) - times
+    ranks = [sent(series, part=parts, block=blocks, start_s=start) for series, start in zip(times, starts, strict=True)]
+    return with_exchange_alone(ranks, job, random)
+
+
+def with_exchange_alone(ranks: Sequence[Measured], job: Job, random: np.random.Generator) -> list[Measured]:
+    """Time the exchange by itself, in five batches known to 5 % each."""
+    sample = random.normal(job.alone * STEP_S, 0.05 * job.alone * STEP_S, size=5)
+    mean_s, error_s = float(sample.mean()), float(sample.std(ddof=1) / np.sqrt(5))
+    return [replace(rank, exchange_isolated_s=mean_s, exchange_isolated_error_s=error_s) for rank in ranks]
+
+
 def in_turns(job: Job, random: np.random.Generator, *, limit_s: float) -> list[Measured]:
-    """Take turns as `dtsweep.worker.after_window` does, as long as it would."""
+    """Take turns as `exchange="precise"` does, as long as it would."""
     steps = block_steps(STEP_S + job.exposed_s, limit_s=max(limit_s, FIRST_ROUND_S))
     if steps is None:
         raise SystemExit("no round fits")
@@ -113,10 +159,8 @@ def in_turns(job: Job, random: np.random.Generator, *, limit_s: float) -> list[M
         means = known.mean(axis=0).reshape(-1, steps).mean(axis=1)
         if is_known(*by_pair(means)) or spent_s * (rounds + 1) / rounds > limit_s:
             break
-    sample = random.normal(job.alone * STEP_S, 0.05 * job.alone * STEP_S, size=5)
-    alone = {"exchange_isolated_s": sample.mean(), "exchange_isolated_error_s": sample.std(ddof=1) / np.sqrt(5)}
     ranks = [sent(series, part=np.array(parts), block=np.array(blocks)) for series in known]
-    return [replace(rank, **alone) for rank in ranks]
+    return with_exchange_alone(ranks, job, random)
 
 
 def in_window(job: Job, random: np.random.Generator, *, steps: int) -> list[Measured]:
@@ -128,17 +172,26 @@ def in_window(job: Job, random: np.random.Generator, *, steps: int) -> list[Meas
     return [sent(work + waited, sync_s=waited) for work, waited in zip(own, sync, strict=True)]
 
 
-def shares(job: Job, *, steps: int, repetitions: int, sync: str = "ddp") -> list[str]:
-    """A row of the table: truth and mean of the shares, and what share of their intervals covers the truth."""
+def shares(job: Job, *, steps: int, repetitions: int, method: str) -> list[str]:
+    """A row of the table: truth and mean of the shares, and what share of their intervals covers the truth.
+
+    Args:
+        job: whose steps are drawn.
+        steps: of a window.
+        repetitions: trials.
+        method: `quick` or `precise` of `ddp`, or `window` of `local_sgd`.
+    """
     random, rows, taken = np.random.default_rng(0), [], []
-    point = Point(workers=job.ranks, sync=sync)
+    point = Point(workers=job.ranks, sync="local_sgd" if method == "window" else "ddp")
     for _ in range(repetitions):
-        if sync == "ddp":
+        if method == "quick":
+            ranks = in_a_quick_turn(job, random, window_steps=steps)
+        elif method == "precise":
             ranks = in_turns(job, random, limit_s=AFTER * steps * STEP_S)
         else:
             ranks = in_window(job, random, steps=steps)
         rows.append(exchange_columns(point, ranks))
-        taken.append(len(ranks[0].steps["step_s"]) if sync == "ddp" else 0)
+        taken.append(int((ranks[0].steps["part"] != "window").sum()))
     truth = job.truth(period=point.period)
     cells = []
     for name in ("exchange_share", "wait_share", "comm_share", "overlap_share"):
@@ -167,17 +220,23 @@ def named(job: Job, *, steps: int, repetitions: int) -> str:
 def table_of_shares(windows: Sequence[int], repetitions: int) -> str:
     """Truth and mean of the shares by job and window."""
     rows = []
-    for ranks, cv in itertools.product((2, 8, 64), (0.01, 0.05, 0.1)):
-        for hidden in (0.0, 1.0):
-            job = Job(ranks=ranks, cv=cv, alone=0.1, hidden=hidden)
-            what = [f"ddp, {'all' if hidden else 'nothing'} hidden", str(ranks), f"{cv * 100:.0f} %"]
-            rows += [[*what, str(steps), *shares(job, steps=steps, repetitions=repetitions)] for steps in windows]
+    noises = [(0.01, 0.0), (0.05, 0.0), (0.05, 0.8), (0.1, 0.0)]
+    for method, ranks, (cv, rho), hidden in itertools.product(("quick", "precise"), (2, 8, 64), noises, (0.0, 1.0)):
+        job = Job(ranks=ranks, cv=cv, rho=rho, alone=0.1, hidden=hidden)
+        what = [f"ddp, {'all' if hidden else 'nothing'} hidden", method, str(ranks), _noise(cv, rho)]
+        rows += [
+            [*what, str(steps), *shares(job, steps=steps, repetitions=repetitions, method=method)] for steps in windows
+        ]
     for ranks, steps in itertools.product((2, 8, 64), windows):
         job = Job(ranks=ranks, cv=0.05, alone=0.4)
-        cells = shares(job, steps=steps, repetitions=repetitions, sync="local_sgd")
-        rows.append([f"local_sgd H={PERIOD}", str(ranks), "5 %", str(steps), *cells])
+        cells = shares(job, steps=steps, repetitions=repetitions, method="window")
+        rows.append([f"local_sgd H={PERIOD}", "window", str(ranks), "5 %", str(steps), *cells])
     each = ["exchange %", "wait %", "comm %", "overlap %"]
-    return table(["job", "ranks", "jitter", "window", *each, "comm ±", "steps"], rows)
+    return table(["job", "by", "ranks", "jitter", "window", *each, "comm ±", "steps after it"], rows)
+
+
+def _noise(cv: float, rho: float) -> str:
+    return f"{cv * 100:.0f} %" + (f", AR(1) {rho:g}" if rho else "")
 
 
 def table_of_stragglers(repetitions: int) -> str:
@@ -199,7 +258,7 @@ def main() -> None:
     options = parser.parse_args()
     print(heading("Is what the exchange costs told as it is?"), end="\n\n")
     print("Truth / mean of the trials / how often the interval covers the truth; comm ± is the median half-width in")
-    print("points, steps those of all turns.", end="\n\n")
+    print("points.", end="\n\n")
     print(table_of_shares((30, 100, 1000), options.repetitions), end="\n\n")
     print("How often a straggler is named among equal ranks; the slower one where there is one.", end="\n\n")
     print(table_of_stragglers(options.repetitions))

@@ -23,6 +23,9 @@ from dtsweep.sweep.point import Point
 SHARES, ENDS = ("comm_share", "exchange_share", "wait_share", "overlap_share"), ("", "_low", "_high", "_error")
 """Columns that have an interval, and the names of its parts."""
 
+FEWEST_STEPS = 3
+"""Steps without the exchange that tell their own noise."""
+
 PARTS = 8
 """Parts of a window, of which each is taken to vary by itself."""
 
@@ -135,16 +138,19 @@ def _wait_share(window: Series, wait: Series, own: Series) -> Share:
         wait: (steps,) seconds of the turn: the longest own step of a rank, less the mean of the ranks.
         own: (steps,) seconds of the turn: the mean of the ranks. Steps too few to show their noise vary as these do.
     """
-    value, error_s = float(wait.mean() / window.mean()), standard_error(wait)
-    if error_s is None:
+    value = float(wait.mean() / window.mean())
+    if len(wait) < FEWEST_STEPS:
         left = _share_left(window, own)
         return Share(value=value, error=left.error, units=left.units)
-    return Share(value=value, error=error_s / float(window.mean()), units=_independent(wait))
+    # So few steps hardly show that they resemble each other; those of the window do.
+    alike = min(max(correlation_time(wait), correlation_time(window)), len(wait) / FEWEST_STEPS)
+    error_s = float(wait.std(ddof=1)) * math.sqrt(alike / len(wait))
+    return Share(value=value, error=error_s / float(window.mean()), units=int(len(wait) / alike))
 
 
 def _independent(series: Series) -> int:
-    """How many independent steps a series is worth, at least 3."""
-    return max(3, int(len(series) / correlation_time(series)))
+    """How many independent steps a series is worth, at least `FEWEST_STEPS`."""
+    return max(FEWEST_STEPS, int(len(series) / correlation_time(series)))
 
 
 def _in_turns(ranks: Sequence[Measured]) -> _Times:
