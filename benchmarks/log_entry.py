@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dtsweep
-from dtsweep import Sweep
+from dtsweep import Measure, Sweep
 from dtsweep.hardware.fingerprint import cpu
 from dtsweep.provenance.versions import versions
 
@@ -39,6 +40,18 @@ def heading(question: str) -> str:
             "- **Numbers**:",
         ]
     )
+
+
+def settings(measure: Measure) -> str:
+    """Say with which settings of `Measure` the figures below were made.
+
+    >>> settings(Measure(min_steps=5))
+    'Settings: `Measure(min_steps=5)`, all else as by default.'
+    """
+    usual = asdict(Measure())
+    given = {name: value for name, value in asdict(measure).items() if value != usual[name]}
+    words = ", ".join(f"{name}={value!r}" for name, value in given.items())
+    return f"Settings: `Measure({words})`, all else as by default."
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

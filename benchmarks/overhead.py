@@ -1,8 +1,9 @@
 """What does a trial cost beyond the training itself: in a session, by torchrun, with a TorchTrainer of its own?
 
 The training itself is the measured window (`window_s`: from the ranks' common start to the last one's end). All else
-counts as overhead, for all three alike: starting, building the model, the one warm-up step, gathering, cleaning up,
-storing. A trial's time is
+counts as overhead, for all three alike: starting, building the model, warm-up, checks and counts, steps without the
+exchange, gathering, cleaning up, storing. Settings are those of a user's sweep, but for the length of the window; they
+are printed next to the figures. A trial's time is
 
 - session, fresh: from its start to the start of the next trial (`started_at`), the first of a session left out;
 - torchrun: from starting the command to its end.
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
-from benchmarks.log_entry import ROOT, heading, quartiles, run, table, torchrun
+from benchmarks.log_entry import ROOT, heading, quartiles, run, settings, table, torchrun
 from dtsweep.results.store import Results
 from dtsweep.sweep.file import read_sweep
 
@@ -77,6 +78,7 @@ def main() -> None:
     rest_s = (session_s - float(session["window_s"].sum())) / len(session)
     print(
         heading("What does a trial cost beyond the training itself?"),
+        settings(read_sweep(POINT)[0].measure),
         _comparison(session, by_torchrun, overheads(fresh)),
         f"{options.workers} workers; median (quartiles). The session started once in {startup_s:.1f} s. With that, "
         f"Ray's start and end and all else, a trial of these {len(session)} took {rest_s * 1e3:.1f} ms beyond its "
@@ -137,7 +139,9 @@ def _run(results: str, trials: int, *, workers: int, fresh: bool = False) -> pd.
     sweep, _ = read_sweep(POINT)
     rates: list[float | int | str | None] = [1e-3 + index * 1e-6 for index in range(trials)]
     axes = {**sweep.axes, "workers": [workers], "learning_rate": rates}
-    return run(replace(sweep, axes=axes, measure=replace(sweep.measure, fresh=fresh)), results)
+    rows = run(replace(sweep, axes=axes, measure=replace(sweep.measure, fresh=fresh)), results)
+    # Canaries are measured longer: they are part of what a session costs, and not of what a trial does.
+    return rows[rows["role"] == "trial"].reset_index(drop=True)
 
 
 def _by_torchrun(calls: int, *, workers: int) -> list[float]:
