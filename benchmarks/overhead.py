@@ -74,7 +74,8 @@ def main() -> None:
         fresh = _run(f"{folder}/fresh", options.fresh + 1, workers=options.workers, fresh=True)
         by_torchrun += _by_torchrun(options.torchrun // 2, workers=options.workers)
         ranks = Results(f"{folder}/session").table("ranks")["pid"].to_pylist()
-    startup_s = float(session["startup_s"].iloc[0])
+        # A canary comes first, and waits for the start.
+        startup_s = float(Results(f"{folder}/session").table("trials").to_pandas()["startup_s"].max())
     rest_s = (session_s - float(session["window_s"].sum())) / len(session)
     print(
         heading("What does a trial cost beyond the training itself?"),

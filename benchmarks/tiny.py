@@ -1,4 +1,4 @@
-"""What is left of a trial's time when its training takes next to none? Settings are the defaults, but for the window."""
+"""What is left of a trial's time when its training takes next to none? Settings are the defaults but for the window."""
 
 from dtsweep import Measure, Resources, Sweep, workloads
 

@@ -17,7 +17,7 @@ from torch.distributed.distributed_c10d import Store, _get_default_group
 from dtsweep.hardware.device import wait_for
 from dtsweep.hardware.memory import oom_status
 
-ALONE, ALONE_S, BATCHES = 10, 0.1, 5
+ALONE, ALONE_S, BATCHES = 10, 0.04, 5
 """How often the exchange is done by itself in a batch, for how long at most, and how many batches there are."""
 
 
@@ -42,7 +42,7 @@ def time_alone(exchange: Callable[[], int], device: torch.device) -> tuple[float
 
     steps = exchange()
     # All ranks must agree how often: an exchange has as many parts as there are ranks.
-    (about,) = max_over_ranks(device, timed(2))
+    (about,) = max_over_ranks(device, timed(1))
     count = max(1, min(ALONE, int(ALONE_S / max(about, 1e-9))))
     batches = np.array(max_over_ranks(device, *(timed(count) for _ in range(BATCHES)))) / steps
     return float(batches.mean()), float(batches.std(ddof=1) / math.sqrt(BATCHES))

@@ -319,10 +319,10 @@ RANKS: tuple[Column, ...] = (
 STEPS: tuple[Column, ...] = (
     *_IDENTITY,
     Column("rank", INT, "", "index of the worker"),
-    Column("step", INT, "", "index of the step, counted through all parts; untimed steps before blocks have none"),
+    Column("step", INT, "", "index of the step, counted through all parts; untimed steps before a turn have none"),
     Column("warmup", BOOL, "", "whether the step lies before the measured ones, which are the others with part window"),
     Column("part", TEXT, "", "warmup, window; after it, in turns, exchange and no_exchange"),
-    Column("block", INT, "", "after the window: number of the step's block; 2i and 2i+1 are a pair"),
+    Column("block", INT, "", "after the window: number of the step's block; of rounds 2i and 2i+1 are a pair"),
     Column("start_s", FLOAT, "s", "start of the step on this worker's clock, from the common start"),
     Column("step_s", FLOAT, "s", "its length"),
     *(Column(name, FLOAT, "s", what) for name, what in _PHASES),
