@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 POINT = ROOT / "benchmarks" / "tiny.py"
-MARKS = (20, 100, 500, 1000, 2000)
+MARKS = (20, 100, 500, 1000, 2000, 5000)
 """Trials at which time and memory are looked at; the last trial is one too."""
 
 AROUND = 20

@@ -41,7 +41,7 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "implausible": "numbers that can't all be true: the column `implausible` says which",
         "imprecise": "the mean step time is known less well than `half_width` asked for",
         "drift": "the step time still rose or fell when the window ended: its mean has no interval",
-        "unstable": "the same steps took another time soon after the window, beyond both intervals (exchange='precise')",
+        "unstable": "soon after the window the same steps took another time; found with exchange='precise' alone",
         "spiky": "surely more than 1 % of the steps stand out from their neighbours",
         "bimodal": "step times come in two clusters, so a median says little",
         "autocorrelated": "neighbouring steps resemble each other over more than five steps",
