@@ -123,14 +123,16 @@ def phases(watched: Watched, rows: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def measured_s(rows: pd.DataFrame, steps: pd.DataFrame) -> dict[str, float]:
+def measured_s(rows: pd.DataFrame, ranks: pd.DataFrame, steps: pd.DataFrame) -> dict[str, float]:
     """Seconds of a run in which something was measured."""
-    blocks = steps[steps["part"].isin(["exchange", "no_exchange"]) & (steps["rank"] == 0)]
-    is_canary = rows["role"] == "canary"
+    after = steps[steps["part"].isin(["exchange", "no_exchange"]) & (steps["rank"] == 0)]
+    # As they were timed: `window_s` of a trial is without the warm-up that was found in it.
+    windows = ranks[ranks["rank"] == 0].set_index("attempt_id")["window_s"].reindex(rows["attempt_id"])
+    is_canary = (rows["role"] == "canary").to_numpy()
     return {
-        "windows of trials": float(rows.loc[~is_canary, "window_s"].sum()),
-        "windows of canaries": float(rows.loc[is_canary, "window_s"].sum()),
-        "blocks with and without the exchange": float(blocks["step_s"].sum()),
+        "windows of trials": float(windows[~is_canary].sum()),
+        "windows of canaries": float(windows[is_canary].sum()),
+        "steps after windows that tell the exchange": float(after["step_s"].sum()),
     }
 
 
@@ -167,9 +169,10 @@ def the_run(sweep: str, code: Path) -> str:
             [sys.executable, "-m", "dtsweep", "run", sweep, "--results", results, "--address", "local"], code=code
         )
         # With canaries: they are part of the run's time.
-        rows = Results(results).table("trials").to_pandas()
+        stored = Results(results)
+        rows = stored.table("trials").to_pandas()
         rows = rows[rows["started_at"].notna() & rows["trial_s"].notna()].sort_values("started_at")
-        measured = measured_s(rows, Results(results).table("steps").to_pandas())
+        measured = measured_s(rows, stored.table("ranks").to_pandas(), stored.table("steps").to_pandas())
     spent = phases(watched, rows)
     first_s = list(spent.values())
     until = sum(first_s[:3]) + float(rows["startup_s"].iloc[0])
@@ -177,9 +180,14 @@ def the_run(sweep: str, code: Path) -> str:
     parts = [[name, f"{seconds:.1f}", f"{seconds / everything:.0%}"] for name, seconds in spent.items()]
     parts += [[f"… in {name}", f"{seconds:.1f}", f"{seconds / everything:.0%}"] for name, seconds in measured.items()]
     outside = everything - sum(measured.values())
+    windows = measured["windows of trials"] + measured["windows of canaries"]
+    # From the first session's start on, until the last trial has ended.
+    later = everything - until - first_s[-1]
     parts += [
         ["all", f"{everything:.1f}", ""],
-        ["outside windows and blocks", f"{outside:.1f}", f"{outside / everything:.0%}"],
+        ["outside windows and steps after them", f"{outside:.1f}", f"{outside / everything:.0%}"],
+        ["after the first session's start, until the last trial's end", f"{later:.1f}", ""],
+        ["… in windows", f"{windows:.1f}", f"{windows / later:.0%}"],
     ]
     return "\n\n".join(
         [
