@@ -205,16 +205,25 @@ def shares(job: Job, *, steps: int, repetitions: int, method: str) -> list[str]:
     return [*cells, f"{half * 100:.1f}", f"{np.mean(taken):.0f}"]
 
 
-def named(job: Job, *, steps: int, repetitions: int) -> str:
-    """How often a straggler is named; where one is slow, how often that one."""
+def named(job: Job, *, steps: int, repetitions: int, method: str) -> str:
+    """Share of trials in which a straggler is named; where one is slow, in which that one is.
+
+    Args:
+        job: whose steps are drawn.
+        steps: of a window.
+        repetitions: trials.
+        method: `window`, whose steps mark the exchange, or `quick`, a turn without the exchange after it.
+    """
     random = np.random.default_rng(0)
-    names = [f"node {rank}" for rank in range(job.ranks)]
-    found = []
+    nodes = [f"node {rank}" for rank in range(job.ranks)]
+    stragglers = []
     for _ in range(repetitions):
-        own = job.own(random, steps)
-        row = skew_columns([sent(series, sync_s=np.zeros(steps)) for series in own], names)
-        found.append(row["straggler"] or "")
-    return f"{np.mean([name.startswith('rank 1 ' if job.slow else 'rank') for name in found]):.3f}"
+        if method == "quick":
+            ranks = in_a_quick_turn(job, random, window_steps=steps)
+        else:
+            ranks = [sent(series, sync_s=np.zeros(steps)) for series in job.own(random, steps)]
+        stragglers.append(skew_columns(ranks, nodes)["straggler"] or "")
+    return f"{np.mean([name.startswith('rank 1 ' if job.slow else 'rank') for name in stragglers]):.3f}"
 
 
 def table_of_shares(windows: Sequence[int], repetitions: int) -> str:
@@ -242,13 +251,17 @@ def _noise(cv: float, rho: float) -> str:
 def table_of_stragglers(repetitions: int) -> str:
     """How often a straggler is named."""
     rows = []
-    for ranks, steps in itertools.product((2, 8, 64), (44, 100, 400)):
+    windows = [("quick", 20), ("quick", 60), ("quick", 400), ("window", 44), ("window", 100), ("window", 400)]
+    for ranks, (method, steps) in itertools.product((2, 8, 64), windows):
         equal = [
             Job(ranks=ranks, cv=cv, alone=0, rho=rho) for cv, rho in ((0.02, 0), (0.05, 0), (0.05, 0.5), (0.05, 0.8))
         ]
         jobs = [*equal, Job(ranks=ranks, cv=0.05, alone=0, slow=0.1)]
-        rows.append([str(ranks), str(steps), *(named(job, steps=steps, repetitions=repetitions) for job in jobs)])
-    return table(["ranks", "steps", "cv 2 %", "cv 5 %", "AR(1) 0.5", "AR(1) 0.8", "one 10 % slower, cv 5 %"], rows)
+        cells = (named(job, steps=steps, repetitions=repetitions, method=method) for job in jobs)
+        rows.append([method, str(ranks), str(steps), *cells])
+    return table(
+        ["by", "ranks", "window", "cv 2 %", "cv 5 %", "AR(1) 0.5", "AR(1) 0.8", "one 10 % slower, cv 5 %"], rows
+    )
 
 
 def main() -> None:

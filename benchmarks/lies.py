@@ -27,7 +27,7 @@ from torch import distributed
 from benchmarks.log_entry import ROOT, heading, table, torchrun
 from dtsweep import Measure, Point, Sweep, workloads
 from dtsweep.sweep.task import task_of
-from dtsweep.worker import attempt, timing
+from dtsweep.worker import after_window, attempt
 from dtsweep.worker.rank import become_rank
 
 BYPASS = [
@@ -168,7 +168,8 @@ def shares_of(name: str) -> list[float]:
 
         return run
 
-    for module, check in ((attempt, "check_batch"), (timing, "check_late_batch"), (timing, "check_gradients")):
+    checks = ((attempt, "check_batch"), (after_window, "check_late_batch"), (after_window, "inspect_step"))
+    for module, check in checks:
         setattr(module, check, timed(getattr(module, check)))
     point = Point(workers=distributed.get_world_size(), micro_batch=micro_batch, workload=workload)
     shares = []

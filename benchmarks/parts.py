@@ -124,12 +124,14 @@ def in_a_session(file: str) -> list[list[str]]:
         sweep = replace(sweep, axes={**axes, "workers": [WORKERS], "learning_rate": rates})
         rows = run(sweep, folder)
         own = Results(folder).table("ranks").to_pandas()
-    first = own[own["rank"] == 0].drop(columns=["trial_id", "window_s"] if "trial_id" in own else ["window_s"])
-    trials = rows[rows["role"] == "trial"].merge(first, on="attempt_id", suffixes=("", "_of_rank"))
+    names = ["build_s", "warmup_s", "window_s", "after_window_s", "cleanup_s"]
+    # `window_s` as it was timed: that of a trial is without the warm-up that was found in it.
+    first = own.loc[own["rank"] == 0, ["attempt_id", *names]]
+    trials = rows[rows["role"] == "trial"].drop(columns="window_s").merge(first, on="attempt_id")
     trials = trials.sort_values("started_at")
     starts = trials["started_at"].to_numpy(dtype="datetime64[us]")
     until_next = np.append(np.diff(starts) / np.timedelta64(1, "s"), np.nan)
-    on_rank = trials[["build_s", "warmup_s", "window_s", "after_window_s", "cleanup_s"]]
+    on_rank = trials[names]
     parts = {
         "build: model, first batches, the mode": on_rank["build_s"],
         "warm-up, with what leads to it and to the window": on_rank["warmup_s"],

@@ -81,7 +81,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
 DRAWN = [name for name in VARIANTS if name != "bf16" and not name.endswith("zstd")]
 """What the picture has: the others lie on lines that are there."""
 
-MEASURE = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=1, max_seconds=60)
+MEASURE = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=1, max_seconds=60, exchange="precise")
 
 KEPT = (
     *("latency_s", "latency_s_low", "latency_s_high", "comm_share", "overlap_share"),
@@ -163,7 +163,7 @@ def be_a_rank(model: str, rates: Sequence[int], variants: Sequence[str]) -> None
             # Timed by itself, an exchange is kept there.
             context = replace(context, exchanges={})
         for name in variants:
-            row = measured(context, model, name, role="trial" if mbits == rates[0] else "canary")
+            row = measured(context, model, name)
             if rank == 0:
                 row["overlap_share"] = row["overlap_share"] if mbits >= SLOW_MBITS else None
                 said = {"model": model, "mbits": mbits, "passing_mbits": passing, "variant": name, **row}
@@ -172,14 +172,14 @@ def be_a_rank(model: str, rates: Sequence[int], variants: Sequence[str]) -> None
     distributed.destroy_process_group()
 
 
-def measured(context: RankContext, model: str, name: str, *, role: str) -> dict[str, Any]:
+def measured(context: RankContext, model: str, name: str) -> dict[str, Any]:
     """The columns of a variant's trial, on rank 0."""
     axes = {"workers": WORKERS, "micro_batch": 8, **VARIANTS[name]}
     sweep = Sweep(workload=MODELS[model], axes={key: [value] for key, value in axes.items()}, measure=MEASURE)
     (candidate,) = candidates(sweep)
     assert candidate.reason is None, candidate.reason
     # The attempt's name is drawn: all ranks take rank 0's.
-    tasks = [task_of(sweep, candidate.point, role=role)]
+    tasks = [task_of(sweep, candidate.point)]
     distributed.broadcast_object_list(tasks, src=0)
     result = run_attempt(context, tasks[0])
     assert result.measured is not None, f"{name} failed on this rank; its traceback is above"

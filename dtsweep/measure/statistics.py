@@ -135,6 +135,15 @@ def correlation_time(series: NDArray[Any], *, strata: NDArray[np.int64] | None =
     return max(1.0, 2 * float(np.minimum.accumulate(positive).sum()) - 1)
 
 
+def correlated_steps(series: Series) -> float:
+    """Count the steps of a series that are worth one independent step: 1 and more, the larger of two estimates.
+
+    Args:
+        series: (steps,) seconds, three or more.
+    """
+    return max(correlation_time(series), len(series) / effective_count(series))
+
+
 def standard_error(series: Series) -> float | None:
     """Standard error of the mean within this launch, by `correlation_time`; None under 3 steps.
 

@@ -33,8 +33,8 @@ LIMITS = ("max_steps", "max_seconds")
 """The maxima that end a window; what is known by then is judged with the steps of all ranks, in the row's columns."""
 
 AFTER, AFTER_S = 0.5, 5.0
-"""What the steps after a window, which tell what the exchange costs, may take: a share of `max_seconds`, but no longer
-than the window took, or, where its mean is to be known, than a few seconds."""
+"""Most that rounds after a window may take (`exchange="precise"`): a share of `max_seconds`, and no longer than the
+window took or these seconds, whichever is more."""
 
 WINDOWS = 3
 """Windows of a trial at most: one in which something was compiled is measured again."""

@@ -39,7 +39,7 @@ FIRST_ROUND_S = 10.0
 """Seconds that the first round may take in any case. Otherwise short windows would say nothing about slow points."""
 
 QUICK_SHARE, FIXED_S = 0.25, 0.05
-"""What may follow a window with `exchange="quick"`: a share of the window, and seconds for checks and counts."""
+"""Budget after a window with `exchange="quick"`: a share of the window, and seconds for checks and counts."""
 
 LEAST_QUICK_STEPS = 8
 """Steps of a quick turn, where they fit: fewer do not show their own noise."""
@@ -85,7 +85,8 @@ def block_steps(step_s: float, *, limit_s: float, least: int = 1, window_s: floa
 def quick_steps(step_s: float, *, share_s: float, budget_s: float, noise: float, window_steps: int) -> int | None:
     """Count the timed steps of a quick turn; None where not one fits.
 
-    As many as are expected to tell the share to `KNOWN`, within a share of the window; a few also where that is less.
+    The turn has as many steps as are expected to tell the share to `KNOWN`, within a share of the window. A turn of up
+    to `LEAST_QUICK_STEPS` may also use the rest of the budget.
 
     Args:
         step_s: mean step of the window, in seconds: the same number on all ranks.

@@ -1,4 +1,4 @@
-"""What a step spends on the exchange, on waiting for the slowest worker, and on loading batches.
+"""Shares of a step that go into the exchange, into waiting for the slowest worker, and into loading batches.
 
 Exchange is what a step takes longer than the longest own work of a rank in it, wait what that is longer than the ranks'
 mean. Neither depends on how many steps were timed, nor on how long blocks are.
@@ -12,19 +12,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dtsweep.measure.statistics import Series, correlation_time, over_periods, standard_error
+from dtsweep.measure.statistics import Series, correlated_steps, over_periods
 from dtsweep.measure.turns import Share, share_of
 from dtsweep.metrics.breakdown import PASS_COLUMNS, Row
 from dtsweep.metrics.rank_result import Measured
-from dtsweep.metrics.skew import marks_exchange, own_steps
+from dtsweep.metrics.skew import FEWEST_STEPS, has_quick_turn, marks_exchange, own_steps
 from dtsweep.metrics.window_view import view_of
 from dtsweep.sweep.point import Point
 
 SHARES, ENDS = ("comm_share", "exchange_share", "wait_share", "overlap_share"), ("", "_low", "_high", "_error")
 """Columns that have an interval, and the names of its parts."""
-
-FEWEST_STEPS = 3
-"""Steps without the exchange that tell their own noise."""
 
 PARTS = 8
 """Parts of a window, of which each is taken to vary by itself."""
@@ -62,8 +59,8 @@ def exchange_columns(point: Point, ranks: Sequence[Measured]) -> Row:
     if any(name not in rank.steps for rank in ranks for name in PASS_COLUMNS):
         return row
     if any((rank.steps["part"] == "no_exchange").any() for rank in ranks):
-        row["pass_s"] = _pass_s(point, ranks, "no_exchange")
-        row |= {"comm_method": "difference", **(_by_pairs(ranks) if _has_pairs(ranks) else _by_window(point, ranks))}
+        row |= {"comm_method": "difference", "pass_s": _pass_s(point, ranks, "no_exchange")}
+        row |= _by_window(point, ranks) if has_quick_turn(ranks[0]) else _by_pairs(ranks)
     elif all(map(marks_exchange, ranks)):
         row["pass_s"] = _pass_s(point, ranks, "window")
         if point.workers > 1 or point.servers:
@@ -71,11 +68,6 @@ def exchange_columns(point: Point, ranks: Sequence[Measured]) -> Row:
     elif point.workers == 1:
         row["pass_s"] = _pass_s(point, ranks, "window")
     return row
-
-
-def _has_pairs(ranks: Sequence[Measured]) -> bool:
-    """True if there are rounds of blocks after the window, not one turn without the exchange alone."""
-    return bool((ranks[0].steps["part"] == "exchange").any())
 
 
 def _by_pairs(ranks: Sequence[Measured]) -> Row:
@@ -91,47 +83,46 @@ def _by_pairs(ranks: Sequence[Measured]) -> Row:
 
 
 def _by_window(point: Point, ranks: Sequence[Measured]) -> Row:
-    """Shares of a step, by the window and one turn of steps without the exchange that follows it.
-
-    The turn is one more stretch of the same machine and is as noisy as the window: a turn of n steps as n steps of the
-    window, relative to their mean and with their autocorrelation, or as its own steps say if that is more. So the
-    interval holds what varies more slowly than the turn lasts, which its own steps do not show.
-    """
+    """Shares of a step, by the window and one turn of steps without the exchange that follows it."""
     window = view_of(point, ranks).periods
     free = np.stack([rank.of_part("step_s", "no_exchange") for rank in ranks])
     longest, mean = free.max(axis=0), free.mean(axis=0)
-    exchange = _share_left(window, longest)
-    row = _columns_of("comm_share", _share_left(window, mean))
+    exchange = _share_beyond(window, longest)
+    row = _columns_of("comm_share", _share_beyond(window, mean))
     row |= _columns_of("exchange_share", exchange)
     row |= _columns_of("wait_share", _wait_share(window, longest - mean, mean))
     if isolated_s := ranks[0].exchange_isolated_s:
-        shown = exchange.value * float(window.mean()) / isolated_s
-        error = None if exchange.error is None else exchange.error * float(window.mean()) / isolated_s
-        row |= _overlap(Share(value=shown, error=error, units=exchange.units), ranks[0])
+        exposed_per_isolated = float(window.mean()) / isolated_s
+        error = None if exchange.error is None else exchange.error * exposed_per_isolated
+        row |= _overlap(Share(value=exchange.value * exposed_per_isolated, error=error, units=exchange.units), ranks[0])
     return row
 
 
-def _share_left(window: Series, turn: Series) -> Share:
-    """What the steps of a turn leave of the window's mean step, as a share of it.
+def _share_beyond(window: Series, turn: Series) -> Share:
+    """Share of the window's mean step that lies beyond the mean step of a turn.
+
+    The turn counts as one more stretch of the window. Its n steps are as noisy as n steps of the window, with their
+    autocorrelation, relative to the mean; or as its own steps show, if that is more. So the interval holds what varies
+    more slowly than the turn lasts, as far as the window shows it.
 
     Args:
         window: (steps,) seconds.
         turn: (steps,) seconds.
     """
     ratio = float(turn.mean() / window.mean())
-    error_s = standard_error(window)
-    if error_s is None:
+    if len(window) < FEWEST_STEPS:
         return Share(value=1 - ratio, error=None, units=len(turn))
-    error, units = error_s / float(window.mean()), _independent(window)
-    of_turn = error * math.sqrt(len(window) / len(turn))
-    own_s = standard_error(turn)
-    if own_s is not None and own_s / float(turn.mean()) > of_turn:
-        of_turn, units = own_s / float(turn.mean()), min(units, _independent(turn))
-    return Share(value=1 - ratio, error=ratio * math.hypot(error, of_turn), units=units)
+    error, units = _error_of_mean(window)
+    error_of_turn = error * math.sqrt(len(window) / len(turn))
+    if len(turn) >= FEWEST_STEPS:
+        own_error, own_units = _error_of_mean(turn)
+        if own_error > error_of_turn:
+            error_of_turn, units = own_error, min(units, own_units)
+    return Share(value=1 - ratio, error=ratio * math.hypot(error, error_of_turn), units=units)
 
 
 def _wait_share(window: Series, wait: Series, own: Series) -> Share:
-    """What the steps of a turn wait for the slowest rank, as a share of the window's mean step.
+    """Share of the window's mean step that ranks wait for the slowest one, by the steps of a turn.
 
     Args:
         window: (steps,) seconds.
@@ -139,18 +130,20 @@ def _wait_share(window: Series, wait: Series, own: Series) -> Share:
         own: (steps,) seconds of the turn: the mean of the ranks. Steps too few to show their noise vary as these do.
     """
     value = float(wait.mean() / window.mean())
-    if len(wait) < FEWEST_STEPS:
-        left = _share_left(window, own)
-        return Share(value=value, error=left.error, units=left.units)
-    # So few steps hardly show that they resemble each other; those of the window do.
-    alike = min(max(correlation_time(wait), correlation_time(window)), len(wait) / FEWEST_STEPS)
-    error_s = float(wait.std(ddof=1)) * math.sqrt(alike / len(wait))
-    return Share(value=value, error=error_s / float(window.mean()), units=int(len(wait) / alike))
+    if len(wait) < FEWEST_STEPS or len(window) < FEWEST_STEPS:
+        beyond = _share_beyond(window, own)
+        return Share(value=value, error=beyond.error, units=beyond.units)
+    # A few steps hardly show that they are correlated; those of the window do.
+    correlated = max(correlated_steps(wait), correlated_steps(window))
+    units = max(2, int(len(wait) / correlated))
+    error_s = float(wait.std(ddof=1)) / math.sqrt(units)
+    return Share(value=value, error=error_s / float(window.mean()), units=units)
 
 
-def _independent(series: Series) -> int:
-    """How many independent steps a series is worth, at least `FEWEST_STEPS`."""
-    return max(FEWEST_STEPS, int(len(series) / correlation_time(series)))
+def _error_of_mean(series: Series) -> tuple[float, int]:
+    """Standard error of a mean as a share of it, and the number of independent steps that it rests on."""
+    units = max(FEWEST_STEPS, int(len(series) / correlated_steps(series)))
+    return float(series.std(ddof=1) / series.mean()) / math.sqrt(units), units
 
 
 def _in_turns(ranks: Sequence[Measured]) -> _Times:

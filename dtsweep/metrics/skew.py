@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
 import numpy as np
 
-from dtsweep.measure.statistics import Series, mean_half_width
+from dtsweep.measure.statistics import Series, correlated_steps, mean_half_width, students_t
 from dtsweep.metrics.breakdown import Row
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.settings import LEAST_HALF_WIDTH
 
 SPENT = ("sync_s", "compress_s")
 """What a step spends on an exchange that nothing hides."""
+
+FEWEST_STEPS = 3
+"""Steps that show their own noise."""
 
 NAMED_FALSELY = 0.01
 """How often one of equal workers is named if steps are independent: so it stays under 5 % where they are not."""
@@ -36,6 +40,12 @@ def own_steps(rank: Measured, *, is_alone: bool = False) -> Series:
         own: Series = rank.of_part("step_s") - sum(rank.of_part(name) for name in SPENT if name in rank.steps)
         return own
     return rank.of_part("step_s") if is_alone and not len(free) else free
+
+
+def has_quick_turn(rank: Measured) -> bool:
+    """True if one turn without the exchange follows the window, and no rounds with and without it."""
+    parts = rank.steps["part"]
+    return bool((parts == "no_exchange").any() and not (parts == "exchange").any())
 
 
 def marks_exchange(rank: Measured) -> bool:
@@ -65,7 +75,10 @@ def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
         return row
     works = np.array([own.mean() for own in series])
     row["rank_skew"] = float(works.max() / works.min() - 1)
-    bounds = _bounds(series)
+    # A few steps hardly show that they are correlated; those of the window do.
+    window = ranks[0].of_part("step_s")
+    correlated = correlated_steps(window) if has_quick_turn(ranks[0]) and len(window) >= FEWEST_STEPS else 1.0
+    bounds = _bounds(series, correlated=correlated)
     if bounds is None:
         return row
     slowest, fastest, mean = int(np.argmax(works)), int(np.argmin(works)), float(works.mean())
@@ -75,20 +88,33 @@ def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
     return {**row, "rank_skew_low": max(0.0, float(least)), "straggler": named}
 
 
-def _bounds(series: Sequence[Series]) -> Series | None:
-    """How far the mean of the farthest of so many equal ranks may lie from the mean of all; None from too few steps.
+def _bounds(series: Sequence[Series], *, correlated: float) -> Series | None:
+    """Distance of the farthest of equal ranks from the mean of all, as a bound for each; None from too few steps.
 
-    What befalls all ranks in one step tells nothing apart, so the noise is that of each rank around the others. It is
+    What affects all ranks in one step tells nothing apart, so the noise is that of each rank around the others. It is
     taken for at least as large as it is on the average rank: a rank may look quiet by chance.
+
+    Args:
+        series: (steps,) seconds of own work, of each rank.
+        correlated: steps that are worth one independent step, at least.
     """
     count = min(map(len, series))
-    works = np.stack([own[:count] for own in series])
-    halves = [mean_half_width(away) for away in works - works.mean(axis=0)]
-    if None in halves:
+    if count < FEWEST_STEPS:
         return None
-    known = np.array(halves, dtype=float)
+    works = np.stack([own[:count] for own in series])
+    known = np.array([_half_width(away, correlated) for away in works - works.mean(axis=0)])
     quantile = NormalDist().inv_cdf
     farthest = quantile(1 - NAMED_FALSELY / len(series)) / quantile(0.975)
     noise = farthest * np.maximum(known, np.sqrt(np.mean(known**2)))
     bounds: Series = np.maximum(noise, LEAST_HALF_WIDTH * works.mean())
     return bounds
+
+
+def _half_width(series: Series, correlated: float) -> float:
+    """Half of the 95 % interval of a mean, in seconds, if at least so many steps are worth one independent step."""
+    half_s = mean_half_width(series)
+    assert half_s is not None, "there are enough steps"
+    if correlated == 1.0:
+        return half_s
+    units = max(2.0, len(series) / max(correlated, correlated_steps(series)))
+    return max(half_s, float(students_t(units - 1)) * float(series.std(ddof=1)) / math.sqrt(units))

@@ -156,11 +156,11 @@ TRIALS: tuple[Column, ...] = (
         FLOAT,
         "",
         "share of a step that is exposed exchange (with compression) or waiting for the slowest worker, the sum of "
-        "exchange_share and wait_share; null with one worker, but for the parameter server",
+        "exchange_share and wait_share; null of canaries, and with one worker, but for the parameter server",
     ),
     *_interval("comm_share", ""),
     Column("comm_method", TEXT, "", "`difference` to steps without the exchange, or `wait`: what steps spend on it"),
-    Column("comm_reason", TEXT, "", "why comm_share is null although there are several workers"),
+    Column("comm_reason", TEXT, "", "why comm_share of a trial is null although there are several workers"),
     Column("exchange_share", FLOAT, "", "of a step: longer than its longest own work of a worker; null where stale"),
     *_interval("exchange_share", ""),
     Column("wait_share", FLOAT, "", "of a step: that longest own work less the mean of the workers; null where stale"),

@@ -73,10 +73,10 @@ class Measure:
     """Whether the gradient of the first step is compared with one worker's (`gradient_error`); costs its passes."""
 
     exchange: _EXCHANGE = "quick"
-    """How well the exchange's share of a step is measured, in modes whose exchange hides behind other work.
+    """Measurement of the exchange's share of a step, in modes whose exchange hides behind other work.
 
-    `quick` runs steps without the exchange for a quarter of the window's time at most. `precise` alternates steps with
-    and without it until the share is known to 2 points, which takes seconds per trial. `off` leaves them out.
+    `quick` runs steps without the exchange, for at most a quarter of the window's time and 50 ms. `precise` alternates
+    steps with and without it until the share is known to 2 points, which takes seconds per trial. `off` measures none.
     """
 
     gc: bool = False

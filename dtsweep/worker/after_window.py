@@ -1,4 +1,4 @@
-"""What follows a window: checks, counts, the cost of the exchange, and on request a profile."""
+"""Everything that follows a window: checks, counts, the cost of the exchange, and on request a profile."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Hashable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -130,10 +131,10 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
                     else:
                         loop.step()
                 loop.clock.end_step()
-        if record:
-            found.update(record.compared())
 
     together(work, store=store_of(task, "inspected"))
+    if record:
+        found |= record.compared()
     return found | _sent_in_window(counts, period=point.period, window_steps=window_steps)
 
 
@@ -144,8 +145,10 @@ def _sent_in_window(counts: list[Counting], *, period: int, window_steps: int) -
         return {}
     # The first of two stands for all steps of the period but the last.
     times = [1] if len(counts) == 1 else [period - 1, 1]
-    sent_bytes = sum(count.bytes_sent * n for count, n in zip(counts, times, strict=True) if count.bytes_sent)
-    messages = sum(count.messages_sent * n for count, n in zip(counts, times, strict=True) if count.messages_sent)
+    sent_bytes, messages = Fraction(0), 0
+    for counting, count in zip(counts, times, strict=True):
+        sent_bytes += (counting.bytes_sent or 0) * count
+        messages += (counting.messages_sent or 0) * count
     return {
         "bytes_sent": round(sent_bytes * window_steps / period),
         "messages_sent": round(messages * window_steps / period),

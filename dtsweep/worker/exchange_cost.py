@@ -1,4 +1,4 @@
-"""After a window: what the exchange adds to a step, by steps without it, and what the exchange takes alone."""
+"""Cost of the exchange, after a window: by steps without it, and by the exchange alone."""
 
 from __future__ import annotations
 
@@ -31,22 +31,23 @@ from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
 from dtsweep.worker.in_step import FIRST_PATIENCE_S, StepError, store_of, together
-from dtsweep.worker.loop import Loop
+from dtsweep.worker.loop import Loop, without_collector
 
 LEAST_GPU_STEPS = 3
 """Timed steps of a block on a GPU, where they fit: its queue has to fill again after a barrier."""
 
 PATIENCE_S, PATIENCE_TURNS = 10.0, 3
-"""How long a rank whose turn failed waits for the others: seconds, and how many times what the turn takes."""
+"""Wait of a rank whose turn failed for the others: seconds, plus so many times the length of the turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowTime:
-    """What a window took: the same numbers on all ranks."""
+    """Length of a window: the same numbers on all ranks, but for the reason."""
 
     window_s: float
     steps: int
     stop_reason: str = ""
+    """Rule that ended it, as this rank saw it."""
 
     @property
     def step_s(self) -> float:
@@ -76,11 +77,9 @@ def time_exchange(
     if task.measure.exchange == "off":
         return {"exchange_reason": "Measure(exchange='off')"} if info.can_skip_exchange else {}
     if info.can_skip_exchange:
-        store = store_of(task, "turns")
-        if task.measure.exchange == "quick":
-            reason = _take_quick_turn(loop, window, spent_s=spent_s, store=store)
-        else:
-            reason = _take_turns(loop, window, limit_s=_precise_s(task.measure, window), store=store)
+        # As in the window, Python's collector is off.
+        with without_collector(keep=task.measure.gc):
+            reason = _time_turns(loop, task, window, spent_s=spent_s)
         if reason:
             return {"exchange_reason": reason}
     # If one rank has to time it, all must: what they know may differ.
@@ -95,8 +94,17 @@ def time_exchange(
     return dict(known)
 
 
+def _time_turns(loop: Loop, task: Task, window: WindowTime, *, spent_s: float) -> str | None:
+    """Run steps without the exchange as `Measure.exchange` says, or say why not."""
+    store = store_of(task, "turns")
+    if task.measure.exchange == "quick":
+        return _take_quick_turn(loop, window, spent_s=spent_s, store=store)
+    (limit_s,) = max_over_ranks(loop.job.device, _precise_s(task.measure, window))
+    return _take_turns(loop, window, limit_s=limit_s, store=store)
+
+
 def _precise_s(measure: Measure, window: WindowTime) -> float:
-    """What rounds may take after the first, in seconds: the same on all ranks."""
+    """Seconds that rounds may take after the first."""
     if window.stop_reason == "dominated":
         # A point that was not worth its window is not worth rounds either.
         return 0.0
@@ -117,15 +125,15 @@ def _take_quick_turn(loop: Loop, window: WindowTime, *, spent_s: float, store: S
         window_steps=window.steps,
     )
     if steps is None:
-        share = f"{QUICK_SHARE:.0%} of the window"
-        return f"no step without the exchange fits into {share}; Measure(exchange='precise') takes the time for it"
+        rest = f"what checks leave of {QUICK_SHARE:.0%} of the window"
+        return f"no step without the exchange fits into {rest}; Measure(exchange='precise') takes the time for it"
     turn = Turn(exchanges=False, blocks=(0,))
     _run_turn(loop, turn, steps, store=store, patience_s=FIRST_PATIENCE_S + _patience_s(steps, window.step_s))
     return None
 
 
 def _patience_s(steps: int, step_s: float) -> float:
-    """How long a rank whose turn failed waits for the others to end theirs, in seconds."""
+    """Seconds that a rank whose turn failed waits for the others to end theirs."""
     return PATIENCE_S + PATIENCE_TURNS * (steps + LEAD) * step_s
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -110,6 +112,20 @@ class Loop:
     def demote(self) -> None:
         """Count the last window as warm-up."""
         self.segments[-1] = replace(self.segments[-1], name="warmup")
+
+
+@contextlib.contextmanager
+def without_collector(*, keep: bool) -> Iterator[None]:
+    """Collect garbage now, and then not again in this context, unless the collector is to stay on."""
+    was_on = gc.isenabled()
+    gc.collect()
+    if not keep:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _joined(arrays: Iterable[NDArray[Any]]) -> NDArray[Any]:

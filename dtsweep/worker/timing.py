@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +28,7 @@ from dtsweep.worker.after_window import after_window
 from dtsweep.worker.debugger import without_deadline
 from dtsweep.worker.exchange_cost import WindowTime
 from dtsweep.worker.in_step import store_of
-from dtsweep.worker.loop import Loop
+from dtsweep.worker.loop import Loop, without_collector
 from dtsweep.worker.rank import RankContext
 
 MISMATCH, SLACK_S = 0.005, 0.002
@@ -125,7 +124,7 @@ def _window(loop: Loop, task: Task, context: RankContext, *, period_s: float) ->
     window = make_window(loop, task, period_s)
     loop.mode.counters()
     compiled, retried = _compiled(), retries(job.device)
-    with context.telemetry.sampled(), _collector(keep=task.measure.gc):
+    with context.telemetry.sampled(), without_collector(keep=task.measure.gc):
         barrier(job.device)
         # Behind a barrier, so that it counts no waiting; before one, because reading takes each rank its own time.
         context.telemetry.start()
@@ -194,17 +193,3 @@ def _compiled() -> int:
     if "torch._dynamo" not in sys.modules:
         return 0
     return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
-
-
-@contextlib.contextmanager
-def _collector(*, keep: bool) -> Iterator[None]:
-    """Collect garbage now, and then not again inside the window, unless it is to be kept on."""
-    was_on = gc.isenabled()
-    gc.collect()
-    if not keep:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -159,11 +159,28 @@ def test_the_interval_of_a_turn_covers_the_share_also_where_steps_resemble_each_
     rho: float, least: float, steps: int
 ) -> None:
     hits = []
-    for series in drawn(300, 100 + steps, cv=0.05, rho=rho):
+    for series in drawn(150, 100 + steps, cv=0.05, rho=rho):
         window, turn = series[:100], 0.7 * series[100:]
         row = row_of([outcome(list(window / 10), turns=[(False, list(turn / 10))])] * 2)
         hits.append(row["comm_share_low"] <= 0.3 <= row["comm_share_high"])
     assert np.mean(hits) >= least
+
+
+@pytest.mark.parametrize(("window", "turn"), [(20, 4), (20, 8), (100, 8), (100, 25)])
+@pytest.mark.parametrize("rho", [0.0, 0.8])
+def test_ranks_that_differ_by_chance_in_a_turn_wait_as_long_as_its_interval_says_and_none_is_named(
+    window: int, turn: int, rho: float
+) -> None:
+    own = drawn(2 * 4000, 25, cv=0.05, rho=rho).reshape(4000, 2, 25)
+    wait_share = float((own.max(axis=1) - own.mean(axis=1)).mean() / own.max(axis=1).mean())
+    covers, named = [], []
+    for ranks in drawn(2 * 120, window + turn, cv=0.05, rho=rho).reshape(120, 2, -1):
+        together = list(ranks[:, :window].max(axis=0))
+        row = row_of([outcome(together, turns=[(False, list(rank[window:]))]) for rank in ranks])
+        covers.append(row["wait_share_low"] <= wait_share <= row["wait_share_high"])
+        named.append(row["straggler"] is not None)
+    assert np.mean(covers) >= (0.82 if turn == 4 else 0.9)
+    assert np.mean(named) <= 0.05
 
 
 # By what steps spend on it
