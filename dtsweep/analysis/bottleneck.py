@@ -152,7 +152,7 @@ def parts_of(row: Row) -> list[Part]:
         # A step is a worker's own push: what it waits for others, by the bound, is in the same number.
         exchange = _part(row | {"exchange_share": row["comm_share"]}, "exchange", "comm_share")
         parts[1:] = [exchange, Part("wait", "waiting", 0.0, 0.0, 0.0)]
-    return _with_work(parts, at_least=row["compute_share"] or 0.0)
+    return _with_work(parts, row)
 
 
 def _part(row: Row, name: str, column: str) -> Part:
@@ -174,16 +174,32 @@ def _waiting(row: Row) -> Part:
     return Part.of("straggler", f"waiting for {row['straggler']}", share * more, low, high)
 
 
-def _with_work(parts: Sequence[Part], *, at_least: float) -> list[Part]:
+def _with_work(parts: Sequence[Part], row: Row) -> list[Part]:
     """The parts, and what they leave of the step."""
+    at_least = row["compute_share"] or 0.0
     rest = 1 - sum(part.share for part in parts if part.share is not None)
     if any(part.share is None for part in parts):
         known = [part if part.share is not None else part._replace(high=rest - at_least) for part in parts]
         return [*known, Part("work", _WORDS["work"], None, at_least, rest)]
-    shares = [part.share or 0.0 for part in parts]
-    up = math.hypot(*(share - part.low for share, part in zip(shares, parts, strict=True)))
-    down = math.hypot(*(part.high - share for share, part in zip(shares, parts, strict=True)))
+    spreads = [(part.share - part.low, part.high - part.share) for part in parts if part.share is not None]
+    if row["comm_share_low"] is not None and row["exchange_share_low"] is not None:
+        spreads[1:] = _spreads_of_comm(row)
+    up, down = (math.hypot(*each) for each in zip(*spreads, strict=True))
     return [*parts, Part("work", _WORDS["work"], rest, rest - down, rest + up)]
+
+
+def _spreads_of_comm(row: Row) -> list[tuple[float, float]]:
+    """Distances to the lower and upper end of the interval of exchange and wait together.
+
+    One of them is larger by what the other one is smaller, so their own intervals don't add up. Where a straggler
+    stands out, more of the wait counts than is in `comm_share`.
+    """
+    spreads = [(row["comm_share"] - row["comm_share_low"], row["comm_share_high"] - row["comm_share"])]
+    if row["straggler"] is not None and row["wait_share_low"] is not None:
+        more = 1 / (row["workers"] - 1)
+        below, above = row["wait_share"] - row["wait_share_low"], row["wait_share_high"] - row["wait_share"]
+        spreads.append((below * more, above * more))
+    return spreads
 
 
 def _verdict(first: Part, second: Part, row: Row, *, is_sure: bool) -> tuple[str | None, str]:

@@ -80,7 +80,7 @@ def test_parts_that_noise_does_not_tell_apart_have_no_verdict() -> None:
     assert judged(together(0.55, 0.0, 0.02))["bound"] == "exchange"
     found = judged(together(0.55, 0.0, 0.08))
     assert found["bound"] is None
-    assert found["bound_reason"] == "can't tell exposed exchange 55 % ± 8 from device work 43 % ± 11"
+    assert found["bound_reason"] == "can't tell exposed exchange 55 % ± 8 from device work 43 % ± 8"
     assert (found["second"], found["next_axes"]) == ("compute", [])
     assert pd.isna(found["bound_share"])
 
