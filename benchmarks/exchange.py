@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy import signal
 
 from benchmarks.log_entry import heading, table
-from dtsweep.measure.statistics import standard_error
+from dtsweep.measure.statistics import correlated_steps
 from dtsweep.measure.stopping import AFTER
 from dtsweep.measure.turns import (
     FIRST_ROUND_S,
@@ -114,13 +114,11 @@ def in_a_quick_turn(job: Job, random: np.random.Generator, *, window_steps: int)
     own = job.own(random, window_steps + MOST_TURN_STEPS)
     window = np.tile(own[:, :window_steps].max(axis=0) + job.exposed_s, (job.ranks, 1))
     step_s = float(window[0].mean())
-    noise = standard_error(window[0])
-    assert noise is not None
     steps = quick_steps(
         step_s,
         share_s=QUICK_SHARE * window_steps * step_s,
         budget_s=QUICK_SHARE * window_steps * step_s,
-        noise=noise * np.sqrt(window_steps) / step_s,
+        noise=float(window[0].std(ddof=1) * np.sqrt(correlated_steps(window[0])) / step_s),
         window_steps=window_steps,
     )
     if steps is None:
@@ -130,7 +128,11 @@ def in_a_quick_turn(job: Job, random: np.random.Generator, *, window_steps: int)
     blocks = np.repeat([-1, 0], [window_steps, steps])
     times = np.concatenate([window, turn], axis=1)
     starts = np.cumsum(times, axis=1) - times
-    ranks = [sent(series, part=parts, block=blocks, start_s=start) for series, start in zip(times, starts, strict=True)]
+    forward = np.concatenate([own[:, :window_steps], turn], axis=1) / 3
+    ranks = [
+        sent(series, part=parts, block=blocks, start_s=start, forward_s=passed)
+        for series, start, passed in zip(times, starts, forward, strict=True)
+    ]
     return with_exchange_alone(ranks, job, random)
 
 

@@ -47,7 +47,8 @@ def next_axes(bound: str | None, row: Row) -> list[NextAxis]:
         "memory": _of_memory,
         "host": _of_host,
     }[bound](row)
-    return list(found)[:MOST]
+    # A difference that can't be told from nothing may leave more than the step to its work.
+    return [axis._replace(at_most_share=min(axis.at_most_share, 1.0)) for axis in found][:MOST]
 
 
 def _of_exchange(row: Row) -> Iterator[NextAxis]:

@@ -16,7 +16,7 @@ from dtsweep.measure.statistics import Series, correlated_steps, over_periods
 from dtsweep.measure.turns import Share, share_of
 from dtsweep.metrics.breakdown import PASS_COLUMNS, Row
 from dtsweep.metrics.rank_result import Measured
-from dtsweep.metrics.skew import FEWEST_STEPS, has_quick_turn, marks_exchange, own_steps
+from dtsweep.metrics.skew import FEWEST_STEPS, correlated_own_steps, has_quick_turn, marks_exchange, own_steps
 from dtsweep.metrics.window_view import view_of
 from dtsweep.sweep.point import Point
 
@@ -90,7 +90,8 @@ def _by_window(point: Point, ranks: Sequence[Measured]) -> Row:
     exchange = _share_beyond(window, longest)
     row = _columns_of("comm_share", _share_beyond(window, mean))
     row |= _columns_of("exchange_share", exchange)
-    row |= _columns_of("wait_share", _wait_share(window, longest - mean, mean))
+    wait = _wait_share(window, longest - mean, mean, correlated=correlated_own_steps(ranks))
+    row |= _columns_of("wait_share", wait)
     if isolated_s := ranks[0].exchange_isolated_s:
         exposed_per_isolated = float(window.mean()) / isolated_s
         error = None if exchange.error is None else exchange.error * exposed_per_isolated
@@ -121,21 +122,20 @@ def _share_beyond(window: Series, turn: Series) -> Share:
     return Share(value=1 - ratio, error=ratio * math.hypot(error, error_of_turn), units=units)
 
 
-def _wait_share(window: Series, wait: Series, own: Series) -> Share:
+def _wait_share(window: Series, wait: Series, own: Series, *, correlated: float) -> Share:
     """Share of the window's mean step that ranks wait for the slowest one, by the steps of a turn.
 
     Args:
         window: (steps,) seconds.
         wait: (steps,) seconds of the turn: the longest own step of a rank, less the mean of the ranks.
         own: (steps,) seconds of the turn: the mean of the ranks. Steps too few to show their noise vary as these do.
+        correlated: own steps that are worth one independent step, by the window.
     """
     value = float(wait.mean() / window.mean())
     if len(wait) < FEWEST_STEPS or len(window) < FEWEST_STEPS:
         beyond = _share_beyond(window, own)
         return Share(value=value, error=beyond.error, units=beyond.units)
-    # A few steps hardly show that they are correlated; those of the window do.
-    correlated = max(correlated_steps(wait), correlated_steps(window))
-    units = max(2, int(len(wait) / correlated))
+    units = max(2, int(len(wait) / max(correlated, correlated_steps(wait))))
     error_s = float(wait.std(ddof=1)) / math.sqrt(units)
     return Share(value=value, error=error_s / float(window.mean()), units=units)
 

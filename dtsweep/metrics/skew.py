@@ -48,8 +48,22 @@ def has_quick_turn(rank: Measured) -> bool:
     return bool((parts == "no_exchange").any() and not (parts == "exchange").any())
 
 
+def correlated_own_steps(ranks: Sequence[Measured]) -> float:
+    """Number of a rank's own steps that are worth one independent step, by the window: 1 and more, mean of the ranks.
+
+    A few steps after a window hardly show that they are correlated. In the window loading and forward are a rank's own;
+    a whole step is as long on all ranks. What the ranks have in common falls out.
+    """
+    series = [rank.of_part("data_s") + rank.of_part("forward_s") for rank in ranks]
+    count = min(map(len, series))
+    if count < FEWEST_STEPS:
+        return 1.0
+    works = np.stack([own[:count] for own in series])
+    return float(np.mean([correlated_steps(away) for away in works - works.mean(axis=0)]))
+
+
 def marks_exchange(rank: Measured) -> bool:
-    """Whether steps mark all that they spend on the exchange.
+    """True if steps mark all that they spend on the exchange.
 
     A mode that marks any marks all of it, but for compression, which marks what it waits for also where most of the
     exchange hides behind backward; there `exchange_reason` says why no step was without it.
@@ -75,10 +89,7 @@ def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
         return row
     works = np.array([own.mean() for own in series])
     row["rank_skew"] = float(works.max() / works.min() - 1)
-    # A few steps hardly show that they are correlated; those of the window do.
-    window = ranks[0].of_part("step_s")
-    correlated = correlated_steps(window) if has_quick_turn(ranks[0]) and len(window) >= FEWEST_STEPS else 1.0
-    bounds = _bounds(series, correlated=correlated)
+    bounds = _bounds(series, correlated=correlated_own_steps(ranks) if has_quick_turn(ranks[0]) else 1.0)
     if bounds is None:
         return row
     slowest, fastest, mean = int(np.argmax(works)), int(np.argmin(works)), float(works.mean())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
 import traceback
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from dtsweep.hardware.device import barrier
 from dtsweep.measure.exchange import max_over_ranks, mean_over_ranks, time_alone
-from dtsweep.measure.statistics import standard_error
+from dtsweep.measure.statistics import correlated_steps
 from dtsweep.measure.stopping import AFTER, AFTER_S
 from dtsweep.measure.turns import (
     FIRST_ROUND_S,
@@ -32,6 +33,9 @@ from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
 from dtsweep.worker.in_step import FIRST_PATIENCE_S, StepError, store_of, together
 from dtsweep.worker.loop import Loop, without_collector
+
+FEWEST_NOISY = 3
+"""Steps that show their own noise."""
 
 LEAST_GPU_STEPS = 3
 """Timed steps of a block on a GPU, where they fit: its queue has to fill again after a barrier."""
@@ -138,10 +142,14 @@ def _patience_s(steps: int, step_s: float) -> float:
 
 
 def _noise_of_a_step(loop: Loop) -> float:
-    """Standard error of the mean of one step of the window, as a share of it; inf if the window is too short."""
+    """Standard deviation of the window's steps as a share of their mean, with their autocorrelation counted.
+
+    Infinite if the window is too short to show it.
+    """
     series = loop.segments[-1].times["step_s"]
-    error_s = standard_error(series)
-    return float("inf") if error_s is None else float(error_s * np.sqrt(len(series)) / series.mean())
+    if len(series) < FEWEST_NOISY:
+        return math.inf
+    return float(series.std(ddof=1) * np.sqrt(correlated_steps(series)) / series.mean())
 
 
 def _take_turns(loop: Loop, window: WindowTime, *, limit_s: float, store: Store) -> str | None:

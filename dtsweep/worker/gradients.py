@@ -22,6 +22,9 @@ without one the gradients of different batches differ by percents, those of larg
 IN_SHARDS = "each worker has a share of every gradient alone; Measure(check=True) compares them with one worker's"
 """Why ranks are not compared with each other, in a mode that `shards`."""
 
+_NONE = torch.zeros(0, 3)
+"""Sums of a rank whose optimizer was not called."""
+
 CHUNK = 2**20
 """Elements of a gradient that are in double precision at a time: a model may leave no room for more."""
 
@@ -65,9 +68,8 @@ class GradientRecord:
         Returns:
             `gradients_agree` and `gradients_reason` of `Measured`, the same on all ranks.
         """
-        own = self._sums[0] if self._sums else torch.zeros(0, 3)
         everyone: list[Any] = [None] * distributed.get_world_size()
-        distributed.all_gather_object(everyone, (self._digests.digest(), own))
+        distributed.all_gather_object(everyone, (self._digests.digest(), self._sums[0] if self._sums else _NONE))
         digests, sums = zip(*everyone, strict=True)
         if any(of_rank is None for of_rank in sums):
             return {"gradients_agree": None, "gradients_reason": "a worker has no memory to compare gradients"}
