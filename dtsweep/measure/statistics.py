@@ -16,6 +16,9 @@ Series = NDArray[np.float64]
 BATCH_STEPS = 3
 """Fewer steps make no batch."""
 
+NOISE_FROM = 3
+"""Steps that show their own noise."""
+
 LEAST_GAP = 0.01
 """Share of the median step by which two clusters lie apart."""
 

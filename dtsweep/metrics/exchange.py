@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dtsweep.measure.statistics import Series, correlated_steps, over_periods
+from dtsweep.measure.statistics import NOISE_FROM, Series, correlated_steps, over_periods
 from dtsweep.measure.turns import Share, share_of
 from dtsweep.metrics.breakdown import PASS_COLUMNS, Row
 from dtsweep.metrics.rank_result import Measured
-from dtsweep.metrics.skew import FEWEST_STEPS, correlated_own_steps, has_quick_turn, marks_exchange, own_steps
+from dtsweep.metrics.skew import correlated_own_steps, has_quick_turn, marks_exchange, own_steps
 from dtsweep.metrics.window_view import view_of
 from dtsweep.sweep.point import Point
 
@@ -111,11 +111,11 @@ def _share_beyond(window: Series, turn: Series) -> Share:
         turn: (steps,) seconds.
     """
     ratio = float(turn.mean() / window.mean())
-    if len(window) < FEWEST_STEPS:
+    if len(window) < NOISE_FROM:
         return Share(value=1 - ratio, error=None, units=len(turn))
     error, units = _error_of_mean(window)
     error_of_turn = error * math.sqrt(len(window) / len(turn))
-    if len(turn) >= FEWEST_STEPS:
+    if len(turn) >= NOISE_FROM:
         own_error, own_units = _error_of_mean(turn)
         if own_error > error_of_turn:
             error_of_turn, units = own_error, min(units, own_units)
@@ -132,7 +132,7 @@ def _wait_share(window: Series, wait: Series, own: Series, *, correlated: float)
         correlated: own steps that are worth one independent step, by the window.
     """
     value = float(wait.mean() / window.mean())
-    if len(wait) < FEWEST_STEPS or len(window) < FEWEST_STEPS:
+    if len(wait) < NOISE_FROM or len(window) < NOISE_FROM:
         beyond = _share_beyond(window, own)
         return Share(value=value, error=beyond.error, units=beyond.units)
     units = max(2, int(len(wait) / max(correlated, correlated_steps(wait))))
@@ -142,7 +142,7 @@ def _wait_share(window: Series, wait: Series, own: Series, *, correlated: float)
 
 def _error_of_mean(series: Series) -> tuple[float, int]:
     """Standard error of a mean as a share of it, and the number of independent steps that it rests on."""
-    units = max(FEWEST_STEPS, int(len(series) / correlated_steps(series)))
+    units = max(NOISE_FROM, int(len(series) / correlated_steps(series)))
     return float(series.std(ddof=1) / series.mean()) / math.sqrt(units), units
 
 

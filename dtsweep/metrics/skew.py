@@ -8,16 +8,13 @@ from statistics import NormalDist
 
 import numpy as np
 
-from dtsweep.measure.statistics import Series, correlated_steps, mean_half_width, students_t
+from dtsweep.measure.statistics import NOISE_FROM, Series, correlated_steps, mean_half_width, students_t
 from dtsweep.metrics.breakdown import Row
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.settings import LEAST_HALF_WIDTH
 
 SPENT = ("sync_s", "compress_s")
 """What a step spends on an exchange that nothing hides."""
-
-FEWEST_STEPS = 3
-"""Steps that show their own noise."""
 
 NAMED_FALSELY = 0.01
 """How often one of equal workers is named if steps are independent: so it stays under 5 % where they are not."""
@@ -56,7 +53,7 @@ def correlated_own_steps(ranks: Sequence[Measured]) -> float:
     """
     series = [rank.of_part("data_s") + rank.of_part("forward_s") for rank in ranks]
     count = min(map(len, series))
-    if count < FEWEST_STEPS:
+    if count < NOISE_FROM:
         return 1.0
     works = np.stack([own[:count] for own in series])
     return float(np.mean([correlated_steps(away) for away in works - works.mean(axis=0)]))
@@ -110,7 +107,7 @@ def _bounds(series: Sequence[Series], *, correlated: float) -> Series | None:
         correlated: steps that are worth one independent step, at least.
     """
     count = min(map(len, series))
-    if count < FEWEST_STEPS:
+    if count < NOISE_FROM:
         return None
     works = np.stack([own[:count] for own in series])
     known = np.array([_half_width(away, correlated) for away in works - works.mean(axis=0)])

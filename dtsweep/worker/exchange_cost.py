@@ -14,7 +14,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from dtsweep.hardware.device import barrier
 from dtsweep.measure.exchange import max_over_ranks, mean_over_ranks, time_alone
-from dtsweep.measure.statistics import correlated_steps
+from dtsweep.measure.statistics import NOISE_FROM, correlated_steps
 from dtsweep.measure.stopping import AFTER, AFTER_S
 from dtsweep.measure.turns import (
     FIRST_ROUND_S,
@@ -33,9 +33,6 @@ from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
 from dtsweep.worker.in_step import FIRST_PATIENCE_S, StepError, store_of, together
 from dtsweep.worker.loop import Loop, without_collector
-
-FEWEST_NOISY = 3
-"""Steps that show their own noise."""
 
 LEAST_GPU_STEPS = 3
 """Timed steps of a block on a GPU, where they fit: its queue has to fill again after a barrier."""
@@ -147,7 +144,7 @@ def _noise_of_a_step(loop: Loop) -> float:
     Infinite if the window is too short to show it.
     """
     series = loop.segments[-1].times["step_s"]
-    if len(series) < FEWEST_NOISY:
+    if len(series) < NOISE_FROM:
         return math.inf
     return float(series.std(ddof=1) * np.sqrt(correlated_steps(series)) / series.mean())
 
