@@ -13,7 +13,7 @@ from dtsweep.sweep.modes import latency_column
 def trials(*rows: dict[str, Any], **common: Any) -> pd.DataFrame:
     """One `ok` trial per row, every point its own unless `point_id` says otherwise; what is not given is null."""
     columns = {column.name: column.type for column in TRIALS}
-    filled = [_with_latency(_defaults(number) | common | row) for number, row in enumerate(rows)]
+    filled = [_with_errors(_with_latency(_defaults(number) | common | row)) for number, row in enumerate(rows)]
     extra = [name for row in filled for name in row if name not in columns]
     frame = pd.DataFrame(filled, columns=list(dict.fromkeys([*columns, *extra])))
     types = {INT: "Int64", FLOAT: "float64"}
@@ -26,6 +26,16 @@ def _with_latency(row: dict[str, Any]) -> dict[str, Any]:
     column = latency_column(row["semantics"])
     ends = ("", "_low", "_high", "_error")
     return {f"latency_s{end}": row[f"{column}{end}"] for end in ends if f"{column}{end}" in row} | row
+
+
+def _with_errors(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with the standard error of each interval, as a normal distribution has it."""
+    errors = {
+        f"{name}_error": (row[f"{name}_high"] - row[f"{name}_low"]) / 2 / 1.96
+        for name in (column.removesuffix("_low") for column in row if column.endswith("_low"))
+        if None not in (row[f"{name}_low"], row.get(f"{name}_high"))
+    }
+    return errors | row
 
 
 def _defaults(number: int) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Readers; imports pandas and SciPy in functions alone. In reading order:
 
-    load            the table itself, rows of earlier versions in today's definitions
+    load            the table of trials
     variance        what windows know of their own error, and what launches add
     spread          how much launches of one job differ, over a whole sweep
     generations     which rows are of an earlier source of their workload

@@ -19,7 +19,7 @@ EXPLAINS, OUTWEIGHS = 0.2, 2.0
 times what the next of them takes: all three are lower bounds, and peaks are known to some ten percent."""
 
 UNKNOWN_NOISE = 0.25
-"""Half of the interval of a share without one, as a share of it: too few steps, or a row of an earlier version."""
+"""Half of the interval of a share without one, as a share of it: too few steps."""
 
 WORK = ("compute", "memory", "launch")
 """What device work may be limited by; launches are the host's."""

@@ -81,21 +81,18 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
     Returns:
         The `ok` trials without canaries and without those that `is_superseded`, with `launch` (the session, or else
         the trial itself), `older_source` (what the workload has otherwise since), `mfu` made comparable
-        (`by_best_peak`), `caution` of its point, and `<column>_error`,
-        standard errors within the launch (in rows of earlier versions whose steps are gone from half of the interval,
-        which makes them rather too large).
+        (`by_best_peak`), and `caution` of its point.
     """
     trials = frame.assign(older_source=older_source(frame))
     trials = trials.sort_values("started_at", kind="stable", na_position="first")
     trials = without_canaries(trials[trials["status"] == "ok"]).reset_index(drop=True)
     trials = trials[~is_superseded(trials)].reset_index(drop=True)
-    bounds = [f"{name}_{end}" for name in _KNOWN_WITHIN for end in ("low", "high")]
+    bounds = [f"{name}_{end}" for name in _KNOWN_WITHIN for end in ("low", "high", "error")]
     # astype leaves every column in memory of its own, which pandas warns of; a copy is in one piece.
     trials = trials.astype(dict.fromkeys([*_KNOWN_WITHIN, *bounds, *_SHARES, "tokens_per_s"], "float64")).copy()
     trials = by_best_peak(trials)
     launch = trials["session"].where(trials["session"].notna(), trials["trial_id"])
-    errors = {f"{name}_error": _error(trials, name) for name in _KNOWN_WITHIN}
-    return _replaced(trials, {"launch": launch, "caution": _cautions(trials), **errors})
+    return _replaced(trials, {"launch": launch, "caution": _cautions(trials)})
 
 
 def _cautions(trials: pd.DataFrame) -> pd.Series[str]:
@@ -111,14 +108,6 @@ def _replaced(trials: pd.DataFrame, columns: Mapping[str, pd.Series[Any]]) -> pd
     import pandas as pd
 
     return pd.concat([trials.drop(columns=list(columns), errors="ignore"), pd.DataFrame(columns)], axis="columns")
-
-
-def _error(trials: pd.DataFrame, name: str) -> pd.Series[Any]:
-    """Standard error of a column within the launch: as stored, in older results from its interval."""
-    # 95 % of a normal distribution lie within 1.96 standard deviations.
-    by_interval = (trials[f"{name}_high"] - trials[f"{name}_low"]) / 2 / 1.96
-    stored = trials.reindex(columns=[f"{name}_error"]).astype("float64")
-    return stored[f"{name}_error"].fillna(by_interval)
 
 
 def check_asked(*names: str) -> None:

@@ -52,9 +52,7 @@ def next_axes(bound: str | None, row: Row) -> list[NextAxis]:
 
 
 def _of_exchange(row: Row) -> Iterator[NextAxis]:
-    # Results of another version may have a mode that this one lacks.
-    if (mode := MODES.get(row["sync"])) is None:
-        return
+    mode = MODES[row["sync"]]
     share = row["exchange_share"]
     if "overlap" in mode.reads and row["overlap"] is False:
         yield NextAxis("overlap", share, "begin the exchange while backward still runs")

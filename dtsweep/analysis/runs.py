@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dtsweep.analysis.canaries import canaries, told_drift
 from dtsweep.analysis.generations import older_source
 from dtsweep.analysis.launches import measured, without_canaries
-from dtsweep.analysis.load import as_loaded, load
+from dtsweep.analysis.load import load
 from dtsweep.analysis.machines import Machines, machine_changes, machines_of, same_machines, software_changes
 from dtsweep.errors import SweepError
 from dtsweep.results.history import Entry, entry_of
@@ -68,7 +68,7 @@ def load_run(results: str | Path) -> Run:
 
 def run_of(entry: Entry) -> Run:
     """Make a run of an entry of a history."""
-    frame = as_loaded(frame_of(entry.trials)).sort_values("started_at", kind="stable", ignore_index=True)
+    frame = frame_of(entry.trials).sort_values("started_at", kind="stable", ignore_index=True)
     return Run(name=entry.run, frame=frame, machines=machines_of(frame, frame_of(entry.ranks)))
 
 

@@ -1,7 +1,7 @@
 """From raw steps to rows.
 
 The driver, and rank 0 under torchrun; `rank_result` ranks and lanes too, `attempt_result` and `rows` lanes,
-`older_rows` readers, `product` ranks and readers. Imports NumPy. In reading order:
+`product` ranks and readers. Imports NumPy. In reading order:
 
     product         what was trained, in one digest
     rank_result     what a rank sends to its lane, which passes it on to the driver
@@ -13,6 +13,5 @@ The driver, and rank 0 under torchrun; `rank_result` ranks and lanes too, `attem
     flags           what to know before trusting a trial's numbers
     summary         the columns of a trial, from the steps of all ranks
     plausible       whether a row's numbers can all be true
-    older_rows      rows of earlier versions in today's definitions
     rows            from what the ranks sent to the rows that are stored
 """

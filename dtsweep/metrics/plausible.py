@@ -93,10 +93,8 @@ def contradictions(row: Mapping[str, Any]) -> list[str]:
     Args:
         row: `JUDGED_COLUMNS` of `trials`; unknown is None, nan or left out.
     """
-    # An older version's steps, each the slowest worker's, add up to more than the window.
-    is_older = "older_steps" in _listed(row.get("flags"))
-    on_steps = () if is_older else (_rate(row), _window(row))
-    return [words for words in (*on_steps, _utilization(row, "mfu"), _utilization(row, "hfu")) if words]
+    said = (_rate(row), _window(row), _utilization(row, "mfu"), _utilization(row, "hfu"))
+    return [words for words in said if words]
 
 
 def _rate(row: Mapping[str, Any]) -> str | None:

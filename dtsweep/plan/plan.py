@@ -20,7 +20,7 @@ from dtsweep.results.standing import standing
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.axes import Candidate, by_world
 from dtsweep.sweep.point import DEFAULTS, Point, World, identity
-from dtsweep.sweep.secret import hidden, hidden_json
+from dtsweep.sweep.secret import hidden
 from dtsweep.sweep.settings import Measure, Sweep
 from dtsweep.sweep.task import trial_name
 
@@ -89,7 +89,7 @@ def make_plan(
     Raises:
         SweepError: the results are of another workload, version or resources.
     """
-    rows = _measured_by(harness, rows)
+    rows = [row for row in rows if row["harness"] == harness]
     stands = {rows[index]["trial_id"]: rows[index] for index in sorted(standing(rows).values())}
     stale = outdated(sweep, list(stands.values())) if rerun != "all" else {}
     differs = cache(partial(_differs, sweep.measure))
@@ -119,11 +119,6 @@ def make_plan(
     )
 
 
-def _measured_by(harness: str, rows: Rows) -> Rows:
-    """Select the attempts of a harness; rows from before the column were measured on Ray."""
-    return [row for row in rows if (row.get("harness") or "ray") == harness]
-
-
 def outdated(sweep: Sweep, stands: Rows) -> dict[str, str]:
     """Refuse results that can't be compared with what this sweep would add.
 
@@ -150,8 +145,7 @@ def outdated(sweep: Sweep, stands: Rows) -> dict[str, str]:
     measured = [row for row in stands if row["status"] == "ok"]
     for row in measured:
         now = {**settings, **_environment(sweep, row)}
-        shown = {**row, "environment": row["environment"] and hidden_json(row["environment"])}
-        if what := _other_setting(shown, now) or sources.differ_from(row):
+        if what := _other_setting(row, now) or sources.differ_from(row):
             differ[row["trial_id"]] = what
     newest = measured[-1]["trial_id"] if measured else None
     if newest in differ:

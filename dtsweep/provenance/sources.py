@@ -248,9 +248,6 @@ def changes_of_row(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     digests = then["workload_digest"], now["workload_digest"]
     if None in digests or digests[0] == digests[1]:
         return []
-    if then["sources"] is None or now["sources"] is None:
-        # Earlier versions stored the digest alone.
-        return [f"source of the workload {digests[0]}, this sweep has {digests[1]}"]
     return changes(json.loads(then["sources"]), json.loads(now["sources"]))
 
 

@@ -49,11 +49,8 @@ def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
     import pandas as pd
 
     mode = str(row["sync"])
-    own = ""
-    # Results of another version may have a mode that this one lacks.
-    if mode in MODES:
-        values = {name: row[name] if pd.notna(row[name]) else None for name in MODES[mode].reads}
-        own = MODES[mode].label({name: value for name, value in values.items() if not is_left_out(name, value)})
+    values = {name: row[name] if pd.notna(row[name]) else None for name in MODES[mode].reads}
+    own = MODES[mode].label({name: value for name, value in values.items() if not is_left_out(name, value)})
     others = [c for c in varying if c not in ("sync", *MODE_FIELDS, "compression", *COMPRESSION_FIELDS, *BATCH_SHAPE)]
     return " ".join(filter(None, [mode, own, compression_label(row), settings_label(row, others)]))
 

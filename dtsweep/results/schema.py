@@ -14,7 +14,7 @@ from dtsweep.errors import SweepError
 from dtsweep.results.statuses import FINAL, FLAG_MEANINGS, PHASE_MEANINGS, STATUS_MEANINGS
 from dtsweep.sweep.point import AXES, FIELD_TYPES
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 1
 """Stored in every file; it rises with each release that adds columns, and no column is ever changed or removed."""
 
 BOOL, INT, FLOAT, TEXT = pa.bool_(), pa.int64(), pa.float64(), pa.string()
@@ -165,9 +165,7 @@ TRIALS: tuple[Column, ...] = (
     *_interval("exchange_share", ""),
     Column("wait_share", FLOAT, "", "of a step: that longest own work less the mean of the workers; null where stale"),
     *_interval("wait_share", ""),
-    Column(
-        "data_share", FLOAT, "", "of a step: loading batches, mean of the workers without a straggler; null in old rows"
-    ),
+    Column("data_share", FLOAT, "", "of a step: loading batches, mean of the workers without a straggler"),
     *_interval("data_share", ""),
     Column("pass_s", FLOAT, "s", "a forward/backward pass without exchange, slowest worker"),
     Column(

@@ -25,8 +25,7 @@ def standing(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], int]:
     for index, row in enumerate(rows):
         if row["role"] == "canary":
             continue
-        # Rows from before that column were measured on Ray.
-        trial = (row["trial_id"], row["harness"] or "ray")
+        trial = (row["trial_id"], row["harness"])
         before = chosen[trial][1] if trial in chosen else None
         gives_way = before is None or before["status"] != "ok" or row["status"] == "ok"
         if gives_way or (before is not None and row["status"] in FINAL and changes_of_row(before, row)):

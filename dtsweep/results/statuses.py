@@ -22,7 +22,6 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
         "infeasible": "the cluster can't hold the workers",
         "no_nodes": "the machines did not come in time",
         "timeout": "too few steps within the allowed time",
-        "budget": "the budget of time or money was reached",
         "cancelled": "interrupted by the user",
         "storage": "measured, but its numbers could not be stored",
         "launch_failed": "the workers could not be started: an import, or the group in which they exchange",
@@ -60,7 +59,6 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "oom_retry": "the allocator ran full, emptied its cache and tried again",
         "memory_left": "the trial left memory behind, so the next one got a new session",
         "canary_drift": f"over {CANARY_DRIFT:.0%} and more than chance from its world's earlier canaries of this run",
-        "older_steps": "an older version's step times: of each step the slowest worker's, too long by some percent",
         "adjacent_launches": "the repeats of a world followed each other",
     }
 )

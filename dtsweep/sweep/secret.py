@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -98,11 +97,6 @@ def without_secrets(text: str, environment: Mapping[str, str]) -> str:
         if len(value) >= TELLING and is_secret(name, value):
             text = text.replace(value, _hash_of(name, value))
     return without_credentials(text)
-
-
-def hidden_json(text: str) -> str:
-    """The same of a stored JSON object: rows of earlier versions have secrets in it as they are."""
-    return json.dumps(hidden(json.loads(text)), sort_keys=True)
 
 
 @cache

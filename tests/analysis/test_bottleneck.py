@@ -234,7 +234,7 @@ def test_the_parts_of_a_step_add_up_to_it(known: dict[str, float | None], data: 
 
 
 def test_of_real_rows_the_parts_add_up_and_are_those_that_were_stored() -> None:
-    frame = dtsweep.load(ROOT / "tests" / "data" / "results_schema_2")
+    frame = dtsweep.load(ROOT / "tests" / "data" / "three_modes")
     found, points = bottleneck(frame), over_launches(frame)
     assert found["point_id"].tolist() == points["point_id"].tolist()
     assert found[PARTS].sum(axis=1).tolist() == pytest.approx([1] * 6)

@@ -51,6 +51,7 @@ def made_of(rates: NDArray[np.float64], *, errors: NDArray[np.float64], together
         point_id=point.astype(str),
         session=[f"{a}.{c}" if together else f"{a}.{b}.{c}" for a, b, c in zip(sweep, point, launch, strict=True)],
         samples_per_s=rates.ravel(),
+        samples_per_s_error=TRUE_RATE * errors.ravel(),
         samples_per_s_low=rates.ravel() - 1.96 * TRUE_RATE * errors.ravel(),
         samples_per_s_high=rates.ravel() + 1.96 * TRUE_RATE * errors.ravel(),
     )
@@ -241,7 +242,7 @@ def test_launches_on_other_numbers_of_hosts_are_another_point() -> None:
 
 
 def test_a_stored_latency_goes_before_the_step_times() -> None:
-    row = {"latency_s": 0.3, "latency_s_low": 0.2, "latency_s_high": 0.4, "step_p50_s": 0.1, "step_p50_s_low": 0.05}
+    row = {"latency_s": 0.3, "latency_s_low": 0.2, "latency_s_high": 0.4, "step_p50_s": 0.1}
     assert over_launches(trials(row)).loc[0, ["latency_s_low", "latency_s", "latency_s_high"]].tolist() == [
         0.2,
         0.3,

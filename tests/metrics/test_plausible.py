@@ -87,8 +87,6 @@ def test_a_row_that_contradicts_itself_is_named_with_the_numbers(lie: dict[str, 
         {"mfu": 1.23, "peak_source": "measured"},
         # The fast half does most of the work, and the slow half is the measure.
         {"mfu": 1.3, "semantics": "stale", "global_batch": None, "devices": "NVIDIA A100, NVIDIA H100"},
-        # An older version's steps, without the steps that would mend them.
-        {"step_mean_s": 0.11, "flags": ["older_steps"]},
     ],
 )
 def test_an_honest_row_is_not_named(truth: dict[str, Any]) -> None:
