@@ -2,10 +2,10 @@
 
 Readers; imports pandas and SciPy in functions alone. In reading order:
 
-    load            the table of trials
     variance        what windows know of their own error, and what launches add
     spread          how much launches of one job differ, over a whole sweep
-    generations     which rows are of an earlier source of their workload
+    superseded      rows of an older source of the workload, or of an older environment
+    load            the table of trials
     utilization     shares of what devices can do, by one measure
     launches        from trials to points
     comparisons     a column beside a value: true, false or unknown

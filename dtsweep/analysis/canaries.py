@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dtsweep.analysis.generations import older_source
 from dtsweep.analysis.launches import without_canaries
 from dtsweep.results.statuses import CANARY_DRIFT
 from dtsweep.sweep.point import World
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 
 _WHERE = ("env_id", "cpus_per_worker", "gpus_per_worker")
 
-WORLD = ("point_id", *(item.name for item in fields(World)), *_WHERE, "older_source")
-"""What makes canaries comparable: they are the same point of the same world, by the same source."""
+WORLD = ("point_id", *(item.name for item in fields(World)), *_WHERE)
+"""What makes canaries comparable: they are the same point of the same world."""
 
 
 class Level(NamedTuple):
@@ -90,7 +89,6 @@ def canaries(frame: pd.DataFrame) -> pd.DataFrame:
         that the session measured `ok`. With one canary `last_s`, `last_ratio` and the drift are null; with one in
         the whole world `flagged` and `known_to` are null too, because nothing can be compared.
     """
-    frame = frame.assign(older_source=older_source(frame))
     rows = frame[frame["role"].isin(["canary"]) & (frame["status"] == "ok")].dropna(subset=["step_mean_s"])
     rows = _beside_their_world(rows.sort_values("started_at", kind="stable"))
     sessions = rows.groupby([*WORLD, "session"], dropna=False, sort=False)

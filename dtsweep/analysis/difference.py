@@ -17,9 +17,6 @@ from dtsweep.errors import SweepError
 if TYPE_CHECKING:
     import pandas as pd
 
-_TOLD = ("caution", "older_source")
-"""What to know of each of two points that are compared."""
-
 
 def difference(
     frame: pd.DataFrame, a: str, b: str, *, of: str | Sequence[str] = ("samples_per_s", "latency_s")
@@ -51,8 +48,8 @@ def difference(
         and `of`: `ratio`, that of a over that of b (null where one is unknown), with `ratio_low` and `ratio_high`, its
         95 % interval; `verdict` on a: "faster", "slower", "not distinguishable", or, where nothing could be tested,
         "unknown: " and why; `method`; `detectable_ratio`, `more_launches` and `more_launches_reason`, what launches can
-        tell (`dtsweep.analysis.power`); `launches_a`, `launches_b`, those with a value; `caution_a`, `caution_b` and
-        `older_source_a`, `older_source_b`, as in `over_launches`; `env_id`.
+        tell (`dtsweep.analysis.power`); `launches_a`, `launches_b`, those with a value; `caution_a` and
+        `caution_b`, as in `over_launches`; `env_id`.
 
     Raises:
         SweepError: a point was not measured, or the two never in one environment; `of` has none of `ASKED`.
@@ -62,7 +59,7 @@ def difference(
     names = (of,) if isinstance(of, str) else tuple(dict.fromkeys(of))
     check_asked(*names)
     columns = [f"{name}{end}" for name in names for end in ("", "_error")]
-    both = _with_both(measured(frame)[[*POINT, "launch", *_TOLD, *columns]], a, b)
+    both = _with_both(measured(frame)[[*POINT, "launch", "caution", *columns]], a, b)
     watched = canaries(frame)
     rows = [row for there in both for name in names for row in _compared(there, a, b, of=name, watched=watched)]
     return pd.DataFrame(rows).astype({"more_launches": "Int64", "more_launches_reason": object})
@@ -83,14 +80,14 @@ def _compared(trials: pd.DataFrame, a: str, b: str, *, of: str, watched: pd.Data
     """Rows of `difference`, for the trials of one environment."""
     launches = logarithms_of(trials, of)
     drift = told_drift(of_environment(watched, trials["env_id"].iloc[0])) or 0.0
-    pair = trials[trials["point_id"].isin([a, b])].groupby(list(POINT), dropna=False, sort=False)[[*_TOLD]].first()
+    pair = trials[trials["point_id"].isin([a, b])].groupby(list(POINT), dropna=False, sort=False)[["caution"]].first()
     pair = pair.astype(object).where(pair.notna(), None).reset_index().astype({"env_id": object})
     pair = pair.merge(launches.points.reset_index(names="row"), how="left", on=list(POINT))
     rows, others = (pair[pair["point_id"] == point].to_dict("records") for point in (a, b))
     return [
         {"env_id": row["env_id"], "hosts_a": row["hosts"], "hosts_b": other["hosts"], "of": of}
         | _row(launches, row["row"], other["row"], of=of, drift=drift)
-        | {f"{name}_{end}": point[name] for name in _TOLD for end, point in (("a", row), ("b", other))}
+        | {"caution_a": row["caution"], "caution_b": other["caution"]}
         for row in rows
         for other in others
     ]

@@ -26,7 +26,6 @@ from dtsweep.sweep.modes import SEMANTICS
 if TYPE_CHECKING:
     import pandas as pd
 
-_PRODUCT = ("older_source", "semantics")
 MODEL = ("workload", "model_digest")
 """What is a product of its own: more of one is no substitute for another."""
 
@@ -42,7 +41,7 @@ def frontier(
     where: str = "",
     one_product: bool = False,
 ) -> pd.DataFrame:
-    """Find the points that no other one beats, for each source, semantics, model and environment.
+    """Find the points that no other one beats, for each semantics, model and environment.
 
     A point is off the frontier where `difference` can tell that another one is better in each objective (equal is
     enough where an objective is set, not measured, as `workers`). By its estimates alone more points are beaten.
@@ -55,7 +54,7 @@ def frontier(
         one_product: compare all models with each other, as if a sample of one were one of another.
 
     Returns:
-        The points of `over_launches`, sorted by source (the newest first), semantics, model (fewest FLOPs first),
+        The points of `over_launches`, sorted by semantics, model (fewest FLOPs first),
         environment and the first objective, with
         `meets`, whether the condition is met, null where what it asks for was not measured;
         `standing`, one of `STANDINGS`, null where it is not met or an objective is null;
@@ -92,14 +91,14 @@ def hypervolume(
         maximize: columns that should be large.
 
     Returns:
-        One row per source, semantics, model and environment: `hypervolume`, the volume that its frontier dominates, as
+        One row per semantics, model and environment: `hypervolume`, the volume that its frontier dominates, as
         a share of the box from the worst to the best value of each objective among all points of the environment, on
         logarithmic scales where all values are positive. Frontiers of one environment share the box, so their
         volumes compare; those of two environments don't. Null where no objective varies.
     """
     import pandas as pd
 
-    keys = [*_PRODUCT, *MODEL, "env_id"]
+    keys = ["semantics", *MODEL, "env_id"]
     rows = []
     objectives = read_objectives(points, minimize=minimize, maximize=maximize)
     for _, there in points[points["standing"].notna()].groupby("env_id", dropna=False, sort=False):
@@ -135,7 +134,7 @@ def _judge(
     rivals = Rivals(tuple(cost_of(trials, each) for each in objectives))
     known = rivals.costs[0].launches.points.reset_index(names="row")
     rows = asked.reset_index().merge(known, on=list(POINT))
-    for _, group in rows.groupby([*_PRODUCT, *(() if one_product else MODEL)], dropna=False):
+    for _, group in rows.groupby(["semantics", *(() if one_product else MODEL)], dropna=False):
         numbers = group["row"].to_numpy()
         standing, near = (of_many if len(numbers) > MANY else of_few)(rivals, numbers)
         drawn = probabilities(rivals, numbers, near)
@@ -151,14 +150,10 @@ def _judge(
 def _sorted(points: pd.DataFrame, first: Objective, *, models: Sequence[str]) -> pd.DataFrame:
     # What comes last is sorted by first: only the objective may run downwards.
     points = points.sort_values(first.name, ascending=not first.maximize, kind="stable")
-    return points.sort_values(
-        ["older_source", "semantics", *models, "env_id"], key=_in_order, ignore_index=True, kind="stable"
-    )
+    return points.sort_values(["semantics", *models, "env_id"], key=_in_order, ignore_index=True, kind="stable")
 
 
 def _in_order(column: pd.Series) -> pd.Series:
-    if column.name == "older_source":
-        return column.fillna("")
     if column.name != "semantics":
         return column
     return column.map({semantics: order for order, semantics in enumerate(SEMANTICS)})

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtsweep.analysis.generations import older_source
 from dtsweep.analysis.spread import POINT, Launches, launches_of, spread_of
 from dtsweep.analysis.utilization import by_best_peak
 from dtsweep.analysis.variance import Known, Numbers, moderated, pooled_is_better
@@ -27,7 +26,7 @@ _KNOWN_WITHIN = (*ASKED, *_OF_A_STEP)
 _SHARES = ("mfu", "hfu", *_OF_A_STEP, "compute_share", "memory_share", "launch_share")
 _USED = ("energy_j_per_sample", "power_w", "bytes_sent_per_step", "compression_error", "staleness_mean")
 _MEANS = (*ASKED, "tokens_per_s", *_SHARES, *_USED)
-_MODEL = ("model_digest", "parameters", "flops_per_sample", "optimizer_class", "older_source")
+_MODEL = ("model_digest", "parameters", "flops_per_sample", "optimizer_class")
 _FACTS = ("semantics", "global_batch", "devices", "backend", "harness", *_MODEL)
 _WITH_INTERVAL = {"latency_s": True, "samples_per_s": True, **dict.fromkeys(_OF_A_STEP, False)}
 """What gets an interval over launches, and whether its spread between launches is relative to its size."""
@@ -52,26 +51,6 @@ def without_canaries(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[~frame["role"].isin(["canary"])]
 
 
-def is_superseded(trials: pd.DataFrame) -> pd.Series[bool]:
-    """Mark launches of a point that was measured since with another source of the workload, data or environment.
-
-    They are launches of another job, which `--rerun all` leaves beside the new ones. What is unknown is none.
-
-    Args:
-        trials: `ok` ones without canaries, with `older_source`, the oldest first.
-    """
-    points = [trials[name] for name in POINT]
-    other = trials["status"] != "ok"
-    for told in (
-        trials["older_source"].fillna("").where(trials["workload_digest"].notna()),
-        # What a sweep's resources say of it is no part of a point's name.
-        trials["environment"],
-    ):
-        newest = told.groupby(points, dropna=False).transform("last")
-        other |= told.notna() & newest.notna() & (told != newest)
-    return other
-
-
 def measured(frame: pd.DataFrame) -> pd.DataFrame:
     """Select what was measured, one row per launch of a point.
 
@@ -79,14 +58,11 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
         frame: one row per trial, as `dtsweep.load` gives it.
 
     Returns:
-        The `ok` trials without canaries and without those that `is_superseded`, with `launch` (the session, or else
-        the trial itself), `older_source` (what the workload has otherwise since), `mfu` made comparable
-        (`by_best_peak`), and `caution` of its point.
+        The `ok` trials without canaries, the oldest first, with `launch` (the session, or else the trial itself),
+        `mfu` made comparable (`by_best_peak`), and `caution` of its point.
     """
-    trials = frame.assign(older_source=older_source(frame))
-    trials = trials.sort_values("started_at", kind="stable", na_position="first")
+    trials = frame.sort_values("started_at", kind="stable", na_position="first")
     trials = without_canaries(trials[trials["status"] == "ok"]).reset_index(drop=True)
-    trials = trials[~is_superseded(trials)].reset_index(drop=True)
     bounds = [f"{name}_{end}" for name in _KNOWN_WITHIN for end in ("low", "high", "error")]
     # astype leaves every column in memory of its own, which pandas warns of; a copy is in one piece.
     trials = trials.astype(dict.fromkeys([*_KNOWN_WITHIN, *bounds, *_SHARES, "tokens_per_s"], "float64")).copy()
@@ -164,8 +140,7 @@ def over_launches(frame: pd.DataFrame) -> pd.DataFrame:
         frame: one row per trial, as `dtsweep.load` gives it.
 
     Returns:
-        One row per point: the settings; `older_source`, in what the newest rows' source of the workload differs from
-        that of this point, null where it does not; `launches`; the means over launches of rates, step times, shares,
+        One row per point: the settings; `launches`; the means over launches of rates, step times, shares,
         energy, bytes sent, staleness and `compression_error`; `throughput_per_latency` = samples_per_s ÷ latency_s;
         the highest `memory_peak_bytes`; `latency_s` (`step_p50_s`, or `step_mean_s` where semantics is local); the
         intervals; `interval`, null where there is none; `caution`, what puts these numbers in doubt: the flags of

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dtsweep.analysis.superseded import superseded
 from dtsweep.results.store import Results, newest_trials
 
 if TYPE_CHECKING:
@@ -15,7 +17,11 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
     """Read one row per trial and harness: its newest `ok` attempt, else its newest; the oldest first.
 
     Whole numbers are Int64 and truth values boolean, with or without nulls. All others are float64 (null is NaN),
-    text, and UTC times. A file that is left out is named in a warning.
+    text, and UTC times.
+
+    Rows of an older source of a workload, its packages or its data are left out, as are launches of a point in an
+    older environment of the sweep's resources: an interrupted `--rerun all` leaves them. A warning says how many, and
+    another one names each file that can't be read.
 
     Args:
         results: the place.
@@ -25,4 +31,16 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
         SweepError: Nothing is stored there.
         StorageError: It can't be read.
     """
-    return newest_trials(results, canaries=canaries)
+    store = results if isinstance(results, Results) else Results(results)
+    frame = newest_trials(store, canaries=canaries)
+    reasons = superseded(frame)
+    is_left_out = reasons.notna()
+    if is_left_out.any():
+        trials = int((is_left_out & (frame["role"] != "canary")).sum())
+        changes = "; ".join(reasons.dropna().unique())
+        warnings.warn(
+            f"{trials} older trials of {store} are left out, measured with {changes}; "
+            "the next run measures again those that its sweep has",
+            stacklevel=2,
+        )
+    return frame[~is_left_out].reset_index(drop=True)

@@ -97,7 +97,6 @@ def recommend(
     """
     trials = measured(frame)
     points = points_of(trials)
-    points = points[points["older_source"].isna()]
     objective = read_goal(points, goal)
     points = with_candidates(points, goal, objective)
     if not points["is_candidate"].any():

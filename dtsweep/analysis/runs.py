@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dtsweep.analysis.canaries import canaries, told_drift
-from dtsweep.analysis.generations import older_source
 from dtsweep.analysis.launches import measured, without_canaries
 from dtsweep.analysis.load import load
 from dtsweep.analysis.machines import Machines, machine_changes, machines_of, same_machines, software_changes
+from dtsweep.analysis.superseded import older_source
 from dtsweep.errors import SweepError
 from dtsweep.results.history import Entry, entry_of
 from dtsweep.results.statuses import FINAL

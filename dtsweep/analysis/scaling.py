@@ -39,7 +39,7 @@ class Ladders(NamedTuple):
 def scaling(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker") -> pd.DataFrame:
     """Compare the throughput of larger worlds with the smallest one of their group.
 
-    A group has points of one model (`model_digest`) and one source of the workload that are equal in all fields but
+    A group has points of one model (`model_digest`) that are equal in all fields but
     workers, micro_batch and accumulation, and were measured in one environment; per node also in the workers on each
     node. `weak`: equal micro_batch and accumulation. `strong`: equal global_batch, where the fastest micro_batch ×
     accumulation of a size stands for it; a point without global_batch (an asynchronous mode) is in no strong group. The
@@ -79,7 +79,7 @@ def ladders(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker") -
         raise SweepError(f"scaling per {per!r} is not known; use per='worker' or per='node'")
     size, trials = _SIZES[per], measured(frame)
     points = points_of(trials).dropna(subset=["samples_per_s", size])
-    same = [c for c in setting_columns(points) if c not in _BATCH_SHAPE] + ["model_digest", "older_source", "env_id"]
+    same = [c for c in setting_columns(points) if c not in _BATCH_SHAPE] + ["model_digest", "env_id"]
     if per == "node":
         points["workers_per_node"] = points["workers"] / points["hosts"]
         same.append("workers_per_node")

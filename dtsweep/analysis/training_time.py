@@ -14,8 +14,8 @@ from dtsweep.sweep.modes import SEMANTICS
 if TYPE_CHECKING:
     import pandas as pd
 
-_TABLE = ["older_source", "semantics", "workload", "model_digest", "env_id"]
-"""What is equal in a table: a source, an update, a model and an environment."""
+_TABLE = ["semantics", "workload", "model_digest", "env_id"]
+"""What is equal in a table: an update, a model and an environment."""
 
 _SHAPE = ("workers", "micro_batch", "accumulation")
 _ENERGY = ["energy_j", "cpu_energy_j"]
@@ -96,11 +96,11 @@ def _of_kind(points: pd.DataFrame, frame: pd.DataFrame, *, kind: str) -> pd.Data
 
 
 def _fastest(points: pd.DataFrame) -> pd.DataFrame:
-    """The fastest point of each number of workers, smallest first, by table: the newest source, exact updates first."""
+    """The fastest point of each number of workers, smallest first, by table: exact updates first."""
     order = {semantics: number for number, semantics in enumerate(SEMANTICS)}
-    points = points.assign(order=points["semantics"].map(order), source=points["older_source"].fillna(""))
+    points = points.assign(order=points["semantics"].map(order))
     fastest = points.sort_values("samples_per_s", ascending=False, kind="stable").drop_duplicates([*_TABLE, "workers"])
-    rows = fastest.sort_values(["source", "order", *_TABLE[2:], "workers"], ignore_index=True)
+    rows = fastest.sort_values(["order", *_TABLE[1:], "workers"], ignore_index=True)
     tables = rows.groupby(_TABLE, dropna=False, sort=False)
     rows = rows.assign(group=tables.ngroup(), base=tables["workers"].transform("first"))
     kinds = {group: _kind(there) for group, there in rows.groupby("group")}

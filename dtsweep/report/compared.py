@@ -134,7 +134,7 @@ def print_difference(compared: dict[str, Any], *, console: Console) -> None:
     rows = compared["differences"]
     say(console, "\n".join(row["words"] for row in rows), style="bold")
     for end in ("a", "b"):
-        doubts = {row[f"caution_{end}"] for row in rows} | {row[f"older_source_{end}"] for row in rows}
+        doubts = {row[f"caution_{end}"] for row in rows}
         doubt = "; ".join(sorted(filter(None, doubts)))
         point = compared[end]
         say(

@@ -108,7 +108,7 @@ class Content:
     limits: Sequence[str]
     """What limits each recommended point and what to try next, in their order; then what limits those in tables."""
     frontiers: Sequence[Frontier]
-    """One per source, semantics, model and environment, the newest, exact updates first; empty without `ok` trials."""
+    """One per semantics, model and environment, exact updates first; empty without `ok` trials."""
     hypervolume: pd.DataFrame
     """Rows of `dtsweep.analysis.hypervolume`, one per frontier with known points."""
     scaling: Sequence[Scaling]
@@ -183,7 +183,7 @@ def _varying(points: pd.DataFrame) -> tuple[list[str], list[str]]:
     """Name what varies between points; and, for labels of ladders, what tells products apart beside it."""
     varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
     varying += ["hosts"] * bool(points.duplicated(["point_id", "env_id"]).any())
-    several = [c for c in ("model_digest", "env_id", "older_source") if points[c].nunique(dropna=False) > 1]
+    several = [c for c in ("model_digest", "env_id") if points[c].nunique(dropna=False) > 1]
     return varying, [*varying, *(c for c in several if c != "model_digest" or not model_columns(points))]
 
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dtsweep.analysis.canaries import drift_of
-from dtsweep.analysis.generations import older_source
-from dtsweep.analysis.launches import is_superseded, without_canaries
+from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
 from dtsweep.report.labels import trial_label
 from dtsweep.report.text import count_of, percent_up
@@ -53,7 +52,6 @@ def doubts_on(
         _launch_doubt(points),
         _implausible_doubt(measured, varying),
         _environment_doubt(measured),
-        _source_doubt(measured, points),
     )
     return [*filter(None, said)]
 
@@ -130,25 +128,6 @@ def _environment_doubt(trials: pd.DataFrame) -> str:
         return note + "What differs is in the columns machine and threads of the table of ranks."
     values = {c: "; ".join(f"{env_id}: {group[c].iloc[0]}" for env_id, group in groups) for c in differing}
     return note + "They differ in " + ", ".join(f"{c} ({value})" for c, value in values.items()) + "."
-
-
-def _source_doubt(trials: pd.DataFrame, points: pd.DataFrame) -> str:
-    """Say what was measured with an earlier source of the workload: what is left out, and what stands apart."""
-    marked = trials.assign(older_source=older_source(trials))
-    left, apart = int(is_superseded(marked).sum()), points["older_source"].value_counts()
-    said = []
-    if left:
-        said.append(
-            f"{count_of(left, 'trial')} left out: measured with another source of the workload, other data or another "
-            "environment than their point has been since."
-        )
-    if len(apart):
-        each = [f"{count_of(count, 'point')} ({change})" for change, count in apart.items()]
-        said.append(
-            f"Measured with an older source of the workload, on frontiers and ladders of their own: {', '.join(each)}; "
-            "the next run measures anew those that its sweep still has, another --results leaves the rest out."
-        )
-    return " ".join(said)
 
 
 def conditions_on(points: pd.DataFrame, where: str, *, minimize: Sequence[str], maximize: Sequence[str]) -> list[str]:

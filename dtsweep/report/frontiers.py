@@ -24,17 +24,15 @@ _FRONTIER_TITLES = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Frontier:
-    """Points of one semantics, model and source of the workload that were measured in one environment."""
+    """Points of one semantics and model that were measured in one environment."""
 
     title: str
     """The semantics in words, with the model if there are several, the label if all points share one, and the
-    environment if there are several; what the workload has otherwise since."""
+    environment if there are several."""
     semantics: str
     """What an update means, one of `dtsweep.sweep.modes.SEMANTICS`."""
     model_digest: str | None
     """What is trained; None where it is unknown, or all models count as one."""
-    older_source: str | None
-    """What the newest rows' source of the workload has otherwise; None where it is theirs."""
     points: pd.DataFrame
     """Rows of `dtsweep.analysis.frontier`, the fastest step first; `caution` says what puts a point in doubt."""
     labels: pd.Series[str]
@@ -124,7 +122,7 @@ def frontiers_of(
     apart = [c for c in (*models, "env_id") if points[c].nunique(dropna=False) > 1]
     telling = model_columns(points) if "model_digest" in apart else []
     found = []
-    for _, rows in points.groupby(["older_source", "semantics", *models, "env_id"], sort=False, dropna=False):
+    for _, rows in points.groupby(["semantics", *models, "env_id"], sort=False, dropna=False):
         first = rows.iloc[0]
         labels = rows.apply(point_label, axis=1, varying=[c for c in varying if c not in (*telling, *apart)])
         leading = _leading(rows)
@@ -134,7 +132,6 @@ def frontiers_of(
                 title=" · ".join(filter(None, ["Frontier", *_title(first, labels, telling=telling, apart=apart)])),
                 semantics=str(first["semantics"]),
                 model_digest=first["model_digest"] if models and isinstance(first["model_digest"], str) else None,
-                older_source=first["older_source"] if isinstance(first["older_source"], str) else None,
                 points=rows,
                 labels=labels,
                 difference=compared,
@@ -159,7 +156,6 @@ def _title(first: pd.Series[Any], labels: pd.Series[str], *, telling: Sequence[s
         model_label(first, telling) if "model_digest" in apart else "",
         labels.iloc[0] if labels.nunique() == 1 else "",
         f"env_id {first['env_id']}" if "env_id" in apart else "",
-        f"older source: {first['older_source']}" if isinstance(first["older_source"], str) else "",
     ]
 
 

@@ -75,7 +75,6 @@ def _titles(there: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
         str(first["workload"]) if "workload" in several and "workload" not in telling else "",
         model_label(first, telling) if "model_digest" in several else "",
         f"env_id {first['env_id']}" if "env_id" in several else "",
-        f"older source: {first['older_source']}" if isinstance(first["older_source"], str) else "",
         _KINDS.get(first["kind"], ""),
     ]
     return [*filter(None, named)]

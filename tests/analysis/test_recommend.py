@@ -197,12 +197,6 @@ def test_each_model_and_environment_has_its_own_recommendation() -> None:
     assert [each.point["point_id"] for each in recommend(rows, one_product=True)] == ["a", "c"]
 
 
-def test_points_of_an_older_source_are_no_candidates() -> None:
-    old = [row | {"workload_digest": "old", "started_at": 0} for row in launches("a", 999)]
-    new = [row | {"workload_digest": "new", "started_at": 1} for row in launches("b", 100)]
-    assert one(old, new).point["point_id"] == "b"
-
-
 @pytest.mark.parametrize(
     ("goal", "said"),
     [

@@ -210,13 +210,6 @@ def test_results_of_two_environments_are_kept_apart_and_called_so() -> None:
     assert "caling" not in text
 
 
-def test_launches_that_another_source_left_behind_are_counted_in_a_note() -> None:
-    old, new = ({"point_id": "a", "workload_digest": digest} for digest in ("old", "new"))
-    text = printed(trials(old, old, new, step_p50_s=0.1, samples_per_s=1))
-    assert "2 trials left out: measured with another source of the workload" in text
-    assert "left out" not in printed(trials(old, old, step_p50_s=0.1, samples_per_s=1))
-
-
 def test_a_skipped_point_is_no_environment() -> None:
     skipped = {"status": "skipped", "reason": "too large", "env_id": None}
     text = printed(trials({"workers": 1}, {"workers": 2}, skipped, step_p50_s=0.1, samples_per_s=1))

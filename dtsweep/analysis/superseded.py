@@ -1,0 +1,88 @@
+"""Rows that newer ones supersede: an older source of the workload, or an older environment of the point."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from dtsweep.analysis.spread import POINT
+from dtsweep.provenance.sources import changes, in_a_line
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FIELD = "field "
+"""Prefix of the entries of `sources` that a field of the workload names."""
+
+
+def superseded(frame: pd.DataFrame) -> pd.Series[Any]:
+    """Give the reason why each row is superseded; null where it is not.
+
+    An interrupted `--rerun all` leaves rows of two jobs: with another source of the workload (`older_source`), or with
+    other environment variables of the sweep's resources, which are not part of a point's name. Unknown sources and
+    rows that are not `ok` are not superseded.
+
+    Args:
+        frame: one row per trial, canaries included.
+    """
+    reasons = older_source(frame)
+    is_trial = (frame["status"] == "ok") & (frame["role"] != "canary")
+    ended = frame[is_trial & reasons.isna() & frame["environment"].notna()]
+    ended = ended.sort_values("started_at", kind="stable", na_position="first")
+    newest = ended.groupby(list(POINT), dropna=False)["environment"].transform("last")
+    older = ended.index[ended["environment"] != newest]
+    reasons.loc[older] = "another environment"
+    return reasons
+
+
+def older_source(frame: pd.DataFrame) -> pd.Series[Any]:
+    """Describe how each row's source differs from the newest one of its workload.
+
+    Sources are the workload's code, the packages that it imports and its data (`sources`). The newest one is that of
+    the newest `ok` trial. Workloads are told apart by their names.
+
+    Args:
+        frame: one row per trial.
+
+    Returns:
+        One line per row; null where the source is the newest one or unknown, and where the row is not `ok`.
+    """
+    import pandas as pd
+
+    fields = [c for c in frame.columns if c.startswith("workload_") and c != "workload_digest"]
+    described = ["workload", "workload_digest", "sources", *fields]
+    rows = frame.reset_index(drop=True)
+    rows = rows[(rows["status"] == "ok") & rows["workload_digest"].notna()]
+    # A canary never makes a trial an older one: canaries come last, whenever they were measured.
+    rows = rows.assign(is_trial=rows["role"] != "canary")
+    rows = rows.sort_values(["is_trial", "started_at"], kind="stable", na_position="first")[::-1]
+    jobs = rows.groupby(described, dropna=False, sort=False).ngroup()
+
+    newest: dict[str, dict[str, str]] = {}
+    lines: dict[int, str | None] = {}
+    for job, row in zip(jobs, rows[described].to_dict("records"), strict=True):
+        if job in lines:
+            continue
+        sources = _sources_of({str(name): value for name, value in row.items()})
+        known = newest.setdefault(row["workload"], sources)
+        lines[job] = in_a_line(changes(sources, known), place="") or None
+        if lines[job] is None:
+            # One row need not name all packages and data that another one does.
+            newest[row["workload"]] = sources | known
+    found: list[str | None] = [None] * len(frame)
+    for place, job in zip(jobs.index, jobs, strict=True):
+        found[int(place)] = lines[job]
+    return pd.Series(found, index=frame.index, dtype=object)
+
+
+def _sources_of(row: dict[str, Any]) -> dict[str, str]:
+    """The entries of `sources`, those of a field with its value: each value names data of its own."""
+    return {_with_value(name, row): content for name, content in json.loads(row["sources"]).items()}
+
+
+def _with_value(name: str, row: dict[str, Any]) -> str:
+    if not name.startswith(FIELD):
+        return name
+    # A list of paths has an entry for each: "field data[0]".
+    field = name.removeprefix(FIELD).partition("[")[0]
+    return f"{name} {row.get(f'workload_{field}')}"

@@ -1,0 +1,122 @@
+"""Results of a workload that was changed since: what is compared with what."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from dtsweep.analysis.load import load
+from dtsweep.analysis.superseded import older_source, superseded
+from dtsweep.report.content import content_of
+from tests.analysis.stored_runs import store_run
+from tests.frames import trials
+
+NET, OTHER = {"class Net": "1"}, {"class Net": "2"}
+
+
+def made_of(entries: dict[str, str], **row: Any) -> dict[str, Any]:
+    """A row of a workload of these sources."""
+    sources = json.dumps(entries, sort_keys=True)
+    return {"sources": sources, "workload_digest": f"digest of {sources}", **row}
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([NET, NET], [None, None]),
+        ([NET, OTHER], ["another class Net", None]),
+        # An edit that was taken back.
+        ([NET, OTHER, NET], [None, "another class Net", None]),
+        # A file or package that only one of the machines could see is no change.
+        ([NET, NET | {"package timm": "1.0"}], [None, None]),
+        ([NET | {"package timm": "0.9"}, NET | {"package timm": "1.0"}], ["timm 0.9 (1.0 now)", None]),
+        ([NET, OTHER, {"class Net": "3"}], ["another class Net", "another class Net", None]),
+    ],
+)
+def test_a_row_says_what_the_newest_row_of_its_workload_has_otherwise(
+    rows: list[dict[str, str]], expected: list[str | None]
+) -> None:
+    frame = trials(*(made_of(entries) for entries in rows))
+    assert older_source(frame).tolist() == expected
+
+
+def test_an_unknown_source_is_not_called_older_and_another_digest_is() -> None:
+    frame = trials({"workload_digest": None}, made_of(OTHER), made_of(NET))
+    assert older_source(frame).tolist() == [None, "another class Net", None]
+
+
+def test_other_data_are_no_other_source_and_data_that_changed_are() -> None:
+    a, b = ({"workload_data": f"/data/{name}", "entries": {"field data": name}} for name in "ab")
+    changed = {"workload_data": "/data/a", "entries": {"field data": "changed"}}
+    for rows, expected in (
+        ([a, b], [None, None]),
+        ([a, changed, b], ["other contents of the field data /data/a", None, None]),
+        ([a, b, changed], ["other contents of the field data /data/a", None, None]),
+    ):
+        frame = trials(*(made_of(NET | row["entries"], workload_data=row["workload_data"]) for row in rows))
+        assert older_source(frame).tolist() == expected
+
+
+def test_other_paths_in_a_list_are_no_other_source() -> None:
+    rows = [made_of(NET | {"field data[0]": name}, workload_data=f'["/data/{name}"]') for name in "ab"]
+    assert older_source(trials(*rows)).tolist() == [None, None]
+
+
+def test_workloads_of_two_names_are_not_compared_and_on_no_frontier_together() -> None:
+    """No sweep has both: they are of `--rerun all` after a change of name."""
+    frame = trials(made_of(NET, workload="Net"), made_of({"class Flash": "1"}, workload="Flash"))
+    assert older_source(frame).tolist() == [None, None]
+    assert [found.title for found in content_of(frame).frontiers] == [
+        "Frontier · exact updates · Flash · ddp",
+        "Frontier · exact updates · Net · ddp",
+    ]
+    assert len(content_of(frame, one_product=True).frontiers) == 1
+
+
+def test_the_newest_is_by_time_whatever_the_frame_s_order_and_labels() -> None:
+    """As where two `load`s are joined."""
+    old, new = (
+        [made_of(NET | {"class Net": name}, point_id=point, started_at=pd.Timestamp(day, tz="UTC")) for point in points]
+        for name, points, day in (("1", "ab", "2026-01-01"), ("2", "ac", "2026-01-02"))
+    )
+    for frames in ([trials(*old), trials(*new)], [trials(*new), trials(*old)]):
+        frame = pd.concat(frames)
+        left_out = frame[older_source(frame).notna().to_numpy()]
+        assert left_out["point_id"].tolist() == ["a", "b"]
+        assert left_out["started_at"].eq(pd.Timestamp("2026-01-01", tz="UTC")).all()
+
+
+def test_what_watches_the_machine_makes_no_trial_an_older_one() -> None:
+    canary = made_of(OTHER, role="canary", step_mean_s=0.1, session="s")
+    assert older_source(trials(made_of(NET), canary)).tolist() == [None, "another class Net"]
+
+
+def test_rows_that_did_not_end_ok_make_no_newer_source() -> None:
+    frame = trials(made_of(NET), made_of(OTHER, status="user_error", samples_per_s=None, step_p50_s=None))
+    assert superseded(frame).tolist() == [None, None]
+
+
+def test_launches_of_a_point_in_an_older_environment_of_the_resources_are_superseded() -> None:
+    """It is no part of a point's name, and stands beside `env_id`."""
+    before, after = (made_of(NET, point_id="a", environment=text) for text in ('{"ALGO": "ring"}', '{"ALGO": "tree"}'))
+    another_point = made_of(NET, point_id="b", environment='{"ALGO": "ring"}')
+    assert superseded(trials(before, another_point, after)).tolist() == ["another environment", None, None]
+
+
+def test_load_keeps_the_newest_source_and_says_how_many_older_trials_it_left_out(tmp_path: Path) -> None:
+    """As an interrupted `--rerun all` leaves them."""
+    store_run(tmp_path, {4: [100], 16: [200]}, **made_of(NET))
+    store_run(tmp_path, {4: [150]}, day=2, **made_of(OTHER))
+    with pytest.warns(UserWarning, match=r"^1 older trials of .* are left out, measured with another class Net;"):
+        frame = load(tmp_path)
+    assert frame["samples_per_s"].tolist() == [150]
+
+
+def test_load_leaves_nothing_out_and_says_nothing_where_all_rows_are_of_one_source(tmp_path: Path) -> None:
+    store_run(tmp_path, {4: [100], 16: [200]}, **made_of(NET))
+    store_run(tmp_path, {4: [150]}, day=2, **made_of(NET | {"package timm": "1.0"}))
+    assert sorted(load(tmp_path)["samples_per_s"]) == [150, 200]
