@@ -6,8 +6,6 @@ Any process; the standard library alone, and nothing of the user's is imported. 
     revision        the commit of the sweep file's folder
     modules         where a module's source lies, found without importing it
     syntax          what a module's source says, and what it imports, from its syntax tree
-    effects         what a statement of a script defines, and what it may change
-    script          what a script that runs its own sweep says of its class
     typed           the same for what was typed into a notebook, from its compiled code
     data            contents of files, by size and both ends
     sources         all that a workload's numbers depend on, and what has changed of it

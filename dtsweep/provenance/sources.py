@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import os
@@ -17,7 +16,6 @@ from typing import Any
 
 from dtsweep.provenance.data import content_digest
 from dtsweep.provenance.modules import find_module
-from dtsweep.provenance.script import reached
 from dtsweep.provenance.syntax import as_text, imported, tree_of
 from dtsweep.provenance.typed import typed
 from dtsweep.provenance.versions import package_versions
@@ -36,8 +34,8 @@ class Sources:
     """What a class of workloads is made of."""
 
     digests: dict[str, str] = field(default_factory=dict)
-    """Of its source: `class Net`, `layers.py`, of a script or notebook also names that it defines; and versions here of
-    `package NAME`."""
+    """Of its source: `class Net`, `layers.py`, of a notebook also names that it defines; and versions
+    here of `package NAME`."""
 
     place: str = ""
     """Name of the file in which the class stands; empty for one that was typed in."""
@@ -84,11 +82,12 @@ class Sources:
 def sources_of(workload: Any, *, file: Path | None) -> Sources:
     """Collect what a workload's class is made of; nothing is imported.
 
-    What counts are the files that define the class and its bases, and all modules of the user's own that these import,
-    in methods too, and so on: as Python reads them, without comments and without `sweep` (another axis is not another
-    workload). So do the modules beside the sweep file that are loaded, which may have been imported by a name made up
-    on the way. Of a script that calls `dtsweep.run`, and of a notebook, it is the class with what it uses. Of dtsweep's
-    own workloads it is the module and what it imports from beside it.
+    What counts are the files that define the class and its bases, and all modules of the user's own
+    that these import, in methods too, and so on: as Python reads them, without comments and without
+    `Sweep` and `run` (another axis is not another workload). So do the loaded modules of the sweep
+    file's folder, which may have been imported by a name made up on the way. Of a notebook it is the
+    class with what it uses. Of dtsweep's own workloads it is the module and its neighbours that it
+    imports.
 
     Args:
         workload: an object of the class.
@@ -119,15 +118,10 @@ def _of_class(kind: type, found: Sources) -> Iterable[str]:
         parts = typed(kind)
         found.digests.update({part: _digest(text) for part, text in parts.parts.items()})
         return parts.imports
-    source = file.read_bytes()
-    # A class inside a function of a script is not reached by its name: then the whole script counts.
-    whole = {kind.__name__: tree_of(source).body}
-    parts_of = (reached(ast.parse(source), kind.__name__) if kind.__module__ == "__main__" else {}) or whole
-    for defined, statements in parts_of.items():
-        title = name if defined == kind.__name__ else defined
-        found.digests[title] = _digest(as_text(statements))
-    code = ast.Module([statement for statements in parts_of.values() for statement in statements], [])
-    return imported(code, package=getattr(module, "__package__", None) or "")
+    script_class = kind.__name__ if kind.__module__ == "__main__" else None
+    tree = tree_of(file.read_bytes(), script_class=script_class)
+    found.digests[name] = _digest(as_text(tree.body))
+    return imported(tree, package=getattr(module, "__package__", None) or "")
 
 
 def _follow(names: Iterable[str], found: Sources) -> None:

@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import Any
 
 NOT_COMPARED = frozenset({"kind", "type_comment"})
 """Fields of nodes that change nothing when the code runs."""
 
+QUESTION = frozenset({"Sweep", "run"})
+"""Names of dtsweep by which a module builds a question and runs it."""
+
 IMPORTERS = frozenset({"import_module", "importlib.import_module", "__import__"})
 
 
-def tree_of(source: bytes) -> ast.Module:
-    """The syntax tree of a module: no comments, no assignment to `sweep`, nothing that importing it does not run."""
+SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
+"""Statements that hold no other statements."""
+
+
+def tree_of(source: bytes, *, script_class: str | None = None) -> ast.Module:
+    """Parse a module without what is not a part of the workloads that it defines.
+
+    Left out are assignments to `sweep`, statements that call `dtsweep.Sweep` or `dtsweep.run`, in
+    functions too, and what stands under `if TYPE_CHECKING:` and `if __name__ == "__main__":`. A
+    statement with a body is kept.
+
+    Args:
+        source: of the module.
+        script_class: a class of a module that runs as a script. Where it is not defined outside
+            `if __name__ == "__main__":`, what stands there is kept.
+    """
     tree = ast.parse(source)
-    tree.body = [node for node in tree.body if not _is_sweep(node) and not is_never_run(node)]
+    tree.body = [node for node in tree.body if not _is_sweep(node) and not _is_for_type_checkers(node)]
+    outside = [node for node in tree.body if not _is_for_a_script(node)]
+    if script_class is None or _defines(outside, script_class):
+        tree.body = outside
+    _WithoutQuestion(set(_question_names(tree))).visit(tree)
     return tree
 
 
@@ -26,25 +47,54 @@ def _is_sweep(node: ast.stmt) -> bool:
     return False
 
 
-def is_never_run(node: ast.stmt) -> bool:
-    """Whether a statement is for type checkers, or for a module that is run as a script."""
-    return is_for_type_checkers(node) or is_for_a_script(node)
-
-
-def is_for_type_checkers(node: ast.stmt) -> bool:
-    """Whether a statement is `if TYPE_CHECKING:` without an `else`."""
+def _is_for_type_checkers(node: ast.stmt) -> bool:
+    """True of `if TYPE_CHECKING:` without an `else`."""
     match node:
         case ast.If(test=ast.Name("TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"), orelse=[]):
             return True
     return False
 
 
-def is_for_a_script(node: ast.stmt) -> bool:
-    """Whether a statement is `if __name__ == "__main__":` without an `else`."""
+def _is_for_a_script(node: ast.stmt) -> bool:
+    """True of `if __name__ == "__main__":` without an `else`."""
     match node:
         case ast.If(test=ast.Compare(left=ast.Name("__name__")), orelse=[]):
             return True
     return False
+
+
+def _defines(statements: Iterable[ast.stmt], name: str) -> bool:
+    """True if a class of this name is defined, in a function too."""
+    nodes = (node for statement in statements for node in ast.walk(statement))
+    return any(isinstance(node, ast.ClassDef) and node.name == name for node in nodes)
+
+
+class _WithoutQuestion(ast.NodeTransformer):
+    """Removes simple statements that call `dtsweep.Sweep` or `dtsweep.run`."""
+
+    def __init__(self, names: Set[str]) -> None:
+        """Take the names by which the module calls the two."""
+        self._names = names
+
+    def visit(self, node: ast.AST) -> Any:
+        """Return what is to stand in a node's place."""
+        if isinstance(node, SIMPLE) and any(map(self._is_question, ast.walk(node))):
+            return None
+        return self.generic_visit(node)
+
+    def _is_question(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Call) and ast.unparse(node.func) in self._names
+
+
+def _question_names(tree: ast.Module) -> Iterator[str]:
+    """Name `dtsweep.Sweep` and `dtsweep.run` as a module imports them: `Sweep`, `dtsweep.run`."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module="dtsweep", names=names):
+                yield from (alias.asname or alias.name for alias in names if alias.name in QUESTION)
+            case ast.Import(names=names):
+                modules = [alias.asname or alias.name for alias in names if alias.name == "dtsweep"]
+                yield from (f"{module}.{name}" for module in modules for name in QUESTION)
 
 
 def as_text(tree: Any) -> str:

@@ -1,4 +1,4 @@
-"""The syntax tree of a module as text: what it says, the same by every release of Python."""
+"""What counts of a module, and its syntax tree as text, which is the same by every release of Python."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 
 import pytest
 
-from dtsweep.provenance.syntax import as_text
+from dtsweep.provenance.syntax import as_text, tree_of
 
 CODE = '''
 def text(d: dict, *names, width=0x10, **more) -> str:
@@ -52,3 +52,83 @@ def test_the_text_of_a_tree_is_the_same_by_all_releases() -> None:
 )
 def test_two_texts_are_equal_where_python_reads_the_same(one: str, other: str, are_equal: bool) -> None:
     assert (as_text(ast.parse(one)) == as_text(ast.parse(other))) == are_equal
+
+
+SCRIPT = """
+import json
+import dtsweep
+from dtsweep import Sweep, run
+HEADS = 3
+
+class Net:
+    def build(self):
+        return HEADS
+
+def study():
+    HEADS
+"""
+"""Defines a class; a test goes on with lines that count or don't."""
+
+
+def counted(lines: str, *, script_class: str | None = "Net") -> str:
+    """What counts of the script with these lines at its end."""
+    return ast.unparse(tree_of((SCRIPT + lines).encode(), script_class=script_class))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "# a comment",
+        "sweep = Sweep(workload=Net(), axes={'seed': [1, 2]})",
+        "sweep: Sweep = make_sweep(2)",
+        "big = Sweep(workload=Net(), axes={'seed': [1, 2]})",
+        "frame = run(sweep)",
+        "frame = dtsweep.run(dtsweep.Sweep(workload=Net(), axes={'seed': [1, 2]})).head()",
+        "frame += [run(sweep)]",
+        "run(sweep, 'results')",
+        "    return run(Sweep(workload=Net(), axes={'seed': [1, 2]}))",
+        "if __name__ == '__main__':\n    print(HEADS)\n    run(sweep)",
+        "if TYPE_CHECKING:\n    import torch",
+    ],
+)
+def test_questions_runs_and_what_is_under_main_do_not_count(lines: str) -> None:
+    assert counted(lines) == counted("")
+    assert counted(lines, script_class=None) == counted("", script_class=None)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "OTHER = 1",
+        "axes = {'seed': [1, 2]}",
+        "print(HEADS)",
+        "subprocess.run(['ls'])",
+        "json.run(HEADS)",
+        "for row in run(sweep):\n    print(row)",
+        "if HEADS:\n    print(HEADS)\n    run(sweep)",
+        "if __name__ == '__main__':\n    HEADS = 4\nelse:\n    HEADS = 5",
+    ],
+)
+def test_all_else_counts(lines: str) -> None:
+    assert counted(lines) != counted("")
+
+
+def test_a_question_inside_a_loop_does_not_count_but_the_loop_does() -> None:
+    loop = "for width in (1, 2):\n    print(width)\n    run(Sweep(workload=Net(), axes={'seed': [SEED]}))"
+    assert counted(loop) == counted("for width in (1, 2):\n    print(width)")
+
+
+def test_names_that_a_module_gives_to_dtsweep_are_followed() -> None:
+    imports = "import dtsweep as d\nfrom dtsweep import run as go\n"
+    assert counted(f"{imports}go(d.Sweep(workload=Net()))") == counted(imports)
+    # Without an import it is another function of this name.
+    assert "run" in ast.unparse(tree_of(b"run(1)"))
+
+
+def test_what_is_under_main_counts_where_the_class_of_a_script_is_defined_there() -> None:
+    guard = "if __name__ == '__main__':\n    class {}:\n        size = {}\n    frame = run(Sweep(axes={}))"
+    assert counted(guard.format("Other", 1, 1)) == counted("")
+    own = counted(guard.format("Other", 1, 1), script_class="Other")
+    assert "class Other" in own
+    assert own != counted(guard.format("Other", 2, 1), script_class="Other")
+    assert own == counted(guard.format("Other", 1, 2), script_class="Other")
