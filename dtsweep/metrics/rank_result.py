@@ -46,26 +46,11 @@ class RankFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
-    """What a rank measured in a trial whose window came to its end."""
-
-    steps: Steps
-    """`step`, `part`, `block`, `start_s`, `step_s`, `loss` and each phase that was marked; the driver adds `warmup`."""
+class RankColumns:
+    """Values of a rank that `ranks` stores as they are, in columns of these names."""
 
     window_s: float
     """From the common start until this rank's work is done, in seconds."""
-
-    window_steps: int
-    """Steps of the window, with the warm-up that is found in it."""
-
-    skipped_steps: int
-    """Steps before the window."""
-
-    stop_reason: str
-    """Which rule ended the window."""
-
-    flags: Sequence[str] = ()
-    """What this rank noticed, names of `FLAG_MEANINGS`."""
 
     build_s: float | None = None
     """From taking the task to the warm-up: model, first batches, what the mode sets up, rates of the device."""
@@ -77,11 +62,6 @@ class Measured:
     """From the window's end until all is measured."""
 
     memory_peak_bytes: int
-    threads: int | None = None
-    """That PyTorch used for one operation in the window: those of the facts, or what the workload has set."""
-
-    telemetry: Mapping[str, Any] = field(default_factory=dict)
-    """Columns of `ranks` about its device and host in the window, stored as they come."""
 
     bytes_sent: int | None = None
     """Payload that it sent in the window; None where that was not counted."""
@@ -89,15 +69,8 @@ class Measured:
     messages_sent: int | None = None
     """Calls that sent it; None where they were not counted."""
 
-    staleness: Sequence[int] = ()
-    """(steps,) updates by others between a pull and its push; empty where the mode has none."""
-
     matmul_flops_per_s: float | None = None
     """Of a large matrix product at the trial's precision."""
-
-    peak_flops_per_s: float | None = None
-    peak_source: str | None = None
-    """`given`, `table` or `measured`."""
 
     moved_bytes_per_s: float | None = None
     """Of a large element-wise operation: read and written."""
@@ -105,14 +78,22 @@ class Measured:
     launch_s: float | None = None
     """To launch an operation, mean of forward and backward."""
 
-    work: StepWork | None = None
-    """What the operations of a step take at those rates; rank 0 alone counts."""
 
-    flops_per_sample: float | None = None
-    """Of the model, without recomputation; rank 0 alone counts."""
+@dataclass(frozen=True, kw_only=True)
+class TrialColumns:
+    """Values of rank 0 that `trials` stores as they are, in columns of these names.
 
-    hardware_flops_per_sample: float | None = None
-    """The same with recomputation."""
+    They say what was trained, and what was seen of its gradients: a trial that failed has them too.
+    """
+
+    gradients_agree: bool | None = None
+    """True if the ranks gave their optimizers the same gradients; None if that is unknown."""
+
+    gradient_error: float | None = None
+    """Distance of the first step's gradient from one worker's, by its norm; rank 0, on request."""
+
+    compression_error: float | None = None
+    """Distance of a compressed exchange from the mean of the values themselves, by its norm."""
 
     model_digest: str | None = None
     """Of what was trained; rank 0 alone knows its FLOPs."""
@@ -126,6 +107,51 @@ class Measured:
     blocks: str | None = None
     """What the mode divided the model into, in words."""
 
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(RankColumns, TrialColumns):
+    """What a rank measured in a trial whose window came to its end."""
+
+    steps: Steps
+    """`step`, `part`, `block`, `start_s`, `step_s`, `loss` and each phase that was marked.
+
+    The driver adds `warmup`.
+    """
+
+    window_steps: int
+    """Steps of the window, with the warm-up that is found in it."""
+
+    skipped_steps: int
+    """Steps before the window."""
+
+    stop_reason: str
+    """Which rule ended the window."""
+
+    flags: Sequence[str] = ()
+    """What this rank noticed, names of `FLAG_MEANINGS`."""
+
+    threads: int | None = None
+    """That PyTorch used for one operation in the window: the facts' or the workload's."""
+
+    telemetry: Mapping[str, Any] = field(default_factory=dict)
+    """Columns of `ranks` about its device and host in the window, stored as they come."""
+
+    staleness: Sequence[int] = ()
+    """(steps,) updates by others between a pull and its push; empty where the mode has none."""
+
+    peak_flops_per_s: float | None = None
+    peak_source: str | None = None
+    """`given`, `table` or `measured`."""
+
+    work: StepWork | None = None
+    """What the operations of a step take at those rates; rank 0 alone counts."""
+
+    flops_per_sample: float | None = None
+    """Of the model, without recomputation; rank 0 alone counts."""
+
+    hardware_flops_per_sample: float | None = None
+    """The same with recomputation."""
+
     exchange_isolated_s: float | None = None
     """A step's exchange alone, in seconds."""
 
@@ -138,17 +164,8 @@ class Measured:
     batch_fault: tuple[str, str] | None = None
     """Of a batch after the window that has another size or could not be made: the trial's status and its reason."""
 
-    gradients_agree: bool | None = None
-    """Whether the ranks gave their optimizers the same gradients; None where that can't be told, or need not be."""
-
     gradients_reason: str | None = None
-    """Which did not, and what to do; why it can't be told."""
-
-    gradient_error: float | None = None
-    """How far the first step's gradient is from one worker's, as a share of its norm; rank 0 alone, on request."""
-
-    compression_error: float | None = None
-    """How far what a step after the window exchanged is from the mean of the values themselves, as a share of it."""
+    """Which ranks' gradients differ, and what to do; why it can't be told."""
 
     profile: Profile | None = None
     """Of some steps after the window."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,15 @@ from numpy.typing import NDArray
 
 from dtsweep.metrics.breakdown import PHASE_COLUMNS, Row
 from dtsweep.metrics.plausible import plausibility_columns
-from dtsweep.metrics.rank_result import Measured, RankFacts, RankResult
+from dtsweep.metrics.rank_result import (
+    Measured,
+    RankColumns,
+    RankFacts,
+    RankResult,
+    TrialColumns,
+)
 from dtsweep.metrics.skew import own_work
-from dtsweep.metrics.summary import product_columns, staleness_columns, trial_columns
+from dtsweep.metrics.summary import staleness_columns, trial_columns
 from dtsweep.metrics.window_view import mark_warmup
 from dtsweep.sweep.point import Point, identity
 from dtsweep.sweep.secret import hidden
@@ -83,7 +89,7 @@ def trial_row(
     if results:
         row["status"], row["reason"] = explaining_failure(results)
     if 0 in results and (first := results[0].measured) is not None:
-        row |= product_columns(first)
+        row |= _stored(first, TrialColumns)
     measured = [results[rank].measured for rank in sorted(results) if results[rank].status == "ok"]
     ranks = [rank for rank in measured if rank is not None]
     if len(ranks) == point.workers:
@@ -175,22 +181,18 @@ def _measured_columns(measured: Measured, *, is_alone: bool) -> Row:
     return {
         **measured.telemetry,
         **({"threads": measured.threads} if measured.threads else {}),
-        "matmul_flops_per_s": measured.matmul_flops_per_s,
-        "moved_bytes_per_s": measured.moved_bytes_per_s,
-        "launch_s": measured.launch_s,
-        "build_s": measured.build_s,
-        "warmup_s": measured.warmup_s,
-        "window_s": measured.window_s,
-        "after_window_s": measured.after_window_s,
-        "memory_peak_bytes": measured.memory_peak_bytes,
-        "bytes_sent": measured.bytes_sent,
-        "messages_sent": measured.messages_sent,
+        **_stored(measured, RankColumns),
         "steps": len(seconds),
         "step_mean_s": float(seconds.mean()),
         **{name: float(measured.of_part(name).mean()) for name in PHASE_COLUMNS if name in measured.steps},
         "work_s": own_work(measured, is_alone=is_alone),
         **staleness_columns(measured.staleness),
     }
+
+
+def _stored(measured: Measured, kind: type[RankColumns] | type[TrialColumns]) -> Row:
+    """Give the fields of a kind, which are columns by their names."""
+    return {item.name: getattr(measured, item.name) for item in fields(kind)}
 
 
 def device_names(facts: FactsByRank) -> str:

@@ -57,16 +57,6 @@ def trial_columns(point: Point, ranks: Sequence[Measured], *, nodes: Sequence[st
     }
 
 
-def product_columns(first: Measured) -> Row:
-    """What was trained, and what was seen of its gradients: no statistics, so a trial that failed has them too.
-
-    Args:
-        first: what rank 0 measured; the other ranks don't know all of it.
-    """
-    names = ("gradients_agree", "gradient_error", "compression_error", "model_digest", "parameters")
-    return {name: getattr(first, name) for name in (*names, "optimizer_class", "blocks")}
-
-
 def columns_of_steps(point: Point, ranks: Sequence[Measured], *, nodes: Sequence[str], half_width: float | None) -> Row:
     """Give those of `trial_columns` that are made from steps alone; arguments alike."""
     view, found = view_of(point, ranks), ranks[0].steadiness

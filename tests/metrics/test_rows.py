@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dtsweep.metrics.rank_result import RankFacts, RankResult
+from dtsweep.metrics.rank_result import RankColumns, RankFacts, RankResult, TrialColumns
 from dtsweep.metrics.rows import (
     explaining_failure,
     machine_columns,
@@ -199,6 +200,19 @@ def test_a_rank_has_its_own_phases_work_and_telemetry() -> None:
 def test_a_rank_without_others_works_all_the_time() -> None:
     (rank,) = rank_rows(*marked([outcome([1.0, 2.0])]))
     assert rank["work_s"] == 1.5
+
+
+def test_what_a_rank_measures_is_stored_under_its_own_name() -> None:
+    values = {item.name: number for number, item in enumerate(fields(RankColumns), 1)}
+    (rank,) = rank_rows(*marked([outcome([1.0] * 9, **values)]))
+    assert values.items() <= rank.items()
+
+
+def test_what_rank_0_knows_is_stored_with_the_trial_under_its_own_name() -> None:
+    names = [item.name for item in fields(TrialColumns)]
+    first, second = ({name: f"{name} of {rank}" for name in names} for rank in range(2))
+    ranks = [outcome([1.0] * 9, status="nan", **values) for values in (first, second)]
+    assert first.items() <= row_of(ranks).items()
 
 
 def test_every_name_is_a_declared_column() -> None:

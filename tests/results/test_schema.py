@@ -9,7 +9,7 @@ import pytest
 import dtsweep
 from dtsweep.errors import SweepError
 from dtsweep.metrics.breakdown import PHASE_COLUMNS
-from dtsweep.metrics.rank_result import RankFacts
+from dtsweep.metrics.rank_result import RankColumns, RankFacts, TrialColumns
 from dtsweep.results.schema import (
     RANKS,
     SCHEMA_VERSION,
@@ -101,3 +101,8 @@ def test_every_table_has_a_column_for_each_phase() -> None:
 
 def test_every_fact_of_a_rank_is_a_column_of_ranks() -> None:
     assert {item.name for item in fields(RankFacts)} <= {column.name for column in RANKS}
+
+
+def test_what_ranks_send_to_be_stored_as_it_is_has_a_column() -> None:
+    assert {item.name for item in fields(RankColumns)} <= {column.name for column in RANKS}
+    assert {item.name for item in fields(TrialColumns)} <= {column.name for column in TRIALS}
