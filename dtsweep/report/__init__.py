@@ -11,7 +11,8 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     doubts          what to ignore and what not to compare, said above the tables
     notes           how the numbers of the report came about, said below them
     frontiers       points of one product, and what can be said of the first two
-    code            code that trains as a point does
+    code            a point as code for dtsweep, and what the code can't have
+    program         the training of a point in plain PyTorch
     alternatives    what a recommendation gives up, in words
     recommendation  a recommendation in words, and as JSON values
     advice          what the report advises, in sentences

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis import setting_columns
 from dtsweep.analysis.candidates import way_to_measure
 from dtsweep.report.alternatives import RATIOS, alternatives, too_slow
-from dtsweep.report.code import point_code, settings_of, training_code
+from dtsweep.report.code import point_code, settings_of
 from dtsweep.report.labels import model_columns, model_label, trial_label
+from dtsweep.report.program import training_code, why_no_training
 from dtsweep.report.records import records_of
 from dtsweep.report.text import count_of, format_ends, format_number, format_rate, percent_up, plain, say
 from dtsweep.results.statuses import CANARY_DRIFT
@@ -45,12 +46,19 @@ def print_all(found: Sequence[Recommendation], *, console: Console) -> None:
         first, *lines = in_words(each, varying=varying, name=name)
         say(console, first, style="bold")
         say(console, "\n".join([*lines, *_doubts(each)]))
-        code = training_code(each.point)
-        say(console, f"\nTo use it: {point_code(each.point)}")
-        if code:
-            say(console, "In plain PyTorch:\n")
-            # Never wrapped: a comment's second line would be code.
-            console.print(plain(f"{textwrap.indent(code, '    ')}\n"), soft_wrap=True)
+        _print_code(each.point, console=console)
+
+
+def _print_code(point: pd.Series[Any], *, console: Console) -> None:
+    """Print a point as code, and its program or why there is none."""
+    say(console, f"\nTo use it: {point_code(point)}")
+    code = training_code(point)
+    if code is None:
+        say(console, f"No program in plain PyTorch: {why_no_training(point)}.")
+        return
+    say(console, "In plain PyTorch:\n")
+    # Never wrapped: a comment's second line would be code.
+    console.print(plain(f"{textwrap.indent(code, '    ')}\n"), soft_wrap=True)
 
 
 def names_of(found: Sequence[Recommendation]) -> list[str]:
@@ -122,16 +130,23 @@ def as_json(found: Recommendation) -> dict[str, Any]:
 
     Returns:
         `goal` (`maximize` or `minimize`, `where`, `allow`, `least_rate`), `point` (row of `over_launches`), `settings`
-        (those that are not the default), `code` (`point`, and `training` in plain PyTorch or null), `sure` (one of
-        `dtsweep.analysis.recommend.SURE`), `others` and `alternatives` (rows, as `Recommendation` has them), `unknown`,
-        `slow` and `implausible` (counts of points left out), `unmeasured` (what the unknown ones lack), `drift`.
+        (those that are not the default), `code` (`point`; `training` in plain PyTorch or null, then
+        `no_training` names the settings that torch alone does not have), `sure` (one of
+        `dtsweep.analysis.recommend.SURE`), `others` and `alternatives` (rows, as `Recommendation`
+        has them), `unknown`, `slow` and `implausible` (counts of points left out), `unmeasured`
+        (what the unknown ones lack), `drift`.
     """
+    code = {
+        "point": point_code(found.point),
+        "training": training_code(found.point),
+        "no_training": why_no_training(found.point),
+    }
     goal = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(found.goal).items()}
     return {
         "goal": goal,
         "point": records_of(found.point.to_frame().T.infer_objects())[0],
         "settings": settings_of(found.point),
-        "code": {"point": point_code(found.point), "training": training_code(found.point)},
+        "code": code,
         "sure": found.sure,
         "others": records_of(found.others),
         "alternatives": records_of(found.alternatives),
