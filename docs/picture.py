@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dtsweep.analysis.load import load
-from dtsweep.analysis.spread import POINT
+from dtsweep.inference.spread import POINT
 from dtsweep.report.axes import Axis, axis_for, tick_label
 from dtsweep.report.content import Content, content_of
 from dtsweep.report.frontiers import Frontier

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from dtsweep.cli.plan_table import print_plan
+from dtsweep.driver.progress import short_name
 from dtsweep.plan.plan import make_plan
-from dtsweep.report.plan import print_plan
-from dtsweep.report.progress import short_name
 from dtsweep.sweep.axes import Candidate
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.file import read_sweep

@@ -2,8 +2,6 @@
 
 Readers; imports pandas and SciPy in functions alone. In reading order:
 
-    variance        what windows know of their own error, and what launches add
-    spread          how much launches of one job differ, over a whole sweep
     superseded      rows of an older source of the workload, or of an older environment
     load            the table of trials
     utilization     shares of what devices can do, by one measure
@@ -11,22 +9,14 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     comparisons     a column beside a value: true, false or unknown
     canaries        whether the machine changed while it was measured
     where           conditions on points, as a user writes them
-    contrasts       differences between points, each to each, and how far they are known
     naming          which point somebody means
-    power           how many more launches would tell two points apart
     difference      whether two points can be told apart, in words
-    machines        what runs were measured on: the machine, and the software
-    regressions     whether a later run is worse than an earlier one
-    runs            whole runs, from results or from a history, and in what they differ beside numbers
-    compared_runs   a run beside earlier ones, point by point
-    pareto          frontiers of numbers: what no other row dominates, the volume below, the knee
     objectives      what should be small or large, and how far launches know it
     standing        how points stand to each other: which are beaten, as far as launches can tell
     redrawn         how often points are on the frontier when their means are drawn anew
     frontier        which points no other one beats
     scaling         what more workers bring
     worthwhile      from how many workers on one more doesn't pay
-    fits            a curve through what was measured, and what else it could be
     laws            laws of scaling, fitted to what was measured
     training_time   how long training takes, by the number of workers
     node_speeds     how fast the nodes of a mixed cluster are beside each other
@@ -46,11 +36,11 @@ from dtsweep.analysis.frontier import frontier, hypervolume
 from dtsweep.analysis.launches import launch_sigma, over_launches, setting_columns, without_canaries
 from dtsweep.analysis.laws import laws
 from dtsweep.analysis.node_speeds import node_speeds
-from dtsweep.analysis.pareto import on_frontier
 from dtsweep.analysis.recommend import Recommendation, recommend
 from dtsweep.analysis.scaling import scaling
 from dtsweep.analysis.training_time import training_time
 from dtsweep.analysis.worthwhile import worthwhile
+from dtsweep.inference.pareto import on_frontier
 from dtsweep.sweep.goal import GOALS, Goal
 
 __all__ = [

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dtsweep.analysis.objectives import Cost, Objective, cost_of
-from dtsweep.analysis.spread import POINT
 from dtsweep.analysis.standing import Rows, Truth
-from dtsweep.analysis.variance import Numbers
+from dtsweep.inference.spread import POINT
+from dtsweep.inference.variance import Numbers
 
 if TYPE_CHECKING:
     import pandas as pd

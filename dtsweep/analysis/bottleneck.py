@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dtsweep.analysis.launches import measured, points_of
 from dtsweep.analysis.next_axes import next_axes
-from dtsweep.analysis.spread import POINT
+from dtsweep.inference.spread import POINT
 from dtsweep.sweep.modes import MODES
 
 if TYPE_CHECKING:

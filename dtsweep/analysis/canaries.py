@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dtsweep.analysis.launches import without_canaries
-from dtsweep.results.statuses import CANARY_DRIFT
+from dtsweep.measure.drift import Level, change, level_of, median_of
 from dtsweep.sweep.point import World
-from dtsweep.sweep.settings import LEAST_HALF_WIDTH
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,57 +18,6 @@ _WHERE = ("env_id", "cpus_per_worker", "gpus_per_worker")
 
 WORLD = ("point_id", *(item.name for item in fields(World)), *_WHERE)
 """What makes canaries comparable: they are the same point of the same world."""
-
-
-class Level(NamedTuple):
-    """Mean steps of canaries, and how well they are known: numbers, or columns of them."""
-
-    step_s: Any
-    half_width: Any
-    """Of the 95 % interval, as a share of the mean; nan where it is unknown."""
-
-
-class Change(NamedTuple):
-    """What one level differs from another by, as a share of the other, and how well that is known."""
-
-    share: Any
-    half_width: Any
-    """Of the 95 % interval of `share`; nan where it is unknown."""
-
-    @property
-    def is_drift(self) -> Any:
-        """Whether it is more than 2 %, and more than chance."""
-        return abs(self.share) > np.maximum(CANARY_DRIFT, self.half_width)
-
-    @property
-    def hides_drift(self) -> Any:
-        """Whether there may be a drift that these canaries are known too badly to show."""
-        return ~(self.is_drift | (self.half_width <= CANARY_DRIFT))
-
-
-def change(now: Level, then: Level) -> Change:
-    """Compare two levels."""
-    ratio = now.step_s / then.step_s
-    return Change(ratio - 1, ratio * np.hypot(now.half_width, then.half_width))
-
-
-def median_of(levels: Level) -> Level:
-    """The median of columns of levels, of which the better known ones count for more; its half-width is about right.
-
-    >>> median_of(Level([1.0, 1.2], [0.01, 0.01])).step_s, median_of(Level([1.0, 1.2], [0.01, 0.5])).step_s
-    (1.1, 1.0)
-    """
-    order = np.argsort(levels.step_s)
-    steps, half_widths = (np.asarray(column, dtype=np.float64)[order] for column in levels)
-    weights = np.nan_to_num(1 / half_widths)
-    if not weights.any():
-        return Level(float(np.median(steps)), math.nan)
-    below = np.cumsum(weights) / weights.sum()
-    # Two of them where one has exactly half of the weight below it.
-    around = steps[np.searchsorted(below, [0.5 - 1e-9, 0.5 + 1e-9])]
-    # That of a mean of two; the median of more normal values is π / 2 times as variable as their mean.
-    spread = math.sqrt(math.pi / 2) if len(steps) > 2 else 1.0
-    return Level(float(around.mean()), spread / float(np.sqrt(np.sum(weights**2))))
 
 
 def canaries(frame: pd.DataFrame) -> pd.DataFrame:
@@ -136,18 +83,6 @@ def drift_of(watched: pd.DataFrame) -> float | None:
 def told_drift(watched: pd.DataFrame) -> float | None:
     """Say how large a drift canaries tell of, as `drift_of` does; None where they tell of none."""
     return drift_of(watched[watched["flagged"].fillna(value=False)])
-
-
-def level_of(step_s: Any, *, error_s: Any, half_width: Any) -> Level:
-    """The level that a canary shows, known as well as the steps that came say, without what is rare.
-
-    Args:
-        step_s: its mean step, or a column of them.
-        error_s: the standard error of that; nan in rows of older versions whose steps are gone, and
-        half_width: a share, which counts then.
-    """
-    by_steps = np.maximum(LEAST_HALF_WIDTH, 2 * error_s / step_s)
-    return Level(step_s, np.where(np.isnan(error_s), half_width, by_steps))
 
 
 def _levels(rows: pd.DataFrame) -> Level:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dtsweep.analysis.canaries import canaries, told_drift
-from dtsweep.analysis.contrasts import contrasts, logarithms_of
 from dtsweep.analysis.launches import check_asked, measured
-from dtsweep.analysis.power import Power, power_of
-from dtsweep.analysis.spread import POINT, Launches, of_environment
 from dtsweep.errors import SweepError
+from dtsweep.inference.contrasts import contrasts, logarithms_of
+from dtsweep.inference.power import Power, power_of
+from dtsweep.inference.spread import POINT, Launches, of_environment
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +48,7 @@ def difference(
         and `of`: `ratio`, that of a over that of b (null where one is unknown), with `ratio_low` and `ratio_high`, its
         95 % interval; `verdict` on a: "faster", "slower", "not distinguishable", or, where nothing could be tested,
         "unknown: " and why; `method`; `detectable_ratio`, `more_launches` and `more_launches_reason`, what launches can
-        tell (`dtsweep.analysis.power`); `launches_a`, `launches_b`, those with a value; `caution_a` and
+        tell (`dtsweep.inference.power`); `launches_a`, `launches_b`, those with a value; `caution_a` and
         `caution_b`, as in `over_launches`; `env_id`.
 
     Raises:

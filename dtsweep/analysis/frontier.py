@@ -16,11 +16,11 @@ from dtsweep.analysis.objectives import (
     costs_of,
     read_objectives,
 )
-from dtsweep.analysis.pareto import hypervolume_of, knee_of
 from dtsweep.analysis.redrawn import probabilities
-from dtsweep.analysis.spread import POINT, of_environment
 from dtsweep.analysis.standing import Rivals, of_few, of_many
 from dtsweep.analysis.where import meets
+from dtsweep.inference.pareto import hypervolume_of, knee_of
+from dtsweep.inference.spread import POINT, of_environment
 from dtsweep.sweep.modes import SEMANTICS
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtsweep.analysis.spread import POINT, Launches, launches_of, spread_of
 from dtsweep.analysis.utilization import by_best_peak
-from dtsweep.analysis.variance import Known, Numbers, moderated, pooled_is_better
 from dtsweep.errors import SweepError
+from dtsweep.inference.spread import POINT, Launches, launches_of, spread_of
+from dtsweep.inference.variance import Known, Numbers, moderated, pooled_is_better
 from dtsweep.measure.statistics import students_t
 from dtsweep.results.statuses import CAUTIONS
 from dtsweep.sweep.point import AXES

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dtsweep.analysis.contrasts import Contrasts
-from dtsweep.analysis.fits import fitted
 from dtsweep.analysis.scaling import group_row, group_table, ladders, reaches
-from dtsweep.analysis.variance import Numbers
 from dtsweep.analysis.worthwhile import WORTH, check_worth
+from dtsweep.inference.contrasts import Contrasts
+from dtsweep.inference.fits import fitted
+from dtsweep.inference.variance import Numbers
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from dtsweep.analysis.launches import measured
 from dtsweep.analysis.load import load
-from dtsweep.analysis.variance import Numbers
 from dtsweep.errors import SweepError
+from dtsweep.inference.variance import Numbers
 from dtsweep.results.store import Results
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dtsweep.analysis.contrasts import Contrasts, Rows, contrasts
 from dtsweep.analysis.launches import setting_columns
-from dtsweep.analysis.spread import POINT, Launches, launches_of
-from dtsweep.analysis.variance import Numbers
 from dtsweep.errors import SweepError, nearest
+from dtsweep.inference.contrasts import Contrasts, Rows, contrasts
+from dtsweep.inference.spread import POINT, Launches, launches_of
+from dtsweep.inference.variance import Numbers
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,9 +15,9 @@ from dtsweep.analysis.candidates import narrowed, read_goal, unmeasured_of, why_
 from dtsweep.analysis.frontier import MODEL
 from dtsweep.analysis.launches import measured, points_of
 from dtsweep.analysis.objectives import Cost, Objective, read_objectives
-from dtsweep.analysis.spread import of_environment
 from dtsweep.analysis.standing import Rows
 from dtsweep.errors import SweepError
+from dtsweep.inference.spread import of_environment
 from dtsweep.sweep.goal import GOALS, Goal
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.analysis.contrasts import Contrasts
-from dtsweep.analysis.pareto import knee_of, on_frontier
 from dtsweep.analysis.standing import Rivals, Rows
-from dtsweep.analysis.variance import Numbers
+from dtsweep.inference.contrasts import Contrasts
+from dtsweep.inference.pareto import knee_of, on_frontier
+from dtsweep.inference.variance import Numbers
 
 _DRAWS = 2000
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from dtsweep.analysis.contrasts import Contrasts, contrasts, logarithms_of
 from dtsweep.analysis.launches import joined_cautions, measured, points_of, setting_columns
-from dtsweep.analysis.spread import POINT, of_environment
-from dtsweep.analysis.variance import Numbers
 from dtsweep.errors import SweepError
+from dtsweep.inference.contrasts import Contrasts, contrasts, logarithms_of
+from dtsweep.inference.spread import POINT, of_environment
+from dtsweep.inference.variance import Numbers
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.analysis.contrasts import Contrasts
 from dtsweep.analysis.objectives import Cost
-from dtsweep.analysis.pareto import on_frontier
+from dtsweep.inference.contrasts import Contrasts
+from dtsweep.inference.pareto import on_frontier
 
 Rows = NDArray[np.intp]
 Truth = NDArray[np.bool_]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.analysis.spread import POINT
+from dtsweep.inference.spread import POINT
 from dtsweep.provenance.sources import changes, in_a_line
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from dtsweep.analysis.launches import measured, points_of, setting_columns
 from dtsweep.analysis.scaling import compared_sizes, ladders, with_speed_ups
-from dtsweep.analysis.spread import POINT
 from dtsweep.errors import SweepError
+from dtsweep.inference.spread import POINT
 from dtsweep.sweep.modes import SEMANTICS
 
 if TYPE_CHECKING:

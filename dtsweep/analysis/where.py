@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dtsweep.analysis.comparisons import SIGNS, Truth, compared
 from dtsweep.analysis.launches import measured, points_of, setting_columns
-from dtsweep.analysis.spread import POINT
 from dtsweep.errors import SweepError, nearest
+from dtsweep.inference.spread import POINT
 
 if TYPE_CHECKING:
     import pandas as pd

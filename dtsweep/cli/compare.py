@@ -66,7 +66,7 @@ def compare(runs: tuple[str, ...], as_json: bool, show_all: bool, **options: Any
 
     BASE and NEW are results of one sweep, measured with two versions of something.
     """
-    from dtsweep.report.runs_table import print_comparison
+    from dtsweep.compare.table import print_comparison
 
     _check_usage(runs, **options)
     with telling_warnings():
@@ -91,9 +91,9 @@ def _check_usage(runs: tuple[str, ...], *, against: str | None, history: str | N
 def _two_runs(
     base: str, new: str, *, of: tuple[str, ...], threshold: float, other_machine: bool, **_: Any
 ) -> dict[str, Any]:
-    from dtsweep.analysis.compared_runs import compare_runs
-    from dtsweep.analysis.runs import load_run
-    from dtsweep.report.runs import comparison_json
+    from dtsweep.compare.compared_runs import compare_runs
+    from dtsweep.compare.runs import load_run
+    from dtsweep.compare.words import comparison_json
 
     earlier, later = load_run(base), load_run(new)
     found = compare_runs([earlier], later, of=of, threshold=threshold, other_machine=other_machine)
@@ -104,10 +104,10 @@ def _against_last(
     new: str, *, of: tuple[str, ...], threshold: float, other_machine: bool, **options: Any
 ) -> dict[str, Any]:
     """Compare a run with those of a history, and add it where nothing is told against it."""
-    from dtsweep.analysis.compared_runs import compare_runs
-    from dtsweep.analysis.runs import entry_for, load_run, of_machine, run_of
-    from dtsweep.report.runs import comparison_json, first_json
-    from dtsweep.results.history import append, entries, is_stored
+    from dtsweep.compare.compared_runs import compare_runs
+    from dtsweep.compare.history import append, entries, is_stored
+    from dtsweep.compare.runs import entry_for, load_run, of_machine, run_of
+    from dtsweep.compare.words import comparison_json, first_json
 
     run, history, accept = load_run(new), options["history"], options["accept"]
     known = entries(history)

@@ -90,8 +90,8 @@ def plan(
     """Say what a run would do, and why; starts nothing."""
     question, found = _read(sweep, settings)
 
+    from dtsweep.cli.plan_table import plan_json, print_plan
     from dtsweep.plan.plan import PLANNED_BY, make_plan
-    from dtsweep.report.plan import plan_json, print_plan
     from dtsweep.results.store import Results
 
     store = Results(results or f"results/{question.name}")
@@ -114,7 +114,7 @@ def doctor(address: str | None, results: str | None, as_json: bool) -> None:
     from dataclasses import asdict
 
     from dtsweep.doctor.diagnose import diagnose
-    from dtsweep.report.doctor import print_diagnosis
+    from dtsweep.doctor.table import print_diagnosis
 
     try:
         diagnosis = diagnose(address, tell=tell, results=results)

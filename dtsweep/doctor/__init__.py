@@ -8,5 +8,6 @@ The driver's process, and a task on each node; imports Ray, and torch in functio
     links           all-reduces of two ranks, within a node and between two
     problems        the judgement: what is wrong with a node, and the next step
     host_problems   the judgement of its host and network
+    table           the diagnosis in the terminal
     diagnose        connects, examines all nodes at once, and judges them
 """

@@ -2,6 +2,7 @@
 
 The driver's process; imports Ray and Ray Tune, except `run` and its own imports, which stay light. In reading order:
 
+    progress        the live line of a run
     queue           which attempt comes next, and what follows from how one ended; pure
     rivals          what a point is raced against
     recorder        turns each finished attempt into rows and stores them

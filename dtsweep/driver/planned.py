@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dtsweep.driver.progress import Progress
 from dtsweep.driver.recorder import Recorder
 from dtsweep.plan.plan import Plan
-from dtsweep.report.progress import Progress
 from dtsweep.results.store import Results
 from dtsweep.sweep.settings import Sweep
 

@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from dtsweep.analysis.canaries import Level, change, level_of, median_of
+from dtsweep.driver.progress import Progress
 from dtsweep.driver.rivals import Rivals
 from dtsweep.errors import StorageError, error_line
+from dtsweep.measure.drift import Level, change, level_of, median_of
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rows import point_row, rank_rows, step_columns, task_row, trial_row, with_warmup_marked
 from dtsweep.plan.trial import Trial
 from dtsweep.provenance.revision import git_commit
 from dtsweep.provenance.sources import sources_of
-from dtsweep.report.progress import Progress
 from dtsweep.results.statuses import is_retried
 from dtsweep.results.store import Results
 from dtsweep.sweep.axes import Candidate

@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dtsweep.analysis.load import load
 from dtsweep.driver.planned import Options, PlannedRun
+from dtsweep.driver.progress import Progress
 from dtsweep.driver.recorder import RunTally, compact
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.plan.plan import PLANNED_BY, make_plan
-from dtsweep.report.progress import Progress
 from dtsweep.results.store import Results
 from dtsweep.sweep.axes import Candidate, candidates
 from dtsweep.sweep.constraints import Harness, impossible
@@ -87,6 +86,9 @@ def run(
         raise KeyboardInterrupt
     if tally.cluster_error is not None:
         raise ConnectionError(tally.cluster_error)
+    # The run itself imports nothing of what reads its results.
+    from dtsweep.analysis.load import load
+
     return load(where)
 
 

@@ -1,11 +1,12 @@
 """The instruments: clocks, windows and statistics. They know no sync mode.
 
-Ranks; `statistics`, `turns` and `warmup` the driver too, `statistics` readers, `stopping` lanes. Imports torch and
-NumPy. In reading order:
+Ranks; `statistics`, `turns`, `warmup` and `drift` the driver too, `statistics` and `drift` readers, `stopping`
+lanes. Imports torch and NumPy. In reading order:
 
     statistics      rates and latencies with their intervals
     turns           steps with and without the exchange in turns, and what they tell
     warmup          where in the steps the warm-up ends (the driver marks it), and whether the rest is steady
+    drift           levels of canaries, and whether they differ
     stopping        when a window ends: the one place that decides
     window          how ranks stop at the same step without asking each other
     clock           when each phase and step ended

@@ -2,9 +2,7 @@
 
 Readers and the driver; imports rich, and pandas in functions alone. In reading order:
 
-    text            numbers and tables for the terminal
     records         rows as JSON values
-    progress        the live line of a run
     labels          labels of points and axes
     bounds          what limits each point, and what to try next
     laws            from where one more worker doesn't pay, and laws of scaling, in words
@@ -25,8 +23,4 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     plots           the same as figures of Plotly
     times           training times in the terminal, and as JSON values
     compared        what a comparison of two points says, in words and as JSON values
-    runs            what a comparison of two runs says, in words and as JSON values
-    runs_table      the same in the terminal
-    plan            the plan in the terminal, and as JSON values
-    doctor          the doctor's diagnosis in the terminal
 """

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from dtsweep.analysis import recommend
 from dtsweep.analysis.recommend import Recommendation
-from dtsweep.analysis.spread import POINT
 from dtsweep.errors import SweepError
+from dtsweep.inference.spread import POINT
 from dtsweep.report.bounds import bounds_sentence, next_words
 from dtsweep.report.frontiers import Frontier
 from dtsweep.report.recommendation import in_words, names_of

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.report.records import records_of
-from dtsweep.report.text import count_of
+from dtsweep.text import count_of
 
 if TYPE_CHECKING:
     import pandas as pd

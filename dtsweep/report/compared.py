@@ -11,7 +11,7 @@ from dtsweep.analysis.naming import find_point
 from dtsweep.errors import SweepError
 from dtsweep.report.labels import trial_label
 from dtsweep.report.records import records_of
-from dtsweep.report.text import percent_up, say
+from dtsweep.text import percent_up, say
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -26,7 +26,7 @@ from dtsweep.report.frontiers import Frontier, frontiers_of
 from dtsweep.report.labels import axis_name, model_columns, point_label
 from dtsweep.report.laws import scaling_sentences
 from dtsweep.report.notes import notes_on
-from dtsweep.report.text import count_of
+from dtsweep.text import count_of
 
 if TYPE_CHECKING:
     import pandas as pd

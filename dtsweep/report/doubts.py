@@ -9,7 +9,7 @@ from dtsweep.analysis.canaries import drift_of
 from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
 from dtsweep.report.labels import trial_label
-from dtsweep.report.text import count_of, percent_up
+from dtsweep.text import count_of, percent_up
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import difference
-from dtsweep.analysis.spread import of_environment
+from dtsweep.inference.spread import of_environment
 from dtsweep.report.labels import model_columns, model_label, point_label, trial_label
-from dtsweep.report.text import count_of
+from dtsweep.text import count_of
 
 if TYPE_CHECKING:
     import pandas as pd

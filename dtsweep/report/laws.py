@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis import setting_columns
 from dtsweep.report.labels import point_label
 from dtsweep.report.records import records_of
-from dtsweep.report.text import count_of
+from dtsweep.text import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis.canaries import WORLD
 from dtsweep.analysis.launches import without_canaries
 from dtsweep.report.labels import compression_label, model_columns, model_label
-from dtsweep.report.text import count_of, ends_of, format_rate, half_of, is_lopsided
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
+from dtsweep.text import count_of, ends_of, format_rate, half_of, is_lopsided
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,8 +14,8 @@ from dtsweep.report.code import point_code, settings_of
 from dtsweep.report.labels import model_columns, model_label, trial_label
 from dtsweep.report.program import training_code, why_no_training
 from dtsweep.report.records import records_of
-from dtsweep.report.text import count_of, format_ends, format_number, format_rate, percent_up, plain, say
 from dtsweep.results.statuses import CANARY_DRIFT
+from dtsweep.text import count_of, format_ends, format_number, format_rate, percent_up, plain, say
 
 if TYPE_CHECKING:
     import pandas as pd

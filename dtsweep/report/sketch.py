@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import plotext
 
-from dtsweep.analysis.spread import POINT
+from dtsweep.inference.spread import POINT
 from dtsweep.report.axes import Axis, axis_for, tick_label
 from dtsweep.report.frontiers import Frontier
-from dtsweep.report.text import count_of
+from dtsweep.text import count_of
 
 if TYPE_CHECKING:
     import pandas as pd

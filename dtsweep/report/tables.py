@@ -10,7 +10,7 @@ from dtsweep.analysis import setting_columns
 from dtsweep.report.bounds import bound_columns
 from dtsweep.report.labels import BATCH_SHAPE, trial_label
 from dtsweep.report.recommendation import IN_SHORT, names_of, quantity
-from dtsweep.report.text import (
+from dtsweep.text import (
     ends_of,
     format_ends,
     format_integers,

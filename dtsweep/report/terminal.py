@@ -28,7 +28,7 @@ from dtsweep.report.tables import (
     share_columns,
     standing_columns,
 )
-from dtsweep.report.text import count_of, fits_width, plain, print_table, say
+from dtsweep.text import count_of, fits_width, plain, print_table, say
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from dtsweep.analysis import setting_columns
 from dtsweep.report.labels import model_columns, model_label, point_label
 from dtsweep.report.records import records_of
 from dtsweep.report.tables import caution_columns
-from dtsweep.report.text import (
+from dtsweep.text import (
     ends_of,
     format_ends,
     format_integers,

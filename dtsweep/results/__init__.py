@@ -10,5 +10,4 @@ The driver and readers; `statuses` any process. Imports Arrow. In reading order:
     merge           files joined, for readers and into larger files
     links           what doctor measured of links, beside them
     store           the three data sets; the trial row is the commit
-    history         rows of one run after another, for comparisons
 """

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dtsweep.analysis.spread import Launches
+from dtsweep.inference.spread import Launches
 from tests.frames import trials
 
 NOISY_AMONG_QUIET = [0.04] * 2 + [0.005] * 8

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dtsweep.analysis import difference
-from dtsweep.analysis.contrasts import contrasts
 from dtsweep.errors import SweepError
+from dtsweep.inference.contrasts import contrasts
 from tests.analysis.noise import ALIKE, NOISY_AMONG_QUIET, QUIET_AMONG_NOISY, frame_of, launches_in, sweeps
 from tests.analysis.test_canaries import canary
 from tests.frames import trials

@@ -8,8 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from dtsweep.analysis import launch_sigma, over_launches, scaling, without_canaries
-from dtsweep.analysis.variance import pooled_apart
 from dtsweep.errors import SweepError
+from dtsweep.inference.variance import pooled_apart
 from tests.analysis.noise import NOISY_AMONG_QUIET, launches_in, sweeps
 from tests.frames import trials
 

@@ -12,7 +12,7 @@ import pytest
 from dtsweep.analysis.load import load
 from dtsweep.analysis.superseded import older_source, superseded
 from dtsweep.report.content import content_of
-from tests.analysis.stored_runs import store_run
+from tests.compare.stored_runs import store_run
 from tests.frames import trials
 
 NET, OTHER = {"class Net": "1"}, {"class Net": "2"}

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from dtsweep.analysis.regressions import COLUMNS
 from dtsweep.cli import cli
+from dtsweep.compare.regressions import COLUMNS
 from dtsweep.errors import SweepError
-from tests.analysis.stored_runs import store_run
 from tests.analysis.test_runs import BIGGER, NEWER, SLOWER, STEADY, with_canaries
+from tests.compare.stored_runs import store_run
 
 KEYS = {
     *("verdict", "words", "threshold", "unit", "comparisons", "rows", "broken", "only_base", "only_new"),

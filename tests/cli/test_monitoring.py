@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from dtsweep.analysis.compared_runs import MOST_RUNS, RUNS_FROM
-from dtsweep.analysis.regressions import COLUMNS
-from dtsweep.analysis.runs import BROKEN
 from dtsweep.cli import cli
+from dtsweep.compare.compared_runs import MOST_RUNS, RUNS_FROM
+from dtsweep.compare.regressions import COLUMNS
+from dtsweep.compare.runs import BROKEN
 from tests.cli.test_compare import KEYS
 from tests.pages import ROOT, blocks, tables
 

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from dtsweep import Measure, Resources, StorageError, Sweep, load, workloads
+from dtsweep.driver.progress import Progress
 from dtsweep.driver.recorder import Recorder, RunTally
 from dtsweep.measure.trace import Profile
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.plan.canaries import canaries
 from dtsweep.plan.plan import make_plan
 from dtsweep.plan.trial import Trial
-from dtsweep.report.progress import Progress
 from dtsweep.results.statuses import is_retried
 from dtsweep.results.store import Results
 from dtsweep.sweep.axes import candidates

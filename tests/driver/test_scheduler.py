@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dtsweep import Sweep
+from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.scheduler import Running, Scheduler, overdue, without_head
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.plan.trial import Trial
-from dtsweep.report.progress import Progress
 from dtsweep.results.statuses import is_retried
 from dtsweep.results.store import Results
 from dtsweep.session.deadlines import attempt_bound_s

@@ -14,10 +14,10 @@ from ray.cluster_utils import Cluster
 import dtsweep
 from dtsweep import Sweep
 from dtsweep.driver import lanes
+from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.scheduler import Scheduler
-from dtsweep.report.progress import Progress
 from dtsweep.results.store import Results
 from dtsweep.sweep.file import read_sweep
 from tests.conftest import Command

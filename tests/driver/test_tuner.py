@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from dtsweep import StorageError, Sweep
+from dtsweep.driver.progress import Progress
 from dtsweep.driver.pulse import ClusterGoneError
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.tuner import STOPPING, Interrupted, callbacks_of, signals_noted, stopped_on_error
-from dtsweep.report.progress import Progress
 from dtsweep.results.store import Results
 from tests.outcomes import Tokens
 

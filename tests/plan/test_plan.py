@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dtsweep import Measure, Sweep, SweepError, workloads
+from dtsweep.cli.plan_table import plan_json
 from dtsweep.metrics.rows import point_row
 from dtsweep.plan.canaries import canaries
 from dtsweep.plan.estimate import SESSION_START_S, TRIAL_REST_S
@@ -17,7 +18,6 @@ from dtsweep.plan.plan import make_plan, unread_everywhere
 from dtsweep.plan.trial import Trial, groups_of
 from dtsweep.provenance.sources import sources_of
 from dtsweep.provenance.versions import versions
-from dtsweep.report.plan import plan_json
 from dtsweep.results.schema import TRIALS
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.point import identity

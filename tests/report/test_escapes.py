@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from dtsweep.cli import commands
+from dtsweep.driver.progress import Progress
 from dtsweep.errors import CONTROL, SweepError
 from dtsweep.report.content import content_of
-from dtsweep.report.progress import Progress
 from dtsweep.report.terminal import print_report
 from dtsweep.sweep.point import Point
 from tests.frames import trials

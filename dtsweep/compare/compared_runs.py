@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dtsweep.analysis.regressions import regressions
-from dtsweep.analysis.runs import (
+from dtsweep.compare.regressions import regressions
+from dtsweep.compare.runs import (
     BROKEN,
     Run,
     names_of_machines,

@@ -195,3 +195,16 @@ def percent_up(share: float) -> str:
     ('71%', '4%')
     """
     return f"{math.ceil(share * 100 - 1e-9)}%"
+
+
+def duration(seconds: float) -> str:
+    """Write a length of time.
+
+    >>> duration(200)
+    '3 min'
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

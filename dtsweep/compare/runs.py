@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from dtsweep.analysis.canaries import canaries, told_drift
 from dtsweep.analysis.launches import measured, without_canaries
 from dtsweep.analysis.load import load
-from dtsweep.analysis.machines import Machines, machine_changes, machines_of, same_machines, software_changes
 from dtsweep.analysis.superseded import older_source
+from dtsweep.compare.history import Entry, entry_of
+from dtsweep.compare.machines import Machines, machine_changes, machines_of, same_machines, software_changes
 from dtsweep.errors import SweepError
-from dtsweep.results.history import Entry, entry_of
 from dtsweep.results.statuses import FINAL
 from dtsweep.results.store import Results, frame_of
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtsweep.analysis.pareto import hypervolume_of, knee_of, on_frontier
+from dtsweep.inference.pareto import hypervolume_of, knee_of, on_frontier
 
 VALUES = st.one_of(st.integers(0, 4).map(float), st.just(float("nan")), st.just(float("inf")))
 COSTS = st.integers(1, 4).flatmap(

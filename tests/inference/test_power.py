@@ -8,9 +8,9 @@ import pytest
 from scipy import stats
 
 from dtsweep.analysis import difference
-from dtsweep.analysis.contrasts import contrasts
-from dtsweep.analysis.power import noncentrality, power_of
-from dtsweep.analysis.spread import Launches
+from dtsweep.inference.contrasts import contrasts
+from dtsweep.inference.power import noncentrality, power_of
+from dtsweep.inference.spread import Launches
 from tests.analysis.noise import ALIKE, frame_of, launches_in, sweeps
 from tests.analysis.test_difference import FAST, SLOW, by_throughput, point, told
 from tests.frames import trials

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dtsweep.analysis.variance import Numbers
+from dtsweep.inference.variance import Numbers
 from dtsweep.measure.statistics import students_t
 
 _RAYS = 64

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dtsweep.analysis.contrasts import counted_of, logarithms_of, reach_of
 from dtsweep.analysis.launches import check_asked, joined_cautions
-from dtsweep.analysis.power import MOST_LAUNCHES, UNTESTED, detectable, enough, shares_after
-from dtsweep.analysis.spread import Launches
-from dtsweep.analysis.variance import Known, Numbers, pooled_is_better
+from dtsweep.inference.contrasts import counted_of, logarithms_of, reach_of
+from dtsweep.inference.power import MOST_LAUNCHES, UNTESTED, detectable, enough, shares_after
+from dtsweep.inference.spread import Launches
+from dtsweep.inference.variance import Known, Numbers, pooled_is_better
 from dtsweep.measure.statistics import students_t
 
 if TYPE_CHECKING:

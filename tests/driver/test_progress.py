@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from dtsweep.report.progress import Progress, short_name
+from dtsweep.driver.progress import Progress, short_name
 from dtsweep.sweep.point import Point
 
 OK = {"status": "ok", "repeat": 1, "latency_s": 0.1, "semantics": "exact", "model_digest": "a"}
@@ -113,7 +113,7 @@ def test_the_live_line_says_how_long_it_still_takes_before_anything_is_cut_off(w
 
 def test_the_time_left_counts_neither_the_start_nor_what_was_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("dtsweep.report.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("dtsweep.driver.progress.time.monotonic", lambda: now)
     progress = Progress(axes=["workers"], console=Console(file=StringIO(), width=80))
     progress.total = 10
     now = 160.0
@@ -130,7 +130,7 @@ def test_the_time_left_counts_neither_the_start_nor_what_was_skipped(monkeypatch
 
 def test_an_attempt_that_takes_long_is_named_in_the_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("dtsweep.report.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("dtsweep.driver.progress.time.monotonic", lambda: now)
     progress = Progress(axes=["workers"], console=Console(file=StringIO(), width=80))
     progress.total = 3
     progress.began("a", Point(workers=2))

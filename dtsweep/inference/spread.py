@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtsweep.analysis.variance import Numbers, Pool, pooled_apart, pooled_together
+from dtsweep.inference.variance import Numbers, Pool, pooled_apart, pooled_together
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dtsweep.report.text import format_number, format_rate, plain
 from dtsweep.sweep.point import CHOSEN_FIELDS, Point, is_left_out
+from dtsweep.text import duration, format_number, format_rate, plain
 
 LONG_S = 15.0
 """An attempt that has run for longer is named in the live line: most then wait for a session or for nodes."""
@@ -155,18 +155,3 @@ def _value(point: Point, name: str) -> object:
     if name.startswith("env."):
         return point.environment.get(name.removeprefix("env."))
     return getattr(point, name)
-
-
-def duration(seconds: float) -> str:
-    """Write a length of time.
-
-    >>> duration(200)
-    '3 min'
-    """
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 100
-        else f"{seconds / 60:.0f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
-    )

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from dtsweep import Point
-from dtsweep.analysis.compared_runs import Comparison, compare_runs
-from dtsweep.analysis.machines import machine_changes, same_machines
-from dtsweep.analysis.runs import Run, entry_for, load_run, of_machine, run_of
+from dtsweep.compare.compared_runs import Comparison, compare_runs
+from dtsweep.compare.history import append, entries
+from dtsweep.compare.machines import machine_changes, same_machines
+from dtsweep.compare.runs import Run, entry_for, load_run, of_machine, run_of
 from dtsweep.errors import SweepError
 from dtsweep.metrics.rows import task_row
-from dtsweep.results.history import append, entries
 from dtsweep.results.store import Results
 from dtsweep.sweep.task import task_of
 from dtsweep.sweep.values import column_types
-from tests.analysis.stored_runs import SWEEP, store_run
+from tests.compare.stored_runs import SWEEP, store_run
 
 STEADY = {4: [100.0, 101, 99], 16: [200.0, 202, 198]}
 SLOWER = {4: [80.0, 81, 79], 16: [200.0, 202, 198]}

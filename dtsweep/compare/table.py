@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.report.runs import share_in_percent
-from dtsweep.report.text import count_of, print_table, say
+from dtsweep.compare.words import share_in_percent
+from dtsweep.text import count_of, print_table, say
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dtsweep.analysis import setting_columns
-from dtsweep.analysis.compared_runs import RUNS_FROM, Comparison
-from dtsweep.analysis.power import UNTESTED
-from dtsweep.analysis.runs import Run
+from dtsweep.compare.compared_runs import RUNS_FROM, Comparison
+from dtsweep.compare.runs import Run
+from dtsweep.inference.power import UNTESTED
 from dtsweep.report.compared import drift_notes
 from dtsweep.report.labels import trial_label
 from dtsweep.report.records import records_of
-from dtsweep.report.text import count_of, percent_up
+from dtsweep.text import count_of, percent_up
 
 
 def comparison_json(found: Comparison, *, threshold: float) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def comparison_json(found: Comparison, *, threshold: float) -> dict[str, Any]:
     Returns:
         `verdict` ("regression", "no regression told", "unknown" where nothing could be tested; of `first_json`
         "first"), `words` (the verdict in a sentence), `threshold`, `unit` (what counts as one draw: launch or run),
-        `comparisons` (how many could be tested: the size of the family), `rows` (of `dtsweep.analysis.regressions`,
+        `comparisons` (how many could be tested: the size of the family), `rows` (of `dtsweep.compare.regressions`,
         each with `label`), `broken` (points that ran and don't: `point_id`, `label`, `status`, `reason`), `only_base`
         and `only_new` (points that one run alone measured: `point_id`, `label`), `software`, `machine` and `source`
         (what differs, a line each), `notes`, and of the runs in `base` and `new` `name`, `started_at`, `git_commit`,

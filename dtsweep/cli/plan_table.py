@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from dtsweep.driver.progress import short_name
 from dtsweep.plan.plan import Plan, counts, reasons, unread_everywhere
-from dtsweep.report.progress import duration, short_name
-from dtsweep.report.text import print_table, say
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.values import workload_fields
+from dtsweep.text import duration, print_table, say
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.analysis.spread import POINT, Launches, launches_of
-from dtsweep.analysis.variance import POOLED_FROM, Known, Numbers, Pool, moderated, pooled_is_better
+from dtsweep.inference.spread import POINT, Launches, launches_of
+from dtsweep.inference.variance import POOLED_FROM, Known, Numbers, Pool, moderated, pooled_is_better
 from dtsweep.measure.statistics import students_t
 
 if TYPE_CHECKING:

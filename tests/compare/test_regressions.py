@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dtsweep.analysis.regressions import regressions
+from dtsweep.compare.regressions import regressions
 from dtsweep.errors import SweepError
 
 BOTH = ("samples_per_s", "latency_s")

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from dtsweep.doctor.links import with_bandwidths
-from dtsweep.report.doctor import host_columns, link_columns, node_columns, print_diagnosis, rate_columns
+from dtsweep.doctor.table import host_columns, link_columns, node_columns, print_diagnosis, rate_columns
 from tests.doctor.nodes import IDLE_GPU, cpu_row, gpu_row, host_row
 
 LINK = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.report.text import format_number, print_table, say
+from dtsweep.text import format_number, print_table, say
 
 if TYPE_CHECKING:
     from rich.console import Console

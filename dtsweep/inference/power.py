@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dtsweep.analysis.contrasts import Contrasts, counted_of
-from dtsweep.analysis.spread import Launches
-from dtsweep.analysis.variance import Numbers, pooled_is_better
+from dtsweep.inference.contrasts import Contrasts, counted_of
+from dtsweep.inference.spread import Launches
+from dtsweep.inference.variance import Numbers, pooled_is_better
 from dtsweep.measure.statistics import students_t
 
 POWER = 0.8
