@@ -6,7 +6,7 @@ Any process; the standard library alone, and nothing of the user's is imported. 
     revision        the commit of the sweep file's folder
     modules         where a module's source lies, found without importing it
     syntax          what a module's source says, and what it imports, from its syntax tree
-    typed           the same for what was typed into a notebook, from its compiled code
+    typed           the same for a class that was typed into a notebook, and what it uses of that
     data            contents of files, by size and both ends
     sources         all that a workload's numbers depend on, and what has changed of it
 """

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import sys
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -43,6 +44,9 @@ class Sources:
     packages: set[str] = field(default_factory=set)
     """Installed packages that the source imports, by the names that they are imported by."""
 
+    unknown: set[str] = field(default_factory=set)
+    """Names of classes and functions whose source cannot be found: then there is no digest."""
+
     modules: list[Path] = field(default_factory=list, compare=False)
     """The user's own modules that the source imports: their files, and the outermost folders of packages."""
 
@@ -72,8 +76,14 @@ class Sources:
         """Say in a line what a row's sources have that these have not; None where the two are the same."""
         return in_a_line(changes_of_row(row, self.columns(row)), place=self.place) or None
 
-    def columns(self, row: Mapping[str, Any]) -> dict[str, str]:
-        """The columns `sources` and `workload_digest` of a row with its fields in columns `workload_<field>`."""
+    def columns(self, row: Mapping[str, Any]) -> dict[str, str | None]:
+        """Make a row's columns `sources` and `workload_digest`; None where the source is unknown.
+
+        Args:
+            row: with its fields in columns `workload_<field>`.
+        """
+        if self.unknown:
+            return {"sources": None, "workload_digest": None}
         fields = {name.removeprefix("workload_"): row[name] for name in row if name.startswith("workload_")}
         sources = json.dumps(self.with_data(fields))
         return {"sources": sources, "workload_digest": hashlib.sha256(sources.encode()).hexdigest()[:16]}
@@ -87,7 +97,7 @@ def sources_of(workload: Any, *, file: Path | None) -> Sources:
     `Sweep` and `run` (another axis is not another workload). So do the loaded modules of the sweep
     file's folder, which may have been imported by a name made up on the way. Of a notebook it is the
     class with what it uses. Of dtsweep's own workloads it is the module and its neighbours that it
-    imports.
+    imports. A warning names classes whose source cannot be found.
 
     Args:
         workload: an object of the class.
@@ -98,6 +108,13 @@ def sources_of(workload: Any, *, file: Path | None) -> Sources:
     imports = [*_loaded_beside(file)]
     for base in type(workload).__mro__:
         imports += _of_class(base, found)
+    if found.unknown:
+        names = ", ".join(sorted(found.unknown))
+        warnings.warn(
+            f"no source of {names} can be found, so results will not show when it changes; "
+            "define it in a file or a notebook",
+            stacklevel=1,
+        )
     _follow(imports, found)
     found.digests.update({f"package {name}": known for name, known in package_versions(found.packages).items()})
     return found
@@ -107,7 +124,10 @@ def _of_class(kind: type, found: Sources) -> Iterable[str]:
     """Note the source of a class; name what it imports."""
     module = sys.modules.get(kind.__module__)
     importable = None if kind.__module__ == "__main__" else find_module(kind.__module__)
-    name = f"class {kind.__qualname__}"
+    name, outermost = f"class {kind.__qualname__}", kind.__qualname__.partition(".")[0]
+    if importable is not None and importable.is_standard and not hasattr(module, outermost):
+        # A class that `exec` makes is of `builtins` by default.
+        importable = None
     if importable is not None:
         # What comes with Python is left to its version.
         if not importable.is_standard:
@@ -117,6 +137,7 @@ def _of_class(kind: type, found: Sources) -> Iterable[str]:
     if not file.is_file():
         parts = typed(kind)
         found.digests.update({part: _digest(text) for part, text in parts.parts.items()})
+        found.unknown.update(parts.unknown)
         return parts.imports
     script_class = kind.__name__ if kind.__module__ == "__main__" else None
     tree = tree_of(file.read_bytes(), script_class=script_class)

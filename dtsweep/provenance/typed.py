@@ -1,32 +1,42 @@
-"""What a class does that has no file, typed into a notebook or a shell: from the compiled code of its methods."""
+"""Source of a class that was typed into a notebook, and of all that it uses of the notebook."""
 
 from __future__ import annotations
 
-import dis
+import ast
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+import symtable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, TypeGuard
+
+from dtsweep.provenance.syntax import as_text, imported
+
+CODE = (type, FunctionType)
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, range, type(...))
 
 
 @dataclass(frozen=True)
 class Typed:
-    """What a class is made of."""
+    """Parts of a class."""
 
     parts: dict[str, str] = field(default_factory=dict)
-    """What counts, by name: the class, and the functions, classes and constants of its module that it uses."""
+    """Text of the class, and of the functions, classes and constants of its module that it uses, by
+    name."""
 
     imports: set[str] = field(default_factory=set)
     """Names of the modules that these import, or use things of."""
 
+    unknown: set[str] = field(default_factory=set)
+    """Names of the classes and functions whose source cannot be found."""
+
 
 def typed(kind: type) -> Typed:
-    """Follow a class to what it uses of its own module, and so on.
+    """Follow a class to all that it uses of its own module, and so on.
 
-    Compiled code is the same whatever comments there are; another release of Python may compile to another.
+    IPython keeps the source of each cell for `inspect`, doctest that of each example, and Python
+    from 3.13 on that of the prompt and of `-c`. What `exec` or standard input was given is lost.
     """
     found, waiting, seen = Typed(), [kind], set[int]()
     while waiting:
@@ -34,123 +44,150 @@ def typed(kind: type) -> Typed:
         if id(thing) in seen:
             continue
         seen.add(id(thing))
-        functions = list(_functions_in(thing))
-        constants = sorted((name, as_text(value)) for name, value in _own(thing).items())
-        text = repr((constants, [(name, _function_text(function)) for name, function in functions]))
         name = f"class {thing.__qualname__}" if isinstance(thing, type) else thing.__qualname__
+        functions = list(_own_functions(thing))
+        statement = _definition(thing, functions)
+        values = _values(thing, functions)
         # Functions that one function has made share its name.
+        text = f"{as_text(statement)} {value_text(values)}"
         found.parts[name] = found.parts.get(name, "") + text
-        used = dict(pair for _, function in functions for pair in _used(function))
-        used |= {base.__name__: base for base in getattr(thing, "__bases__", ())}
-        found.imports.update(name for _, function in functions for name in _imported(function.__code__))
-        for used_name, value in sorted(used.items()):
-            waiting += _sort(found, used_name, value, module=kind.__module__)
+        used = {key: value for key, value in values.items() if isinstance(value, CODE)}
+        if statement is not None:
+            found.imports.update(imported(statement, package=""))
+            used |= _used(statement, functions)
+        elif functions:
+            found.unknown.add(name)
+            # The workers may need any of the modules that are imported here.
+            found.imports.update(map(_module_of, functions[0].__globals__.values()))
+        for key, value in sorted(used.items()):
+            waiting += _sort(found, key, value, module=kind.__module__)
     return found
 
 
 def _sort(found: Typed, name: str, value: Any, *, module: str) -> list[Any]:
     """Note a thing that is used; give it back where it is to be followed."""
     value = inspect.unwrap(value) if callable(value) else value
-    origin = getattr(value, "__module__", None)
-    if isinstance(value, ModuleType):
-        found.imports.add(value.__name__)
-    elif isinstance(value, (type, FunctionType)) and origin == module:
+    origin = _module_of(value)
+    if isinstance(value, CODE) and origin == module:
         return [value]
-    elif isinstance(value, (type, FunctionType, BuiltinFunctionType)):
-        found.imports.update([origin] if origin else [])
-    else:
-        found.imports.add(type(value).__module__)
-        found.parts[name] = as_text(value)
-    return []
+    found.imports.add(origin)
+    if isinstance(value, (*CODE, BuiltinFunctionType, ModuleType)):
+        return []
+    found.parts[name] = value_text(value)
+    return [type(value)] if origin == module else []
 
 
-def _own(thing: Any) -> dict[str, Any]:
-    """The constants of a class; its fields are part of a trial's name."""
-    if not isinstance(thing, type):
-        return {}
-    fields: Mapping[str, Any] = getattr(thing, "__dataclass_fields__", {})
-    values = {name: value for name, value in vars(thing).items() if not name.startswith("__") and name not in fields}
-    return {name: value for name, value in values.items() if isinstance(value, (*PLAIN, tuple, list, dict, set))}
+def _module_of(value: Any) -> str:
+    """Name a module, or the one that a thing or its class comes from."""
+    if isinstance(value, ModuleType):
+        return value.__name__
+    return getattr(value, "__module__", None) or type(value).__module__
 
 
-def _functions_in(thing: Any) -> Iterator[tuple[str, FunctionType]]:
-    """The functions that a class defines, by name; a function is one itself."""
-    members = sorted(vars(thing).items()) if isinstance(thing, type) else [("", thing)]
-    for name, member in members:
-        if isinstance(member, type) and member.__qualname__.startswith(f"{thing.__qualname__}."):
-            yield from ((f"{name}.{inner}", function) for inner, function in _functions_in(member))
-            continue
+def _own_functions(thing: Any) -> Iterator[FunctionType]:
+    """Find the functions that stand in a class's source; a function is one itself."""
+    if isinstance(thing, FunctionType):
+        yield thing
+        return
+    for member in vars(thing).values():
         getters = [getattr(member, part, None) for part in ("__func__", "fget", "fset", "func")]
         for function in (inspect.unwrap(one) for one in (member, *getters) if callable(one)):
-            if isinstance(function, FunctionType) and not _is_made_by_dataclass(thing, function):
-                yield name, function
+            if isinstance(function, FunctionType):
+                code = function.__code__
+                # Decorators and assignments add functions that were compiled elsewhere.
+                if code.co_qualname == f"{thing.__qualname__}.{code.co_name}":
+                    yield function
 
 
-def _is_made_by_dataclass(thing: Any, function: FunctionType) -> bool:
-    is_special = function.__name__.startswith("__") and function.__name__ != "__post_init__"
-    return hasattr(thing, "__dataclass_fields__") and is_special and function.__code__.co_filename == "<string>"
+def _definition(thing: Any, functions: Iterable[FunctionType]) -> ast.stmt | None:
+    """Find the statement that defines a class or function, in the source of one of its functions.
+
+    `inspect.getsource` of the class itself would look for a file of its module.
+    """
+    for function in functions:
+        try:
+            lines, _ = inspect.findsource(function)
+            tree = ast.parse("".join(lines))
+        except (OSError, SyntaxError):
+            continue
+        name = thing.__name__ if isinstance(thing, type) else function.__code__.co_name
+        line = function.__code__.co_firstlineno
+        found = [node for node in ast.walk(tree) if _is_at(node, name, line=line)]
+        if found:
+            # The last one is the innermost.
+            return found[-1]
+    return None
 
 
-def _function_text(function: FunctionType) -> str:
-    values = (function.__defaults__, function.__kwdefaults__, [value for _, value in _around(function)])
-    return f"{_code_text(function.__code__)} {as_text(values)}"
+def _is_at(node: ast.AST, name: str, *, line: int) -> TypeGuard[ast.stmt]:
+    """True if a statement defines this name on this line; for a lambda, if it stands there."""
+    if not isinstance(node, ast.stmt):
+        return False
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+    is_named = getattr(node, "name", "<lambda>") == name
+    return is_named and first <= line <= (node.end_lineno or 0)
 
 
-def _code_text(code: CodeType) -> str:
-    constants = [_code_text(value) if isinstance(value, CodeType) else as_text(value) for value in code.co_consts]
-    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    return repr((code.co_code.hex(), code.co_names, code.co_freevars, parameters, constants))
+def _values(thing: Any, functions: Sequence[FunctionType]) -> dict[str, Any]:
+    """Values that the source alone does not show, by name.
+
+    They are bases and attributes of a class, and variables of the functions around it.
+    """
+    values: dict[str, Any] = {}
+    if isinstance(thing, type):
+        values |= {base.__name__: base for base in thing.__bases__}
+        values |= {name: value for name, value in vars(thing).items() if not name.startswith("__")}
+    for function in functions:
+        values |= inspect.getclosurevars(function).nonlocals
+    # The source shows the functions, and Python adds `__class__` where a method needs it.
+    for name in ("__class__", *(function.__name__ for function in functions)):
+        values.pop(name, None)
+    return values
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """The code of a function, and of the functions and classes in it."""
-    yield code
-    for value in code.co_consts:
-        if isinstance(value, CodeType):
-            yield from _codes(value)
+def _used(statement: ast.stmt, functions: Iterable[FunctionType]) -> dict[str, Any]:
+    """Find all that a statement uses of the module that its functions are of, by name."""
+    names = _outer_names(statement)
+    scopes = [function.__globals__ for function in functions]
+    return {name: scope[name] for scope in scopes for name in names & scope.keys()}
 
 
-def _used(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function uses of its module, and of things from the functions around it, by name."""
-    for code in _codes(function.__code__):
-        for step in dis.get_instructions(code):
-            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in function.__globals__:
-                yield step.argval, function.__globals__[step.argval]
-    yield from ((name, value) for name, value in _around(function) if isinstance(value, (type, FunctionType)))
+def _outer_names(statement: ast.stmt) -> set[str]:
+    """Name all that a statement takes from around it.
+
+    `inspect.getclosurevars` would take an attribute `.width` for the global `width`, and before
+    Python 3.12 would miss a name in a list comprehension.
+    """
+    try:
+        tables = [symtable.symtable(ast.unparse(statement), "<typed>", "exec")]
+    except SyntaxError:
+        # It has a `nonlocal` of the function around it: then local names count, too.
+        return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    names = set[str]()
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        names.update(symbol.get_name() for symbol in table.get_symbols() if symbol.is_global())
+    return names
 
 
-def _around(function: FunctionType) -> list[tuple[str, Any]]:
-    """What a function uses of the functions around it, by name."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    return [(name, cell.cell_contents) for name, cell in cells if name != "__class__"]
-
-
-def _imported(code: CodeType) -> Iterator[str]:
-    """Name what a function imports when it runs; of `from a import b` both `a` and `a.b`."""
-    for inner in _codes(code):
-        origin = ""
-        for step in dis.get_instructions(inner):
-            if step.opname == "IMPORT_NAME":
-                origin = step.argval
-                yield origin
-            elif step.opname == "IMPORT_FROM":
-                yield f"{origin}.{step.argval}"
-
-
-def as_text(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A constant as text, the same in every process; of other things the type alone.
 
-    >>> as_text({"b", "a"}), as_text((1, [2.0])), as_text(object())
+    >>> value_text({"b", "a"}), value_text((1, [2.0])), value_text(object())
     ("set('a' 'b')", 'tuple(1 list(2.0))', 'builtins.object')
     """
     if isinstance(value, PLAIN):
         return repr(value)
     items: Iterable[str] | None = None
     if isinstance(value, (tuple, list)):
-        items = map(as_text, value)
+        items = map(value_text, value)
     elif isinstance(value, (set, frozenset)):
-        items = sorted(map(as_text, value))
+        items = sorted(map(value_text, value))
     elif isinstance(value, dict):
-        items = (f"{as_text(key)}: {as_text(item)}" for key, item in value.items())
+        items = (f"{value_text(key)}: {value_text(item)}" for key, item in value.items())
     kind = type(value)
-    return f"{kind.__name__}({' '.join(items)})" if items is not None else f"{kind.__module__}.{kind.__qualname__}"
+    if items is None:
+        return f"{kind.__module__}.{kind.__qualname__}"
+    return f"{kind.__name__}({' '.join(items)})"
