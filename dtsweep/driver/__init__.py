@@ -5,6 +5,8 @@ The driver's process; imports Ray and Ray Tune, except `run` and its own imports
     progress        the live line of a run
     queue           which attempt comes next, and what follows from how one ended; pure
     rivals          what a point is raced against
+    tally           how the trials of a run ended, and its exit code
+    unmeasured      attempts and points without a measurement, and what their rows say
     recorder        turns each finished attempt into rows and stores them
     planned         a run that is planned: options, results so far, its recorder
     shipping        the workload and the user's modules, packed for the nodes; tasks travel through lanes

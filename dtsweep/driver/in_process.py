@@ -10,7 +10,9 @@ from datetime import UTC, datetime
 
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.queue import Queue
-from dtsweep.driver.recorder import Recorder, RunTally
+from dtsweep.driver.recorder import Recorder
+from dtsweep.driver.tally import RunTally
+from dtsweep.driver.unmeasured import INTERRUPTED, Unmeasured
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rows import explaining_failure, other_devices
@@ -50,7 +52,14 @@ def _work_off(planned: PlannedRun, queue: Queue, recorder: Recorder) -> None:
             try:
                 results = {0: run_attempt(context, task)}
             except (KeyboardInterrupt, bdb.BdbQuit):
-                recorder.store_cancelled(trial, task, started_at)
+                cancelled = Unmeasured(
+                    trial=trial,
+                    task=task,
+                    started_at=started_at,
+                    status="cancelled",
+                    reason=INTERRUPTED,
+                )
+                recorder.store_unmeasured([cancelled])
                 recorder.tally.signal_number = signal.SIGINT
                 return
             wall_s = time.monotonic() - began
@@ -59,5 +68,7 @@ def _work_off(planned: PlannedRun, queue: Queue, recorder: Recorder) -> None:
                 status=status, reason=reason, facts=facts, results=results, session=session, trial_s=wall_s
             )
             recorder.store(trial, task, result, started_at=started_at, wall_s=wall_s)
-            recorder.store_pruned(queue.prune(trial, status))
+            pruned = queue.prune(trial, status)
+            skipped = [Unmeasured(trial=t, status="skipped", reason=why) for t, why in pruned]
+            recorder.store_unmeasured(skipped)
             queue.ended(0, trial, task, status, session_has_ended=False)

@@ -16,10 +16,11 @@ from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.prepare import Prepared, prepare, resources_of_worker
 from dtsweep.driver.pulse import ClusterGoneError, Pulse, pulse_of_ray, watched
 from dtsweep.driver.queue import Queue
-from dtsweep.driver.recorder import RunTally
 from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.shipping import own_modules, pickled_workload
+from dtsweep.driver.tally import RunTally
 from dtsweep.driver.tuner import Interrupted, run_tuners, signals_noted, stopped_on_error
+from dtsweep.driver.unmeasured import INTERRUPTED, Unmeasured
 from dtsweep.driver.visit import refuse_other_versions
 from dtsweep.errors import StorageError
 from dtsweep.plan.plan import Plan
@@ -77,7 +78,8 @@ class Watch:
 
 def _drive(planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings], watch: Watch) -> RunTally:
     recorder = planned.recorder(prepared.sweep, flags=prepared.flags)
-    recorder.store_refused(prepared.refused, planned.plan.rows)
+    refused = [Unmeasured(trial=t, status="infeasible", reason=why) for t, why in prepared.refused]
+    recorder.store_unmeasured(refused, rows=planned.plan.rows)
     queue = Queue(
         prepared.sweep,
         prepared.groups,
@@ -97,15 +99,31 @@ def _drive(planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings]
             recorder.store_logs(scheduler.close(planned.progress.say))
     except Interrupted as interrupted:
         recorder.tally.signal_number = interrupted.signal_number
-        for each in scheduler.unstored if scheduler else ():
-            recorder.store_cancelled(each.trial, each.task, each.started_at)
+        cancelled = _unstored(scheduler, status="cancelled", reason=INTERRUPTED)
+        recorder.store_unmeasured(cancelled)
     except StorageError as error:
         recorder.tally.storage_error = str(error)
     except ClusterGoneError:
         recorder.tally.cluster_error = watch.stopped
-        for each in scheduler.unstored if scheduler else ():
-            recorder.store_lost(each.trial, each.task, each.started_at)
+        lost = _unstored(scheduler, status="node_lost", reason="the cluster has stopped")
+        recorder.store_unmeasured(lost)
     return recorder.tally
+
+
+def _unstored(scheduler: Scheduler | None, *, status: str, reason: str) -> list[Unmeasured]:
+    """The attempts without a row, which ended with the run; none without a scheduler."""
+    if scheduler is None:
+        return []
+    return [
+        Unmeasured(
+            trial=running.trial,
+            task=running.task,
+            started_at=running.started_at,
+            status=status,
+            reason=reason,
+        )
+        for running in scheduler.unstored
+    ]
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.recorder import Recorder
+from dtsweep.driver.unmeasured import skipped_points
 from dtsweep.plan.plan import Plan
 from dtsweep.results.store import Results
 from dtsweep.sweep.settings import Sweep
@@ -48,5 +49,6 @@ class PlannedRun:
     def recorder(self, sweep: Sweep, flags: Sequence[str] = ()) -> Recorder:
         """Make the recorder of a sweep whose resources are settled; it stores at once what is skipped."""
         recorder = Recorder(sweep, self.results, self.progress, harness=self.options.harness, flags=flags)
-        recorder.store_skipped(self.plan.skipped, self.plan.rows)
+        skipped = skipped_points(sweep, self.plan.skipped, self.plan.rows)
+        recorder.store_unmeasured(skipped, is_counted=False)
         return recorder

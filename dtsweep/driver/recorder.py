@@ -1,4 +1,4 @@
-"""Turns each finished attempt into rows, stores them, and keeps the tally behind the exit code."""
+"""Turns each finished attempt into rows, stores them, and keeps the tally."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import itertools
 import math
 import tempfile
 import traceback
-import uuid
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,50 +16,25 @@ import numpy as np
 
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.rivals import Rivals
+from dtsweep.driver.tally import RunTally
+from dtsweep.driver.unmeasured import Unmeasured, outcome_of, unmeasured_row
 from dtsweep.errors import StorageError, error_line
 from dtsweep.measure.drift import Level, change, level_of, median_of
 from dtsweep.metrics.attempt_result import AttemptResult
-from dtsweep.metrics.rows import point_row, rank_rows, step_columns, task_row, trial_row, with_warmup_marked
+from dtsweep.metrics.rows import rank_rows, step_columns, task_row, trial_row, with_warmup_marked
 from dtsweep.plan.trial import Trial
 from dtsweep.provenance.revision import git_commit
 from dtsweep.provenance.sources import sources_of
 from dtsweep.results.statuses import is_retried
 from dtsweep.results.store import Results
-from dtsweep.sweep.axes import Candidate
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.secret import without_secrets
 from dtsweep.sweep.settings import Sweep
-from dtsweep.sweep.task import Task, task_of, trial_name
+from dtsweep.sweep.task import Task
 from dtsweep.sweep.values import column_types
 
 ROWS_PER_FILE = 10_000
 """Rows of trials that were not run are stored so many at a time."""
-
-FINE = frozenset({"ok", "skipped", "oom_device"})
-"""How trials may end without the command saying that something is wrong."""
-
-
-@dataclass(kw_only=True)
-class RunTally:
-    """How a run went."""
-
-    statuses: Counter[str] = field(default_factory=Counter)
-    """Trials of this run by status; an attempt that was followed by another counts no more."""
-
-    signal_number: int | None = None
-    storage_error: str | None = None
-    cluster_error: str | None = None
-
-    @property
-    def exit_code(self) -> int:
-        """What the command exits with."""
-        if self.signal_number is not None:
-            return 128 + self.signal_number
-        if self.storage_error is not None:
-            return 5
-        if self.cluster_error is not None or self.statuses.keys() & {"no_nodes", "infeasible"}:
-            return 4
-        return 0 if self.statuses.keys() <= FINE else 1
 
 
 class Recorder:
@@ -82,7 +55,6 @@ class Recorder:
         self.tally = RunTally()
         self._sweep, self._results, self._progress, self._flags = sweep, results, progress, flags
         self._types = column_types(sweep.workload)
-        self._last: dict[str, str] = {}
         self._rivals = Rivals()
         self._canaries: dict[str, list[Level]] = {}
         folder = sweep.file.parent if sweep.file else None
@@ -166,50 +138,36 @@ class Recorder:
         """Latency and throughput of the best that this run has measured of a point's semantics and model."""
         return self._rivals.of(point)
 
-    def store_skipped(self, skipped: Sequence[Candidate], rows: Sequence[Mapping[str, Any]]) -> None:
-        """Store a row for each skipped point whose reason is not among the stored rows yet."""
-        known = {(row["trial_id"], row["reason"]) for row in rows if row["status"] == "skipped"}
-        names = (trial_name(self._sweep, c.point, repeat=1, **c.overrides) for c in skipped)
-        self._commit_unmeasured(
-            self._skipped_row(candidate, trial_id)
-            for candidate, trial_id in zip(skipped, names, strict=True)
-            if (trial_id, candidate.reason) not in known
-        )
+    def store_unmeasured(
+        self,
+        unmeasured: Iterable[Unmeasured],
+        *,
+        rows: Sequence[Mapping[str, Any]] = (),
+        is_counted: bool = True,
+    ) -> None:
+        """Store trials that ended without a measurement, many rows to a file, and count them.
 
-    def store_refused(self, refused: Sequence[tuple[Trial, str]], rows: Sequence[Mapping[str, Any]]) -> None:
-        """Store trials that the cluster can't hold, each with the reason, but for those whose newest row says so."""
-        newest = {row["trial_id"]: (row["status"], row["reason"]) for row in rows}
-        ended = self._unmeasured(refused, "infeasible")
-        self._commit_unmeasured(
-            row for trial, row in ended if newest.get(trial.trial_id) != ("infeasible", row["reason"])
-        )
-        self._note_all(ended)
-
-    def store_given_up(self, given_up: Sequence[tuple[Trial, Task]], result: AttemptResult) -> None:
-        """Store trials whose session did not come up for another one, with what became of that."""
-        reason = self._open(result.reason)
-        ended = [(t, self._unmeasured_row(t, task, result.status, reason)) for t, task in given_up]
-        self._commit_unmeasured({**row, "flags": [*result.flags, *self._flags]} for _, row in ended)
-        self._note_all(ended)
-
-    def store_pruned(self, pruned: Sequence[tuple[Trial, str]]) -> None:
-        """Store trials that are skipped because a smaller micro-batch ran out of memory, each with the reason."""
-        ended = self._unmeasured(pruned, "skipped")
-        self._commit_unmeasured(row for _, row in ended)
-        self._note_all(ended)
-
-    def store_cancelled(self, trial: Trial, task: Task, started_at: datetime) -> None:
-        """Store that an attempt was interrupted."""
-        self._store_begun(trial, task, "cancelled", "interrupted; the next run measures it again", started_at)
-
-    def store_lost(self, trial: Trial, task: Task, started_at: datetime) -> None:
-        """Store that an attempt ended with its cluster."""
-        self._store_begun(trial, task, "node_lost", "the cluster has stopped", started_at)
-
-    def _store_begun(self, trial: Trial, task: Task, status: str, reason: str, started_at: datetime) -> None:
-        row = {**self._unmeasured_row(trial, task, status, reason), "started_at": started_at}
-        self._commit(row)
-        self._note(trial, row)
+        Args:
+            unmeasured: one for each trial.
+            rows: stored ones, the oldest first; a trial is not stored again if its newest row has
+                the same status and reason.
+            is_counted: False for points that are no trials of this run.
+        """
+        newest = {row["trial_id"]: outcome_of(row) for row in rows}
+        waiting = iter(unmeasured)
+        while some := list(itertools.islice(waiting, ROWS_PER_FILE)):
+            made = [(each, unmeasured_row(self._sweep, each, flags=self._flags)) for each in some]
+            new = [(e, row) for e, row in made if newest.get(row["trial_id"]) != outcome_of(row)]
+            never_begun = [self._whole(row) for each, row in new if each.started_at is None]
+            if never_begun:
+                self._results.commit_unmeasured(never_begun, workload_types=self._types)
+            for each, row in new:
+                # An attempt that had begun is kept elsewhere if the results can't be written.
+                if each.started_at is not None:
+                    self._commit(row)
+            if is_counted:
+                for each, row in made:
+                    self._note(each.trial, row)
 
     def store_logs(self, logs: Mapping[str, str]) -> None:
         """Store the ends of ranks' logs, by `<session>/<rank>`."""
@@ -244,32 +202,6 @@ class Recorder:
                 if rank == 0:
                     self._progress.say(f"profile: {where}")
 
-    def _skipped_row(self, candidate: Candidate, trial_id: str) -> dict[str, Any]:
-        row = {**point_row(self._sweep, candidate.point), **candidate.overrides, "trial_id": trial_id}
-        row |= {"status": "skipped", "reason": candidate.reason, "started_at": datetime.now(UTC)}
-        return {**row, "attempt_id": uuid.uuid4().hex, "repeat": 1, "attempt": 1}
-
-    def _unmeasured_row(self, trial: Trial, task: Task, status: str, reason: str | None) -> dict[str, Any]:
-        row = task_row(self._sweep, trial.point, task)
-        return {**row, "role": trial.role, "status": status, "reason": reason, "started_at": datetime.now(UTC)}
-
-    def _unmeasured(self, trials: Sequence[tuple[Trial, str]], status: str) -> list[tuple[Trial, dict[str, Any]]]:
-        """Make the rows of trials that are not run, each with its reason."""
-        return [
-            (trial, self._unmeasured_row(trial, task_of(self._sweep, trial.point, repeat=trial.repeat), status, why))
-            for trial, why in trials
-        ]
-
-    def _note_all(self, ended: Sequence[tuple[Trial, Mapping[str, Any]]]) -> None:
-        for trial, row in ended:
-            self._note(trial, row)
-
-    def _commit_unmeasured(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Store rows without ranks, in files of many each."""
-        waiting = iter(rows)
-        while some := [self._whole(row) for row in itertools.islice(waiting, ROWS_PER_FILE)]:
-            self._results.commit_unmeasured(some, workload_types=self._types)
-
     def _commit(self, row: Mapping[str, Any], **tables: Any) -> None:
         row = self._whole(row)
         try:
@@ -294,11 +226,7 @@ class Recorder:
         # A rate that can't be true must not end the windows of others.
         if row["status"] == "ok" and not row.get("implausible"):
             self._rivals.add(trial.point, row)
-        before = self._last.get(trial.trial_id)
-        if before is not None:
-            self.tally.statuses -= Counter([before])
-        self._last[trial.trial_id] = row["status"]
-        self.tally.statuses[row["status"]] += 1
+        self.tally.count(trial.trial_id, row["status"])
         self._progress.ended(trial.point, row, again=is_retried(row["status"], attempt=row["attempt"]))
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from dtsweep.driver.planned import Options, PlannedRun
 from dtsweep.driver.progress import Progress
-from dtsweep.driver.recorder import RunTally, compact
+from dtsweep.driver.recorder import compact
+from dtsweep.driver.tally import RunTally
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.plan.plan import PLANNED_BY, make_plan
 from dtsweep.results.store import Results

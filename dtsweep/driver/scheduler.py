@@ -20,6 +20,7 @@ from dtsweep.driver.idle import ComingAndGoing
 from dtsweep.driver.lanes import OwnTime, close_lanes, start_lane, stop_lanes
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
+from dtsweep.driver.unmeasured import Unmeasured
 from dtsweep.errors import StorageError, SweepError, error_line
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.plan.trial import Trial
@@ -172,7 +173,9 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         if self._nodes is not None:
             result = replace(result, idle_node_s=self._nodes.idle_node_s(result, wall_s=wall_s))
         status = self._recorder.store(ended.trial, ended.task, result, started_at=ended.started_at, wall_s=wall_s)
-        self._recorder.store_pruned(self._queue.prune(ended.trial, status))
+        pruned = self._queue.prune(ended.trial, status)
+        skipped = [Unmeasured(trial=t, status="skipped", reason=why) for t, why in pruned]
+        self._recorder.store_unmeasured(skipped)
         given_up = self._queue.give_up(ended.lane, ended.task, hopeless_for=result.hopeless_for)
         self._queue.ended(
             ended.lane,
@@ -182,7 +185,19 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             session_has_ended=result.session_has_ended,
             session_workers=result.session_workers,
         )
-        self._recorder.store_given_up(given_up, result)
+        # Their session would not come up, as that of this attempt did not.
+        self._recorder.store_unmeasured(
+            [
+                Unmeasured(
+                    trial=trial,
+                    task=task,
+                    status=result.status,
+                    reason=result.reason,
+                    flags=result.flags,
+                )
+                for trial, task in given_up
+            ]
+        )
 
     def _collect(self, ended: Running, reply: Mapping[str, Any]) -> AttemptResult:
         """Fetch an attempt's result; where its lane's process has ended or is stuck, make one that says so.

@@ -17,7 +17,9 @@ import pytest
 
 from dtsweep import Measure, Resources, StorageError, Sweep, load, workloads
 from dtsweep.driver.progress import Progress
-from dtsweep.driver.recorder import Recorder, RunTally
+from dtsweep.driver.recorder import Recorder
+from dtsweep.driver.tally import RunTally
+from dtsweep.driver.unmeasured import INTERRUPTED, Unmeasured, skipped_points
 from dtsweep.measure.trace import Profile
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.plan.canaries import canaries
@@ -25,7 +27,7 @@ from dtsweep.plan.plan import make_plan
 from dtsweep.plan.trial import Trial
 from dtsweep.results.statuses import is_retried
 from dtsweep.results.store import Results
-from dtsweep.sweep.axes import candidates
+from dtsweep.sweep.axes import Candidate, candidates
 from dtsweep.sweep.task import task_of
 from tests.outcomes import Sent, Tokens, by_rank, facts, outcome
 
@@ -56,6 +58,23 @@ def canary_of(workers: int) -> Trial:
 
 def recorder_of(sweep: Sweep, results: Results, **settings: Any) -> Recorder:
     return Recorder(sweep, results, Progress(axes=sweep.axes), **settings)
+
+
+def cancelled(sweep: Sweep, trial: Trial) -> Unmeasured:
+    """A trial whose first attempt was interrupted."""
+    task = task_of(sweep, trial.point, repeat=trial.repeat, role=trial.role)
+    begun = {"trial": trial, "task": task, "started_at": START}
+    return Unmeasured(status="cancelled", reason=INTERRUPTED, **begun)
+
+
+def refused(trials: Sequence[Trial], reason: str) -> list[Unmeasured]:
+    """Trials that the cluster can't hold."""
+    return [Unmeasured(trial=trial, status="infeasible", reason=reason) for trial in trials]
+
+
+def store_skipped(sweep: Sweep, results: Results, skipped: Sequence[Candidate]) -> None:
+    unmeasured = skipped_points(sweep, skipped, results.attempts())
+    recorder_of(sweep, results).store_unmeasured(unmeasured, is_counted=False)
 
 
 class Kept:
@@ -141,7 +160,7 @@ def test_the_fields_of_a_workload_are_columns_what_is_no_scalar_as_json_and_what
         sweep = Sweep(workload=workload, axes={"workers": [1]})
         results = Results(tmp_path / str(number))
         (trial,) = make_plan(sweep, candidates(sweep), []).to_run
-        recorder_of(sweep, results).store_cancelled(trial, task_of(sweep, trial.point), START)
+        recorder_of(sweep, results).store_unmeasured([cancelled(sweep, trial)])
         (row,) = results.attempts()
         stored = {name: value for name, value in row.items() if name.startswith("workload_")}
         own = {name.removeprefix("workload_"): value for name, value in stored.items() if name != "workload_digest"}
@@ -172,8 +191,8 @@ def test_a_row_names_the_harness_that_started_its_workers_and_its_environment_is
 def test_what_was_not_run_names_the_harness_that_would_have(tmp_path: Path) -> None:
     kept = Kept(tmp_path, harness="in_process")
     trial, *_ = trials_of(workers=2)
-    kept.recorder.store_refused([(trial, "no room")], [])
-    kept.recorder.store_cancelled(trial, task_of(TWO_WORLDS, trial.point), START)
+    kept.recorder.store_unmeasured(refused([trial], "no room"))
+    kept.recorder.store_unmeasured([cancelled(TWO_WORLDS, trial)])
     rows = kept.results.attempts()
     assert {row["status"] for row in rows} == {"infeasible", "cancelled"}
     assert {row["harness"] for row in rows} == {"in_process"}
@@ -184,7 +203,7 @@ def test_a_skipped_point_is_stored_again_only_for_a_new_reason(tmp_path: Path) -
         """Store what a sweep skips, and list all reasons that are stored by then."""
         results = Results(tmp_path)
         skipped = make_plan(sweep, candidates(sweep), []).skipped
-        recorder_of(sweep, results).store_skipped(skipped, results.attempts())
+        store_skipped(sweep, results, skipped)
         return sorted(row["reason"] for row in results.attempts())
 
     odd = Sweep(
@@ -203,7 +222,7 @@ def test_a_skipped_point_is_stored_again_only_for_a_new_reason(tmp_path: Path) -
 def test_a_global_batch_that_nothing_divides_is_stored_as_it_was_asked_for(tmp_path: Path) -> None:
     sweep = Sweep(workload=Tokens(), axes={"workers": [3], "micro_batch": [4], "global_batch": [100]})
     results = Results(tmp_path)
-    recorder_of(sweep, results).store_skipped(candidates(sweep), [])
+    store_skipped(sweep, results, candidates(sweep))
     (row,) = results.attempts()
     assert (row["global_batch"], row["accumulation"], row["status"]) == (100, None, "skipped")
 
@@ -214,14 +233,21 @@ def parts(kept: Kept) -> int:
 
 def test_what_is_not_run_is_in_one_file_however_much_it_is(tmp_path: Path) -> None:
     sweep = replace(TWO_WORLDS, skip=lambda _: "not now")
-    recorder_of(sweep, Results(tmp_path / "skipped")).store_skipped(candidates(sweep), [])
+    store_skipped(sweep, Results(tmp_path / "skipped"), candidates(sweep))
     assert len(Results(tmp_path / "skipped").attempts()) == len(candidates(sweep)) > 1
     assert len(list((tmp_path / "skipped" / "trials").iterdir())) == 1
     kept = Kept(tmp_path / "refused")
     trials = trials_of(workers=2)
-    kept.recorder.store_refused([(trial, "no room") for trial in trials], [])
-    tasks = [(trial, task_of(TWO_WORLDS, trial.point)) for trial in trials]
-    kept.recorder.store_given_up(tasks, AttemptResult(status="no_nodes", reason="none came"))
+    kept.recorder.store_unmeasured(refused(trials, "no room"))
+    kept.recorder.store_unmeasured(
+        Unmeasured(
+            trial=trial,
+            task=task_of(TWO_WORLDS, trial.point),
+            status="no_nodes",
+            reason="none came",
+        )
+        for trial in trials
+    )
     assert parts(kept) == 2
     assert statuses(kept) == {"no_nodes": len(trials)}
     assert {(row["status"], row["reason"]) for row in kept.results.attempts()} == {
@@ -230,11 +256,52 @@ def test_what_is_not_run_is_in_one_file_however_much_it_is(tmp_path: Path) -> No
     }
 
 
+def test_what_is_not_run_is_in_files_of_many_rows_and_attempts_that_had_begun_are_one_each(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dtsweep.driver.recorder.ROWS_PER_FILE", 3)
+    trials = trials_of(workers=2)
+    begun, *others = (cancelled(TWO_WORLDS, trial) for trial in trials)
+    assert len(trials) == 4
+    kept.recorder.store_unmeasured([begun, *(replace(each, started_at=None) for each in others)])
+    # One that had begun, two others of the first three rows, and the last.
+    assert parts(kept) == 3
+    assert len(kept.results.attempts()) == statuses(kept)["cancelled"] == 4
+
+
+def test_a_trial_that_shares_the_fate_of_an_attempt_has_its_flags_and_those_of_the_run(
+    tmp_path: Path,
+) -> None:
+    kept = Kept(tmp_path, flags=("adjacent_launches",))
+    one, other = refused(trials_of(workers=1, sync="ddp"), "no room")
+    kept.recorder.store_unmeasured([one, replace(other, flags=["memory_left"])])
+    flags = {row["trial_id"]: row["flags"] for row in kept.results.attempts()}
+    assert flags[one.trial.trial_id] is None
+    assert flags[other.trial.trial_id] == ["memory_left", "adjacent_launches"]
+
+
+def test_a_reason_to_skip_that_names_a_secret_is_stored_once_and_without_it(tmp_path: Path) -> None:
+    resources = Resources(environment={"HF_TOKEN": "hf_hunter2"})
+    sweep = replace(TWO_WORLDS, resources=resources, skip=lambda _: "not with hf_hunter2")
+    for _ in range(2):
+        store_skipped(sweep, Results(tmp_path), candidates(sweep))
+    rows = Results(tmp_path).attempts()
+    assert len(rows) == len(candidates(sweep))
+    assert all(re.fullmatch("not with hidden:[0-9a-f]{4}", row["reason"]) for row in rows)
+
+
+def test_a_point_that_is_skipped_counts_as_no_trial(tmp_path: Path) -> None:
+    sweep = replace(TWO_WORLDS, skip=lambda _: "not now")
+    recorder = recorder_of(sweep, Results(tmp_path))
+    recorder.store_unmeasured(skipped_points(sweep, candidates(sweep), []), is_counted=False)
+    assert recorder.tally.statuses == Counter()
+
+
 def test_what_the_cluster_cannot_hold_is_counted_each_time_and_stored_once(tmp_path: Path) -> None:
     trial, *_ = trials_of(workers=2)
     for reason, rows in (("no room", 1), ("no room", 1), ("no GPU", 2), ("no room", 3)):
         kept = Kept(tmp_path)
-        kept.recorder.store_refused([(trial, reason)], kept.results.attempts())
+        kept.recorder.store_unmeasured(refused([trial], reason), rows=kept.results.attempts())
         assert len(kept.results.attempts()) == rows
         assert kept.recorder.tally.exit_code == 4
 
@@ -302,7 +369,7 @@ def test_a_canary_changes_neither_the_counts_nor_the_exit_code(kept: Kept) -> No
 def test_a_canary_that_was_interrupted_is_a_row_and_does_not_count(kept: Kept) -> None:
     watch = canary_of(2)
     task = task_of(TWO_WORLDS, watch.point, role=watch.role)
-    kept.recorder.store_cancelled(watch, task, START)
+    kept.recorder.store_unmeasured([cancelled(TWO_WORLDS, watch)])
     (row,) = kept.results.attempts()
     assert (row["role"], row["status"], row["trial_id"]) == ("canary", "cancelled", task.trial_id)
     assert statuses(kept) == {}
@@ -452,12 +519,13 @@ def test_a_row_that_cannot_be_stored_is_safe_where_the_message_says(tmp_path: Pa
     (tmp_path / "file").write_text("in the way of a folder")
     recorder = recorder_of(SWEEP, Results(tmp_path / "file" / "r"))
     (trial,) = make_plan(SWEEP, candidates(SWEEP), []).to_run
-    task = task_of(SWEEP, trial.point)
+    ended = cancelled(SWEEP, trial)
     with pytest.raises(StorageError, match="the last trial is safe in ") as error:
-        recorder.store_cancelled(trial, task, datetime.now(UTC))
+        recorder.store_unmeasured([ended])
     found = re.search(r"safe in (\S+):", str(error.value))
     assert found is not None
-    assert load(found[1])["attempt_id"].tolist() == [task.attempt_id]
+    assert ended.task is not None
+    assert load(found[1])["attempt_id"].tolist() == [ended.task.attempt_id]
 
 
 def test_a_trial_whose_log_cannot_be_stored_is(tmp_path: Path) -> None:
