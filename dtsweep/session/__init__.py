@@ -16,6 +16,7 @@ torch in functions alone. In reading order:
     trainer         the TorchTrainer of a session
     endings         what Ray says of how a trainer ended
     diagnosis       which rank is dead, stopped or silent, and on which node
+    state           the states of a session, and which may follow which
     session         one TorchTrainer run: its ranks, and smaller worlds of them
     node_watch      nodes that a lane's sessions must not use: struck ones, and those that leave
     request         nodes that are asked of an autoscaler before a session starts

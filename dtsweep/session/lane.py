@@ -29,6 +29,7 @@ from dtsweep.session.request import NodeRequests
 from dtsweep.session.session import RefusedError, Session, SessionError
 from dtsweep.session.settings import Settings
 from dtsweep.session.shards import ShardError, ShardPool
+from dtsweep.session.state import SessionState
 from dtsweep.sweep.point import World
 from dtsweep.sweep.task import HEADING, Task
 
@@ -48,11 +49,10 @@ class Lane:
         """
         self._settings = settings
         self._session: Session | None = None
-        self._starting: asyncio.Task[Session] | None = None
+        """The session that was started last, also once it has ended; None before the first."""
         self._attempts: dict[str, asyncio.Task[AttemptResult]] = {}
         self._logs: dict[str, str] = {}
         self._shards = ShardPool(settings.code)
-        self._is_spent = False
         self._deaths = defaultdict[World, list[str]](list)
         """Sessions whose starts were ended by a death, one after the other, by their world."""
         self._nodes = NodeWatch(settings, strikes)
@@ -61,7 +61,7 @@ class Lane:
     async def prepare(self, group: str, world: World) -> None:
         """Begin to start the session of the first task, which `run` will bring; that tells what became of it."""
         if not self._attempts:
-            self._starting = asyncio.create_task(self._start(group, world))
+            self._launch(group, world)
 
     async def ask_ahead(self, world: World | None) -> None:
         """Ask for the nodes that the session after this one, of this world, will lack; None to ask for none."""
@@ -85,8 +85,9 @@ class Lane:
         began = time.monotonic()
         startup_s = None
         try:
-            session, has_started = await self._session_for(task)
+            session = await self._session_for(task)
             self._deaths.pop(session.world, None)
+            has_started = session.is_new
             session.enter(task.point.world)
             shards, shards_started = await self._shards.on(session.nodes_of_shards(task))
             if has_started or shards_started:
@@ -113,8 +114,8 @@ class Lane:
             strikes=self._nodes.strikes(),
             startup_s=startup_s,
             nodes_wait_s=self._requests.waited_s(since=began),
-            lane_is_spent=self._is_spent,
-            session_has_ended=self._session is None or self._session.is_stale,
+            lane_is_spent=self._state is SessionState.STUCK,
+            session_has_ended=self._state.needs_new_session,
             logs=logs,
         )
 
@@ -135,8 +136,9 @@ class Lane:
     async def close(self) -> dict[str, str]:
         """End with the run, as a private Ray does, which takes the ranks along; return the logs that became known."""
         self._requests.withdraw()
-        if self._session is not None and self._settings.is_private:
-            self._logs |= await self._session.leave()
+        session = self._open_session
+        if session is not None and self._settings.is_private:
+            self._logs |= await session.leave()
         else:
             await self.end_session()
         return self._logs
@@ -147,33 +149,34 @@ class Lane:
         In order where the cluster goes on, so that nothing of Ray Train stays behind; a private Ray ends with it.
         """
         self._shards.drop()
-        if self._session is None or not self._session.facts:
+        session = self._open_session
+        if session is None or not session.facts:
             # Of ranks that have not come up yet there is nothing to take hold of.
             return self._logs
         if not self._settings.is_private:
-            await self._session.kill()
-        return self._logs | await self._session.tails(is_last=True)
+            await session.kill()
+        return self._logs | await session.tails(is_last=True)
 
     async def end_session(self) -> None:
         """End the session in order, so that its nodes are free."""
-        if self._session is not None:
+        session = self._open_session
+        if session is not None:
             self._shards.drop()
-            await self._session.close()
-            await self._keep_logs()
-            self._is_spent = not self._session.has_ended
-            self._session = None
+            await session.close()
+            self._logs |= await session.tails()
 
     async def register(self, session: str, rank: int, facts: RankFacts, actor: Any) -> None:
         """Note that a rank has come up."""
-        if known := self._live(session):
+        known = self._named(session)
+        if known is not None and not known.state.is_given_up:
             known.register(rank, facts, actor)
 
     async def next_task(
         self, session: str, rank: int, kills: MemoryKills | None = None
     ) -> tuple[Task, Sequence[Any]] | None:
         """Wait for this rank's next task; None ends it. `kills` is what its container has counted before."""
-        known = self._live(session)
-        if known is None:
+        known = self._named(session)
+        if known is None or known.state.is_given_up:
             return None
         known.kills[rank] = kills
         given: tuple[Task, Sequence[Any]] | None = await known.inbox[rank].get()
@@ -181,47 +184,65 @@ class Lane:
 
     async def warmed_up(self, session: str, attempt_id: str, rank: int, slowest_s: float) -> None:
         """Note that a rank begins a window."""
-        if (known := self._live(session)) and known.attempt_id == attempt_id:
+        known = self._named(session)
+        if known is not None and known.attempt_id == attempt_id:
             known.warm[rank].append(slowest_s)
             known.changed.set()
 
     async def finished(self, session: str, attempt_id: str, rank: int, result: RankResult) -> None:
         """Take what became of the attempt on a rank."""
-        if (known := self._live(session)) and known.attempt_id == attempt_id:
-            known.results[rank] = result
-            known.changed.set()
+        known = self._named(session)
+        # In every state: what a rank has measured counts although its session has ended since.
+        if known is not None and known.attempt_id == attempt_id:
+            known.take(rank, result)
 
-    def _live(self, session: str) -> Session | None:
+    @property
+    def _state(self) -> SessionState:
+        """The state of the lane's session; before the first, that of one that has ended."""
+        return SessionState.ENDED if self._session is None else self._session.state
+
+    @property
+    def _open_session(self) -> Session | None:
+        """The session, until it was killed or has ended."""
+        return None if self._state.is_given_up else self._session
+
+    def _named(self, session: str) -> Session | None:
         """The session of this name, while it is the lane's: ranks of an earlier one may still call."""
         return self._session if self._session is not None and self._session.name == session else None
 
-    async def _session_for(self, task: Task) -> tuple[Session, bool]:
-        """The live session where it fits the task, else a new one; whether it had to be waited for."""
-        starting, self._starting = self._starting, None
-        if starting is not None:
-            await starting
-        if self._session is not None and self._session.has_ended:
-            # It died between two trials: no fault of this one.
-            await self._drop()
-        if self._session is not None and not (self._session.fits(task) and await self._stays(self._session, task)):
-            await self.end_session()
-        if self._session is not None:
-            return self._session, starting is not None
-        if self._is_spent:
+    async def _session_for(self, task: Task) -> Session:
+        """The open session where it fits the task, else a new one, once all of its ranks are up."""
+        session = self._open_session
+        if session is not None:
+            await session.up()
+            if session.state is SessionState.DIED:
+                # Between two trials: no fault of this one.
+                await self._drop()
+            elif session.fits(task) and await self._stays(session, task):
+                return session
+            else:
+                await self.end_session()
+        if self._state is SessionState.STUCK:
             # What another one would wait for is still held.
             raise SessionError("collateral", "the session before did not end; another process takes over")
-        return await self._start(task.session_group, task.point.world), True
+        session = self._launch(task.session_group, task.point.world)
+        await session.up()
+        return session
 
-    async def _start(self, group: str, world: World) -> Session:
-        without = await self._requests.come(world)
+    def _launch(self, group: str, world: World) -> Session:
+        """Begin to start a session; `Session.up` waits for it."""
         actor = ray.get_runtime_context().current_actor
-        self._session = session = Session(group, world, self._settings, actor, without)
+        self._session = session = Session(group, world, self._settings, actor)
+        session.coming_up = asyncio.create_task(self._start(session))
+        return session
+
+    async def _start(self, session: Session) -> None:
+        without = await self._requests.come(session.world)
         try:
-            await session.start()
+            await session.start(without)
         finally:
             self._requests.let_go()
         await self._requests.launched()
-        return session
 
     async def _stays(self, session: Session, task: Task) -> bool:
         """Whether the nodes of a session stay until a task has surely ended."""
@@ -250,13 +271,14 @@ class Lane:
             trial_s=time.monotonic() - began,
             shard_nodes=[rank % workers for rank in range(len(shards))],
         )
-        if status not in UNBROKEN or session.is_spent:
+        if status not in UNBROKEN or session.state is SessionState.DEVICE_LOST:
             result = await self._after_failure(session, result)
         elif session.leaves_memory(LEFT_OVER):
             result = replace(result, flags=("memory_left",))
+            session.retire()
         if task.is_profiled and self._settings.gpus_per_worker:
             # What records a GPU stays attached to the process and slows all that follows.
-            session.is_stale = True
+            session.retire()
         return result
 
     async def _verdict(self, session: Session, task: Task, shards: Sequence[Any]) -> Verdict | None:
@@ -270,7 +292,7 @@ class Lane:
                 warm_ups=session.warm_ups(),
                 failures=[r.status for r in session.results.values() if r.status not in UNBROKEN],
             )
-            if session.has_ended:
+            if not session.state.has_trainer:
                 # A rank that said why explains more than a process that ended after it.
                 return None if set(progress.failures) - {"collateral"} else await session.verdict()
             hang = hang_at(task, progress)
@@ -285,7 +307,7 @@ class Lane:
         """Keep the session only if its ranks are in step; the logs tell why it failed."""
         self._shards.drop()
         if session.is_in_step():
-            await self._keep_logs()
+            self._logs |= await session.tails()
         else:
             await self._drop()
         last = self._logs.get(f"{session.name}/{result.explained_by}", "").strip().splitlines()
@@ -296,13 +318,8 @@ class Lane:
 
     async def _drop(self) -> None:
         """End the session by force: its ranks wait for a peer that will not come."""
-        if self._session is not None:
-            session, self._session = self._session, None
+        session = self._open_session
+        if session is not None:
             self._shards.drop()
             await session.kill()
-            self._is_spent = not session.has_ended
             self._logs |= await session.tails()
-
-    async def _keep_logs(self) -> None:
-        if self._session is not None:
-            self._logs |= await self._session.tails()

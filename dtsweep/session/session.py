@@ -25,6 +25,7 @@ from dtsweep.session.nodes import on_node, read_tail
 from dtsweep.session.orphans import look_for_orphans
 from dtsweep.session.seats import Seat, members_of, seats
 from dtsweep.session.settings import Settings
+from dtsweep.session.state import FOLLOWING, SessionState
 from dtsweep.session.trainer import trainer_of
 from dtsweep.sweep.point import World
 from dtsweep.sweep.settings import Measure
@@ -59,7 +60,7 @@ class RefusedError(Exception):
 class Session:
     """The ranks of one world while they live; smaller worlds are made of some of them."""
 
-    def __init__(self, group: str, world: World, settings: Settings, lane: Any, without: Sequence[str] = ()) -> None:
+    def __init__(self, group: str, world: World, settings: Settings, lane: Any) -> None:
         """Prepare; `start` starts.
 
         Args:
@@ -67,8 +68,10 @@ class Session:
             world: of all its ranks.
             settings: of the run.
             lane: the actor that the ranks ask for tasks.
-            without: ids of nodes that it must not use.
         """
+        self.state = SessionState.SCHEDULING
+        self.coming_up: asyncio.Task[None] | None = None
+        """The wait for its nodes, and then its start."""
         self.group, self.world, self.workers = group, world, world.workers
         self.members: Sequence[int] = range(world.workers)
         """The ranks of the session that the last task was for, in the order of their ranks in its world."""
@@ -81,11 +84,9 @@ class Session:
         self.kills: dict[int, MemoryKills | None] = {}
         """By rank, what its container had counted as it asked for a task last."""
         self.changed = asyncio.Event()
-        self.has_ended = False
-        self.is_stale = False
         self.attempt_id: str | None = None
         """The attempt that its ranks were handed last."""
-        self._settings, self._lane, self._without = settings, lane, without
+        self._settings, self._lane = settings, lane
         self._actors: dict[int, Any] = {}
         self._error: BaseException | None = None
         self._memory_left: dict[int, int] = {}
@@ -98,21 +99,31 @@ class Session:
         wanted = task.point.world
         is_smaller = self._settings.nests and wanted.workers < self.workers
         alike = replace(wanted, workers=self.workers) if is_smaller else wanted
-        return (self.group, self.world) == (task.session_group, alike) and not self.is_stale
+        is_its_own = (self.group, self.world) == (task.session_group, alike)
+        return is_its_own and self.state is SessionState.RUNNING
 
-    async def start(self) -> None:
+    async def up(self) -> None:
+        """Wait until all ranks have come up; errors are those of `start`."""
+        if self.coming_up is not None:
+            await self.coming_up
+
+    async def start(self, without: Sequence[str] = ()) -> None:
         """Start the ranks and wait for all of them.
+
+        Args:
+            without: ids of nodes that it must not use.
 
         Raises:
             SessionError: they did not come up.
             RefusedError: they came up on devices that the results don't know.
         """
-        loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._fit, args=(loop,), name=self.name, daemon=True)
-        self._thread.start()
+        if not self._to(SessionState.STARTING):
+            raise SessionError("collateral", "the session was ended before its nodes had come")
+        arguments = (asyncio.get_running_loop(), without)
+        threading.Thread(target=self._fit, args=arguments, name=self.name, daemon=True).start()
         until = time.monotonic() + self._settings.node_timeout_s + IMPORT_S
         while len(self.facts) < self.workers:
-            if self.has_ended:
+            if not self.state.has_trainer:
                 raise await self._why_not_up()
             if time.monotonic() > until:
                 up = ", ".join(map(str, sorted(self.facts))) or "none"
@@ -123,6 +134,8 @@ class Session:
         self._compare_versions()
         if message := other_devices(self.facts, known=self._settings.known_devices):
             raise RefusedError(message)
+        if not self._to(SessionState.RUNNING):
+            raise await self._why_not_up()
 
     def _compare_versions(self) -> None:
         for rank, facts in sorted(self.facts.items()):
@@ -145,6 +158,11 @@ class Session:
         self.members = members_of(nodes, workers=world.workers, placement=world.placement)
         self._seats = seats(nodes, self.members, world=self._worlds)
 
+    @property
+    def is_new(self) -> bool:
+        """True until ranks were chosen for a first task."""
+        return not self._seats
+
     def begin(self, attempt_id: str) -> None:
         """Forget what the ranks have said of the last attempt, and hear them of this one alone."""
         self.attempt_id = attempt_id
@@ -156,6 +174,13 @@ class Session:
         self.begin(task.attempt_id)
         for queue, seat in zip(self.inbox, self._seats, strict=True):
             queue.put_nowait((task, shards, seat))
+
+    def take(self, rank: int, result: RankResult) -> None:
+        """Take the result of the attempt on a rank of its world."""
+        self.results[rank] = result
+        if result.is_spent:
+            self._to(SessionState.DEVICE_LOST)
+        self.changed.set()
 
     def warm_ups(self) -> list[float]:
         """The slowest step of any rank, in seconds, of each warm-up that all ranks of the world have ended."""
@@ -179,33 +204,41 @@ class Session:
 
     async def close(self) -> None:
         """Let the ranks end; by force if they don't."""
+        self._shut_down(SessionState.CLOSING)
         for queue in self.inbox:
             queue.put_nowait(None)
-        if not await self._joined(CLOSE_S):
+        if await self._joined(CLOSE_S):
+            self._let_go()
+        else:
             await self.kill()
 
     async def kill(self) -> None:
         """Kill the ranks and wait until the trainer has noticed."""
+        self._shut_down(SessionState.KILLING)
         for actor in self._actors.values():
             ray.kill(actor)
-        await self._joined(CLOSE_S)
+        if not await self._joined(CLOSE_S):
+            self._to(SessionState.STUCK)
         shutil.rmtree(self._storage, ignore_errors=True)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Drop the handles of its ranks, which would keep them alive as long as the lane has it."""
+        self._actors.clear()
 
     def leaves_memory(self, share: float) -> bool:
-        """Whether a rank holds more than after its world's first trial; the next trial then gets a new session."""
+        """True if a rank holds more than after its world's first trial: a share of its device."""
         left = max(result.memory_left_bytes or 0 for result in self.results.values())
         device = min(result.device_bytes or 0 for result in self.results.values())
-        self.is_stale = left - self._memory_left.setdefault(len(self.members), left) > share * device
-        return self.is_stale
+        return left - self._memory_left.setdefault(len(self.members), left) > share * device
 
-    @property
-    def is_spent(self) -> bool:
-        """Whether a rank can't use its device any more."""
-        return any(result.is_spent for result in self.results.values())
+    def retire(self) -> None:
+        """Have the next task get another session."""
+        self._to(SessionState.STALE)
 
     def is_in_step(self) -> bool:
-        """Whether all ranks answered and have begun as many collectives: the next trial can follow."""
-        if self.has_ended or self.is_spent or len(self.results) < len(self.members):
+        """True if all ranks answered and issued the same number of collectives."""
+        if self.state is not SessionState.RUNNING or len(self.results) < len(self.members):
             return False
         positions = {result.position for result in self.results.values()}
         return len(self.members) == 1 or (len(positions) == 1 and None not in positions)
@@ -230,29 +263,51 @@ class Session:
 
     async def tails(self, *, is_last: bool | None = None) -> dict[str, str]:
         """The ends of the ranks' logs, by `<session>/<rank>`; where these are the last, the nodes forget them."""
-        last = self.has_ended if is_last is None else is_last
+        last = not self.state.has_trainer if is_last is None else is_last
         texts = await asyncio.gather(
             *(on_node(str(facts.node_id), read_tail, facts.log, last) for facts in self.facts.values())
         )
         return {f"{self.name}/{rank}": text for rank, text in zip(self.facts, texts, strict=True)}
 
-    def _fit(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _fit(self, loop: asyncio.AbstractEventLoop, without: Sequence[str]) -> None:
         try:
-            trainer = trainer_of(self.world, self._settings, session=self.name, lane=self._lane, without=self._without)
+            trainer = trainer_of(
+                self.world,
+                self._settings,
+                session=self.name,
+                lane=self._lane,
+                without=without,
+            )
             trainer.fit()
         except Exception as error:  # noqa: BLE001  # whatever ends the trainer ends the session
             self._error = error
-        loop.call_soon_threadsafe(self._ended)
+        loop.call_soon_threadsafe(self._trainer_ended)
 
-    def _ended(self) -> None:
-        self.has_ended = True
+    def _trainer_ended(self) -> None:
+        was_asked = self.state in (SessionState.CLOSING, SessionState.KILLING)
+        self._to(SessionState.ENDED if was_asked else SessionState.DIED)
         self.changed.set()
+
+    def _shut_down(self, state: SessionState) -> None:
+        """Begin to close or to kill; a session without a trainer has ended at once."""
+        self._to(state if self.state.has_trainer else SessionState.ENDED)
+
+    def _to(self, state: SessionState) -> bool:
+        """Enter a state if it may follow the present one; True if it was entered.
+
+        A trainer may end at any moment, also just before its session is retired or killed. The
+        present state then stays, and nothing is raised: an error would lose a measured attempt.
+        """
+        if state not in FOLLOWING[self.state]:
+            return False
+        self.state = state
+        return True
 
     async def _joined(self, seconds: float) -> bool:
         until = time.monotonic() + seconds
-        while not self.has_ended and time.monotonic() < until:
+        while self.state.has_trainer and time.monotonic() < until:
             await self.wait(until - time.monotonic())
-        return self.has_ended
+        return not self.state.has_trainer
 
     async def _why_not_up(self) -> SessionError:
         known = why_not_up(self._error, workers=self.workers, node_timeout_s=self._settings.node_timeout_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,10 @@ from dtsweep.session.lane import Lane
 from dtsweep.session.memory_kills import MemoryKills
 from dtsweep.session.session import Session, SessionError
 from dtsweep.session.settings import Code, Settings
+from dtsweep.session.state import SessionState
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
-from tests.outcomes import Tokens
+from tests.outcomes import Tokens, facts
 
 OK, NAN = (RankResult(status=status) for status in ("ok", "nan"))
 
@@ -41,10 +43,30 @@ def task(**point: int) -> Task:
 
 @pytest.fixture
 def lane(tmp_path: Path) -> Lane:
-    """A lane with a session of two ranks, which were handed a task; its trainer never ends."""
+    """A lane with a session of two ranks, which are up; its trainer never ends by itself."""
     lane = Lane(settings(tmp_path))
-    lane._session = Session("1", task().point.world, settings(tmp_path), None)
+    lane._session = session = Session("1", task().point.world, settings(tmp_path), None)
+    session.state = SessionState.RUNNING
     return lane
+
+
+async def attempt(
+    lane: Lane, session: Session, sent: RankResult, at_last: Callable[[], None] | None = None
+) -> AttemptResult:
+    """Run a task in a session both of whose ranks send this; then something may happen at once."""
+    session.facts = {rank: facts(node_id="a") for rank in range(2)}
+    one = task()
+    running = asyncio.create_task(lane.run(one))
+    for rank in range(2):
+        await session.inbox[rank].get()
+    for rank in range(2):
+        await lane.finished(session.name, one.attempt_id, rank, sent)
+    if at_last is not None:
+        at_last()
+    await running
+    result = await lane.collect(one.attempt_id)
+    assert result is not None
+    return result
 
 
 def test_what_ranks_say_of_an_earlier_attempt_is_not_taken_for_this_one(lane: Lane) -> None:
@@ -66,7 +88,8 @@ def test_what_ranks_say_of_an_earlier_attempt_is_not_taken_for_this_one(lane: La
 
 def test_a_lane_that_was_never_asked_for_an_attempt_says_so_and_hands_over_a_result_once(lane: Lane) -> None:
     other = task(workers=3)
-    lane._is_spent, lane._session = True, None
+    assert lane._session is not None
+    lane._session.state = SessionState.STUCK
 
     async def collected() -> list[str | None]:
         before = await lane.collect(other.attempt_id)
@@ -76,11 +99,38 @@ def test_a_lane_that_was_never_asked_for_an_attempt_says_so_and_hands_over_a_res
     assert asyncio.run(collected()) == [None, "collateral"]
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_an_attempt_whose_session_ends_with_it_is_measured_and_the_next_gets_another_one(
+    lane: Lane, ends: bool
+) -> None:
+    session = lane._session
+    assert session is not None
+    result = asyncio.run(attempt(lane, session, OK, session._trainer_ended if ends else None))
+    assert (result.status, result.results) == ("ok", {0: OK, 1: OK})
+    assert (result.session_has_ended, result.lane_is_spent) == (ends, False)
+
+
+def test_ranks_that_keep_memory_of_a_trial_are_given_no_other(lane: Lane) -> None:
+    session = lane._session
+    assert session is not None
+
+    async def run() -> None:
+        for left, keeps in ((7, False), (8, False), (9, True)):
+            sent = RankResult(status="ok", memory_left_bytes=left, device_bytes=100)
+            result = await attempt(lane, session, sent)
+            assert (result.status, "memory_left" in result.flags) == ("ok", keeps)
+            assert (result.session_has_ended, session.fits(task())) == (keeps, not keeps)
+
+    asyncio.run(run())
+
+
 def test_a_rank_that_can_not_use_its_device_any_more_ends_its_session(lane: Lane) -> None:
     session = lane._session
     assert session is not None
+    session.begin("now")
     for broken in (False, True):
-        session.results = {rank: RankResult(status="user_error", position=7, is_spent=broken) for rank in range(2)}
+        for rank in range(2):
+            session.take(rank, RankResult(status="user_error", position=7, is_spent=broken))
         assert session.is_in_step() is not broken
 
 
@@ -133,7 +183,8 @@ def test_a_death_as_a_session_starts_strikes_its_node_and_three_in_a_row_give_up
 
 def test_a_node_that_was_struck_stays_so_for_the_process_that_takes_a_lane_over(lane: Lane) -> None:
     other = task(workers=3)
-    lane._is_spent, lane._session = True, None
+    assert lane._session is not None
+    lane._session.state = SessionState.STUCK
     for trial_id in ("one", "another"):
         lane._nodes.died(trial_id, "a")
 

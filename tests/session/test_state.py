@@ -1,0 +1,141 @@
+"""The states of a session: their order, and marks that come too late. No Ray runs here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from ray.train.v2.api.exceptions import PreemptionError
+from ray.train.v2.api.preemption import PreemptionInfo
+
+from dtsweep.metrics.rank_result import RankResult
+from dtsweep.session.session import Session, SessionError
+from dtsweep.session.state import FOLLOWING, SessionState
+from tests.outcomes import facts
+from tests.session.test_lane import settings, task
+
+S = SessionState
+LOST = RankResult(status="ok", is_spent=True)
+
+
+def session_in(state: SessionState, folder: Path) -> Session:
+    session = Session("1", task().point.world, settings(folder), None)
+    session.state = state
+    return session
+
+
+def lives(state: SessionState = S.SCHEDULING) -> Iterator[list[SessionState]]:
+    """All ways from a state to a final one; endless where a state can come back."""
+    if state.is_final:
+        yield [state]
+    for following in FOLLOWING[state]:
+        for life in lives(following):
+            yield [state, *life]
+
+
+def test_every_state_has_its_followers_and_is_part_of_a_life_that_ends() -> None:
+    assert FOLLOWING.keys() == set(S)
+    assert {state for life in lives() for state in life} == set(S)
+
+
+def test_a_session_that_needs_another_one_never_serves_again_and_has_one_trainer() -> None:
+    for life in lives():
+        needs = [state.needs_new_session for state in life]
+        assert needs == sorted(needs)
+        assert needs[-1]
+        trainers = "".join("x" if state.has_trainer else " " for state in life)
+        assert len(trainers.split()) <= 1
+
+
+def test_a_session_runs_once_it_has_started_and_is_stuck_only_once_it_was_killed() -> None:
+    before = {following: {state for state in S if following in FOLLOWING[state]} for following in S}
+    assert before[S.RUNNING] == {S.STARTING}
+    assert before[S.STUCK] == {S.KILLING}
+
+
+def test_only_a_session_that_was_killed_or_has_ended_gives_no_more_tasks() -> None:
+    assert {state for state in S if state.is_given_up} == {S.KILLING, S.ENDED, S.STUCK}
+
+
+@pytest.mark.parametrize(
+    ("state", "after"),
+    [
+        *[(state, S.DIED) for state in (S.STARTING, S.RUNNING, S.STALE, S.DEVICE_LOST)],
+        *[(state, S.ENDED) for state in (S.CLOSING, S.KILLING)],
+        # Its lane's process has been given up.
+        (S.STUCK, S.STUCK),
+    ],
+)
+def test_a_trainer_that_was_not_asked_to_end_has_died(
+    state: SessionState,
+    after: SessionState,
+    tmp_path: Path,
+) -> None:
+    session = session_in(state, tmp_path)
+    session._trainer_ended()
+    assert session.state is after
+
+
+LATE: list[Callable[[Session], object]] = [
+    lambda session: session.retire(),
+    lambda session: session.take(0, LOST),
+    lambda session: session._to(S.RUNNING),
+]
+
+
+@pytest.mark.parametrize("mark", LATE)
+@pytest.mark.parametrize("state", [S.DIED, S.CLOSING, S.KILLING, S.ENDED, S.STUCK])
+def test_what_is_noted_of_a_session_that_ends_changes_nothing_and_raises_nothing(
+    state: SessionState, mark: Callable[[Session], object], tmp_path: Path
+) -> None:
+    session = session_in(state, tmp_path)
+    mark(session)
+    assert session.state is state
+
+
+@pytest.mark.parametrize("state", S)
+def test_a_result_is_taken_in_every_state(state: SessionState, tmp_path: Path) -> None:
+    session = session_in(state, tmp_path)
+    session.take(1, LOST)
+    assert session.results == {1: LOST}
+    assert session.state is (S.DEVICE_LOST if state is S.RUNNING else state)
+
+
+@pytest.mark.parametrize("state", [S.SCHEDULING, S.DIED])
+@pytest.mark.parametrize("end", [Session.close, Session.kill])
+def test_a_session_without_a_trainer_is_not_waited_for(
+    state: SessionState, end: Callable[[Session], object], tmp_path: Path
+) -> None:
+    session = session_in(state, tmp_path)
+    asyncio.run(asyncio.wait_for(end(session), 1.0))  # type: ignore[arg-type]  # a coroutine
+    assert session.state is S.ENDED
+
+
+def test_a_session_that_was_ended_before_its_nodes_came_starts_nothing(tmp_path: Path) -> None:
+    session = session_in(S.ENDED, tmp_path)
+    with pytest.raises(SessionError, match="the session was ended before its nodes had come"):
+        asyncio.run(session.start())
+
+
+class Brief(Session):
+    """A session whose trainer ends just after its last rank has come up: its node is taken back."""
+
+    def _fit(self, loop: asyncio.AbstractEventLoop, without: object) -> None:
+        notice = PreemptionInfo(deadline_ms=None, preempted_node_to_ranks={"a": [1]})
+        self._error = PreemptionError(notice)
+        loop.call_soon_threadsafe(self.come_and_go)
+
+    def come_and_go(self) -> None:
+        for rank in range(self.workers):
+            self.register(rank, facts(node_id="a", machine={}), None)
+        self._trainer_ended()
+
+
+def test_ranks_that_came_up_as_their_session_ended_are_given_no_task(tmp_path: Path) -> None:
+    session = Brief("1", task().point.world, settings(tmp_path), None)
+    with pytest.raises(SessionError, match="did not start: the node of rank 1 on one was") as up:
+        asyncio.run(session.start())
+    assert up.value.status == "preempted"
+    assert session.state is S.DIED
