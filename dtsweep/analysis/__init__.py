@@ -1,4 +1,4 @@
-"""Questions to the table of trials: pure functions from a frame to a frame.
+"""Questions to the table of trials: pure functions of a frame, or of a `Study` of it, which prepares each table once.
 
 Readers; imports pandas and SciPy in functions alone. In reading order:
 
@@ -9,6 +9,8 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     comparisons     a column beside a value: true, false or unknown
     canaries        whether the machine changed while it was measured
     where           conditions on points, as a user writes them
+    ladders         groups of points by their number of workers or nodes
+    study           tables of one results folder, each prepared once
     naming          which point somebody means
     difference      whether two points can be told apart, in words
     objectives      what should be small or large, and how far launches know it
@@ -30,14 +32,14 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
 from __future__ import annotations
 
 from dtsweep.analysis.bottleneck import bottleneck
-from dtsweep.analysis.canaries import canaries
 from dtsweep.analysis.difference import difference
 from dtsweep.analysis.frontier import frontier, hypervolume
-from dtsweep.analysis.launches import launch_sigma, over_launches, setting_columns, without_canaries
+from dtsweep.analysis.launches import setting_columns, without_canaries
 from dtsweep.analysis.laws import laws
 from dtsweep.analysis.node_speeds import node_speeds
 from dtsweep.analysis.recommend import Recommendation, recommend
 from dtsweep.analysis.scaling import scaling
+from dtsweep.analysis.study import Study, canaries, launch_sigma, over_launches
 from dtsweep.analysis.training_time import training_time
 from dtsweep.analysis.worthwhile import worthwhile
 from dtsweep.inference.pareto import on_frontier
@@ -47,6 +49,7 @@ __all__ = [
     "GOALS",
     "Goal",
     "Recommendation",
+    "Study",
     "bottleneck",
     "canaries",
     "difference",

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dtsweep.analysis.launches import measured, points_of
 from dtsweep.analysis.next_axes import next_axes
+from dtsweep.analysis.study import Frame, study_of
 from dtsweep.inference.spread import POINT
 from dtsweep.sweep.modes import MODES
 
@@ -58,7 +58,7 @@ class Part(NamedTuple):
         return f"{self.words} {self.share * 100:.0f} %" + (f" ± {half:.0f}" if half >= 0.5 else "")
 
 
-def bottleneck(frame: pd.DataFrame) -> pd.DataFrame:
+def bottleneck(frame: Frame) -> pd.DataFrame:
     """Name what limits each point, with the number that says so and what to try next.
 
     A step is the sum of four parts: `input_share` (loading batches), `exchange_share` (exchange that nothing hides),
@@ -71,7 +71,7 @@ def bottleneck(frame: pd.DataFrame) -> pd.DataFrame:
     least `EXPLAINS` of it and `OUTWEIGHS` times each other one; an unknown one may be all that is left.
 
     Args:
-        frame: one row per trial, as `dtsweep.load` gives it.
+        frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
 
     Returns:
         One row per row of `over_launches`, by `point_id`, `env_id` and `hosts`: `bound` (compute, exchange, memory,
@@ -82,19 +82,18 @@ def bottleneck(frame: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    trials = measured(frame)
-    steps = trials["step_mean_s"]
-    trials["data_share"] = trials["data_share"].fillna(trials["data_s"] / steps)
-    trials["compute_share"] = trials["compute_share"].fillna(trials["hfu"]).fillna(trials["mfu"])
-    trials = trials.assign(
-        compress_share=trials["compress_s"] / steps,
-        optimizer_share=trials["optimizer_s"] / steps,
-        waits_for_host=trials["flags"].map(lambda flags: "host_bound" in (flags if flags is not None else ())),
+    study = study_of(frame)
+    steps = study.trials["step_mean_s"]
+    trials = study.trials.assign(
+        compute_share=study.trials["compute_share"].fillna(study.trials["hfu"]).fillna(study.trials["mfu"]),
+        compress_share=study.trials["compress_s"] / steps,
+        optimizer_share=study.trials["optimizer_s"] / steps,
+        waits_for_host=study.trials["flags"].map(lambda flags: "host_bound" in (flags if flags is not None else ())),
     )
-    points = points_of(trials)
     groups = trials.groupby(list(POINT), dropna=False, sort=False)
-    means = groups[["compress_share", "optimizer_share", "waits_for_host"]].mean()
+    means = groups[["compute_share", "compress_share", "optimizer_share", "waits_for_host"]].mean()
     told = groups.agg(straggler=("straggler", _mostly), comm_reason=("comm_reason", "first"))
+    points = study.points.drop(columns="compute_share")
     points = pd.concat([points, means.reset_index(drop=True), told.reset_index(drop=True)], axis="columns")
     rows = points.astype(object).where(points.notna(), None).to_dict("records")
     judged = [_judged({str(name): value for name, value in row.items()}) for row in rows]

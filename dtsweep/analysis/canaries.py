@@ -20,22 +20,8 @@ WORLD = ("point_id", *(item.name for item in fields(World)), *_WHERE)
 """What makes canaries comparable: they are the same point of the same world."""
 
 
-def canaries(frame: pd.DataFrame) -> pd.DataFrame:
-    """Compare the canaries of each session with each other and with those of their world.
-
-    Args:
-        frame: one row per trial, as `dtsweep.load` gives it, canaries included.
-
-    Returns:
-        One row per world and session that measured a canary, the earliest first: the world; `session`; `canaries`
-        (how many ended `ok`); `first_s` and `last_s`, their `step_mean_s`, and `first_ratio` and `last_ratio`, the
-        same over the median of all canaries of the world (the better one is known, the more it counts); `drift` =
-        last ÷ first - 1, with `drift_low` and `drift_high`, its 95 % interval; `known_to`, half of the widest 95 %
-        interval of what is compared; `flagged`: the drift, or what a canary is from the world's median, is more than
-        2 % and more than its own interval; null where it is not, but such an interval is wider than 2 %; `trials`
-        that the session measured `ok`. With one canary `last_s`, `last_ratio` and the drift are null; with one in
-        the whole world `flagged` and `known_to` are null too, because nothing can be compared.
-    """
+def canaries_of(frame: pd.DataFrame) -> pd.DataFrame:
+    """Compare the canaries of a frame with each other; `dtsweep.analysis.canaries` describes the columns."""
     rows = frame[frame["role"].isin(["canary"]) & (frame["status"] == "ok")].dropna(subset=["step_mean_s"])
     rows = _beside_their_world(rows.sort_values("started_at", kind="stable"))
     sessions = rows.groupby([*WORLD, "session"], dropna=False, sort=False)

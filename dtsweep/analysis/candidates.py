@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dtsweep.analysis.launches import setting_columns
 from dtsweep.analysis.objectives import Objective, read_objectives
-from dtsweep.analysis.where import meets, parse_condition
+from dtsweep.analysis.where import Condition
 from dtsweep.errors import SweepError
 from dtsweep.metrics.summary import P99_FROM
 from dtsweep.sweep.goal import Goal
@@ -36,7 +36,7 @@ def read_goal(points: pd.DataFrame, goal: Goal) -> Objective:
     return read_objectives(points, minimize=minimize, maximize=maximize)[0]
 
 
-def with_candidates(points: pd.DataFrame, goal: Goal, objective: Objective) -> pd.DataFrame:
+def with_candidates(points: pd.DataFrame, goal: Goal, objective: Objective, condition: Condition) -> pd.DataFrame:
     """Mark which points are candidates, and why others are not.
 
     Returns:
@@ -44,7 +44,7 @@ def with_candidates(points: pd.DataFrame, goal: Goal, objective: Objective) -> p
         `is_unknown`, whether what is asked for was not measured; `is_met`, whether they are known to meet the
         condition; `is_candidate`.
     """
-    met = meets(points, goal.where)
+    met = condition.holds(points)
     is_known = met.notna() & points[objective.name].notna()
     is_met = is_known & met.fillna(value=False).astype("bool")
     is_allowed = points["semantics"].isin(["exact", *goal.allow])
@@ -75,9 +75,9 @@ def narrowed(points: pd.DataFrame, goal: Goal) -> pd.DataFrame:
     )
 
 
-def unmeasured_of(points: pd.DataFrame, goal: Goal, objective: Objective) -> tuple[str, ...]:
+def unmeasured_of(points: pd.DataFrame, objective: Objective, condition: Condition) -> tuple[str, ...]:
     """Name the columns asked for that are null in points that are allowed and unknown: settings where no others are."""
-    asked = dict.fromkeys([objective.name, *(parse_condition(goal.where, points).columns if goal.where else ())])
+    asked = dict.fromkeys([objective.name, *condition.columns])
     unknown, settings = points[points["is_unknown"] & points["is_allowed"]], setting_columns(points)
     lacking = [name for name in asked if unknown[name].isna().any()]
     return tuple(name for name in lacking if name not in settings) or tuple(lacking)
@@ -89,7 +89,7 @@ def way_to_measure(names: Collection[str]) -> str:
     return way if "step_p99_s" in names else ""
 
 
-def why_none(points: pd.DataFrame, goal: Goal, objective: Objective) -> str:
+def why_none(points: pd.DataFrame, objective: Objective, condition: Condition) -> str:
     """Say why no point is a candidate, and what to do; `points` as `with_candidates` gives them."""
     if points.empty:
         return "no trial ended ok, so there is nothing to recommend; the report says why"
@@ -100,11 +100,11 @@ def why_none(points: pd.DataFrame, goal: Goal, objective: Objective) -> str:
     if allowed[objective.name].isna().all():
         return f"{objective.name} was not measured on any point, so none can be recommended by it"
     unknown, implausible = (int(allowed[name].sum()) for name in ("is_unknown", "is_implausible"))
-    parts = [f"{len(allowed) - unknown - implausible} fail it" if goal.where else ""]
-    way = way_to_measure(unmeasured_of(points, goal, objective))
+    parts = [f"{len(allowed) - unknown - implausible} fail it" if condition.text else ""]
+    way = way_to_measure(unmeasured_of(points, objective, condition))
     parts += [
         f"of {unknown} it is unknown{way}" if unknown else "",
         f"{implausible} are implausible" if implausible else "",
     ]
-    condition = f"meets {goal.where!r}" if goal.where else "can be trusted"
-    return f"none of {len(allowed)} points {condition}: {', '.join(filter(None, parts))}"
+    asked = f"meets {condition.text!r}" if condition.text else "can be trusted"
+    return f"none of {len(allowed)} points {asked}: {', '.join(filter(None, parts))}"

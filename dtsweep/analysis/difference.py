@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dtsweep.analysis.canaries import canaries, told_drift
-from dtsweep.analysis.launches import check_asked, measured
+from dtsweep.analysis.canaries import told_drift
+from dtsweep.analysis.launches import check_asked
+from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.errors import SweepError
-from dtsweep.inference.contrasts import contrasts, logarithms_of
+from dtsweep.inference.contrasts import contrasts
 from dtsweep.inference.power import Power, power_of
 from dtsweep.inference.spread import POINT, Launches, of_environment
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def difference(
-    frame: pd.DataFrame, a: str, b: str, *, of: str | Sequence[str] = ("samples_per_s", "latency_s")
+    frame: Frame, a: str, b: str, *, of: str | Sequence[str] = ("samples_per_s", "latency_s")
 ) -> pd.DataFrame:
     """Compare two points over launches: by throughput and by latency, or by what is asked for.
 
@@ -58,10 +59,9 @@ def difference(
 
     names = (of,) if isinstance(of, str) else tuple(dict.fromkeys(of))
     check_asked(*names)
-    columns = [f"{name}{end}" for name in names for end in ("", "_error")]
-    both = _with_both(measured(frame)[[*POINT, "launch", "caution", *columns]], a, b)
-    watched = canaries(frame)
-    rows = [row for there in both for name in names for row in _compared(there, a, b, of=name, watched=watched)]
+    study = study_of(frame)
+    both = _with_both(study.trials, a, b)
+    rows = [row for there in both for name in names for row in _compared(study, there, a, b, of=name)]
     return pd.DataFrame(rows).astype({"more_launches": "Int64", "more_launches_reason": object})
 
 
@@ -76,10 +76,11 @@ def _with_both(trials: pd.DataFrame, a: str, b: str) -> list[pd.DataFrame]:
     return both
 
 
-def _compared(trials: pd.DataFrame, a: str, b: str, *, of: str, watched: pd.DataFrame) -> list[dict[str, object]]:
+def _compared(study: Study, trials: pd.DataFrame, a: str, b: str, *, of: str) -> list[dict[str, object]]:
     """Rows of `difference`, for the trials of one environment."""
-    launches = logarithms_of(trials, of)
-    drift = told_drift(of_environment(watched, trials["env_id"].iloc[0])) or 0.0
+    env_id = trials["env_id"].iloc[0]
+    launches = study.launches(env_id, of)
+    drift = told_drift(of_environment(study.canaries, env_id)) or 0.0
     pair = trials[trials["point_id"].isin([a, b])].groupby(list(POINT), dropna=False, sort=False)[["caution"]].first()
     pair = pair.astype(object).where(pair.notna(), None).reset_index().astype({"env_id": object})
     pair = pair.merge(launches.points.reset_index(names="row"), how="left", on=list(POINT))

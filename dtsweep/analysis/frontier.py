@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dtsweep.analysis.launches import measured, points_of
 from dtsweep.analysis.objectives import (
     MAXIMIZED,
     MINIMIZED,
@@ -18,7 +17,7 @@ from dtsweep.analysis.objectives import (
 )
 from dtsweep.analysis.redrawn import probabilities
 from dtsweep.analysis.standing import Rivals, of_few, of_many
-from dtsweep.analysis.where import meets
+from dtsweep.analysis.study import Frame, study_of
 from dtsweep.inference.pareto import hypervolume_of, knee_of
 from dtsweep.inference.spread import POINT, of_environment
 from dtsweep.sweep.modes import SEMANTICS
@@ -34,7 +33,7 @@ MANY = 500
 
 
 def frontier(
-    frame: pd.DataFrame,
+    frame: Frame,
     *,
     minimize: Sequence[str] = MINIMIZED,
     maximize: Sequence[str] = MAXIMIZED,
@@ -47,7 +46,7 @@ def frontier(
     enough where an objective is set, not measured, as `workers`). By its estimates alone more points are beaten.
 
     Args:
-        frame: one row per trial, as `dtsweep.load` gives it.
+        frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
         minimize: columns of points that should be small.
         maximize: columns that should be large.
         where: a condition that points have to meet, as `parse_condition` reads it; empty for all points.
@@ -66,16 +65,14 @@ def frontier(
     Raises:
         SweepError: an objective or the condition can't be read.
     """
-    trials = measured(frame)
-    points = points_of(trials)
-    objectives = read_objectives(points, minimize=minimize, maximize=maximize)
-    points["meets"] = meets(points, where)
+    study = study_of(frame)
+    objectives = read_objectives(study.points, minimize=minimize, maximize=maximize)
+    points = study.points.assign(meets=study.condition(where).holds(study.points))
     points = points.assign(standing=None, frontier_probability=np.nan, knee=False, knee_probability=np.nan)
     asked = points[points["meets"].fillna(value=False)]
     for env_id in asked["env_id"].drop_duplicates():
-        _judge(
-            points, of_environment(asked, env_id), of_environment(trials, env_id), objectives, one_product=one_product
-        )
+        there, trials = of_environment(asked, env_id), of_environment(study.trials, env_id)
+        _judge(points, there, trials, objectives, one_product=one_product)
     points["on_frontier"] = points["standing"].isin(["frontier", "undecided"])
     return _sorted(points, objectives[0], models=[] if one_product else ["flops_per_sample", *MODEL])
 

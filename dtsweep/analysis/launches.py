@@ -9,7 +9,7 @@ import numpy as np
 
 from dtsweep.analysis.utilization import by_best_peak
 from dtsweep.errors import SweepError
-from dtsweep.inference.spread import POINT, Launches, launches_of, spread_of
+from dtsweep.inference.spread import POINT, Launches, launches_of
 from dtsweep.inference.variance import Known, Numbers, moderated, pooled_is_better
 from dtsweep.measure.statistics import students_t
 from dtsweep.results.statuses import CAUTIONS
@@ -97,60 +97,8 @@ def check_asked(*names: str) -> None:
             raise SweepError(f"launches can't be compared by {name!r}; use one of {', '.join(ASKED)}")
 
 
-def launch_sigma(frame: pd.DataFrame, *, of: str = "samples_per_s") -> pd.DataFrame:
-    """Estimate what launches of one and the same point differ by, beyond what their steps explain.
-
-    Points that one launch measured share what is particular to it, so that they say once what it is: `degrees` counts
-    launches less one for each set of points that share launches, not for each point.
-
-    Args:
-        frame: one row per trial, as `dtsweep.load` gives it.
-        of: one of `ASKED`.
-
-    Returns:
-        One row per `env_id` (the index), as shares of the point's mean: `launch_sigma`, the standard deviation of
-        what launches add, not below 0, null where no window's own error is known; `spread`, the standard deviation
-        of launch means over all points with several, errors of windows included; `degrees` of freedom; `points`
-        with several launches, and `left_out`, further ones of which too few launches have a value (`step_p99_s` needs
-        100 steps). An environment where no point has two launches has no row.
-
-    Raises:
-        SweepError: `of` is none of `ASKED`.
-    """
-    check_asked(of)
-    return spread_of(measured(frame), of)
-
-
-def over_launches(frame: pd.DataFrame) -> pd.DataFrame:
-    """Combine the `ok` trials of each point into one row; canaries are left out.
-
-    Launches in another environment, or on another number of hosts, are another point (`POINT`).
-
-    `_low` and `_high` of `latency_s`, `samples_per_s`, `comm_share` with its two parts, and `data_share` are a 95 %
-    interval. `interval` says which:
-
-    - `launches`: Student's t over the point's own launch means.
-    - `pooled`: with what launches add (`launch_sigma`), which all points of the environment have in common, where it is
-      known with at least twice the degrees of freedom of the point's own launches. Several launches: that and the
-      point's own variance within a launch, moderated by its own launches. One launch gets half-widths of
-      sqrt(h² + (t · launch_sigma · mean)²), h within the launch.
-    - `launch`: within the one launch there is; another launch may well lie outside.
-
-    Args:
-        frame: one row per trial, as `dtsweep.load` gives it.
-
-    Returns:
-        One row per point: the settings; `launches`; the means over launches of rates, step times, shares,
-        energy, bytes sent, staleness and `compression_error`; `throughput_per_latency` = samples_per_s ÷ latency_s;
-        the highest `memory_peak_bytes`; `latency_s` (`step_p50_s`, or `step_mean_s` where semantics is local); the
-        intervals; `interval`, null where there is none; `caution`, what puts these numbers in doubt: the flags of
-        `dtsweep.results.statuses.CAUTIONS` that a launch has, mostly empty.
-    """
-    return points_of(measured(frame))
-
-
 def points_of(trials: pd.DataFrame) -> pd.DataFrame:
-    """Combine what `measured` gives: `over_launches` for who needs the trials, too."""
+    """Combine the launches of each point, trials as `measured` gives them; `over_launches` describes the columns."""
     groups = trials.groupby(list(POINT), dropna=False, sort=False)
     kept = [*setting_columns(trials), *(c for c in _FACTS if c in trials.columns)]
     points = groups[kept].first()

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtsweep.analysis.scaling import group_row, group_table, ladders, reaches
+from dtsweep.analysis.ladders import Per
+from dtsweep.analysis.scaling import group_row, group_table, reaches
+from dtsweep.analysis.study import Frame, study_of
 from dtsweep.analysis.worthwhile import WORTH, check_worth
 from dtsweep.inference.contrasts import Contrasts
 from dtsweep.inference.fits import fitted
@@ -56,7 +58,7 @@ LAWS: Mapping[str, Law] = {
 }
 
 
-def laws(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker", worth: float = WORTH) -> pd.DataFrame:
+def laws(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataFrame:
     """Fit Amdahl's or Gustafson's law, and the Universal Scalability Law, to each group of `scaling`.
 
     Throughput of n workers over that of one is 1 ÷ (s + (1 − s) ÷ n) by Amdahl, n − s (n − 1) by Gustafson, and
@@ -82,12 +84,13 @@ def laws(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker", wort
         SweepError: `per` is neither; `worth` is not from 0 to 1.
     """
     check_worth(worth)
-    rows, size, compared = ladders(frame, per=per)
+    ladders = study_of(frame).ladders(per)
+    rows, size = ladders.rows, ladders.size
     found = []
     for group, there in rows.groupby("group"):
         for name, law in LAWS.items():
             if there["kind"].iloc[0] in law.kinds:
-                row = _law_row(law, there[size].to_numpy("float64"), compared[group], worth=worth)
+                row = _law_row(law, there[size].to_numpy("float64"), ladders.compared[group], worth=worth)
                 found.append(group_row(there, size=size) | {"law": name} | row)
     return group_table(found, rows, columns=["law", *_NAMES])
 

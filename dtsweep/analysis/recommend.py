@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dtsweep.analysis.against import Comparison, comparison_of
-from dtsweep.analysis.canaries import canaries, drift_of
 from dtsweep.analysis.candidates import narrowed, read_goal, unmeasured_of, why_none, with_candidates
 from dtsweep.analysis.frontier import MODEL
-from dtsweep.analysis.launches import measured, points_of
 from dtsweep.analysis.objectives import Cost, Objective, read_objectives
 from dtsweep.analysis.standing import Rows
+from dtsweep.analysis.study import Frame, study_of
+from dtsweep.analysis.where import Condition
 from dtsweep.errors import SweepError
 from dtsweep.inference.spread import of_environment
 from dtsweep.sweep.goal import GOALS, Goal
@@ -74,18 +74,16 @@ class Recommendation:
         return self.others[self.others["is_tied"]]
 
 
-def recommend(
-    frame: pd.DataFrame, goal: Goal = GOALS["throughput"], *, one_product: bool = False
-) -> list[Recommendation]:
+def recommend(frame: Frame, goal: Goal = GOALS["throughput"], *, one_product: bool = False) -> list[Recommendation]:
     """Recommend one configuration for a goal, for each model and environment.
 
-    Candidates have semantics that are allowed, meet the condition, are of the newest source of the workload, and their
-    numbers don't contradict each other. Of the best one and of those that it is not told from (as `difference` tells;
-    with one launch each by the intervals within them and the machine's drift, not at all where that is unknown) and
-    whose means are within 5 % of it, the one with the fewest workers is recommended, of several the best.
+    Candidates have semantics that are allowed, meet the condition, and their numbers don't contradict each other. Of
+    the best one and of those that it is not told from (as `difference` tells; with one launch each by the intervals
+    within them and the machine's drift, not at all where that is unknown) and whose means are within 5 % of it, the one
+    with the fewest workers is recommended, of several the best.
 
     Args:
-        frame: one row per trial, as `dtsweep.load(results, canaries=True)` gives it.
+        frame: one row per trial, as `dtsweep.load(results, canaries=True)` gives it, or a study of it.
         goal: what counts.
         one_product: compare all models with each other.
 
@@ -95,28 +93,26 @@ def recommend(
     Raises:
         SweepError: no point is a candidate, or the goal can't be read.
     """
-    trials = measured(frame)
-    points = points_of(trials)
-    objective = read_goal(points, goal)
-    points = with_candidates(points, goal, objective)
+    study = study_of(frame)
+    objective = read_goal(study.points, goal)
+    condition = study.condition(goal.where)
+    points = with_candidates(study.points, goal, objective, condition)
     if not points["is_candidate"].any():
-        raise SweepError(why_none(points, goal, objective))
-    watched = canaries(frame)
+        raise SweepError(why_none(points, objective, condition))
 
     @functools.cache
     def compare(env_id: object, each: Objective) -> Comparison:
-        own, seen = (of_environment(rows, env_id) for rows in (trials, watched))
-        return comparison_of(own, each, drift=drift_of(seen))
+        return comparison_of(of_environment(study.trials, env_id), each, drift=study.drift(env_id))
 
     found = []
     ordered = points.sort_values("flops_per_sample", kind="stable")
     for _, there in ordered.groupby([*(() if one_product else MODEL), "env_id"], dropna=False, sort=False):
         if there["is_candidate"].any():
-            found.append(_recommended(there, goal, functools.partial(compare, there["env_id"].iloc[0])))
+            found.append(_recommended(there, goal, condition, functools.partial(compare, there["env_id"].iloc[0])))
     return found
 
 
-def _recommended(points: pd.DataFrame, goal: Goal, compare: Compare) -> Recommendation:
+def _recommended(points: pd.DataFrame, goal: Goal, condition: Condition, compare: Compare) -> Recommendation:
     """Choose among the points of one model and environment."""
     points = narrowed(points, goal)
     rows = points[points["is_candidate"]]
@@ -144,7 +140,7 @@ def _recommended(points: pd.DataFrame, goal: Goal, compare: Compare) -> Recommen
         others=others.assign(**ratios).reset_index(drop=True),
         alternatives=_alternatives(points, points.loc[chosen], objective, compare),
         unknown=int((points["is_unknown"] & points["is_allowed"]).sum()),
-        unmeasured=unmeasured_of(points, goal, objective),
+        unmeasured=unmeasured_of(points, objective, condition),
         slow=int((points["is_slow"] & points["is_allowed"] & points["is_met"] & ~points["is_implausible"]).sum()),
         implausible=int((points["is_implausible"] & points["is_allowed"]).sum()),
         drift=known.drift,

@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtsweep.analysis.launches import joined_cautions, measured, points_of, setting_columns
-from dtsweep.errors import SweepError
-from dtsweep.inference.contrasts import Contrasts, contrasts, logarithms_of
-from dtsweep.inference.spread import POINT, of_environment
+from dtsweep.analysis.ladders import COMPARED, ENDS, Per
+from dtsweep.analysis.launches import joined_cautions
+from dtsweep.analysis.study import Frame, study_of
+from dtsweep.inference.contrasts import Contrasts
 from dtsweep.inference.variance import Numbers
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_SIZES = {"worker": "workers", "node": "hosts"}
-_BATCH_SHAPE = ["workers", "micro_batch", "accumulation"]
 _OF_A_SIZE = {"workers", "hosts", "point_id", "launches", "samples_per_s"}
 """Columns that are of one size, not of a group; and by kind those that sizes of a group differ in."""
 _DIFFERING = {"weak": ["global_batch"], "strong": ["micro_batch", "accumulation"]}
-_ENDS = ("", "_low", "_high")
-_COMPARED = [f"{name}{end}" for name in ("speed_up", "efficiency", "gain") for end in _ENDS]
 
 
-class Ladders(NamedTuple):
-    """Groups of points that differ in their number of workers, or of nodes, with what tells them apart."""
-
-    rows: pd.DataFrame
-    """The points of each group, the smallest size first: `group`, `kind`, `base`, settings and measured columns."""
-    size: str
-    """Column that sizes are counted by."""
-    compared: Mapping[Any, Contrasts]
-    """Each size of a group with each, by `group`."""
-
-
-def scaling(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker") -> pd.DataFrame:
+def scaling(frame: Frame, *, per: Per = "worker") -> pd.DataFrame:
     """Compare the throughput of larger worlds with the smallest one of their group.
 
     A group has points of one model (`model_digest`) that are equal in all fields but
@@ -61,35 +46,13 @@ def scaling(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker") -
     Raises:
         SweepError: `per` is neither.
     """
-    rows, size, compared = ladders(frame, per=per)
-    return with_speed_ups(rows, size=size, compared=compared)
-
-
-def ladders(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker") -> Ladders:
-    """Group points as `scaling` does, and compare each size of a group with each.
-
-    Args:
-        frame: one row per trial, as `dtsweep.load` gives it.
-        per: worker or node.
-
-    Raises:
-        SweepError: `per` is neither.
-    """
-    if per not in _SIZES:
-        raise SweepError(f"scaling per {per!r} is not known; use per='worker' or per='node'")
-    size, trials = _SIZES[per], measured(frame)
-    points = points_of(trials).dropna(subset=["samples_per_s", size])
-    same = [c for c in setting_columns(points) if c not in _BATCH_SHAPE] + ["model_digest", "env_id"]
-    if per == "node":
-        points["workers_per_node"] = points["workers"] / points["hosts"]
-        same.append("workers_per_node")
-    rows = _grouped_points(points, same=same, size=size)
-    return Ladders(rows, size, compared_sizes(rows, trials))
+    found = study_of(frame).ladders(per)
+    return with_speed_ups(found.rows, size=found.size, compared=found.compared)
 
 
 def group_columns(rows: pd.DataFrame) -> list[str]:
     """Name the columns of `group_row`."""
-    return [c for c in rows.columns if c not in {*_OF_A_SIZE, *_COMPARED}] + ["sizes", "largest"]
+    return [c for c in rows.columns if c not in {*_OF_A_SIZE, *COMPARED}] + ["sizes", "largest"]
 
 
 def group_row(there: pd.DataFrame, *, size: str) -> dict[str, Any]:
@@ -116,23 +79,6 @@ def group_table(found: Sequence[Mapping[str, Any]], rows: pd.DataFrame, *, colum
     return table.astype({name: rows[name].dtype for name in group_columns(rows)[:-2]})
 
 
-def compared_sizes(rows: pd.DataFrame, trials: pd.DataFrame) -> dict[Any, Contrasts]:
-    """Compare the throughput of each row of a group with each, by `group`.
-
-    Args:
-        rows: points, with `group`.
-        trials: of all environments, as `measured` gives them.
-    """
-    found: dict[Any, Contrasts] = {}
-    for env_id, there in rows.groupby("env_id", dropna=False):
-        launches = logarithms_of(of_environment(trials, env_id), "samples_per_s")
-        numbers = there[list(POINT)].merge(launches.points.reset_index(names="row"), how="left", on=list(POINT))
-        for group, places in there.reset_index().groupby("group").indices.items():
-            points = numbers["row"].to_numpy()[places]
-            found[group] = contrasts(launches, points, points)
-    return found
-
-
 def with_speed_ups(rows: pd.DataFrame, *, size: str, compared: Mapping[Any, Contrasts]) -> pd.DataFrame:
     """Add the columns that `scaling` computes: of each row to the first one of its group.
 
@@ -141,11 +87,11 @@ def with_speed_ups(rows: pd.DataFrame, *, size: str, compared: Mapping[Any, Cont
         size: column that sizes are counted by.
         compared: by `group`, in the order of its rows.
     """
-    sizes, found = rows[size].to_numpy("float64"), np.full((len(rows), len(_COMPARED)), np.nan)
+    sizes, found = rows[size].to_numpy("float64"), np.full((len(rows), len(COMPARED)), np.nan)
     for group, places in rows.groupby("group").indices.items():
         columns = _speed_ups(sizes[places], compared[group])
-        found[places] = np.column_stack([columns[name] for name in _COMPARED])
-    rows = rows.assign(**dict(zip(_COMPARED, found.T, strict=True)))
+        found[places] = np.column_stack([columns[name] for name in COMPARED])
+    rows = rows.assign(**dict(zip(COMPARED, found.T, strict=True)))
     base = rows.groupby("group")["caution"].transform("first")
     rows["caution"] = [joined_cautions(both) for both in zip(base, rows["caution"], strict=True)]
     return rows
@@ -156,10 +102,10 @@ def _speed_ups(sizes: Numbers, found: Contrasts) -> dict[str, Numbers]:
     logs, reach = found.estimate[:, 0].copy(), found.reach[:, 0].copy()
     logs[0] = reach[0] = 0.0
     columns = {}
-    for end, log in zip(_ENDS, (logs, logs - reach, logs + reach), strict=True):
+    for end, log in zip(ENDS, (logs, logs - reach, logs + reach), strict=True):
         columns[f"speed_up{end}"] = np.exp(log)
         columns[f"efficiency{end}"] = np.exp(log) * sizes[0] / sizes
-    return columns | _gains(sizes, found, *(columns[f"speed_up{end}"] for end in _ENDS))
+    return columns | _gains(sizes, found, *(columns[f"speed_up{end}"] for end in ENDS))
 
 
 def _gains(sizes: Numbers, found: Contrasts, speed_up: Numbers, low: Numbers, high: Numbers) -> dict[str, Numbers]:
@@ -203,25 +149,3 @@ def reaches(found: Contrasts) -> Numbers:
     covariance[0] = covariance[:, 0] = np.where(np.isnan(np.diag(covariance)), np.nan, 0.0)
     covariance[0, 0] = 0.0
     return covariance
-
-
-def _grouped_points(points: pd.DataFrame, *, same: list[str], size: str) -> pd.DataFrame:
-    import pandas as pd
-
-    weak = _grouped(points, kind="weak", keys=[*same, "micro_batch", "accumulation"], size=size)
-    batched = points.dropna(subset=["global_batch"])
-    strong = _grouped(batched, kind="strong", keys=[*same, "global_batch"], size=size)
-    strong["group"] += weak["group"].nunique()
-    measured_columns = ["launches", "samples_per_s", *_COMPARED, "caution"]
-    shown = ["group", "kind", "point_id", *same, "hosts", *_BATCH_SHAPE, "global_batch", "base", *measured_columns]
-    return pd.concat([weak, strong], ignore_index=True).reindex(columns=list(dict.fromkeys(shown)))
-
-
-def _grouped(points: pd.DataFrame, *, kind: str, keys: list[str], size: str) -> pd.DataFrame:
-    """Rows of one kind: the fastest point of each size, for groups of several sizes."""
-    fastest = points.sort_values("samples_per_s", ascending=False).drop_duplicates([*keys, size])
-    rows = fastest.sort_values(size).assign(kind=kind)
-    several = rows.groupby(keys, dropna=False)[size].transform("nunique") > 1
-    rows = rows[several]
-    groups = rows.groupby(keys, dropna=False)
-    return rows.assign(group=groups.ngroup(), base=groups[size].transform("first")).sort_values(["group", size])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal
 
-from dtsweep.analysis.launches import measured, points_of, setting_columns
-from dtsweep.analysis.scaling import compared_sizes, ladders, with_speed_ups
+from dtsweep.analysis.ladders import compared_sizes
+from dtsweep.analysis.launches import setting_columns
+from dtsweep.analysis.scaling import with_speed_ups
+from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.errors import SweepError
 from dtsweep.inference.spread import POINT
 from dtsweep.sweep.modes import SEMANTICS
@@ -22,7 +24,7 @@ _ENERGY = ["energy_j", "cpu_energy_j"]
 _WITH_ENDS = ("training_time_s", "samples_per_s", "speed_up", "efficiency", "gain")
 
 
-def training_time(frame: pd.DataFrame, *, samples: int, kind: Literal["strong", "weak"] | None = None) -> pd.DataFrame:
+def training_time(frame: Frame, *, samples: int, kind: Literal["strong", "weak"] | None = None) -> pd.DataFrame:
     """Give the time, speed-up, efficiency and energy of training on so many samples, for each number of workers.
 
     The fastest point of each number of workers stands for it, by the mean over its launches: a maximum of noisy rates
@@ -52,11 +54,12 @@ def training_time(frame: pd.DataFrame, *, samples: int, kind: Literal["strong", 
         raise SweepError(f"scaling of kind {kind!r} is not known; use kind='strong', kind='weak' or None")
     if not samples > 0:
         raise SweepError(f"samples={samples!r} is no amount of data; give how many to train on, such as 50000")
-    trials = measured(frame)
-    points = points_of(trials).dropna(subset=["samples_per_s", "workers"])
-    rows = _fastest(points if kind is None else _of_kind(points, frame, kind=kind))
-    rows = with_speed_ups(rows, size="workers", compared=compared_sizes(rows, trials))
-    rows = rows.merge(_cpu_joules_per_sample(trials), how="left", on=list(POINT))
+    study = study_of(frame)
+    points = study.points.dropna(subset=["samples_per_s", "workers"])
+    rows = _fastest(points if kind is None else _of_kind(points, study, kind=kind))
+    compared = compared_sizes(rows, lambda env_id: study.launches(env_id, "samples_per_s"))
+    rows = with_speed_ups(rows, size="workers", compared=compared)
+    rows = rows.merge(_cpu_joules_per_sample(study.trials), how="left", on=list(POINT))
     rows = rows.assign(samples=samples, **{name: samples * rows[f"{name}_per_sample"] for name in _ENERGY})
     # Of the highest rate the shortest time; a rate that may be 0 leaves no longest one.
     for end, of in {"": "", "_low": "_high", "_high": "_low"}.items():
@@ -87,9 +90,9 @@ def with_cost(rows: pd.DataFrame, *, price: float) -> pd.DataFrame:
     return rows.assign(**{name: each * workers * price for name, each in hours.items()})
 
 
-def _of_kind(points: pd.DataFrame, frame: pd.DataFrame, *, kind: str) -> pd.DataFrame:
+def _of_kind(points: pd.DataFrame, study: Study, *, kind: str) -> pd.DataFrame:
     """Select the points of the group of `scaling` that has the highest throughput of a table."""
-    rows = ladders(frame).rows
+    rows = study.ladders("worker").rows
     rows = rows[rows["kind"] == kind][["group", *POINT]].merge(points, on=list(POINT))
     best = rows.sort_values("samples_per_s", ascending=False, kind="stable").drop_duplicates(_TABLE)
     return rows[rows["group"].isin(best["group"])]

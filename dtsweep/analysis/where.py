@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dtsweep.analysis.comparisons import SIGNS, Truth, compared
-from dtsweep.analysis.launches import measured, points_of, setting_columns
+from dtsweep.analysis.launches import setting_columns
 from dtsweep.errors import SweepError, nearest
-from dtsweep.inference.spread import POINT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,47 +68,24 @@ def parse_condition(text: str, points: pd.DataFrame) -> Condition:
     joined by `and`, `or`, `not` and brackets. Numbers may end with one of `UNITS`. Nothing of it is run as code.
 
     Args:
-        text: the condition.
+        text: the condition; all points meet the empty one.
         points: their columns are what it may ask for; a field of the workload also as `workload.<field>`.
 
     Raises:
         SweepError: it can't be read, or asks for what is no column.
     """
+    if not text:
+        return Condition("", (), _all)
     parser = _Parser(text, points)
     evaluate = parser.alternatives()
     parser.expect("end")
     return Condition(text, tuple(dict.fromkeys(parser.asked)), evaluate)
 
 
-def meets(points: pd.DataFrame, condition: str) -> Truth:
-    """Say of each point whether it meets a condition; all meet the empty one.
-
-    Raises:
-        SweepError: it can't be read.
-    """
+def _all(points: pd.DataFrame) -> Truth:
     import pandas as pd
 
-    if not condition:
-        return pd.Series(data=True, index=points.index, dtype="boolean")
-    return parse_condition(condition, points).holds(points)
-
-
-def trials_where(frame: pd.DataFrame, condition: str) -> pd.DataFrame:
-    """Leave out the trials of points that don't meet a condition, or are not known to.
-
-    Args:
-        frame: one row per trial, as `dtsweep.load` gives it; its canaries stay.
-        condition: as `parse_condition` reads it; empty for all.
-
-    Raises:
-        SweepError: it can't be read.
-    """
-    if not condition:
-        return frame
-    points = points_of(measured(frame))
-    kept = points.loc[meets(points, condition).fillna(value=False), [*POINT]].assign(is_kept=True)
-    found = frame[[*POINT]].merge(kept, how="left", on=list(POINT))["is_kept"]
-    return frame[found.notna().to_numpy() | frame["role"].eq("canary").to_numpy()]
+    return pd.Series(data=True, index=points.index, dtype="boolean")
 
 
 class _Parser:

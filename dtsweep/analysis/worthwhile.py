@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from dtsweep.analysis.scaling import group_row, group_table, ladders, with_speed_ups
+from dtsweep.analysis.ladders import Per
+from dtsweep.analysis.scaling import group_row, group_table, with_speed_ups
+from dtsweep.analysis.study import Frame, study_of
 from dtsweep.errors import SweepError
 
 if TYPE_CHECKING:
@@ -14,7 +16,7 @@ WORTH = 0.5
 """Share of what a worker of the base does that one more has to add, unless the caller says otherwise."""
 
 
-def worthwhile(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker", worth: float = WORTH) -> pd.DataFrame:
+def worthwhile(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataFrame:
     """Say for each group of `scaling` from which size on one more doesn't pay.
 
     Going from a size to the next one measured pays where each worker more adds at least `worth` of what a worker of the
@@ -36,8 +38,9 @@ def worthwhile(frame: pd.DataFrame, *, per: Literal["worker", "node"] = "worker"
         SweepError: `per` is neither; `worth` is not from 0 to 1.
     """
     check_worth(worth)
-    rows, size, compared = ladders(frame, per=per)
-    rows = with_speed_ups(rows, size=size, compared=compared)
+    ladders = study_of(frame).ladders(per)
+    size = ladders.size
+    rows = with_speed_ups(ladders.rows, size=size, compared=ladders.compared)
     found = [
         group_row(there, size=size) | _row(there.rename(columns={size: "size"}), worth=worth, per=per)
         for _, there in rows.groupby("group")

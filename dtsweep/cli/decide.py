@@ -85,8 +85,8 @@ def print_results(
         asked: what `content_of` takes; objectives that are empty are the usual ones.
     """
     from dtsweep.analysis import training_time
+    from dtsweep.analysis.study import Study
     from dtsweep.analysis.training_time import with_cost
-    from dtsweep.analysis.where import trials_where
     from dtsweep.report.as_json import report_json
     from dtsweep.report.content import content_of
     from dtsweep.report.terminal import print_report
@@ -94,10 +94,10 @@ def print_results(
 
     if price is not None and samples is None:
         raise SweepError("--price goes with --samples: how much data the training takes; add --samples N")
-    frame, where = load_results(results), str(asked.get("where", ""))
+    study, where = Study(load_results(results)), str(asked.get("where", ""))
     objectives = {name: asked.pop(name, ()) for name in ("minimize", "maximize")}
-    content = content_of(frame, **asked, **(objectives if any(objectives.values()) else {}))
-    times = None if samples is None else training_time(trials_where(frame, where), samples=samples)
+    content = content_of(study, **asked, **(objectives if any(objectives.values()) else {}))
+    times = None if samples is None else training_time(study.where(where), samples=samples)
     if times is not None and price is not None:
         times = with_cost(times, price=price)
     if as_json:

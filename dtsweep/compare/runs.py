@@ -8,9 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dtsweep.analysis.canaries import canaries, told_drift
-from dtsweep.analysis.launches import measured, without_canaries
+from dtsweep.analysis.canaries import told_drift
+from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.load import load
+from dtsweep.analysis.study import Study
 from dtsweep.analysis.superseded import older_source
 from dtsweep.compare.history import Entry, entry_of
 from dtsweep.compare.machines import Machines, machine_changes, machines_of, same_machines, software_changes
@@ -41,9 +42,14 @@ class Run:
         return without_canaries(self.frame).reset_index(drop=True)
 
     @cached_property
+    def study(self) -> Study:
+        """The tables of the run, each prepared once."""
+        return Study(self.frame)
+
+    @property
     def launches(self) -> pd.DataFrame:
         """Rows of `measured`."""
-        return measured(self.frame)
+        return self.study.trials
 
     @cached_property
     def tried(self) -> pd.DataFrame:
@@ -54,7 +60,7 @@ class Run:
     @cached_property
     def drift(self) -> float | None:
         """Of the machine, as `told_drift` says."""
-        return told_drift(canaries(self.frame))
+        return told_drift(self.study.canaries)
 
 
 def load_run(results: str | Path) -> Run:

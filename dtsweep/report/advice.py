@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dtsweep.analysis import recommend
 from dtsweep.analysis.recommend import Recommendation
+from dtsweep.analysis.study import Study
 from dtsweep.errors import SweepError
 from dtsweep.inference.spread import POINT
 from dtsweep.report.bounds import bounds_sentence, next_words
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def recommended_in(frame: pd.DataFrame, *, where: str, one_product: bool) -> tuple[list[Recommendation], str]:
+def recommended_in(study: Study, *, where: str, one_product: bool) -> tuple[list[Recommendation], str]:
     """Recommend a configuration, or say why there is none."""
     try:
-        return recommend(frame, replace(GOALS["throughput"], where=where), one_product=one_product), ""
+        return recommend(study, replace(GOALS["throughput"], where=where), one_product=one_product), ""
     except SweepError as error:
         return [], f"No recommendation: {error}."
 

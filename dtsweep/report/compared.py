@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.analysis import canaries, difference, over_launches, setting_columns
+from dtsweep.analysis import difference, setting_columns
 from dtsweep.analysis.canaries import told_drift
 from dtsweep.analysis.naming import find_point
+from dtsweep.analysis.study import Study
 from dtsweep.errors import SweepError
 from dtsweep.report.labels import trial_label
 from dtsweep.report.records import records_of
@@ -47,7 +48,8 @@ def compare_points(frame: pd.DataFrame, a: str, b: str, *, of: Sequence[str]) ->
     Raises:
         SweepError: no trial ended ok; a name means no point, or several, or both mean one.
     """
-    points = over_launches(frame)
+    study = Study(frame)
+    points = study.points
     if points.empty:
         raise SweepError("no trial ended ok, so there is nothing to compare; the report says why")
     varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
@@ -55,11 +57,11 @@ def compare_points(frame: pd.DataFrame, a: str, b: str, *, of: Sequence[str]) ->
     if names[0] == names[1]:
         raise SweepError(f"{a!r} and {b!r} are one point ({names[0]}); name another one to compare it with")
     pair = [points[points["point_id"] == name].iloc[0] for name in names]
-    rows = records_of(difference(frame, *names, of=of))
+    rows = records_of(difference(study, *names, of=of))
     apart = [c for c in ("env_id", "hosts_a", "hosts_b") if len({row[c] for row in rows}) > 1]
     both = [{"point_id": row["point_id"], "label": trial_label(row, varying)} for row in pair]
     told = [row | {"words": _where(row, apart) + words_on(row)} for row in rows]
-    drift = told_drift(canaries(frame))
+    drift = told_drift(study.canaries)
     harnesses = set(frame.loc[frame["point_id"].isin(names), "harness"])
     notes = [*_ways(rows, harnesses), *drift_notes(drift), *_products(*pair)]
     return {"a": both[0], "b": both[1], "differences": told, "notes": notes, "drift": drift}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from dtsweep.analysis import (
     bottleneck,
-    canaries,
     frontier,
     hypervolume,
     laws,
@@ -19,7 +19,7 @@ from dtsweep.analysis import (
 )
 from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
 from dtsweep.analysis.recommend import Recommendation
-from dtsweep.analysis.where import trials_where
+from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.report.advice import advice_on, limits_on, recommended_in
 from dtsweep.report.doubts import conditions_on, doubts_on
 from dtsweep.report.frontiers import Frontier, frontiers_of
@@ -53,7 +53,7 @@ class Scaling:
     labels: pd.Series[str]
     """Sync mode and swept settings of each row, with the index of `rows`."""
 
-    @property
+    @cached_property
     def groups(self) -> list[pd.DataFrame]:
         """Rows of each group, from the smallest world to the largest.
 
@@ -61,7 +61,8 @@ class Scaling:
         """
         larger = self.rows[self.rows["group"].duplicated()]
         highest = larger.groupby("group")["samples_per_s"].max().sort_values(ascending=False, kind="stable")
-        return [self.rows[self.rows["group"] == group] for group in highest.index]
+        groups = dict(tuple(self.rows.groupby("group")))
+        return [groups[group] for group in highest.index]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -133,7 +134,7 @@ class Content:
 
 
 def content_of(
-    frame: pd.DataFrame,
+    frame: Frame,
     *,
     one_product: bool = False,
     minimize: Sequence[str] = MINIMIZED,
@@ -143,19 +144,21 @@ def content_of(
     """Compute the content of a report.
 
     Args:
-        frame: one row per trial, as `dtsweep.load` gives it, canaries included.
+        frame: one row per trial, as `dtsweep.load` gives it, canaries included, or a study of it.
         one_product: compare all models with each other.
         minimize: objectives, as `dtsweep.analysis.frontier` takes them.
         maximize: the same.
         where: a condition that all points have to meet that tables show; `SweepError` if it can't be read.
     """
-    trials, watched, bounds = without_canaries(frame), canaries(frame), bottleneck(frame)
-    points = frontier(frame, minimize=minimize, maximize=maximize, where=where, one_product=one_product)
+    study = study_of(frame)
+    trials, watched, bounds = without_canaries(study.frame), study.canaries, bottleneck(study)
+    points = frontier(study, minimize=minimize, maximize=maximize, where=where, one_product=one_product)
     (varying, label_columns), flags = _varying(points), _counts(trials["flags"].explode())
     asked = conditions_on(points, where, minimize=minimize, maximize=maximize)
-    frontiers = frontiers_of(trials, points, varying, one_product=one_product, of_rate="samples_per_s" in maximize)
-    ladders = _scaling(kept := trials_where(frame, where), label_columns)
-    recommended, why_none = recommended_in(frame, where=where, one_product=one_product)
+    frontiers = frontiers_of(study, points, varying, one_product=one_product, of_rate="samples_per_s" in maximize)
+    kept = study.where(where)
+    ladders = _scaling(kept, label_columns)
+    recommended, why_none = recommended_in(study, where=where, one_product=one_product)
     return Content(
         headline=_headline(trials),
         statuses=_counts(trials["status"]),
@@ -172,8 +175,8 @@ def content_of(
         scaling=ladders,
         worth=_worth(kept, ladders),
         canaries=watched,
-        doubts=[*asked, *doubts_on(frame, points, canaries=watched, varying=varying)],
-        notes=notes_on(frame, points, canaries=watched, flags=flags, one_product=one_product),
+        doubts=[*asked, *doubts_on(study.frame, points, canaries=watched, varying=varying)],
+        notes=notes_on(study.frame, points, canaries=watched, flags=flags, one_product=one_product),
         implausible=trials.loc[trials["implausible"].notna(), ["trial_id", "point_id", "repeat", "implausible"]],
         unmeasured=_unmeasured(trials),
     )
@@ -212,7 +215,7 @@ def _constants(points: pd.DataFrame, varying: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, value in {**known, **named}.items() if value not in ("{}", "[]")}
 
 
-def _scaling(frame: pd.DataFrame, varying: Sequence[str]) -> list[Scaling]:
+def _scaling(study: Study, varying: Sequence[str]) -> list[Scaling]:
     units: tuple[Literal["worker", "node"], ...] = ("worker", "node")
     return [
         Scaling(
@@ -222,14 +225,14 @@ def _scaling(frame: pd.DataFrame, varying: Sequence[str]) -> list[Scaling]:
             labels=rows.apply(point_label, axis=1, varying=varying),
         )
         for per in units
-        for kind, rows in scaling(frame, per=per).groupby("kind", sort=False)
+        for kind, rows in scaling(study, per=per).groupby("kind", sort=False)
     ]
 
 
-def _worth(frame: pd.DataFrame, scaling: Sequence[Scaling]) -> Worth:
+def _worth(study: Study, scaling: Sequence[Scaling]) -> Worth:
     """Ask each group from where one more worker doesn't pay; of very many groups none: reports take seconds."""
     groups = sum(part.rows["group"].nunique() for part in scaling if part.per == "worker")
-    asked = frame if groups <= MOST_LADDERS else frame.head(0)
+    asked = study if groups <= MOST_LADDERS else Study(study.frame.head(0))
     pays, fits = worthwhile(asked), laws(asked)
     sentences = scaling_sentences(pays, fits)
     if groups > MOST_LADDERS:

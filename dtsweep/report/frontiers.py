@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import difference
+from dtsweep.analysis.study import Study
 from dtsweep.inference.spread import of_environment
 from dtsweep.report.labels import model_columns, model_label, point_label, trial_label
 from dtsweep.text import count_of
@@ -44,7 +46,7 @@ class Frontier:
     """What `difference` says of their throughput, as a sentence; None where there is no runner-up, or frontiers are of
     something else."""
 
-    @property
+    @cached_property
     def best(self) -> pd.DataFrame:
         """Points on the frontier."""
         return self.points[self.points["on_frontier"]]
@@ -58,7 +60,7 @@ class Frontier:
         both = met["latency_s"].notna() & met["samples_per_s"].notna()
         return f"No point has {'all that frontiers are of' if both.any() else 'both a step time and a throughput'}."
 
-    @property
+    @cached_property
     def shown(self) -> pd.DataFrame:
         """Points on the frontier that someone may choose: in modes that change the update, those of several workers.
 
@@ -67,7 +69,7 @@ class Frontier:
         several = self.best[(self.best["workers"] > 1) | (self.semantics == "exact")]
         return self.best if several.empty else several
 
-    @property
+    @cached_property
     def drawn(self) -> pd.DataFrame:
         """Points of a plot: those that are `shown` and those that are beaten."""
         return self.points.loc[[*self.shown.index, *self.dominated.index]]
@@ -84,7 +86,7 @@ class Frontier:
         where = "with one worker, where exact updates cost no exchange"
         return f"{count_of(count, 'point')} {where}: --all shows them" if count else ""
 
-    @property
+    @cached_property
     def dominated(self) -> pd.DataFrame:
         """Points that another one beats; those without step time or throughput are neither here nor on the frontier."""
         return self.points[~self.points["on_frontier"] & self.points["standing"].notna()]
@@ -107,12 +109,12 @@ class Frontier:
 
 
 def frontiers_of(
-    trials: pd.DataFrame, points: pd.DataFrame, varying: Sequence[str], *, one_product: bool, of_rate: bool = True
+    study: Study, points: pd.DataFrame, varying: Sequence[str], *, one_product: bool, of_rate: bool = True
 ) -> list[Frontier]:
     """Part points into frontiers, in their order.
 
     Args:
-        trials: `ok` and others, without canaries.
+        study: of all trials.
         points: rows of `dtsweep.analysis.frontier`.
         varying: setting columns that have more than one value.
         one_product: whether all models count as one.
@@ -126,7 +128,7 @@ def frontiers_of(
         first = rows.iloc[0]
         labels = rows.apply(point_label, axis=1, varying=[c for c in varying if c not in (*telling, *apart)])
         leading = _leading(rows)
-        compared = _difference(trials, leading)
+        compared = _difference(study, leading)
         found.append(
             Frontier(
                 title=" · ".join(filter(None, ["Frontier", *_title(first, labels, telling=telling, apart=apart)])),
@@ -168,14 +170,15 @@ def _leading(points: pd.DataFrame) -> pd.DataFrame:
     return ranked.loc[[*first, *ranked.index.difference(first, sort=False)]].head(2 * len(first))
 
 
-def _difference(trials: pd.DataFrame, leading: pd.DataFrame) -> pd.DataFrame:
+def _difference(study: Study, leading: pd.DataFrame) -> pd.DataFrame:
     """Compare the first of two points with the second; empty where there are not two."""
     import pandas as pd
 
     if len(leading) < 2:
         return pd.DataFrame()
     a, b = leading["point_id"]
-    rows = difference(of_environment(trials, leading["env_id"].iloc[0]), a, b).assign(point_a=a, point_b=b)
+    rows = difference(study, a, b).assign(point_a=a, point_b=b)
+    rows = of_environment(rows, leading["env_id"].iloc[0])
     return rows[rows["hosts_a"].isin(leading["hosts"].iloc[:1]) & rows["hosts_b"].isin(leading["hosts"].iloc[1:])]
 
 

@@ -1,0 +1,99 @@
+"""Ladders: groups of points that are equal but for their number of workers, or of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from dtsweep.analysis.launches import setting_columns
+from dtsweep.errors import SweepError
+from dtsweep.inference.contrasts import Contrasts, contrasts
+from dtsweep.inference.spread import POINT, Launches
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Per = Literal["worker", "node"]
+"""The unit that sizes are counted in."""
+
+ENDS = ("", "_low", "_high")
+"""Suffixes of a number and of the ends of its 95 % interval."""
+
+COMPARED = [f"{name}{end}" for name in ("speed_up", "efficiency", "gain") for end in ENDS]
+"""Columns that compare a size with the smallest one of its group."""
+
+_SIZES = {"worker": "workers", "node": "hosts"}
+_BATCH_SHAPE = ["workers", "micro_batch", "accumulation"]
+
+
+class Ladders(NamedTuple):
+    """Groups of points that differ in their number of workers, or of nodes, with what tells them apart."""
+
+    rows: pd.DataFrame
+    """The points of each group, the smallest size first: `group`, `kind`, `base`, settings and measured columns."""
+    size: str
+    """Column that sizes are counted by."""
+    compared: Mapping[Any, Contrasts]
+    """Each size of a group with each, by `group`."""
+
+
+def ladders_of(points: pd.DataFrame, launches: Callable[[Any], Launches], *, per: Per) -> Ladders:
+    """Group points as `dtsweep.analysis.scaling` does, and compare each size of a group with each.
+
+    Args:
+        points: rows of `over_launches`.
+        launches: gives the logarithms of `samples_per_s` of an environment.
+        per: worker or node.
+
+    Raises:
+        SweepError: `per` is neither.
+    """
+    if per not in _SIZES:
+        raise SweepError(f"scaling per {per!r} is not known; use per='worker' or per='node'")
+    size = _SIZES[per]
+    points = points.dropna(subset=["samples_per_s", size])
+    same = [c for c in setting_columns(points) if c not in _BATCH_SHAPE] + ["model_digest", "env_id"]
+    if per == "node":
+        points = points.assign(workers_per_node=points["workers"] / points["hosts"])
+        same.append("workers_per_node")
+    rows = _grouped_points(points, same=same, size=size)
+    return Ladders(rows, size, compared_sizes(rows, launches))
+
+
+def compared_sizes(rows: pd.DataFrame, launches: Callable[[Any], Launches]) -> dict[Any, Contrasts]:
+    """Compare the throughput of each row of a group with each, by `group`.
+
+    Args:
+        rows: points, with `group`.
+        launches: gives the logarithms of `samples_per_s` of an environment.
+    """
+    found: dict[Any, Contrasts] = {}
+    for env_id, there in rows.groupby("env_id", dropna=False):
+        known = launches(env_id)
+        numbers = there[list(POINT)].merge(known.points.reset_index(names="row"), how="left", on=list(POINT))
+        for group, places in there.reset_index().groupby("group").indices.items():
+            points = numbers["row"].to_numpy()[places]
+            found[group] = contrasts(known, points, points)
+    return found
+
+
+def _grouped_points(points: pd.DataFrame, *, same: list[str], size: str) -> pd.DataFrame:
+    import pandas as pd
+
+    weak = _grouped(points, kind="weak", keys=[*same, "micro_batch", "accumulation"], size=size)
+    batched = points.dropna(subset=["global_batch"])
+    strong = _grouped(batched, kind="strong", keys=[*same, "global_batch"], size=size)
+    strong["group"] += weak["group"].nunique()
+    measured_columns = ["launches", "samples_per_s", *COMPARED, "caution"]
+    shown = ["group", "kind", "point_id", *same, "hosts", *_BATCH_SHAPE, "global_batch", "base", *measured_columns]
+    return pd.concat([weak, strong], ignore_index=True).reindex(columns=list(dict.fromkeys(shown)))
+
+
+def _grouped(points: pd.DataFrame, *, kind: str, keys: list[str], size: str) -> pd.DataFrame:
+    """Rows of one kind: the fastest point of each size, for groups of several sizes."""
+    fastest = points.sort_values("samples_per_s", ascending=False).drop_duplicates([*keys, size])
+    rows = fastest.sort_values(size).assign(kind=kind)
+    several = rows.groupby(keys, dropna=False)[size].transform("nunique") > 1
+    rows = rows[several]
+    groups = rows.groupby(keys, dropna=False)
+    return rows.assign(group=groups.ngroup(), base=groups[size].transform("first")).sort_values(["group", size])

@@ -1,0 +1,180 @@
+"""Tables of one results folder, each prepared once, for all questions that are asked of it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from dtsweep.analysis.canaries import canaries_of, drift_of
+from dtsweep.analysis.ladders import Ladders, Per, ladders_of
+from dtsweep.analysis.launches import check_asked, measured, points_of
+from dtsweep.analysis.where import Condition, parse_condition
+from dtsweep.inference.contrasts import logarithms_of
+from dtsweep.inference.spread import POINT, Launches, of_environment, spread_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Study:
+    """A table of trials, and what questions to it prepare: each table is made when it is first asked for, and kept.
+
+    Nobody may change a table in place.
+    """
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        """Take the trials.
+
+        Args:
+            frame: one row per trial, as `dtsweep.load` gives it, canaries included.
+        """
+        self.frame = frame
+        self._launches: dict[tuple[Any, str], Launches] = {}
+        self._drifts: dict[Any, float | None] = {}
+        self._ladders: dict[Per, Ladders] = {}
+        self._conditions: dict[str, Condition] = {}
+        self._narrowed: dict[str, Study] = {}
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """Rows of `measured`: one per launch of a point that ended `ok`."""
+        return measured(self.frame)
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """Rows of `over_launches`."""
+        return points_of(self.trials)
+
+    @cached_property
+    def canaries(self) -> pd.DataFrame:
+        """Rows of `dtsweep.analysis.canaries`."""
+        return canaries_of(self.frame)
+
+    def launches(self, env_id: Any, of: str) -> Launches:
+        """Logarithms of a measured column in one environment, with their pooled variances."""
+        key = (_key(env_id), of)
+        if key not in self._launches:
+            self._launches[key] = logarithms_of(of_environment(self.trials, env_id), of)
+        return self._launches[key]
+
+    def drift(self, env_id: Any) -> float | None:
+        """Drift of the machine in one environment, as `drift_of` gives it."""
+        key = _key(env_id)
+        if key not in self._drifts:
+            self._drifts[key] = drift_of(of_environment(self.canaries, env_id))
+        return self._drifts[key]
+
+    def ladders(self, per: Per) -> Ladders:
+        """Groups of points by their number of workers or nodes."""
+        if per not in self._ladders:
+            self._ladders[per] = ladders_of(self.points, lambda env_id: self.launches(env_id, "samples_per_s"), per=per)
+        return self._ladders[per]
+
+    def condition(self, text: str) -> Condition:
+        """Read a condition on points, once; errors as `parse_condition` has them."""
+        if text not in self._conditions:
+            self._conditions[text] = parse_condition(text, self.points)
+        return self._conditions[text]
+
+    def where(self, text: str) -> Study:
+        """Leave out the trials of points that don't meet a condition, or are not known to; canaries stay.
+
+        Raises:
+            SweepError: the condition can't be read.
+        """
+        if not text:
+            return self
+        if text not in self._narrowed:
+            is_met = self.condition(text).holds(self.points).fillna(value=False)
+            kept = self.points.loc[is_met, [*POINT]].assign(is_kept=True)
+            found = self.frame[[*POINT]].merge(kept, how="left", on=list(POINT))["is_kept"]
+            is_canary = self.frame["role"].eq("canary").to_numpy()
+            self._narrowed[text] = Study(self.frame[found.notna().to_numpy() | is_canary])
+        return self._narrowed[text]
+
+
+Frame: TypeAlias = "pd.DataFrame | Study"
+"""One row per trial, as `dtsweep.load` gives it, or a study of it."""
+
+
+def _key(env_id: Any) -> Any:
+    """An environment as a key: null is one, and equals itself."""
+    import pandas as pd
+
+    return None if pd.isna(env_id) else env_id
+
+
+def study_of(frame: Frame) -> Study:
+    """Give the study that a question is asked of: a new one of a frame."""
+    return frame if isinstance(frame, Study) else Study(frame)
+
+
+def launch_sigma(frame: Frame, *, of: str = "samples_per_s") -> pd.DataFrame:
+    """Estimate what launches of one and the same point differ by, beyond what their steps explain.
+
+    Points that one launch measured share what is particular to it, so that they say once what it is: `degrees` counts
+    launches less one for each set of points that share launches, not for each point.
+
+    Args:
+        frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
+        of: one of `ASKED`.
+
+    Returns:
+        One row per `env_id` (the index), as shares of the point's mean: `launch_sigma`, the standard deviation of
+        what launches add, not below 0, null where no window's own error is known; `spread`, the standard deviation
+        of launch means over all points with several, errors of windows included; `degrees` of freedom; `points`
+        with several launches, and `left_out`, further ones of which too few launches have a value (`step_p99_s` needs
+        100 steps). An environment where no point has two launches has no row.
+
+    Raises:
+        SweepError: `of` is none of `ASKED`.
+    """
+    check_asked(of)
+    return spread_of(study_of(frame).trials, of)
+
+
+def over_launches(frame: Frame) -> pd.DataFrame:
+    """Combine the `ok` trials of each point into one row; canaries are left out.
+
+    Launches in another environment, or on another number of hosts, are another point (`POINT`).
+
+    `_low` and `_high` of `latency_s`, `samples_per_s`, `comm_share` with its two parts, and `data_share` are a 95 %
+    interval. `interval` says which:
+
+    - `launches`: Student's t over the point's own launch means.
+    - `pooled`: with what launches add (`launch_sigma`), which all points of the environment have in common, where it is
+      known with at least twice the degrees of freedom of the point's own launches. Several launches: that and the
+      point's own variance within a launch, moderated by its own launches. One launch gets half-widths of
+      sqrt(h² + (t · launch_sigma · mean)²), h within the launch.
+    - `launch`: within the one launch there is; another launch may well lie outside.
+
+    Args:
+        frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
+
+    Returns:
+        One row per point: the settings; `launches`; the means over launches of rates, step times, shares,
+        energy, bytes sent, staleness and `compression_error`; `throughput_per_latency` = samples_per_s ÷ latency_s;
+        the highest `memory_peak_bytes`; `latency_s` (`step_p50_s`, or `step_mean_s` where semantics is local); the
+        intervals; `interval`, null where there is none; `caution`, what puts these numbers in doubt: the flags of
+        `dtsweep.results.statuses.CAUTIONS` that a launch has, mostly empty.
+    """
+    return study_of(frame).points
+
+
+def canaries(frame: Frame) -> pd.DataFrame:
+    """Compare the canaries of each session with each other and with those of their world.
+
+    Args:
+        frame: one row per trial, as `dtsweep.load` gives it, canaries included, or a study of it.
+
+    Returns:
+        One row per world and session that measured a canary, the earliest first: the world; `session`; `canaries`
+        (how many ended `ok`); `first_s` and `last_s`, their `step_mean_s`, and `first_ratio` and `last_ratio`, the
+        same over the median of all canaries of the world (the better one is known, the more it counts); `drift` =
+        last ÷ first - 1, with `drift_low` and `drift_high`, its 95 % interval; `known_to`, half of the widest 95 %
+        interval of what is compared; `flagged`: the drift, or what a canary is from the world's median, is more than
+        2 % and more than its own interval; null where it is not, but such an interval is wider than 2 %; `trials`
+        that the session measured `ok`. With one canary `last_s`, `last_ratio` and the drift are null; with one in
+        the whole world `flagged` and `known_to` are null too, because nothing can be compared.
+    """
+    return study_of(frame).canaries
