@@ -92,7 +92,8 @@ def bottleneck(frame: Frame) -> pd.DataFrame:
     )
     groups = trials.groupby(list(POINT), dropna=False, sort=False)
     means = groups[["compute_share", "compress_share", "optimizer_share", "waits_for_host"]].mean()
-    told = groups.agg(straggler=("straggler", _mostly), comm_reason=("comm_reason", "first"))
+    told = groups.agg(comm_reason=("comm_reason", "first"))
+    told["straggler"] = _stragglers(trials).reindex(told.index)
     points = study.points.drop(columns="compute_share")
     points = pd.concat([points, means.reset_index(drop=True), told.reset_index(drop=True)], axis="columns")
     rows = points.astype(object).where(points.notna(), None).to_dict("records")
@@ -102,10 +103,13 @@ def bottleneck(frame: Frame) -> pd.DataFrame:
     return pd.concat([points[[*POINT]], found.astype(dict.fromkeys(numbers, "float64"))], axis="columns")
 
 
-def _mostly(names: pd.Series[str]) -> str | None:
-    """What most launches say; None where no worker is named in more than half of them."""
-    counts = names.value_counts()
-    return str(counts.index[0]) if len(counts) and counts.iloc[0] > len(names) / 2 else None
+def _stragglers(trials: pd.DataFrame) -> pd.Series[str]:
+    """The worker that more than half of a point's launches name as the straggler, by `POINT`."""
+    launches = trials.groupby(list(POINT), dropna=False, sort=False).size().rename("launches")
+    named = trials.groupby([*POINT, "straggler"], dropna=False).size().rename("named")
+    counts = named.reset_index().dropna(subset=["straggler"]).merge(launches.reset_index(), on=list(POINT))
+    most = counts[counts["named"] > counts["launches"] / 2]
+    return most.set_index(list(POINT))["straggler"]
 
 
 def _judged(row: Row) -> Row:

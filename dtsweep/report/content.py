@@ -151,13 +151,12 @@ def content_of(
         where: a condition that all points have to meet that tables show; `SweepError` if it can't be read.
     """
     study = study_of(frame)
-    trials, watched, bounds = without_canaries(study.frame), study.canaries, bottleneck(study)
+    trials, bounds = without_canaries(study.frame), bottleneck(study)
     points = frontier(study, minimize=minimize, maximize=maximize, where=where, one_product=one_product)
     (varying, label_columns), flags = _varying(points), _counts(trials["flags"].explode())
     asked = conditions_on(points, where, minimize=minimize, maximize=maximize)
     frontiers = frontiers_of(study, points, varying, one_product=one_product, of_rate="samples_per_s" in maximize)
-    kept = study.where(where)
-    ladders = _scaling(kept, label_columns)
+    ladders = _scaling(study.where(where), label_columns)
     recommended, why_none = recommended_in(study, where=where, one_product=one_product)
     return Content(
         headline=_headline(trials),
@@ -173,10 +172,10 @@ def content_of(
         frontiers=frontiers,
         hypervolume=hypervolume(points, minimize=minimize, maximize=maximize),
         scaling=ladders,
-        worth=_worth(kept, ladders),
-        canaries=watched,
-        doubts=[*asked, *doubts_on(study.frame, points, canaries=watched, varying=varying)],
-        notes=notes_on(study.frame, points, canaries=watched, flags=flags, one_product=one_product),
+        worth=_worth(study.where(where), ladders),
+        canaries=study.canaries,
+        doubts=[*asked, *doubts_on(study.frame, points, canaries=study.canaries, varying=varying)],
+        notes=notes_on(study.frame, points, canaries=study.canaries, flags=flags, one_product=one_product),
         implausible=trials.loc[trials["implausible"].notna(), ["trial_id", "point_id", "repeat", "implausible"]],
         unmeasured=_unmeasured(trials),
     )
@@ -231,13 +230,15 @@ def _scaling(study: Study, varying: Sequence[str]) -> list[Scaling]:
 
 def _worth(study: Study, scaling: Sequence[Scaling]) -> Worth:
     """Ask each group from where one more worker doesn't pay; of very many groups none: reports take seconds."""
+    import pandas as pd
+
     groups = sum(part.rows["group"].nunique() for part in scaling if part.per == "worker")
-    asked = study if groups <= MOST_LADDERS else Study(study.frame.head(0))
-    pays, fits = worthwhile(asked), laws(asked)
-    sentences = scaling_sentences(pays, fits)
     if groups > MOST_LADDERS:
-        sentences = [f"Not asked of {groups:,} groups; dtsweep.analysis.worthwhile and laws answer for each."]
-    return Worth(worthwhile=pays, laws=fits, sentences=sentences)
+        sentence = f"Not asked of {groups:,} groups; dtsweep.analysis.worthwhile and laws answer for each."
+        nothing = pd.DataFrame(columns=["verdict", "reason"])
+        return Worth(worthwhile=nothing, laws=nothing, sentences=[sentence])
+    pays, fits = worthwhile(study), laws(study)
+    return Worth(worthwhile=pays, laws=fits, sentences=scaling_sentences(pays, fits))
 
 
 def _unmeasured(trials: pd.DataFrame) -> pd.DataFrame:

@@ -128,14 +128,12 @@ def test_device_work_that_nothing_explains_has_no_bound() -> None:
     assert "nothing that is known explains it (arithmetic at the peak 10 %" in found["bound_reason"]
 
 
-def test_rows_of_older_versions_are_judged_by_what_they_have() -> None:
-    older = {"data_share": None, "data_share_low": None, "data_share_high": None, "data_share_error": None}
-    older |= {"compute_share": None, "memory_share": None, "launch_share": None, "data_s": 0.001}
-    assert judged(alone(**older, mfu=0.6))["bound"] == "compute"
-    assert judged(alone(**older, mfu=0.4, hfu=0.6))["bound"] == "compute"
-    assert judged(alone(**older, mfu=0.4))["bound"] is None
-    assert judged(alone(**older))["bound_reason"].endswith("nothing is known of its operations")
-    assert judged(alone(**(older | {"data_s": 0.08})))["bound"] == "input"
+def test_without_counted_operations_the_utilization_stands_for_them() -> None:
+    uncounted = {"compute_share": None, "memory_share": None, "launch_share": None}
+    assert judged(alone(**uncounted, mfu=0.6))["bound"] == "compute"
+    assert judged(alone(**uncounted, mfu=0.4, hfu=0.6))["bound"] == "compute"
+    assert judged(alone(**uncounted, mfu=0.4))["bound"] is None
+    assert judged(alone(**uncounted))["bound_reason"].endswith("nothing is known of its operations")
 
 
 def test_what_was_not_measured_of_the_exchange_leaves_it_open() -> None:
