@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from benchmarks.log_entry import heading, quartiles, run, table
 from dtsweep import Measure, Sweep, workloads
 from dtsweep.analysis import difference, frontier, over_launches
+from dtsweep.inference.verdicts import Verdict
 from dtsweep.results.schema import TRIALS
 
 SERIES = "launch_mlp384_b128_sync_*.npy"
@@ -170,7 +171,7 @@ def told_apart(cell: Cell, *, sweeps: int, launches: int, shared: bool, seed: in
     """In how many sweeps the first two points are called faster or slower."""
     rows = noisy(cell, sweeps=sweeps, launches=launches, shared=shared, seed=seed)
     found = difference(rows, FIRST, SECOND, of=["samples_per_s"])
-    return f"{found['verdict'].isin(['faster', 'slower']).mean():.1%}"
+    return f"{found['verdict'].isin([Verdict.FASTER, Verdict.SLOWER]).mean():.1%}"
 
 
 def held(cell: Cell, *, sweeps: int, launches: int, seed: int) -> list[str]:
@@ -244,7 +245,7 @@ def row(what: str, found: pd.DataFrame, *, launches: int) -> list[str]:
     cells = [what, str(launches), " and ".join(sorted(found["method"].unique()))]
     for of in ("samples_per_s", "latency_s"):
         rows = found[found["of"] == of]
-        same = (rows["verdict"] == "not distinguishable").sum()
+        same = (rows["verdict"] == Verdict.NOT_DISTINGUISHABLE).sum()
         half = (rows["ratio_high"] - rows["ratio_low"]) / 2
         cells += [f"{same} of {len(rows)}", quartiles(rows["ratio"].to_numpy(), form=".3f"), f"{half.median():.3f}"]
     return cells

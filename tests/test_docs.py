@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from dtsweep import Measure, Point, Resources
+from dtsweep.inference.verdicts import KneeVerdict, Method, Reason, RunVerdict, Verdict
 from dtsweep.measure.stopping import Race, Rule
 from dtsweep.results.statuses import FINAL, RETRIED
 from dtsweep.sweep.compressions import COMPRESSIONS
@@ -104,6 +105,12 @@ def test_the_table_of_modes_and_compressions_says_what_can_be_measured() -> None
         for name, cell in row.items():
             reason = impossible(Point(sync=mode, compression=name.strip("`")))
             assert (cell == "yes") == (reason is None)
+
+
+def test_every_code_of_a_verdict_is_listed() -> None:
+    listed = [row["code"].strip("`") for row in tables("results.md", first="column")]
+    kinds = (Verdict, KneeVerdict, RunVerdict, Reason, Method)
+    assert listed == [code.value for kind in kinds for code in kind]
 
 
 def test_every_semantics_is_explained() -> None:

@@ -12,7 +12,7 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     ladders         groups of points by their number of workers or nodes
     study           tables of one results folder, each prepared once
     naming          which point somebody means
-    difference      whether two points can be told apart, in words
+    difference      whether two points can be told apart, with a verdict
     objectives      what should be small or large, and how far launches know it
     standing        how points stand to each other: which are beaten, as far as launches can tell
     redrawn         how often points are on the frontier when their means are drawn anew

@@ -12,8 +12,9 @@ from dtsweep.analysis.launches import check_asked
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.errors import SweepError
 from dtsweep.inference.contrasts import contrasts
-from dtsweep.inference.power import Power, power_of
+from dtsweep.inference.power import Power, power_of, untested_because
 from dtsweep.inference.spread import POINT, Launches, of_environment
+from dtsweep.inference.verdicts import Method, Reason, Verdict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,10 +48,9 @@ def difference(
     Returns:
         One row per environment that measured both, each number of `hosts` of a with each of b (`hosts_a`, `hosts_b`),
         and `of`: `ratio`, that of a over that of b (null where one is unknown), with `ratio_low` and `ratio_high`, its
-        95 % interval; `verdict` on a: "faster", "slower", "not distinguishable", or, where nothing could be tested,
-        "unknown: " and why; `method`; `detectable_ratio`, `more_launches` and `more_launches_reason`, what launches can
-        tell (`dtsweep.inference.power`); `launches_a`, `launches_b`, those with a value; `caution_a` and
-        `caution_b`, as in `over_launches`; `env_id`.
+        95 % interval; `verdict` on a and, where that is unknown, `verdict_reason` (`dtsweep.inference.verdicts`);
+        `method`; `detectable_ratio`, `more_launches` and `more_launches_reason` (`dtsweep.inference.power`);
+        `launches_a`, `launches_b`, those with a value; `caution_a`, `caution_b`, as in `over_launches`; `env_id`.
 
     Raises:
         SweepError: a point was not measured, or the two never in one environment; `of` has none of `ASKED`.
@@ -62,7 +62,8 @@ def difference(
     study = study_of(frame)
     both = _with_both(study.trials, a, b)
     rows = [row for there in both for name in names for row in _compared(study, there, a, b, of=name)]
-    return pd.DataFrame(rows).astype({"more_launches": "Int64", "more_launches_reason": object})
+    found = pd.DataFrame(rows).astype({"verdict_reason": object, "more_launches_reason": object})
+    return found.astype({"more_launches": "Int64"})
 
 
 def _with_both(trials: pd.DataFrame, a: str, b: str) -> list[pd.DataFrame]:
@@ -98,7 +99,7 @@ def _row(launches: Launches, a: float, b: float, *, of: str, drift: float) -> di
     """What `difference` says of two rows of `launches`; nan where a point was not measured."""
     counts = [0 if np.isnan(row) else int(launches.counts[int(row)]) for row in (a, b)]
     estimate = reach = np.nan
-    method, power = "none", Power(np.nan, None, "not measured")
+    method, power = Method.NONE, Power(np.nan, None, Reason.NOT_MEASURED)
     if all(counts):
         found = contrasts(launches, np.array([int(a)]), np.array([int(b)]))
         drifted = float(np.log1p(drift)) if min(counts) == 1 else 0.0
@@ -107,11 +108,13 @@ def _row(launches: Launches, a: float, b: float, *, of: str, drift: float) -> di
     with np.errstate(over="ignore"):
         logs = [estimate, estimate - reach, estimate + reach, power.detectable]
         ratio, low, high, detectable = np.exp(logs).tolist()
+    verdict, reason = _verdict(estimate, reach, counts=counts, of=of)
     return {
         "ratio": ratio,
         "ratio_low": low,
         "ratio_high": high,
-        "verdict": _verdict(estimate, reach, counts=counts, of=of),
+        "verdict": verdict,
+        "verdict_reason": reason,
         "method": method,
         "detectable_ratio": detectable,
         "more_launches": power.more_launches,
@@ -121,11 +124,10 @@ def _row(launches: Launches, a: float, b: float, *, of: str, drift: float) -> di
     }
 
 
-def _verdict(estimate: float, reach: float, *, counts: list[int], of: str) -> str:
-    if not all(counts):
-        return "unknown: not measured"
+def _verdict(estimate: float, reach: float, *, counts: list[int], of: str) -> tuple[Verdict, Reason | None]:
+    """Judge the first of two points; with the reason where that is unknown."""
     if np.isnan(reach):
-        return "unknown: one launch each" if max(counts) == 1 else "unknown: too few launches"
+        return Verdict.UNKNOWN, untested_because(counts)
     if abs(estimate) <= reach:
-        return "not distinguishable"
-    return "faster" if (estimate > 0) == (of == "samples_per_s") else "slower"
+        return Verdict.NOT_DISTINGUISHABLE, None
+    return Verdict.FASTER if (estimate > 0) == (of == "samples_per_s") else Verdict.SLOWER, None

@@ -18,6 +18,7 @@ from dtsweep.analysis.worthwhile import WORTH, check_worth
 from dtsweep.inference.contrasts import Contrasts
 from dtsweep.inference.fits import fitted
 from dtsweep.inference.variance import Numbers
+from dtsweep.inference.verdicts import Reason
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _NUMBERS = ("serial_share", "contention", "coherency", "peak", "pays_to")
 _NAMES = [
     *(f"{name}{end}" for name in _NUMBERS for end in ("", "_low", "_high")),
-    *("peak_extrapolates", "pays_to_extrapolates", "residual", "errors", "contradicted", "reason"),
+    *("peak_extrapolates", "pays_to_extrapolates", "residual", "errors", "contradicted", "reason", "sizes_needed"),
 ]
 
 _FARTHEST = 2.0**40
@@ -78,7 +79,8 @@ def laws(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataF
         and `_high` of each, its 95 % interval, null where there is no end; `peak_extrapolates`,
         `pays_to_extrapolates`: True where it lies outside the sizes measured; `residual`, the distance of speed-ups
         from the law as a share; `errors`, what intervals go by: `launches`, or `residuals` where launches say nothing,
-        or say that the law misses (`contradicted`, else False, or null); `reason`, why there is no fit.
+        or say that the law misses (`contradicted`, else False, or null); `reason`, why there is no fit, a code of
+        `dtsweep.inference.verdicts`; `sizes_needed` by the law.
 
     Raises:
         SweepError: `per` is neither; `worth` is not from 0 to 1.
@@ -98,10 +100,10 @@ def laws(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataF
 def _law_row(law: Law, sizes: Numbers, compared: Contrasts, *, worth: float) -> dict[str, Any]:
     needed = len(law.parameters) + 2
     if len(sizes) < needed:
-        return {"reason": f"{len(sizes)} sizes; needs {needed}"}
+        return {"reason": Reason.TOO_FEW_SIZES, "sizes_needed": needed}
     logs = compared.estimate[1:, 0]
     if np.isnan(logs).any():
-        return {"reason": "a size can't be compared with the base"}
+        return {"reason": Reason.NOT_COMPARABLE, "sizes_needed": needed}
     fit = fitted(
         lambda at: np.log(law.rate(sizes[1:], at) / law.rate(sizes[:1], at)),
         logs,
@@ -109,6 +111,7 @@ def _law_row(law: Law, sizes: Numbers, compared: Contrasts, *, worth: float) -> 
         parameters=len(law.parameters),
     )
     row: dict[str, Any] = {"residual": fit.residual, "errors": fit.errors, "contradicted": fit.contradicted}
+    row["sizes_needed"] = needed
     for number, name in enumerate(law.parameters):
         row |= _range_of(name, fit.edge[:, number])
     if law.ends:

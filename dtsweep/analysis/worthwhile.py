@@ -8,12 +8,18 @@ from dtsweep.analysis.ladders import Per
 from dtsweep.analysis.scaling import group_row, group_table, with_speed_ups
 from dtsweep.analysis.study import Frame, study_of
 from dtsweep.errors import SweepError
+from dtsweep.inference.verdicts import KneeVerdict, Reason
 
 if TYPE_CHECKING:
     import pandas as pd
 
 WORTH = 0.5
 """Share of what a worker of the base does that one more has to add, unless the caller says otherwise."""
+
+_COLUMNS = (
+    *("pays_to", "pays_to_low", "pays_to_high", "pays_at_least", "next_size"),
+    *("verdict", "verdict_reason"),
+)
 
 
 def worthwhile(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataFrame:
@@ -31,8 +37,10 @@ def worthwhile(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd
         One row per group: `group`, `kind`, `base` and settings as in `scaling`; `sizes` (how many) and `largest`;
         `pays_to`, the smallest size from which the step to the next doesn't pay; `pays_to_low`, the smallest from which
         it is not told to pay; `pays_to_high`, the smallest from which it is told not to (the three are null unless
-        some step is told not to pay, and so are not within the sizes measured); `verdict`, that in words; `caution`, of
-        any of the sizes.
+        some step is told not to pay, and so are not within the sizes measured); `pays_at_least`, as `pays_to_low`, also
+        where no step is told not to pay (null where nothing is told, or each step pays); `next_size`, the size measured
+        after `pays_to`; `verdict`, a code of `dtsweep.inference.verdicts.KneeVerdict`; `verdict_reason`, a code, null
+        unless that is unknown; `caution`, of any of the sizes.
 
     Raises:
         SweepError: `per` is neither; `worth` is not from 0 to 1.
@@ -42,10 +50,10 @@ def worthwhile(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd
     size = ladders.size
     rows = with_speed_ups(ladders.rows, size=size, compared=ladders.compared)
     found = [
-        group_row(there, size=size) | _row(there.rename(columns={size: "size"}), worth=worth, per=per)
+        group_row(there, size=size) | _row(there.rename(columns={size: "size"}), worth=worth)
         for _, there in rows.groupby("group")
     ]
-    return group_table(found, rows, columns=["pays_to", "pays_to_low", "pays_to_high", "verdict"])
+    return group_table(found, rows, columns=_COLUMNS).astype({"verdict_reason": object})
 
 
 def check_worth(worth: float) -> None:
@@ -58,25 +66,25 @@ def check_worth(worth: float) -> None:
         raise SweepError(f"worth={worth!r} is no share; give what one more has to add, from 0 to 1, such as 0.5")
 
 
-def _row(there: pd.DataFrame, *, worth: float, per: str) -> dict[str, Any]:
+def _row(there: pd.DataFrame, *, worth: float) -> dict[str, Any]:
     before = there["size"].to_numpy()[:-1]
     steps = there.iloc[1:]
     doesnt_pay, is_told_to, is_told_not_to = (
         before[found] for found in (steps["gain"] < worth, ~(steps["gain_low"] >= worth), steps["gain_high"] < worth)
     )
     if steps["gain_low"].isna().all():
-        return {"verdict": "unknown: too few launches"}
+        return {"verdict": KneeVerdict.UNKNOWN, "verdict_reason": Reason.TOO_FEW_LAUNCHES}
     if not len(is_told_to):
-        return {"verdict": f"not within the sizes measured: up to {there['size'].iloc[-1]} each step pays"}
+        return {"verdict": KneeVerdict.BEYOND_SIZES}
     low = int(is_told_to[0])
     if not len(is_told_not_to):
-        return {"verdict": f"not distinguishable: whether more than {low} pay, launches can't tell"}
+        return {"verdict": KneeVerdict.NOT_DISTINGUISHABLE, "pays_at_least": low}
     value, high = int(doesnt_pay[0]), int(is_told_not_to[0])
-    further = there["size"][there["size"] > value].min()
-    between = "" if low == high else f" (95 %: from {low} to {high})"
     return {
         "pays_to": value,
         "pays_to_low": low,
         "pays_to_high": high,
-        "verdict": f"from {value} {per}{'s' * (value != 1)} the step to {further} doesn't pay{between}",
+        "pays_at_least": low,
+        "next_size": int(there["size"][there["size"] > value].min()),
+        "verdict": KneeVerdict.FOUND,
     }

@@ -67,6 +67,7 @@ def compare(runs: tuple[str, ...], as_json: bool, show_all: bool, **options: Any
     BASE and NEW are results of one sweep, measured with two versions of something.
     """
     from dtsweep.compare.table import print_comparison
+    from dtsweep.inference.verdicts import RunVerdict
 
     _check_usage(runs, **options)
     with telling_warnings():
@@ -75,7 +76,7 @@ def compare(runs: tuple[str, ...], as_json: bool, show_all: bool, **options: Any
         print_json(compared)
     else:
         print_comparison(compared, console=console(), show_all=show_all)
-    sys.exit(1 if compared["verdict"] == "regression" and not options["accept"] else 0)
+    sys.exit(1 if compared["verdict"] == RunVerdict.REGRESSION and not options["accept"] else 0)
 
 
 def _check_usage(runs: tuple[str, ...], *, against: str | None, history: str | None, accept: bool, **_: Any) -> None:
@@ -108,6 +109,7 @@ def _against_last(
     from dtsweep.compare.history import append, entries, is_stored
     from dtsweep.compare.runs import entry_for, load_run, of_machine, run_of
     from dtsweep.compare.words import comparison_json, first_json
+    from dtsweep.inference.verdicts import RunVerdict
 
     run, history, accept = load_run(new), options["history"], options["accept"]
     known = entries(history)
@@ -123,7 +125,7 @@ def _against_last(
     else:
         which = f"The {'first' if is_new else 'only'} run of this machine in the history"
         compared = first_json(run, threshold=threshold, words=f"{which}: there is nothing to compare it with.")
-    adds = accept or (is_new and compared["verdict"] != "regression")
+    adds = accept or (is_new and compared["verdict"] != RunVerdict.REGRESSION)
     if entry is not None and adds:
         append(history, entry)
     words = _on_history(adds=adds, is_new=is_new, accept=accept)

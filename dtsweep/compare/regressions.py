@@ -9,9 +9,10 @@ import numpy as np
 
 from dtsweep.analysis.launches import check_asked, joined_cautions
 from dtsweep.inference.contrasts import counted_of, logarithms_of, reach_of
-from dtsweep.inference.power import MOST_LAUNCHES, UNTESTED, detectable, enough, shares_after
+from dtsweep.inference.power import MOST_LAUNCHES, detectable, enough, shares_after
 from dtsweep.inference.spread import Launches
 from dtsweep.inference.variance import Known, Numbers, pooled_is_better
+from dtsweep.inference.verdicts import Reason, Verdict
 from dtsweep.measure.statistics import students_t
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ LEVEL = 0.05
 
 COLUMNS = (
     *("question", "point_id", "env_id", "hosts", "of", "ratio", "ratio_low", "ratio_high", "p_value", "p_adjusted"),
-    *("verdict", "is_worse", "is_regression", "detectable_ratio", "more_launches", "more_launches_reason"),
-    *("launches_base", "launches_new", "caution"),
+    *("verdict", "verdict_reason", "is_worse", "is_regression", "detectable_ratio"),
+    *("more_launches", "more_launches_reason", "launches_base", "launches_new", "caution"),
 )
 
 _PAIR = ("point_id", "env_id", "hosts")
@@ -54,7 +55,7 @@ def regressions(
     Returns:
         A row per question, point that both have, and `of`: `question`; `POINT`; `ratio`, that of the later over the
         earlier, with `ratio_low` and `ratio_high`, its own 95 % interval; `p_value`, and `p_adjusted` by Holm;
-        `verdict` on the later: "faster", "slower", "not distinguishable", or "unknown: " and why; `is_worse`, by the
+        `verdict` on the later and `verdict_reason`, codes as in `difference`; `is_worse`, by the
         estimate by more than `threshold`; `is_regression`, if it is told to be slower as well; `detectable_ratio`, the
         smallest true ratio above 1 that is told with 80 % probability at the least level of the family;
         `more_launches` and `more_launches_reason`, as in `difference`, at that level; `launches_base`, `launches_new`;
@@ -82,10 +83,11 @@ def _judged(rows: pd.DataFrame, *, threshold: float) -> pd.DataFrame:
     rows.loc[tested, "p_adjusted"] = holm(rows.loc[tested, "p_value"].to_numpy("float64"))
     is_rate = rows["of"] == "samples_per_s"
     told, worse = rows["p_adjusted"] <= LEVEL, (rows["estimate"] < 0) == is_rate
-    unknown = "unknown: " + rows["missing"]
-    rows["verdict"] = np.select([~tested, ~told, worse], [unknown, "not distinguishable", "slower"], "faster")
+    codes = [Verdict.UNKNOWN.value, Verdict.NOT_DISTINGUISHABLE.value, Verdict.SLOWER.value]
+    rows["verdict"] = np.select([~tested, ~told, worse], codes, Verdict.FASTER.value)
+    rows["verdict_reason"] = rows["missing"].astype(object).where(~tested, None)
     rows["is_worse"] = np.where(is_rate, rows["ratio"] < 1 - threshold, rows["ratio"] > 1 + threshold)
-    rows["is_regression"] = (rows["verdict"] == "slower") & rows["is_worse"]
+    rows["is_regression"] = (rows["verdict"] == Verdict.SLOWER) & rows["is_worse"]
     return _with_power(rows, level=LEVEL / max(1, int(tested.sum())))
 
 
@@ -119,7 +121,7 @@ def _compared(base: pd.DataFrame, new: pd.DataFrame, *, of: str, drift: float) -
     known = pd.concat(found) if found else pd.DataFrame(columns=[*_PAIR, *names])
     rows = pairs.merge(known, how="left", on=list(_PAIR)).assign(of=of)
     counts = rows[["launches_base", "launches_new"]].astype("float64").fillna(0).astype("int64")
-    missing = np.where(counts["launches_base"] == 0, "not measured", "one launch each")
+    missing = np.where(counts["launches_base"] == 0, Reason.NOT_MEASURED.value, Reason.ONE_LAUNCH_EACH.value)
     drifted = np.where(counts.min(axis="columns") == 1, np.log1p(drift), 0.0)
     return _with_ratios(rows.assign(missing=missing, drifted=drifted, **counts))
 
@@ -182,10 +184,11 @@ def _with_power(rows: pd.DataFrame, *, level: float) -> pd.DataFrame:
     logs = detectable(rows["error"], rows["degrees"], level=level) + rows["drifted"]
     counted: list[tuple[int | None, str | None]] = []
     for row in rows.to_dict("records"):
-        if row["verdict"] != "not distinguishable":
-            is_told = row["verdict"] in ("faster", "slower")
-            untested = "not measured" if row["missing"] == "not measured" else UNTESTED
-            counted.append((0, None) if is_told else (None, untested))
+        if row["verdict"] == Verdict.UNKNOWN:
+            counted.append((None, row["missing"]))
+            continue
+        if row["verdict"] != Verdict.NOT_DISTINGUISHABLE:
+            counted.append((0, None))
             continue
         shares = shares_after([row["launches_base"], row["launches_new"]], more)
         free = row["degrees"] + 2 * more

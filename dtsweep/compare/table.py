@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.compare.words import share_in_percent
+from dtsweep.inference.verdicts import Verdict
+from dtsweep.report.verdicts import VERDICT_WORDS
 from dtsweep.text import count_of, print_table, say
 
 if TYPE_CHECKING:
@@ -14,8 +16,8 @@ if TYPE_CHECKING:
 _SHOWN = 3
 """Points of one run alone that are named."""
 
-_TOLD = ("slower", "faster")
-_ORDER = (*_TOLD, "not distinguishable", "unknown")
+_TOLD = (Verdict.SLOWER, Verdict.FASTER)
+_ORDER = (*_TOLD, Verdict.NOT_DISTINGUISHABLE, Verdict.UNKNOWN)
 
 _DRAWS = "earlier,\nnew"
 """Head of the column that counts launches or runs."""
@@ -41,7 +43,7 @@ def print_comparison(compared: Mapping[str, Any], *, console: Console, show_all:
     questions = dict.fromkeys(row["question"] for row in compared["rows"])
     for question in questions:
         rows = [row for row in compared["rows"] if row["question"] == question]
-        rows.sort(key=lambda row: (not row["is_regression"], _ORDER.index(row["verdict"].partition(":")[0])))
+        rows.sort(key=lambda row: (not row["is_regression"], _ORDER.index(row["verdict"])))
         shown = rows if show_all else [row for row in rows if row["verdict"] in _TOLD]
         say(console, f"\n{QUESTIONS[question].capitalize()}" if len(questions) > 1 else "", style="bold")
         if shown:
@@ -107,8 +109,8 @@ def _interval(row: Mapping[str, Any]) -> str:
 def _word(row: Mapping[str, Any], threshold: float) -> str:
     if row["is_regression"]:
         return "regression"
-    if row["verdict"] == "slower":
+    if row["verdict"] == Verdict.SLOWER:
         return f"slower, not by {share_in_percent(threshold)}"
-    if row["verdict"] == "not distinguishable" and row["p_value"] <= 0.05:
-        return "not told among so many"
-    return {"not distinguishable": "not told"}.get(row["verdict"], str(row["verdict"]).partition(":")[0])
+    if row["verdict"] != Verdict.NOT_DISTINGUISHABLE:
+        return VERDICT_WORDS[row["verdict"]]
+    return "not told among so many" if row["p_value"] <= 0.05 else "not told"

@@ -9,10 +9,11 @@ from typing import Any
 from dtsweep.analysis import setting_columns
 from dtsweep.compare.compared_runs import RUNS_FROM, Comparison
 from dtsweep.compare.runs import Run
-from dtsweep.inference.power import UNTESTED
+from dtsweep.inference.verdicts import Reason, RunVerdict, Verdict
 from dtsweep.report.compared import drift_notes
 from dtsweep.report.labels import trial_label
 from dtsweep.report.records import records_of
+from dtsweep.report.verdicts import LONG_REASON_WORDS
 from dtsweep.text import count_of, percent_up
 
 
@@ -20,12 +21,12 @@ def comparison_json(found: Comparison, *, threshold: float) -> dict[str, Any]:
     """Give a comparison as JSON values; unknown is None.
 
     Returns:
-        `verdict` ("regression", "no regression told", "unknown" where nothing could be tested; of `first_json`
-        "first"), `words` (the verdict in a sentence), `threshold`, `unit` (what counts as one draw: launch or run),
-        `comparisons` (how many could be tested: the size of the family), `rows` (of `dtsweep.compare.regressions`,
-        each with `label`), `broken` (points that ran and don't: `point_id`, `label`, `status`, `reason`), `only_base`
-        and `only_new` (points that one run alone measured: `point_id`, `label`), `software`, `machine` and `source`
-        (what differs, a line each), `notes`, and of the runs in `base` and `new` `name`, `started_at`, `git_commit`,
+        `verdict` (a code of `RunVerdict`), `words` (the verdict in a sentence), `threshold`, `unit`
+        (what counts as one draw: launch or run), `comparisons` (how many could be tested: the size of
+        the family), `rows` (of `dtsweep.compare.regressions`, each with `label`), `broken` (points that
+        ran and don't: `point_id`, `label`, `status`, `reason`), `only_base` and `only_new` (points that
+        one run alone measured: `point_id`, `label`), `software`, `machine` and `source` (what differs, a
+        line each), `notes`, and of the runs in `base` and `new` `name`, `started_at`, `git_commit`,
         `env_id`, `trials`, `drift`. The command adds `history`: null, or `stored`, `words` and
         `other_machines` (runs left out).
     """
@@ -34,7 +35,7 @@ def comparison_json(found: Comparison, *, threshold: float) -> dict[str, Any]:
     broken = records_of(found.broken[["point_id", "status", "reason"]])
     tested = sum(row["p_value"] is not None for row in rows)
     return {
-        "verdict": "regression" if found.is_regression else "no regression told" if tested else "unknown",
+        "verdict": _code(found, tested=tested),
         "words": _verdict(rows, broken, threshold=threshold, way=_way_to_tell([*found.base, found.new])),
         "threshold": threshold,
         "comparisons": tested,
@@ -52,10 +53,16 @@ def comparison_json(found: Comparison, *, threshold: float) -> dict[str, Any]:
     }
 
 
+def _code(found: Comparison, *, tested: int) -> RunVerdict:
+    if found.is_regression:
+        return RunVerdict.REGRESSION
+    return RunVerdict.NO_REGRESSION if tested else RunVerdict.UNKNOWN
+
+
 def first_json(new: Run, *, threshold: float, words: str) -> dict[str, Any]:
-    """Give what `comparison_json` gives of a run that has no earlier one: the verdict is "first"."""
+    """Give what `comparison_json` gives of a run that has no earlier one."""
     nothing = ("rows", "broken", "only_base", "only_new", "software", "machine", "source", "notes", "base")
-    told = {"verdict": "first", "words": words, "threshold": threshold, "comparisons": 0, "unit": "launch"}
+    told = {"verdict": RunVerdict.FIRST, "words": words, "threshold": threshold, "comparisons": 0, "unit": "launch"}
     return told | {name: [] for name in nothing} | {"new": _facts(new)}
 
 
@@ -103,7 +110,8 @@ def _verdict(rows: Sequence[Mapping[str, Any]], broken: Sequence[Any], *, thresh
         return f"Regression: {'; '.join(said)}.{untested}"
     if not tested:
         reasons = list(dict.fromkeys(row["more_launches_reason"] for row in rows))
-        return f"Nothing can be told: {'; '.join(reasons)}." + f" {way}" * (UNTESTED in reasons)
+        words = f"Nothing can be told: {'; '.join(LONG_REASON_WORDS[code] for code in reasons)}."
+        return f"{words} {way}" if Reason.ONE_LAUNCH_EACH in reasons else words
     shares = [row["detectable_ratio"] - 1 if row["detectable_ratio"] is not None else math.inf for row in tested]
     reach = " to ".join(dict.fromkeys(map(share_in_percent, (min(shares), max(shares)))))
     by_point = ", by point," if " to " in reach else ""
@@ -134,7 +142,7 @@ def _notes(found: Comparison, rows: Sequence[Mapping[str, Any]], *, threshold: f
         notes.append(
             f"Told means that any of the {len(tested)} comparisons is told wrongly in at most 5 % of cases (Holm)."
         )
-    doubtful = [row for row in tested if row["verdict"] == "not distinguishable" and row["is_worse"]]
+    doubtful = [row for row in tested if row["verdict"] == Verdict.NOT_DISTINGUISHABLE and row["is_worse"]]
     if doubtful:
         more = [row["more_launches"] for row in doubtful]
         what = "runs" if found.is_by_run else "launches in both runs"

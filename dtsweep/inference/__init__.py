@@ -2,6 +2,7 @@
 
 Readers; imports pandas and SciPy in functions alone. Frames enter by `spread`; all else takes arrays. In reading order:
 
+    verdicts        verdicts and reasons as stable codes
     variance        the errors of windows, and the variance between launches
     spread          launches by point and environment, with the variance that they share
     contrasts       differences between points, each to each, with their intervals

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dtsweep.inference.spread import POINT, Launches, launches_of
 from dtsweep.inference.variance import POOLED_FROM, Known, Numbers, Pool, moderated, pooled_is_better
+from dtsweep.inference.verdicts import Method
 from dtsweep.measure.statistics import students_t
 
 if TYPE_CHECKING:
@@ -44,13 +45,13 @@ class Contrasts:
         """True where launches can tell anything."""
         return ~np.isnan(self.reach)
 
-    def method(self, row: int, column: int) -> str:
+    def method(self, row: int, column: int) -> Method:
         """Name how two were compared, as `difference` lists it."""
         if not self.tested[row, column]:
-            return "none"
+            return Method.NONE
         if self.paired[row, column]:
-            return "paired, pooled" if self.pooled[row, column] else "paired"
-        return "pooled" if self.pooled[row, column] else "welch"
+            return Method.PAIRED_POOLED if self.pooled[row, column] else Method.PAIRED
+        return Method.POOLED if self.pooled[row, column] else Method.WELCH
 
 
 def logarithms_of(trials: pd.DataFrame, of: str) -> Launches:

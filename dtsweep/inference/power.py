@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from dtsweep.inference.contrasts import Contrasts, counted_of
 from dtsweep.inference.spread import Launches
 from dtsweep.inference.variance import Numbers, pooled_is_better
+from dtsweep.inference.verdicts import Reason
 from dtsweep.measure.statistics import students_t
 
 POWER = 0.8
@@ -20,9 +22,6 @@ MOST_LAUNCHES = 100
 _MANY_DEGREES = 1e6
 """As good as a normal distribution."""
 
-UNTESTED = "one launch each, and nothing says how far launches differ"
-"""Why nothing can be told of two points that were launched once."""
-
 
 class Power(NamedTuple):
     """What launches can tell of two points."""
@@ -31,7 +30,7 @@ class Power(NamedTuple):
     """Logarithm of the smallest true ratio that they would tell with `POWER`; nan without a test."""
     more_launches: int | None
     """Of each point, so that a true ratio as large as the estimated one is told with `POWER`; 0 where it is told."""
-    reason: str | None
+    reason: Reason | None
     """Why that number is None."""
 
 
@@ -51,7 +50,7 @@ def power_of(found: Contrasts, launches: Launches, a: int, b: int, *, drift: flo
     estimate, reach, degrees = (float(each[0, 0]) for each in (found.estimate, found.reach, found.degrees))
     counts = launches.counts[[a, b]]
     if np.isnan(reach):
-        return Power(np.nan, None, _untested(counts.tolist()))
+        return Power(np.nan, None, untested_because(counts.tolist()))
     if abs(estimate) > reach + drift:
         return Power(float(detectable(reach / students_t(degrees), degrees)) + drift, 0, None)
     more = np.arange(MOST_LAUNCHES + 1)
@@ -81,15 +80,15 @@ def shares_after(counts: Any, more: Any) -> Numbers:
     return left
 
 
-def enough(estimate: float, needed: Numbers) -> tuple[int | None, str | None]:
-    """Say with how many more launches an effect is told, or why that is None.
+def enough(estimate: float, needed: Numbers) -> tuple[int | None, Reason | None]:
+    """Give the number of further launches that tell an effect, or the reason why it is None.
 
     Args:
         estimate: of the effect.
-        needed: what is told with 0, 1, 2 … more.
+        needed: what is told with 0, 1, 2 … `MOST_LAUNCHES` more.
     """
     telling = (abs(estimate) > needed[1:]).nonzero()[0]
-    return (int(telling[0]) + 1, None) if len(telling) else (None, f"more than {len(needed) - 1} of each")
+    return (int(telling[0]) + 1, None) if len(telling) else (None, Reason.OVER_100_LAUNCHES)
 
 
 def detectable(errors: Any, degrees: Any, *, known: Any = None, level: float = 0.05) -> Numbers:
@@ -123,8 +122,12 @@ def noncentrality(degrees: Any, *, level: float = 0.05) -> Numbers:
     return np.asarray(nctdtrinc(free, 1 - POWER, stdtrit(free, 1 - level / 2)), dtype=np.float64)
 
 
-def _untested(counts: list[int]) -> str:
-    """Say what is missing for a test."""
+def untested_because(counts: Sequence[int]) -> Reason:
+    """Give the reason why two points could not be tested.
+
+    Args:
+        counts: launches of each of the two.
+    """
     if not all(counts):
-        return "not measured"
-    return UNTESTED if max(counts) == 1 else UNTESTED.replace("each", "of one of them")
+        return Reason.NOT_MEASURED
+    return Reason.ONE_LAUNCH_EACH if max(counts) == 1 else Reason.TOO_FEW_LAUNCHES

@@ -22,7 +22,7 @@ def report_json(content: Content) -> dict[str, Any]:
         points share), `recommendations` (those of `dtsweep.report.recommendation`, for the highest throughput) with
         `advice` (the sentences of each, or why there is none), `doubts`, `limits`, `worth` and `notes` (texts),
         `bottlenecks` (those of `dtsweep.report.bounds`), `frontiers` (`title`, `semantics`, `model_digest`,
-        and the words of each: `verdict`, `undecided`, `alone`, `dominated`), `frontier`, `scaling`,
+        and the words of each: `words`, `undecided`, `alone`, `dominated`), `frontier`, `scaling`,
         `scaling_per_node`, `worthwhile`, `laws` and `canaries` (rows of the functions of `dtsweep.analysis`),
         `hypervolume` (rows of it, for the same objectives), `differences` (rows of `difference` between the highest
         throughput of each frontier, `point_a`, and the highest of all other points of its semantics, model and
@@ -62,8 +62,8 @@ def report_json(content: Content) -> dict[str, Any]:
 
 def _words_of(frontier: Frontier) -> dict[str, str | None]:
     """What a report says of a frontier, and of which one."""
-    names = ("semantics", "model_digest", "verdict", "undecided", "alone")
-    words = {"title": frontier.name, "dominated": frontier.dominated_count}
+    names = ("semantics", "model_digest", "undecided", "alone")
+    words = {"title": frontier.name, "words": frontier.verdict_words, "dominated": frontier.dominated_count}
     return words | {name: getattr(frontier, name) for name in names}
 
 

@@ -10,8 +10,10 @@ from dtsweep.analysis.canaries import told_drift
 from dtsweep.analysis.naming import find_point
 from dtsweep.analysis.study import Study
 from dtsweep.errors import SweepError
+from dtsweep.inference.verdicts import Method, Verdict
 from dtsweep.report.labels import trial_label
 from dtsweep.report.records import records_of
+from dtsweep.report.verdicts import LONG_REASON_WORDS, REASON_WORDS, VERDICT_WORDS
 from dtsweep.text import percent_up, say
 
 if TYPE_CHECKING:
@@ -24,10 +26,10 @@ WAY_TO_TELL = "Measure(repeats=3) would tell how far launches differ."
 NO_LAUNCHES = f"Runs --in-process have one launch of each point; on Ray {WAY_TO_TELL}"
 
 _METHODS = {
-    "paired": " one by one",
-    "paired, pooled": " one by one, their spread from all points",
-    "pooled": ", their spread from all points",
-    "welch": "",
+    Method.PAIRED: " one by one",
+    Method.PAIRED_POOLED: " one by one, their spread from all points",
+    Method.POOLED: ", their spread from all points",
+    Method.WELCH: "",
 }
 """What is said of each method of `difference` that tests."""
 
@@ -69,7 +71,7 @@ def compare_points(frame: pd.DataFrame, a: str, b: str, *, of: Sequence[str]) ->
 
 def _ways(rows: Sequence[dict[str, Any]], harnesses: set[Any]) -> list[str]:
     """Say what would tell, where launches are missing."""
-    if not any(row["verdict"].startswith("unknown") and row["ratio"] is not None for row in rows):
+    if not any(row["verdict"] == Verdict.UNKNOWN and row["ratio"] is not None for row in rows):
         return []
     return [NO_LAUNCHES if harnesses == {"in_process"} else WAY_TO_TELL]
 
@@ -85,20 +87,21 @@ def drift_notes(drift: float | None) -> list[str]:
 def words_on(row: dict[str, Any]) -> str:
     """Say what a row of `difference` says, in sentences.
 
-    >>> one = {"of": "latency_s", "ratio": 3.7, "verdict": "unknown: one launch each"}
-    >>> words_on(one | {"more_launches_reason": "one launch each, and nothing says how far launches differ"})
+    >>> one = {"of": "latency_s", "ratio": 3.7, "verdict": "unknown"}
+    >>> words_on(one | {"more_launches_reason": "one_launch_each"})
     'Unknown by latency_s: 3.700 times by the means, but one launch each, and nothing says how far launches differ.'
     """
     if row["ratio"] is None:
-        return f"Unknown by {row['of']}: {row['verdict'].removeprefix('unknown: ')}."
+        return f"Unknown by {row['of']}: {REASON_WORDS[row['verdict_reason']]}."
     ratio = f"{row['ratio']:.3f} times"
-    if row["verdict"].startswith("unknown"):
-        return f"Unknown by {row['of']}: {ratio} by the means, but {row['more_launches_reason']}."
+    reason = LONG_REASON_WORDS.get(row["more_launches_reason"])
+    if row["verdict"] == Verdict.UNKNOWN:
+        return f"Unknown by {row['of']}: {ratio} by the means, but {reason}."
     launches = f"{row['launches_a']} and {row['launches_b']} launches{_METHODS[row['method']]}"
     ratio += f" ({row['ratio_low']:.3f}–{row['ratio_high']:.3f}; {launches})"
-    if row["verdict"] != "not distinguishable":
-        return f"A is {row['verdict']} by {row['of']}: {ratio}."
-    more, reason = row["more_launches"], row["more_launches_reason"]
+    if row["verdict"] != Verdict.NOT_DISTINGUISHABLE:
+        return f"A is {VERDICT_WORDS[row['verdict']]} by {row['of']}: {ratio}."
+    more = row["more_launches"]
     needed = reason if more is None else f"about {more} more of each"
     tell = row["detectable_ratio"]
     is_less = row["ratio"] < 1
@@ -144,5 +147,5 @@ def print_difference(compared: dict[str, Any], *, console: Console) -> None:
         )
     for note in compared["notes"]:
         say(console, note)
-    if any(row["verdict"] == "not distinguishable" for row in rows):
+    if any(row["verdict"] == Verdict.NOT_DISTINGUISHABLE for row in rows):
         say(console, HOW_OFTEN)

@@ -20,6 +20,7 @@ from dtsweep.analysis import (
 from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
 from dtsweep.analysis.recommend import Recommendation
 from dtsweep.analysis.study import Frame, Study, study_of
+from dtsweep.inference.verdicts import KneeVerdict
 from dtsweep.report.advice import advice_on, limits_on, recommended_in
 from dtsweep.report.doubts import conditions_on, doubts_on
 from dtsweep.report.frontiers import Frontier, frontiers_of
@@ -79,7 +80,7 @@ class Worth:
     @property
     def is_known(self) -> bool:
         """Whether they say anything of any group."""
-        told = ~self.worthwhile["verdict"].astype("str").str.startswith("unknown")
+        told = self.worthwhile["verdict"] != KneeVerdict.UNKNOWN
         return bool(told.any() or self.laws["reason"].isna().any())
 
 

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis import difference
 from dtsweep.analysis.study import Study
 from dtsweep.inference.spread import of_environment
+from dtsweep.inference.verdicts import Method, Verdict
 from dtsweep.report.labels import model_columns, model_label, point_label, trial_label
+from dtsweep.report.verdicts import REASON_WORDS, VERDICT_WORDS
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class Frontier:
     difference: pd.DataFrame
     """Rows of `dtsweep.analysis.difference` between the highest throughput on the frontier (`point_a`) and the highest
     of all other `points`, on the frontier or not (`point_b`); empty where there is no other."""
-    verdict: str | None
+    verdict_words: str | None
     """What `difference` says of their throughput, as a sentence; None where there is no runner-up, or frontiers are of
     something else."""
 
@@ -137,7 +139,7 @@ def frontiers_of(
                 points=rows,
                 labels=labels,
                 difference=compared,
-                verdict=None if compared.empty or not of_rate else _verdict(compared.iloc[0], leading, varying=varying),
+                verdict_words=_words_on(compared, leading, varying=varying) if of_rate else None,
             )
         )
     return found
@@ -182,15 +184,20 @@ def _difference(study: Study, leading: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["hosts_a"].isin(leading["hosts"].iloc[:1]) & rows["hosts_b"].isin(leading["hosts"].iloc[1:])]
 
 
-def _verdict(row: pd.Series[Any], leading: pd.DataFrame, *, varying: Sequence[str]) -> str:
+def _words_on(compared: pd.DataFrame, leading: pd.DataFrame, *, varying: Sequence[str]) -> str | None:
     """Put the first row of `difference`, that of throughput, into a sentence; name a runner-up off the frontier."""
+    if compared.empty:
+        return None
+    row = compared.iloc[0]
+    where = ""
     # Compared launch by launch, the one with the higher mean can be the slower one.
-    is_paired = row["ratio"] < 1 and row["method"].startswith("paired")
-    where = " in launches of both" if is_paired else ""
+    if row["ratio"] < 1 and row["method"] in (Method.PAIRED, Method.PAIRED_POOLED):
+        where = " in launches of both"
     doubt_a, doubt_b = (f" ({words})" if words else "" for words in (row["caution_a"], row["caution_b"]))
     ratio = f"Highest throughput{doubt_a}: {row['ratio']:.3f} times the runner-up's{doubt_b}{where}"
     second = leading.iloc[1]
     name = "" if second["on_frontier"] else f" The runner-up is off the frontier: {trial_label(second, varying)}."
-    if row["method"] == "none":
-        return f"{ratio}, untested ({row['verdict'].removeprefix('unknown: ')}).{name}"
-    return f"{ratio} ({row['ratio_low']:.3f}–{row['ratio_high']:.3f}), {row['verdict']}.{name}"
+    if row["verdict"] == Verdict.UNKNOWN:
+        return f"{ratio}, untested ({REASON_WORDS[row['verdict_reason']]}).{name}"
+    words = VERDICT_WORDS[row["verdict"]]
+    return f"{ratio} ({row['ratio_low']:.3f}–{row['ratio_high']:.3f}), {words}.{name}"

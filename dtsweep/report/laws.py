@@ -6,8 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
+from dtsweep.inference.verdicts import KneeVerdict
 from dtsweep.report.labels import point_label
 from dtsweep.report.records import records_of
+from dtsweep.report.verdicts import KNEE_WORDS, REASON_WORDS
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
@@ -31,12 +33,13 @@ def scaling_sentences(worthwhile: pd.DataFrame, laws: pd.DataFrame) -> list[str]
     lines, unknown = [], Counter[str]()
     for row in worthwhile.to_dict("records"):
         fits = fitted[fitted["group"] == row["group"]].to_dict("records")
-        if fits or not row["verdict"].startswith("unknown"):
-            lines.append(f"{_group_label(row, varying)}: {row['verdict']}.")
+        words = _knee_words(row)
+        if fits or row["verdict"] != KneeVerdict.UNKNOWN:
+            lines.append(f"{_group_label(row, varying)}: {words}.")
             lines += [f"  {_NAMES[fit['law']]}: {_fit_words(fit)}." for fit in fits]
         else:
-            unknown[row["verdict"]] += 1
-    lines += [f"{count_of(count, 'group')} of several sizes: {verdict}." for verdict, count in unknown.items()]
+            unknown[words] += 1
+    lines += [f"{count_of(count, 'group')} of several sizes: {words}." for words, count in unknown.items()]
     if len(fitted) < len(laws):
         lines.append("Laws need sizes that can contradict them: 3 for Amdahl and Gustafson, 4 for the USL.")
     return lines
@@ -49,6 +52,24 @@ def laws_json(worthwhile: pd.DataFrame, laws: pd.DataFrame) -> dict[str, Any]:
         `worthwhile` and `laws`: the rows of these functions of `dtsweep.analysis`.
     """
     return {"worthwhile": records_of(worthwhile), "laws": records_of(laws)}
+
+
+def _knee_words(row: Mapping[Any, Any]) -> str:
+    """Put a row of `worthwhile`, counted in workers, into words."""
+    template = KNEE_WORDS[row["verdict"]]
+    if row["verdict"] == KneeVerdict.UNKNOWN:
+        return template.format(reason=REASON_WORDS[row["verdict_reason"]])
+    if row["verdict"] == KneeVerdict.BEYOND_SIZES:
+        return template.format(largest=row["largest"])
+    pays_at_least = int(row["pays_at_least"])
+    if row["verdict"] == KneeVerdict.NOT_DISTINGUISHABLE:
+        return template.format(pays_at_least=pays_at_least)
+    high = int(row["pays_to_high"])
+    return template.format(
+        size=count_of(int(row["pays_to"]), "worker"),
+        next_size=int(row["next_size"]),
+        interval="" if pays_at_least == high else f" (95 %: from {pays_at_least} to {high})",
+    )
 
 
 def _group_label(row: Mapping[Any, Any], varying: list[str]) -> str:

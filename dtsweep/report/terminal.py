@@ -135,8 +135,8 @@ def _print_frontier(frontier: Frontier, content: Content, *, console: Console, s
         _print_points(frontier, dominated, content, console=console, show_all=True)
     elif len(dominated):
         say(console, f"{frontier.dominated_count}: --all shows them")
-    if frontier.verdict is not None:
-        say(console, frontier.verdict)
+    if frontier.verdict_words is not None:
+        say(console, frontier.verdict_words)
     return left_out
 
 

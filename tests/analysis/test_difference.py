@@ -68,7 +68,7 @@ def test_pairs_see_a_difference_that_launches_would_hide() -> None:
     paired = trials(*point("a", FAST, sessions="pqrs"), *point("b", SLOW, sessions="pqrs"))
     apart = trials(*point("a", FAST), *point("b", SLOW))
     assert by_throughput(paired)["verdict"] == "faster"
-    assert by_throughput(apart)["verdict"] == "not distinguishable"
+    assert by_throughput(apart)["verdict"] == "not_distinguishable"
 
 
 def test_the_verdict_is_on_the_first_point_in_both_quantities() -> None:
@@ -78,7 +78,7 @@ def test_the_verdict_is_on_the_first_point_in_both_quantities() -> None:
         "latency_s": "faster",
     }
     assert difference(frame, "b", "a")["verdict"].tolist() == ["slower", "slower"]
-    assert difference(frame, "a", "a")["verdict"].tolist() == ["not distinguishable"] * 2
+    assert difference(frame, "a", "a")["verdict"].tolist() == ["not_distinguishable"] * 2
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -154,10 +154,10 @@ def test_one_launch_that_measured_both_needs_only_what_it_does_not_add_to_both()
 def test_one_launch_each_is_unknown() -> None:
     found = by_throughput(trials(*point("a", [200], sessions="p"), *point("b", [100], sessions="p")))
     assert found["method"] == "none"
-    assert found["verdict"] == "unknown: one launch each"
+    assert [found["verdict"], found["verdict_reason"]] == ["unknown", "one_launch_each"]
     assert found["ratio"] == pytest.approx(2)
     assert np.isnan(found["ratio_low"])
-    assert by_throughput(trials(*point("a", FAST), *point("b", [100])))["verdict"] == "unknown: too few launches"
+    assert by_throughput(trials(*point("a", FAST), *point("b", [100])))["verdict_reason"] == "too_few_launches"
 
 
 def test_a_launch_that_two_points_share_tells_no_less_than_one_of_its_own() -> None:
@@ -171,7 +171,7 @@ def test_a_launch_that_two_points_share_tells_no_less_than_one_of_its_own() -> N
 def test_what_was_not_measured_is_unknown() -> None:
     frame = trials(*point("a", FAST, step_p50_s=None), *point("b", SLOW))
     latency = difference(frame, "a", "b").set_index("of").loc["latency_s"]
-    assert latency["verdict"] == "unknown: not measured"
+    assert [latency["verdict"], latency["verdict_reason"]] == ["unknown", "not_measured"]
     assert np.isnan(latency["ratio"])
     assert latency["launches_a"] == 0
 
@@ -180,7 +180,7 @@ def test_other_rates_and_times_are_compared_where_asked_for() -> None:
     times = [{"step_p99_s": seconds, "step_p99_s_error": 0.01 * seconds} for seconds in (1.0, 1.01)]
     rows = [row | {"point_id": name} for name in "ab" for row in times]
     found = difference(trials(*rows, {"point_id": "a"}), "a", "b", of=["step_p99_s"])
-    assert found[["of", "verdict", "launches_a"]].to_numpy().tolist() == [["step_p99_s", "not distinguishable", 2]]
+    assert found[["of", "verdict", "launches_a"]].to_numpy().tolist() == [["step_p99_s", "not_distinguishable", 2]]
     with pytest.raises(SweepError, match="launches can't be compared by 'mfu'; use one of samples_per_s, latency_s, "):
         difference(trials(*rows), "a", "b", of=["latency_s", "mfu"])
     with pytest.raises(SweepError, match="launches can't be compared by ''; use one of"):
@@ -288,7 +288,7 @@ def test_a_single_launch_is_told_from_others_beyond_the_drift_of_the_machine_onl
 
     drifted = [canary("s", 0, 0.1), canary("s", 1, 0.15)]
     quiet, within, beyond = verdict(140), verdict(140, *drifted), verdict(300, *drifted)
-    assert [found["verdict"] for found in (quiet, within, beyond)] == ["faster", "not distinguishable", "faster"]
+    assert [found["verdict"] for found in (quiet, within, beyond)] == ["faster", "not_distinguishable", "faster"]
     assert within["ratio_low"] == pytest.approx(quiet["ratio_low"] / 1.5)
     assert within["detectable_ratio"] > 1.5
     assert (quiet["more_launches"], beyond["more_launches"]) == (0, 0)

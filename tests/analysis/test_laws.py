@@ -57,10 +57,14 @@ def test_each_kind_of_scaling_has_its_laws() -> None:
 
 def test_too_few_sizes_are_said_and_not_guessed_from() -> None:
     rows = laws(ladder(universal((1, 2, 4), contention=0.1), strong=True)).set_index("law")
-    assert rows["reason"].fillna("").to_dict() == {"amdahl": "", "usl": "3 sizes; needs 4"}
+    assert rows["reason"].fillna("").to_dict() == {"amdahl": "", "usl": "too_few_sizes"}
+    assert rows["sizes_needed"].to_dict() == {"amdahl": 3, "usl": 4}
     assert rows.loc["usl", ["contention", "coherency", "peak", "pays_to", "residual"]].isna().all()
     few = laws(ladder(universal((1, 2), contention=0.1), strong=True))
-    assert few["reason"].tolist() == ["2 sizes; needs 3", "2 sizes; needs 4"]
+    assert few[["sizes", "reason", "sizes_needed"]].to_numpy().tolist() == [
+        [2, "too_few_sizes", 3],
+        [2, "too_few_sizes", 4],
+    ]
     assert few["serial_share"].isna().all()
 
 

@@ -47,7 +47,8 @@ def test_intervals_of_gains_cover_the_true_one_95_times_in_100() -> None:
 def test_the_size_from_which_the_next_step_adds_too_little_is_named() -> None:
     found = only(repeated({1: 100.0, 2: 190.0, 4: 340.0, 8: 400.0, 16: 420.0}))
     assert found[["pays_to", "pays_to_low", "pays_to_high"]].tolist() == [4, 4, 4]
-    assert found["verdict"] == "from 4 workers the step to 8 doesn't pay"
+    assert [found["verdict"], found["pays_at_least"], found["next_size"]] == ["found", 4, 8]
+    assert pd.isna(found["verdict_reason"])
     assert [found["sizes"], found["base"], found["largest"]] == [5, 1, 16]
 
 
@@ -60,31 +61,32 @@ def test_the_caller_says_what_one_more_is_worth() -> None:
 def test_a_step_near_the_threshold_leaves_an_interval() -> None:
     found = only(repeated({1: 100.0, 2: 190.0, 4: 290.0, 8: 310.0}, error=0.02))
     assert found[["pays_to_low", "pays_to_high"]].tolist() == [2, 4]
-    assert "(95 %: from 2 to 4)" in found["verdict"]
+    assert [found["verdict"], found["pays_at_least"]] == ["found", 2]
 
 
 def test_where_each_step_pays_it_is_not_within_the_sizes_measured() -> None:
     found = only(repeated({1: 100.0, 2: 190.0, 4: 370.0}))
-    assert found["verdict"] == "not within the sizes measured: up to 4 each step pays"
-    assert pd.isna(found["pays_to"])
+    assert [found["verdict"], found["largest"]] == ["beyond_sizes", 4]
+    assert found[["pays_to", "pays_at_least", "next_size"]].isna().all()
 
 
 def test_where_launches_differ_too_much_nothing_is_said() -> None:
     found = only(repeated({1: 100.0, 2: 150.0, 4: 250.0}, error=0.3))
-    assert found["verdict"] == "not distinguishable: whether more than 1 pay, launches can't tell"
+    assert [found["verdict"], found["pays_at_least"]] == ["not_distinguishable", 1]
     assert pd.isna(found["pays_to"])
 
 
 def test_one_launch_each_is_unknown() -> None:
     found = only(ladder(published()))
-    assert found["verdict"] == "unknown: too few launches"
-    assert pd.isna(found["pays_to"])
+    assert [found["verdict"], found["verdict_reason"]] == ["unknown", "too_few_launches"]
+    assert found[["pays_to", "pays_at_least"]].isna().all()
 
 
 def test_nodes_are_counted_where_asked_for() -> None:
     rates = {4: 100.0, 8: 195.0, 16: 220.0}
     frame = repeated(rates).assign(hosts=lambda rows: rows["workers"] // 4)
-    assert only(frame, per="node")["verdict"] == "from 2 nodes the step to 4 doesn't pay"
+    found = only(frame, per="node")
+    assert found[["verdict", "pays_to", "next_size"]].tolist() == ["found", 2, 4]
 
 
 def test_one_size_or_no_ok_trial_gives_no_row() -> None:

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from dtsweep.cli import cli
 from dtsweep.compare.regressions import COLUMNS
 from dtsweep.errors import SweepError
-from tests.analysis.test_runs import BIGGER, NEWER, SLOWER, STEADY, with_canaries
 from tests.compare.stored_runs import store_run
+from tests.compare.test_runs import BIGGER, NEWER, SLOWER, STEADY, with_canaries
 
 KEYS = {
     *("verdict", "words", "threshold", "unit", "comparisons", "rows", "broken", "only_base", "only_new"),
@@ -312,7 +312,7 @@ def test_a_history_in_an_object_store_is_as_one_in_a_folder(tmp_path: Path, buck
         found.append(as_json("compare", run, "--against", "LAST", "--history", history))
     assert [(len(each["base"]), each["history"]["stored"]) for each in found] == [(0, True), (1, True), (1, False)]
     accepted = as_json("compare", tmp_path / "2", "--against", "LAST", "--history", history, "--accept")
-    assert accepted["verdict"] == "no regression told"
+    assert accepted["verdict"] == "no_regression"
     assert as_json("compare", tmp_path / "2", "--against", "LAST", "--history", history)["verdict"] == "first"
     with pytest.raises(SweepError, match=r"s3://bucket/some/results.* is a history \(2 runs\), not results"):
         command("report", history)

@@ -29,19 +29,20 @@ def test_json_has_every_point_and_no_value_that_json_lacks() -> None:
     assert report["constants"]["learning_rate"] == 0.01
     assert report["worth"]
     assert {each["semantics"] for each in report["frontiers"]} == {"exact", "stale", "local"}
-    assert all("untested" in each["verdict"] for each in report["frontiers"])
+    assert all("untested" in each["words"] for each in report["frontiers"])
     assert report["frontier"][0]["sync_period"] is None
     assert {row["kind"] for row in report["scaling"]} == {"weak", "strong"}
     assert report["unmeasured"][0]["log"] == "results/logs/s1/0.log"
     assert {row["semantics"] for row in report["differences"]} == {"exact", "stale", "local"}
-    assert {row["verdict"] for row in report["differences"]} == {"unknown: one launch each"}
+    reasons = {(row["verdict"], row["verdict_reason"]) for row in report["differences"]}
+    assert reasons == {("unknown", "one_launch_each")}
     assert {row["standing"] for row in report["frontier"]} == {"frontier", "untested"}
     assert report["canaries"] == []
     assert report["flags"] == {}
     assert {row["semantics"] for row in report["hypervolume"]} == {"exact", "stale", "local"}
     assert all(0 < row["hypervolume"] <= 1 for row in report["hypervolume"])
-    assert {row["verdict"] for row in report["worthwhile"]} == {"unknown: too few launches"}
-    assert {row["reason"] for row in report["laws"]} >= {"2 sizes; needs 3"}
+    assert {row["verdict_reason"] for row in report["worthwhile"]} == {"too_few_launches"}
+    assert ("too_few_sizes", 3) in {(row["reason"], row["sizes_needed"]) for row in report["laws"]}
 
 
 def test_json_has_canaries_apart_and_flags_counted() -> None:

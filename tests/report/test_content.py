@@ -21,10 +21,10 @@ def test_a_frontier_keeps_its_dominated_points_apart() -> None:
 def test_the_verdict_is_on_the_highest_throughput_and_the_runner_up() -> None:
     (frontier,) = content_of(trials(SLOW, LARGE, FAST)).frontiers
     assert frontier.difference[["point_a", "point_b"]].drop_duplicates().to_numpy().tolist() == [["large", "fast"]]
-    assert frontier.verdict is not None
-    assert frontier.verdict.startswith("Highest throughput: 2.000 times the runner-up's")
+    assert frontier.verdict_words is not None
+    assert frontier.verdict_words.startswith("Highest throughput: 2.000 times the runner-up's")
     (alone,) = content_of(trials(SLOW)).frontiers
-    assert alone.verdict is None
+    assert alone.verdict_words is None
     assert alone.difference.empty
 
 
@@ -33,18 +33,20 @@ def test_a_runner_up_off_the_frontier_is_named_since_the_best_may_be_no_better()
     (frontier,) = content_of(trials(FAST, LARGE, near)).frontiers
     assert frontier.best["point_id"].to_list() == ["fast", "large"]
     assert set(frontier.difference["point_b"]) == {"near"}
-    assert frontier.verdict is not None
-    assert frontier.verdict.startswith("Highest throughput: 1.013 times the runner-up's, untested (one launch each).")
-    assert frontier.verdict.endswith(" The runner-up is off the frontier: ddp bf16 micro_batch=32.")
+    assert frontier.verdict_words is not None
+    assert frontier.verdict_words.startswith(
+        "Highest throughput: 1.013 times the runner-up's, untested (one launch each)."
+    )
+    assert frontier.verdict_words.endswith(" The runner-up is off the frontier: ddp bf16 micro_batch=32.")
     (lone,) = content_of(trials(LARGE, near)).frontiers
     assert set(lone.difference["point_b"]) == {"near"}
 
 
 def test_points_without_a_throughput_are_no_runners_up() -> None:
     (frontier,) = content_of(trials(FAST, LARGE | {"samples_per_s": None})).frontiers
-    assert frontier.verdict is None
+    assert frontier.verdict_words is None
     (empty,) = content_of(trials(FAST | {"step_p50_s": None}, LARGE | {"step_p50_s": None})).frontiers
-    assert empty.verdict is None
+    assert empty.verdict_words is None
 
 
 def test_the_verdict_is_on_the_hosts_that_stand_in_the_table() -> None:
@@ -55,8 +57,8 @@ def test_the_verdict_is_on_the_hosts_that_stand_in_the_table() -> None:
     content = content_of(trials(*rows))
     (frontier,) = content.frontiers
     assert frontier.difference[["hosts_a", "hosts_b"]].drop_duplicates().to_numpy().tolist() == [[2, 1]]
-    assert frontier.verdict is not None
-    assert frontier.verdict.startswith("Highest throughput: 2.000 times")
+    assert frontier.verdict_words is not None
+    assert frontier.verdict_words.startswith("Highest throughput: 2.000 times")
     assert frontier.labels.to_list() == ["ddp hosts=1", "ddp hosts=2"]
 
 

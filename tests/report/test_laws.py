@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from dtsweep.analysis import laws, worthwhile
 from dtsweep.report.laws import laws_json, scaling_sentences
@@ -27,6 +28,24 @@ def test_a_ladder_is_said_in_a_line_for_the_measured_and_one_for_each_law() -> N
     assert lines[2].startswith("  Universal Scalability Law: contention 0.03")
     assert "highest at 22 (22 to 22); from 8 (8 to 8) on one more doesn't pay" in lines[2]
     assert len(lines) == 3
+
+
+@pytest.mark.parametrize(
+    ("rates", "error", "words"),
+    [
+        (
+            {1: 100.0, 2: 190.0, 4: 290.0, 8: 310.0},
+            0.02,
+            "from 4 workers the step to 8 doesn't pay (95 %: from 2 to 4)",
+        ),
+        ({1: 100.0, 2: 120.0, 4: 130.0}, 0.005, "from 1 worker the step to 2 doesn't pay"),
+        ({1: 100.0, 2: 190.0, 4: 370.0}, 0.005, "not within the sizes measured: up to 4 each step pays"),
+        ({1: 100.0, 2: 150.0, 4: 250.0}, 0.3, "not distinguishable: whether more than 1 pay, launches can't tell"),
+    ],
+)
+def test_a_knee_is_said_with_its_numbers(rates: dict[int, float], error: float, words: str) -> None:
+    frame = ladder(rates, launches=3, error=error, rng=np.random.default_rng(8))
+    assert sentences(frame)[0] == f"ddp, weak scaling, 4 × 1 per worker: {words}."
 
 
 def test_what_lies_beyond_the_sizes_measured_is_called_extrapolated() -> None:
@@ -56,7 +75,8 @@ def test_one_size_or_no_ok_trial_is_no_word() -> None:
 def test_programs_get_both_tables_with_null_for_the_unknown() -> None:
     frame = ladder(universal((1, 2, 4), contention=0.1), strong=True)
     values = json.loads(json.dumps(laws_json(worthwhile(frame), laws(frame))))
-    assert [row["verdict"] for row in values["worthwhile"]] == ["unknown: too few launches"]
+    (knee,) = values["worthwhile"]
+    assert [knee["verdict"], knee["verdict_reason"], knee["pays_to"]] == ["unknown", "too_few_launches", None]
     amdahl, usl = values["laws"]
     assert [amdahl["law"], round(amdahl["serial_share"], 6), amdahl["sizes"]] == ["amdahl", 0.1, 3]
-    assert [usl["contention"], usl["peak"], usl["reason"]] == [None, None, "3 sizes; needs 4"]
+    assert [usl["contention"], usl["peak"], usl["reason"], usl["sizes_needed"]] == [None, None, "too_few_sizes", 4]

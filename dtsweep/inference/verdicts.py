@@ -1,0 +1,63 @@
+"""Verdicts of comparisons as stable codes; `dtsweep.report.verdicts` has the words for them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """Result of a test of two points, or of one point in two runs."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    NOT_DISTINGUISHABLE = "not_distinguishable"
+    UNKNOWN = "unknown"
+    """Nothing was tested."""
+
+
+class KneeVerdict(StrEnum):
+    """Result of the search for the size from which one more worker doesn't pay."""
+
+    FOUND = "found"
+    BEYOND_SIZES = "beyond_sizes"
+    """Every step up to the largest size pays."""
+    NOT_DISTINGUISHABLE = "not_distinguishable"
+    UNKNOWN = "unknown"
+    """No step was tested."""
+
+
+class RunVerdict(StrEnum):
+    """Result of a comparison of runs."""
+
+    REGRESSION = "regression"
+    NO_REGRESSION = "no_regression"
+    UNKNOWN = "unknown"
+    """Nothing was tested."""
+    FIRST = "first"
+    """The history has no earlier run of this machine."""
+
+
+class Reason(StrEnum):
+    """Cause of an unknown verdict, or of a missing number."""
+
+    NOT_MEASURED = "not_measured"
+    ONE_LAUNCH_EACH = "one_launch_each"
+    TOO_FEW_LAUNCHES = "too_few_launches"
+    """One of the two points was launched once; or no step of a group of sizes was tested."""
+    OVER_100_LAUNCHES = "over_100_launches"
+    """Counts of further launches end at `dtsweep.inference.power.MOST_LAUNCHES`."""
+    TOO_FEW_SIZES = "too_few_sizes"
+    """A law has too many parameters for the number of sizes."""
+    NOT_COMPARABLE = "not_comparable"
+    """A size can't be compared with the smallest one."""
+
+
+class Method(StrEnum):
+    """Way in which two points were compared, as `dtsweep.analysis.difference` explains it."""
+
+    PAIRED = "paired"
+    PAIRED_POOLED = "paired, pooled"
+    POOLED = "pooled"
+    WELCH = "welch"
+    NONE = "none"
+    """Nothing was tested."""

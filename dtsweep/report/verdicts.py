@@ -1,0 +1,45 @@
+"""Words for the codes of `dtsweep.inference.verdicts`: the only place where a code becomes text.
+
+The verdict on a run is a sentence with its numbers, which `dtsweep.compare.words` writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dtsweep.inference.verdicts import KneeVerdict, Reason, Verdict
+
+VERDICT_WORDS: Mapping[str, str] = {
+    Verdict.FASTER: "faster",
+    Verdict.SLOWER: "slower",
+    Verdict.NOT_DISTINGUISHABLE: "not distinguishable",
+    Verdict.UNKNOWN: "unknown",
+}
+
+KNEE_WORDS: Mapping[str, str] = {
+    KneeVerdict.FOUND: "from {size} the step to {next_size} doesn't pay{interval}",
+    KneeVerdict.BEYOND_SIZES: "not within the sizes measured: up to {largest} each step pays",
+    KneeVerdict.NOT_DISTINGUISHABLE: (
+        "not distinguishable: whether more than {pays_at_least} pay, launches can't tell"
+    ),
+    KneeVerdict.UNKNOWN: "unknown: {reason}",
+}
+"""Templates that `dtsweep.report.laws` fills with the numbers of a row of `worthwhile`."""
+
+REASON_WORDS: Mapping[str, str] = {
+    Reason.NOT_MEASURED: "not measured",
+    Reason.ONE_LAUNCH_EACH: "one launch each",
+    Reason.TOO_FEW_LAUNCHES: "too few launches",
+    Reason.OVER_100_LAUNCHES: "more than 100 of each",
+    Reason.TOO_FEW_SIZES: "too few sizes",
+    Reason.NOT_COMPARABLE: "a size can't be compared with the base",
+}
+
+_NO_SPREAD = "and nothing says how far launches differ"
+
+LONG_REASON_WORDS: Mapping[str, str] = {
+    **REASON_WORDS,
+    Reason.ONE_LAUNCH_EACH: f"one launch each, {_NO_SPREAD}",
+    Reason.TOO_FEW_LAUNCHES: f"one launch of one of them, {_NO_SPREAD}",
+}
+"""Reasons of a missing number of further launches, in a sentence about two points."""

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import pytest
+
+from dtsweep.inference.verdicts import KneeVerdict, Reason, Verdict
+from dtsweep.report.verdicts import KNEE_WORDS, LONG_REASON_WORDS, REASON_WORDS, VERDICT_WORDS
+
+
+@pytest.mark.parametrize(
+    ("codes", "words"),
+    [
+        (Verdict, VERDICT_WORDS),
+        (KneeVerdict, KNEE_WORDS),
+        (Reason, REASON_WORDS),
+        (Reason, LONG_REASON_WORDS),
+    ],
+)
+def test_every_code_has_words(codes: type[StrEnum], words: Mapping[str, str]) -> None:
+    assert list(words) == list(codes)
+    assert all(words.values())
