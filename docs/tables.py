@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, get_args
@@ -14,7 +14,7 @@ from dtsweep import Measure, Point, Resources
 from dtsweep.results.schema import columns_page
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.constraints import CONSTRAINTS, Harness
-from dtsweep.sweep.modes import MODES
+from dtsweep.sweep.modes import MODES, ModeInfo
 from dtsweep.sweep.point import AXES, FIELD_TYPES
 
 FOLDER = Path(__file__).parent
@@ -25,7 +25,12 @@ def write_pages() -> None:
     (FOLDER / "columns.md").write_text(columns_page(), "utf-8")
     for page, tables in {
         "sweep-files.md": {"axes": axes(), "Measure": settings(Measure), "Resources": settings(Resources)},
-        "sync-modes.md": {"compressions": compressions()},
+        "sync-modes.md": {
+            "modes": modes(),
+            "compressions": compressions(),
+            "carriers": carriers(),
+        },
+        "measuring.md": {"exchange": exchange()},
     }.items():
         text = (FOLDER / page).read_text("utf-8")
         for name, table in tables.items():
@@ -77,7 +82,100 @@ def _values(name: str) -> str:
     return ", ".join([*(f"`{choice}`" for choice in axis.choices), *known, *or_none])
 
 
+def modes() -> str:
+    """The table of sync modes, as they are declared."""
+    sends = "bytes sent per step"
+    header = ("mode", "semantics", "reads", "default", sends, "memory", "exchange by")
+    rows = [
+        (
+            f"`{name}`",
+            _semantics(name),
+            _code(mode.reads),
+            _code(mode.reads.values()),
+            mode.sends,
+            mode.memory,
+            _method(mode),
+        )
+        for name, mode in MODES.items()
+    ]
+    return _table(header, rows)
+
+
+def _semantics(mode: str) -> str:
+    """The semantics of a mode by default, and with the least value of an axis that changes them."""
+    usual = Point(sync=mode).semantics
+    words = [f"`{usual}`"]
+    for name in MODES[mode].reads:
+        least: Any = AXES[name].least
+        if least is None:
+            continue
+        other = Point(sync=mode, **{name: least}).semantics
+        if other != usual:
+            words.append(f"with `{name}={least}` `{other}`")
+    return "; ".join(words)
+
+
+def _method(mode: ModeInfo) -> str:
+    """The column `comm_method` of a mode."""
+    return "difference" if mode.can_skip_exchange else "wait"
+
+
+def exchange() -> str:
+    """The table of columns on the exchange, and of the modes that have them."""
+    columns: dict[str, Callable[[ModeInfo], bool]] = {
+        "`comm_method` is `difference`": lambda mode: _method(mode) == "difference",
+        "`comm_method` is `wait`": lambda mode: _method(mode) == "wait",
+        "`exchange_isolated_s`": lambda mode: mode.can_exchange_alone,
+        "`gradients_agree`": lambda mode: mode.same_gradients,
+        "`gradient_error`": lambda mode: mode.same_gradients or mode.shards,
+    }
+    rows = []
+    for what, has in columns.items():
+        rows.append((what, _code(name for name, mode in MODES.items() if has(mode))))
+    return _table(("column", "modes"), rows)
+
+
+def _code(values: Iterable[Any]) -> str:
+    return ", ".join(f"`{value}`" for value in values) or "–"
+
+
+_TOGETHER = {
+    "all_reduce": "added up on the way",
+    "all_gather": "everybody gets all",
+    "all_to_all": "each worker averages a share",
+}
+"""How payloads come together, by `EXCHANGES`."""
+
+
 def compressions() -> str:
+    """The table of compressions, as they are declared."""
+    header = (
+        "compression",
+        "payload of N values",
+        "how payloads come together",
+        "bytes sent per step in `ddp`",
+        "error feedback",
+        "can be coded",
+    )
+    rows = [
+        (
+            f"`{name}`",
+            info.payload,
+            _TOGETHER[info.exchange],
+            info.sends,
+            _yes(info.has_feedback),
+            _yes(info.can_be_coded),
+        )
+        for name, info in COMPRESSIONS.items()
+    ]
+    return _table(header, rows)
+
+
+def _yes(holds: bool) -> str:
+    return "yes" if holds else "no"
+
+
+def carriers() -> str:
     """The table of modes and compressions: which go together, and by which constraint the others don't."""
     found = {(mode, name): _reason(Point(sync=mode, compression=name)) for mode in MODES for name in COMPRESSIONS}
     reasons = list(dict.fromkeys(filter(None, found.values())))

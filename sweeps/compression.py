@@ -7,6 +7,7 @@ why. What an update loses is the column `compression_error`. On a cluster, go on
 """
 
 from dtsweep import Measure, Sweep, workloads
+from dtsweep.sweep.compressions import COMPRESSIONS
 
 sweep = Sweep(
     workload=workloads.Gpt(layers=2, width=128, sequence=64, data="pydoc"),
@@ -14,7 +15,7 @@ sweep = Sweep(
         "workers": [2],
         "micro_batch": [4],  # small, so that a step is exchange in good part
         "sync": ["ddp", "local_sgd", "parameter_server"],
-        "compression": [None, "fp16", "bf16", "int8", "int4", "sign", "topk", "randomk", "powersgd"],
+        "compression": [None, *COMPRESSIONS],
         "compression_coding": [None, "zstd"],
     },
     measure=Measure(half_width=0.05, max_seconds=2),

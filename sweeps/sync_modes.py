@@ -6,16 +6,14 @@ of a mode with a field that it does not read is no point; the plan says so.
 """
 
 from dtsweep import Measure, Sweep, workloads
+from dtsweep.sweep.modes import MODES
 
 sweep = Sweep(
     workload=workloads.Gpt(layers=2, width=128, sequence=64, data="pydoc"),
     axes={
         "workers": [2],
         "micro_batch": [4],  # small, so that a step is exchange in good part
-        "sync": [
-            *("ddp", "zero1", "fsdp_grad", "fsdp", "hsdp", "hierarchical", "ring", "tree"),
-            *("local_sgd", "parameter_server"),
-        ],
+        "sync": list(MODES),
         "sync_period": [None, 2, 32],  # None: the mode's own, 8
         "staleness": [None, 0, 2],
         "shards": [None, 2],  # None: the mode's own, 1

@@ -26,7 +26,7 @@ from dtsweep.sweep.point import AXES, FIELD_TYPES
 from dtsweep.sync.mode import SyncMode
 from tests.pages import ROOT, tables
 
-PAGES = {"sweep-files.md": 3, "sync-modes.md": 1}
+PAGES = {"sweep-files.md": 3, "sync-modes.md": 3, "measuring.md": 1}
 """Pages with tables that are made, and how many."""
 
 

@@ -9,6 +9,6 @@ reading order:
     coding       entropy coding of payloads
     exchange     the mean of a tensor over workers, by each way in which payloads come together
 
-and a file for each kind of compression (cast, quantize, sign …), named in `dtsweep.sweep.compressions`; none imports
+and a file for each kind of compression, named in `dtsweep.sweep.compressions`; none imports
 another.
 """

@@ -26,35 +26,80 @@ class CompressionInfo:
     can_be_coded: bool = False
     """Whether its payloads are bytes that `compression_coding` makes fewer."""
 
+    has_feedback: bool = False
+    """Whether what a payload leaves out is added to the next values."""
+
+    payload: str = "unknown"
+    """Bytes that travel for N values: a formula in the symbols of docs/sync-modes.md."""
+
+    sends: str = "unknown"
+    """Bytes that a worker of `ddp` sends per step: a formula like `payload`."""
+
 
 EXCHANGES = ("all_reduce", "all_gather", "all_to_all")
 """How payloads come together: they are added up on the way; every worker gets all of them; or, of values divided among
 the workers, each worker gets its own share of all, and passes on their mean, compressed again."""
 
 COMPRESSIONS: Mapping[str, CompressionInfo] = {
-    "fp16": CompressionInfo(implementation="dtsweep.compression.cast:Fp16", exchange="all_reduce"),
-    "bf16": CompressionInfo(implementation="dtsweep.compression.cast:Bf16", exchange="all_reduce"),
+    "fp16": CompressionInfo(
+        implementation="dtsweep.compression.cast:Fp16",
+        exchange="all_reduce",
+        payload="2 N bytes",
+        sends="(n−1)/n S",
+    ),
+    "bf16": CompressionInfo(
+        implementation="dtsweep.compression.cast:Bf16",
+        exchange="all_reduce",
+        payload="2 N bytes",
+        sends="(n−1)/n S",
+    ),
     "int8": CompressionInfo(
-        implementation="dtsweep.compression.quantize:Int8", exchange="all_to_all", can_be_coded=True
+        implementation="dtsweep.compression.quantize:Int8",
+        exchange="all_to_all",
+        can_be_coded=True,
+        payload="N + N/64: a scale (4 bytes) for 256 values, and a byte each",
+        sends="2 (n−1)/n 0.254 S",
     ),
     "int4": CompressionInfo(
-        implementation="dtsweep.compression.quantize:Int4", exchange="all_to_all", can_be_coded=True
+        implementation="dtsweep.compression.quantize:Int4",
+        exchange="all_to_all",
+        can_be_coded=True,
+        payload="N/2 + N/64",
+        sends="2 (n−1)/n 0.129 S",
     ),
-    "sign": CompressionInfo(implementation="dtsweep.compression.sign:Sign", exchange="all_gather", can_be_coded=True),
+    "sign": CompressionInfo(
+        implementation="dtsweep.compression.sign:Sign",
+        exchange="all_gather",
+        can_be_coded=True,
+        has_feedback=True,
+        payload="N/8 + N/64",
+        sends="(n−1) 0.035 S",
+    ),
     "topk": CompressionInfo(
         implementation="dtsweep.compression.topk:TopK",
         exchange="all_gather",
         reads={"compression_ratio": 0.01},
         can_be_coded=True,
+        has_feedback=True,
+        payload="r N times 8: positions and values",
+        sends="2 (n−1) r S",
     ),
     "randomk": CompressionInfo(
-        implementation="dtsweep.compression.randomk:RandomK", exchange="all_reduce", reads={"compression_ratio": 0.01}
+        implementation="dtsweep.compression.randomk:RandomK",
+        exchange="all_reduce",
+        reads={"compression_ratio": 0.01},
+        has_feedback=True,
+        payload="r N times 4: values",
+        sends="2 (n−1)/n r S",
     ),
     "powersgd": CompressionInfo(
         implementation="dtsweep.compression.powersgd:PowerSgd",
         exchange="all_reduce",
         reads={"compression_rank": 4},
         needs_matrices=True,
+        has_feedback=True,
+        payload="4 k (rows + columns) of each matrix, in two rounds; all of the rest",
+        sends="2 (n−1)/n of that",
     ),
 }
 """Every compression by the name that the axis uses."""
@@ -76,3 +121,12 @@ def reads_of(compression: str | None) -> Mapping[str, Any]:
         return {}
     info = COMPRESSIONS[compression]
     return {**({"compression_coding": None} if info.can_be_coded else {}), **info.reads}
+
+
+def compressions_reading(field: str) -> list[str]:
+    """Name the compressions that read a field of `COMPRESSION_FIELDS`.
+
+    >>> compressions_reading("compression_rank")
+    ['powersgd']
+    """
+    return [name for name in COMPRESSIONS if field in reads_of(name)]

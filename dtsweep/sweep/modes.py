@@ -81,6 +81,12 @@ class ModeInfo:
     can_restart: bool = True
     """Whether steps can follow the window's last: another window, a profile."""
 
+    sends: str = "unknown"
+    """Bytes that a worker sends per step: a formula in the symbols of docs/sync-modes.md."""
+
+    memory: str = "unknown"
+    """Bytes that a worker holds at most, without activations: a formula like `sends`."""
+
 
 MODES: Mapping[str, ModeInfo] = {
     "ddp": ModeInfo(
@@ -91,6 +97,8 @@ MODES: Mapping[str, ModeInfo] = {
         can_skip_exchange=True,
         can_exchange_alone=True,
         carries=EXCHANGES,
+        sends="2 (n−1)/n S",
+        memory="(3 + k) S: parameters, gradients, buckets",
     ),
     "zero1": ModeInfo(
         implementation="dtsweep.sync.zero1:Zero1",
@@ -101,6 +109,8 @@ MODES: Mapping[str, ModeInfo] = {
         can_skip_exchange=True,
         can_exchange_alone=True,
         carries=EXCHANGES,
+        sends="3 (n−1)/n S",
+        memory="(3 + k/n) S",
     ),
     "fsdp_grad": ModeInfo(
         implementation="dtsweep.sync.fsdp:FsdpGrad",
@@ -110,6 +120,8 @@ MODES: Mapping[str, ModeInfo] = {
         shards_optimizer=True,
         exchanges_each_pass=True,
         can_skip_exchange=True,
+        sends="2 (n−1)/n S per pass",
+        memory="(1 + (1 + k)/n) S + 2 B",
     ),
     "fsdp": ModeInfo(
         implementation="dtsweep.sync.fsdp:Fsdp",
@@ -119,6 +131,8 @@ MODES: Mapping[str, ModeInfo] = {
         shards_optimizer=True,
         exchanges_each_pass=True,
         can_skip_exchange=True,
+        sends="3 (n−1)/n S per pass",
+        memory="(2 + k)/n S + 4 B",
     ),
     "hsdp": ModeInfo(
         implementation="dtsweep.sync.fsdp:Hsdp",
@@ -128,6 +142,8 @@ MODES: Mapping[str, ModeInfo] = {
         shards_optimizer=True,
         exchanges_each_pass=True,
         can_skip_exchange=True,
+        sends="(3 (m−1) + 2 (1 − m/n)) S/m per pass",
+        memory="(2 + k)/m S + 4 B",
     ),
     "hierarchical": ModeInfo(
         implementation="dtsweep.sync.hierarchical:Hierarchical",
@@ -137,6 +153,8 @@ MODES: Mapping[str, ModeInfo] = {
         can_exchange_alone=True,
         carries=EXCHANGES,
         exchanges_pieces=True,
+        sends="(2 (m−1) + 2 (1 − m/n)) S/m",
+        memory="(2 + k + 1/m) S",
     ),
     "ring": ModeInfo(
         implementation="dtsweep.sync.ring:Ring",
@@ -145,6 +163,8 @@ MODES: Mapping[str, ModeInfo] = {
         same_gradients=True,
         can_exchange_alone=True,
         carries=EXCHANGES,
+        sends="2 (n−1)/n S",
+        memory="(2 + k + 1/n) S",
     ),
     "tree": ModeInfo(
         implementation="dtsweep.sync.tree:Tree",
@@ -153,6 +173,8 @@ MODES: Mapping[str, ModeInfo] = {
         same_gradients=True,
         can_exchange_alone=True,
         carries=("all_reduce",),
+        sends="2 (n−1)/n S, rank 0 log2 n S",
+        memory="(3 + k) S, (2 + k) S on the leaves",
     ),
     "local_sgd": ModeInfo(
         implementation="dtsweep.sync.local_sgd:LocalSgd",
@@ -161,6 +183,8 @@ MODES: Mapping[str, ModeInfo] = {
         label=lambda fields: f"H={fields['sync_period']}",
         can_exchange_alone=True,
         carries=EXCHANGES,
+        sends="2 (n−1)/n S every `sync_period` steps",
+        memory="(2 + k) S",
     ),
     "parameter_server": ModeInfo(
         implementation="dtsweep.sync.parameter_server:ParameterServer",
@@ -173,9 +197,20 @@ MODES: Mapping[str, ModeInfo] = {
         servers=lambda fields: int(fields["shards"]),
         carries=EXCHANGES,
         can_restart=False,
+        sends="S",
+        memory="2 S, and (2 + k) S on the servers",
     ),
 }
 """Every mode by the name that an axis uses."""
 
 MODE_FIELDS = tuple(dict.fromkeys(name for mode in MODES.values() for name in mode.reads))
 """The fields of a point that only some modes read."""
+
+
+def modes_reading(field: str) -> list[str]:
+    """Name the modes that read a field of `MODE_FIELDS`.
+
+    >>> modes_reading("sync_period")
+    ['local_sgd']
+    """
+    return [name for name, mode in MODES.items() if field in mode.reads]

@@ -5,12 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, get_args, get_type_hints
 
 from dtsweep.errors import SweepError, nearest, quoted
-from dtsweep.sweep.compressions import CODINGS, COMPRESSION_FIELDS, COMPRESSIONS, reads_of
-from dtsweep.sweep.modes import MODE_FIELDS, MODES, SEMANTICS
+from dtsweep.sweep.compressions import (
+    CODINGS,
+    COMPRESSION_FIELDS,
+    COMPRESSIONS,
+    compressions_reading,
+    reads_of,
+)
+from dtsweep.sweep.modes import MODE_FIELDS, MODES, SEMANTICS, modes_reading
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.values import Scalar, coerced, read_fields
 
@@ -20,7 +26,7 @@ class Axis:
     """What a field of `Point` declares: checks, columns of `trials` and the table in the docs are made from it."""
 
     meaning: str
-    """One sentence."""
+    """One sentence; `AXES` adds the modes or compressions that read the axis, if not all do."""
 
     unit: str = ""
     """Empty where the values have none."""
@@ -65,30 +71,33 @@ class Point:
     accumulation: int = axis(1, "Forward/backward passes per optimizer step.", unit="passes", least=1)
     sync: str = axis("ddp", "How workers combine their work: one of the sync modes.", choices=tuple(MODES))
     sync_period: int | None = axis(
-        None, "Optimizer steps from one exchange to the next (local_sgd).", unit="steps", least=1
+        None,
+        "Optimizer steps from one exchange to the next.",
+        unit="steps",
+        least=1,
     )
     staleness: int | None = axis(
         None,
-        "Steps that the fastest worker may be ahead of the slowest (parameter_server); None is no bound.",
+        "Steps that the fastest worker may be ahead of the slowest; None is no bound.",
         unit="steps",
         least=0,
     )
-    shards: int | None = axis(None, "Servers that share the parameters (parameter_server).", unit="servers", least=1)
+    shards: int | None = axis(None, "Servers that share the parameters.", unit="servers", least=1)
     overlap: bool = axis(
         default=True,
-        meaning="Whether the exchange begins while backward still runs (ddp, zero1), or after it.",
+        meaning="Whether the exchange begins while backward still runs, or after it.",
         is_quiet=True,
     )
     bucket_bytes: int | None = axis(
         None,
-        "Gradients that travel together (ddp, zero1; the modes that exchange after backward); None is the mode's size.",
+        "Gradients that travel together; None is the mode's size.",
         unit="bytes",
         least=1,
         is_quiet=True,
     )
     node_size: int | None = axis(
         None,
-        "Workers of a node, which may be a pretended one (hsdp, hierarchical); None are those of the real nodes.",
+        "Workers of a node, which may be a pretended one; None are those of the real nodes.",
         unit="workers",
         least=1,
         is_quiet=True,
@@ -101,15 +110,19 @@ class Point:
     )
     compression_coding: str | None = axis(
         None,
-        "Entropy coding of payloads (int8, int4, sign, topk); None is none.",
+        "Entropy coding of payloads; None is none.",
         choices=CODINGS,
         is_quiet=True,
     )
     compression_ratio: float | None = axis(
-        None, "Share of the values that travels (topk, randomk).", above=0, most=1, is_quiet=True
+        None,
+        "Share of the values that travels.",
+        above=0,
+        most=1,
+        is_quiet=True,
     )
     compression_rank: int | None = axis(
-        None, "Rank of the matrices that travel (powersgd).", unit="columns", least=1, is_quiet=True
+        None, "Rank of the matrices that travel.", unit="columns", least=1, is_quiet=True
     )
     optimizer: str = axis(
         "sgd",
@@ -281,7 +294,18 @@ def _check(name: str, value: Any, declared: Axis) -> None:
         raise SweepError(f"{name}={quoted(value)} {what}{'' if is_closed else ', or None'}", word=name)
 
 
-AXES: Mapping[str, Axis] = {item.name: item.metadata["axis"] for item in fields(Point) if "axis" in item.metadata}
+def _with_readers(item: Field[Any]) -> Axis:
+    """The axis of a field; its meaning names the readers if only some modes read it."""
+    declared: Axis = item.metadata["axis"]
+    readers = ", ".join([*modes_reading(item.name), *compressions_reading(item.name)])
+    if not readers:
+        return declared
+    return replace(declared, meaning=f"{declared.meaning.removesuffix('.')} (read by {readers}).")
+
+
+_AXIS_FIELDS = [item for item in fields(Point) if "axis" in item.metadata]
+
+AXES: Mapping[str, Axis] = {item.name: _with_readers(item) for item in _AXIS_FIELDS}
 """The fields of a point that can be axes, as they are declared."""
 
 CHOSEN_FIELDS = (*MODE_FIELDS, *COMPRESSION_FIELDS)

@@ -12,5 +12,5 @@ Ranks; imports torch, and `parameter_server` Ray. The list of modes is `dtsweep.
     wrapped         what the modes share that wrap the model by `DistributedDataParallel`
     after_backward  what the modes share that exchange when backward is done
 
-and a file for each mode (ddp, local_sgd, parameter_server …), named in `dtsweep.sweep.modes`; none imports another.
+and a file for each mode or family of modes, named in `dtsweep.sweep.modes`; none imports another.
 """

@@ -39,8 +39,8 @@ class Workload(Protocol):
     - `flops_per_sample: float`: FLOPs of a forward and backward pass on one sample; else they are counted.
     - `ddp_options: dict[str, Any]`: more arguments for `DistributedDataParallel`, for example
       `{"find_unused_parameters": True}`.
-    - `blocks(model) -> Sequence[nn.Module]`: the modules that `fsdp`, `fsdp_grad` and `hsdp` shard one by one; else
-      those that the model repeats.
+    - `blocks(model) -> Sequence[nn.Module]`: the modules that a mode with sharded parameters shards
+      one by one; else those that the model repeats.
     - `unread_fields: Collection[str]`: names of fields that this model does not read; they are stored as null, and two
       workloads that differ in them alone are one.
     - `samples_in(batch) -> int`: how many samples a batch has, where that is not the first dimension of its tensors.

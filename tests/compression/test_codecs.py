@@ -22,7 +22,7 @@ from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.point import Point
 
 CPU = torch.device("cpu")
-FEEDBACK = ("sign", "topk", "randomk", "powersgd")
+FEEDBACK = [name for name, info in COMPRESSIONS.items() if info.has_feedback]
 LENGTHS = (0, 1, 2, 7, 8, 9, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5, CHUNK + BLOCK + 3)
 CODES = {"int8": 126.9, "int4": 6.9}
 """Steps from zero to the largest magnitude of a block."""

@@ -7,7 +7,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from dtsweep.sweep.compressions import COMPRESSION_FIELDS, COMPRESSIONS
+from dtsweep.sweep.compressions import (
+    COMPRESSION_FIELDS,
+    COMPRESSIONS,
+    EXCHANGES,
+    compressions_reading,
+)
 from dtsweep.sweep.constraints import CONSTRAINTS, Harness, impossible
 from dtsweep.sweep.modes import MODE_FIELDS, MODES
 from dtsweep.sweep.point import DEFAULTS, Point
@@ -49,13 +54,6 @@ def test_a_field_that_the_mode_does_not_read() -> None:
     }
 
 
-READ = {
-    "compression_coding": ("int8", "int4", "sign", "topk"),
-    "compression_ratio": ("topk", "randomk"),
-    "compression_rank": ("powersgd",),
-}
-"""Which compressions read a field."""
-
 SETTINGS = {"compression_coding": "zstd", "compression_ratio": 0.5, "compression_rank": 2}
 
 
@@ -63,30 +61,30 @@ SETTINGS = {"compression_coding": "zstd", "compression_ratio": 0.5, "compression
 def test_a_field_that_the_compression_does_not_read(field: str) -> None:
     own: dict[str, Any] = {field: SETTINGS[field]}
     found = {name: impossible(Point(compression=name, **own)) for name in COMPRESSIONS}
-    assert found == {
-        name: None if name in READ[field] else f"compression {name} has no {field}" for name in COMPRESSIONS
-    }
+    readers = compressions_reading(field)
+    reasons = {name: f"compression {name} has no {field}" for name in COMPRESSIONS}
+    assert readers
+    assert found == reasons | dict.fromkeys(readers)
     assert impossible(Point(**own)) == f"a point without compression has no {field}"
     assert impossible(Point(sync="local_sgd", **own)) == f"a point without compression has no {field}"
 
 
-def test_every_mode_carries_every_compression_or_has_the_documented_reason_not_to() -> None:
-    found = {(mode, name): impossible(Point(sync=mode, compression=name)) for mode in MODES for name in COMPRESSIONS}
-    gathering = ("fsdp_grad", "fsdp", "hsdp")
-    expected = {
-        (mode, name): f"{mode} has no place for compression: what it exchanges is not in dtsweep's hands"
-        for mode in gathering
-        for name in COMPRESSIONS
-    }
-    expected |= {
-        ("tree", name): f"tree adds up what travels on its way, which payloads of {name} can't be"
-        for name in ("int8", "int4", "sign", "topk")
-    }
-    expected["hierarchical", "powersgd"] = "powersgd needs whole matrices, hierarchical exchanges pieces of them"
-    assert {pair: reason for pair, reason in found.items() if reason} == expected
-    assert {mode for mode, _ in found} - {mode for mode, _ in expected} == {
-        *("ddp", "zero1", "ring", "local_sgd", "parameter_server")
-    }
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", COMPRESSIONS)
+def test_a_mode_carries_a_compression_or_has_its_reason_not_to(mode: str, name: str) -> None:
+    info, carries = COMPRESSIONS[name], MODES[mode].carries
+    reason = None
+    if not carries:
+        reason = f"{mode} has no place for compression: what it exchanges is not in dtsweep's hands"
+    elif info.exchange not in carries:
+        reason = f"{mode} adds up what travels on its way, which payloads of {name} can't be"
+    elif info.needs_matrices and MODES[mode].exchanges_pieces:
+        reason = f"{name} needs whole matrices, {mode} exchanges pieces of them"
+    assert impossible(Point(sync=mode, compression=name)) == reason
+
+
+def test_plain_ddp_carries_every_way_in_which_payloads_come_together() -> None:
+    assert MODES["ddp"].carries == EXCHANGES
 
 
 @pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if "overlap" in mode.reads])

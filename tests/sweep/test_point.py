@@ -166,7 +166,7 @@ def test_a_compressed_point_is_lossy_unless_its_mode_means_less(
         ({"compression": "int-8"}, "compression='int-8' is unknown; did you mean 'int8'?"),
         (
             {"compression": "none"},
-            "compression='none' is unknown; allowed: fp16, bf16, int8, int4, sign, topk, randomk, powersgd, or None",
+            f"compression='none' is unknown; allowed: {', '.join(COMPRESSIONS)}, or None",
         ),
         ({"compression_coding": "gzip"}, "compression_coding='gzip' is unknown; allowed: zstd, or None"),
         ({"precision": "int4"}, "precision='int4' is unknown; allowed: fp32, tf32, bf16"),

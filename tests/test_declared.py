@@ -1,0 +1,145 @@
+"""A sync mode or a compression is declared once: all that lists them finds it there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pages import ROOT
+
+ENTRIES = {
+    "modes": """
+from dataclasses import replace
+MODES["gossip"] = replace(MODES["ring"], sends="S/7", memory="9 S")
+""",
+    "compressions": """
+from dataclasses import replace
+COMPRESSIONS["int2"] = replace(COMPRESSIONS["int4"], payload="N/4", sends="S/16")
+""",
+}
+"""Entries that a copy of the package has more, by the module that declares the others."""
+
+ASK = """\
+import json
+import sys
+from pathlib import Path
+
+import dtsweep
+from dtsweep import Point, SweepError
+from dtsweep.results.schema import table_schema
+from dtsweep.sweep.constraints import impossible
+from dtsweep.sweep.file import read_sweep
+
+def error_of(**fields):
+    try:
+        Point(**fields)
+    except SweepError as error:
+        return str(error)
+
+def values_of(sweep, axis):
+    points = [found.point for found in read_sweep(Path("sweeps") / sweep)[1]]
+    return sorted({str(getattr(point, axis)) for point in points})
+
+print(json.dumps({
+    "package": dtsweep.__file__,
+    "meanings": {item.name: item.metadata[b"meaning"].decode() for item in table_schema("trials")},
+    "unknown mode": error_of(sync="xyz"),
+    "near mode": error_of(sync="gosip"),
+    "unknown compression": error_of(compression="xyz"),
+    "unread": impossible(Point(sync="gossip", sync_period=4)),
+    "modes of the sweep": values_of("sync_modes.py", "sync"),
+    "compressions of the sweep": values_of("compression.py", "compression"),
+}))
+"""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy of the package that has one mode and one compression more."""
+
+    said: dict[str, Any]
+    """What `ASK` prints."""
+
+    docs: dict[str, str]
+    """Pages as `docs/tables.py` makes them."""
+
+    def rows(self, page: str, name: str) -> list[str]:
+        """Lines of a page that name a mode or a compression."""
+        return [line for line in self.docs[page].splitlines() if name in line]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    folder = tmp_path_factory.mktemp("copy")
+    for name in ("dtsweep", "docs", "sweeps"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for module, entry in ENTRIES.items():
+        file = folder / "dtsweep" / "sweep" / f"{module}.py"
+        file.write_text(file.read_text("utf-8") + entry, "utf-8")
+    (folder / "ask.py").write_text(ASK)
+    told = [
+        subprocess.run(
+            [sys.executable, file],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": str(folder)},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        for file in ("docs/tables.py", "ask.py")
+    ]
+    assert [done.returncode for done in told] == [0, 0], [done.stderr for done in told]
+    said = json.loads(told[1].stdout)
+    assert Path(said["package"]).is_relative_to(folder)
+    docs = {file.name: file.read_text("utf-8") for file in (folder / "docs").glob("*.md")}
+    return Copy(said=said, docs=docs)
+
+
+def test_the_schema_names_them_as_readers_of_their_axes(copy: Copy) -> None:
+    meanings = copy.said["meanings"]
+    assert ", tree, gossip)" in meanings["bucket_bytes"]
+    assert ", topk, int2)" in meanings["compression_coding"]
+    assert "gossip" not in meanings["sync_period"]
+
+
+def test_messages_name_them(copy: Copy) -> None:
+    said = copy.said
+    assert "parameter_server, gossip" in said["unknown mode"]
+    assert "did you mean 'gossip'?" in said["near mode"]
+    assert "powersgd, int2" in said["unknown compression"]
+    assert said["unread"] == "gossip has no sync_period"
+
+
+def test_the_sweeps_over_all_of_them_have_them(copy: Copy) -> None:
+    assert "gossip" in copy.said["modes of the sweep"]
+    assert "int2" in copy.said["compressions of the sweep"]
+
+
+def test_the_tables_of_the_docs_have_them(copy: Copy) -> None:
+    mode, carrier = copy.rows("sync-modes.md", "| `gossip` |")
+    assert mode == "| `gossip` | `exact` | `bucket_bytes` | `None` | S/7 | 9 S | wait |"
+    assert carrier.endswith("| yes |")
+    heads = copy.rows("sync-modes.md", "`powersgd` | `int2` |")
+    assert len(heads) == 1
+    assert len(copy.rows("sync-modes.md", "| `int2` | N/4 | each worker averages a share |")) == 1
+    columns = [line.split(" | ")[0] for line in copy.rows("measuring.md", "`gossip`")]
+    assert columns == [
+        "| `comm_method` is `wait`",
+        "| `exchange_isolated_s`",
+        "| `gradients_agree`",
+        "| `gradient_error`",
+    ]
+    axes = [line.split(" | ")[0] for line in copy.rows("sweep-files.md", "gossip")]
+    assert axes == ["| `sync`", "| `bucket_bytes`"]
+    coded = [line.split(" | ")[0] for line in copy.rows("sweep-files.md", "int2")]
+    assert coded == ["| `compression`", "| `compression_coding`"]
+    assert len(copy.rows("columns.md", "gossip")) == len(copy.rows("columns.md", "int2")) == 1
