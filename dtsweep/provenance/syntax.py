@@ -32,10 +32,11 @@ def tree_of(source: bytes, *, script_class: str | None = None) -> ast.Module:
             `if __name__ == "__main__":`, what stands there is kept.
     """
     tree = ast.parse(source)
-    tree.body = [node for node in tree.body if not _is_sweep(node) and not _is_for_type_checkers(node)]
-    outside = [node for node in tree.body if not _is_for_a_script(node)]
-    if script_class is None or _defines(outside, script_class):
-        tree.body = outside
+    run = [node for node in tree.body if not _is_for_type_checkers(node)]
+    counted = [node for node in run if not _is_sweep(node)]
+    outside = [node for node in counted if not _is_for_a_script(node)]
+    is_outside = script_class is None or _defines(outside, script_class)
+    tree.body = outside if is_outside else counted
     _WithoutQuestion(set(_question_names(tree))).visit(tree)
     return tree
 

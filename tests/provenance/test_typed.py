@@ -271,7 +271,8 @@ def test_the_digest_follows_the_cells_of_a_notebook() -> None:
     show = "print(sources_of(Own(), file=None).columns({}))"
     first = f"from dtsweep.provenance.sources import sources_of\n{net}"
     cells = [first, show, f"# a comment\n{net}  # same", show, "WIDTH = 4", show, f"{net} + 1"]
-    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in [*cells, show]])
+    code_cells = [nbformat.v4.new_code_cell(cell) for cell in [*cells, show]]
+    book = nbformat.v4.new_notebook(cells=code_cells)
     nbclient.NotebookClient(book, timeout=60, resources={"metadata": {"path": str(ROOT)}}).execute()
     same, still, constant, method = (cell.outputs[0].text for cell in book.cells[1::2])
     assert "None" not in same
