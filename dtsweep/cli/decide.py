@@ -84,25 +84,19 @@ def print_results(
         price: also what that costs, of a worker for an hour.
         asked: what `content_of` takes; objectives that are empty are the usual ones.
     """
-    from dtsweep.analysis import training_time
-    from dtsweep.analysis.study import Study
-    from dtsweep.analysis.training_time import with_cost
     from dtsweep.report.as_json import report_json
     from dtsweep.report.content import content_of
     from dtsweep.report.terminal import print_report
-    from dtsweep.report.times import print_times, times_json
+    from dtsweep.report.times import training_times
 
     if price is not None and samples is None:
         raise SweepError("--price goes with --samples: how much data the training takes; add --samples N")
-    study, where = Study(load_results(results)), str(asked.get("where", ""))
     objectives = {name: asked.pop(name, ()) for name in ("minimize", "maximize")}
-    content = content_of(study, **asked, **(objectives if any(objectives.values()) else {}))
-    times = None if samples is None else training_time(study.where(where), samples=samples)
-    if times is not None and price is not None:
-        times = with_cost(times, price=price)
+    if any(objectives.values()):
+        asked |= objectives
+    sections = [] if samples is None else [training_times(samples=samples, price=price)]
+    content = content_of(load_results(results), sections=sections, **asked)
     if as_json:
-        print_json(report_json(content) | ({} if times is None else times_json(times)))
-        return
-    print_report(content, console=console(), show_all=show_all)
-    if times is not None:
-        print_times(times, console=console())
+        print_json(report_json(content))
+    else:
+        print_report(content, console=console(), show_all=show_all)

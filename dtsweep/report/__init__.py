@@ -15,13 +15,13 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     alternatives    what a recommendation gives up, in words
     recommendation  a recommendation in words, and as JSON values
     advice          what the report advises, in sentences
+    tables          table columns of points and of scaling
+    times           training times in the terminal, and as JSON values
     content         what the report says, computed once; the renderers below show it
     axes            ends and round numbers of a plot's axes
     sketch          the frontier as a plot of characters
     as_json         the report as JSON values
-    tables          table columns of points and of scaling
     terminal        the report in the terminal
     plots           the same as figures of Plotly
-    times           training times in the terminal, and as JSON values
     compared        what a comparison of two points says, in words and as JSON values
 """

@@ -24,13 +24,12 @@ def report_json(content: Content) -> dict[str, Any]:
         `bottlenecks` (those of `dtsweep.report.bounds`), `frontiers` (`title`, `semantics`, `model_digest`,
         and the words of each: `words`, `undecided`, `alone`, `dominated`), `frontier`, `scaling`,
         `scaling_per_node`, `worthwhile`, `laws` and `canaries` (rows of the functions of `dtsweep.analysis`),
-        `hypervolume` (rows of it, for the same objectives), `differences` (rows of `difference` between the highest
-        throughput of each frontier, `point_a`, and the highest of all other points of its semantics, model and
-        environment, `point_b`), `implausible` (trials whose numbers can't all be true, and why), `unmeasured` (count,
-        status, reason, log of trials that are not ok). Canaries are in `canaries` alone.
+        `hypervolume` (rows of it), `differences` (rows of `difference` between the highest throughput of each frontier,
+        `point_a`, and the highest of its other points, `point_b`), `implausible` (trials whose numbers can't all be
+        true, and why), `unmeasured` (count, status, reason, log of trials that are not ok), and the keys of sections.
     """
-    frontiers, scaling = content.frontiers, content.scaling
-    return {
+    frontiers = content.frontiers
+    values = {
         "headline": content.headline,
         "trials": content.trials,
         "statuses": dict(content.statuses),
@@ -46,18 +45,26 @@ def report_json(content: Content) -> dict[str, Any]:
         "frontiers": [_words_of(frontier) for frontier in frontiers],
         "frontier": [row for frontier in frontiers for row in records_of(frontier.points)],
         "hypervolume": records_of(content.hypervolume),
-        "differences": [
-            {"semantics": f.semantics, "model_digest": f.model_digest} | row
-            for f in frontiers
-            for row in records_of(f.difference)
-        ],
-        "scaling": [row for part in scaling if part.per == "worker" for row in records_of(part.rows)],
-        "scaling_per_node": [row for part in scaling if part.per == "node" for row in records_of(part.rows)],
+        "differences": [row for frontier in frontiers for row in _differences_of(frontier)],
+        "scaling": _scaling_rows(content, per="worker"),
+        "scaling_per_node": _scaling_rows(content, per="node"),
         **laws_json(content.worth.worthwhile, content.worth.laws),
         "canaries": records_of(content.canaries),
         "implausible": records_of(content.implausible),
         "unmeasured": records_of(content.unmeasured),
     }
+    for section in content.sections:
+        values.update(section.as_json())
+    return values
+
+
+def _scaling_rows(content: Content, *, per: str) -> list[dict[str, Any]]:
+    return [row for part in content.scaling if part.per == per for row in records_of(part.rows)]
+
+
+def _differences_of(frontier: Frontier) -> list[dict[str, Any]]:
+    product = {"semantics": frontier.semantics, "model_digest": frontier.model_digest}
+    return [product | row for row in records_of(frontier.difference)]
 
 
 def _words_of(frontier: Frontier) -> dict[str, str | None]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from dtsweep.analysis import (
     bottleneck,
@@ -31,6 +31,7 @@ from dtsweep.text import count_of
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Console
 
 _SCALING_TITLES = {
     "weak": "Weak scaling by {per}s, same micro_batch and accumulation",
@@ -84,16 +85,22 @@ class Worth:
         return bool(told.any() or self.laws["reason"].isna().any())
 
 
+class Section(Protocol):
+    """A part of a report in a file of its own."""
+
+    def print(self, *, console: Console) -> None:
+        """Print it."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Give it as JSON values, under keys of its own."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Content:
     """Everything that a report says of results; canaries stand in `canaries` and `notes` alone."""
 
-    headline: str
-    """Workload, devices, hosts, and trials by status, in one line."""
-    statuses: Mapping[str, int]
-    """Trials by status, the most frequent first."""
-    flags: Mapping[str, int]
-    """Trials by flag, the most frequent first; a trial may have several."""
+    study: Study
+    """All trials, and the tables that are made of them."""
     varying: Sequence[str]
     """Setting columns of points that have more than one value; `hosts` where one point was measured on several."""
     objectives: Sequence[str]
@@ -117,21 +124,52 @@ class Content:
     """By workers, then by nodes: weak, then strong; without those that have no group of several sizes."""
     worth: Worth
     """From how many workers on one more doesn't pay, for the groups of `scaling`."""
-    canaries: pd.DataFrame
-    """Rows of `dtsweep.analysis.canaries`: one per world and session that measured a canary."""
     doubts: Sequence[str]
     """What to ignore, and what not to compare, to be read before any table; empty where nothing is in doubt."""
     notes: Sequence[str]
     """How the numbers came about; lines after the first of a note explain it. Empty without frontiers."""
-    implausible: pd.DataFrame
-    """Trials whose numbers can't all be true: `trial_id`, `point_id`, `repeat`, and which (`implausible`)."""
-    unmeasured: pd.DataFrame
-    """Trials that are not `ok`: `count`, `status`, `reason` and the first one's `log`; the skipped ones last."""
+    sections: Sequence[Section]
+    """Further parts, each of which prints itself and gives its JSON values; the last ones of a report."""
+
+    @cached_property
+    def _rows(self) -> pd.DataFrame:
+        return without_canaries(self.study.frame)
 
     @property
     def trials(self) -> int:
-        """How many there are, of any status; 0 where the results are empty."""
-        return sum(self.statuses.values())
+        """Number of trials of any status; 0 if the results are empty."""
+        return len(self._rows)
+
+    @cached_property
+    def headline(self) -> str:
+        """Workload, devices, hosts, and trials by status, in one line."""
+        return _headline(self._rows)
+
+    @cached_property
+    def statuses(self) -> Mapping[str, int]:
+        """Trials by status, the most frequent first."""
+        return _counts(self._rows["status"])
+
+    @cached_property
+    def flags(self) -> Mapping[str, int]:
+        """Trials by flag, the most frequent first; a trial may have several."""
+        return _counts(self._rows["flags"].explode())
+
+    @property
+    def canaries(self) -> pd.DataFrame:
+        """Rows of `dtsweep.analysis.canaries`: one per world and session that measured a canary."""
+        return self.study.canaries
+
+    @cached_property
+    def implausible(self) -> pd.DataFrame:
+        """Trials whose numbers can't all be true: `trial_id`, `point_id`, `repeat`, and which (`implausible`)."""
+        columns = ["trial_id", "point_id", "repeat", "implausible"]
+        return self._rows.loc[self._rows["implausible"].notna(), columns]
+
+    @cached_property
+    def unmeasured(self) -> pd.DataFrame:
+        """Trials that are not `ok`: `count`, `status`, `reason` and the first one's `log`; the skipped ones last."""
+        return _unmeasured(self._rows)
 
 
 def content_of(
@@ -141,28 +179,29 @@ def content_of(
     minimize: Sequence[str] = MINIMIZED,
     maximize: Sequence[str] = MAXIMIZED,
     where: str = "",
+    sections: Sequence[Callable[[Study], Section]] = (),
 ) -> Content:
     """Compute the content of a report.
 
     Args:
-        frame: one row per trial, as `dtsweep.load` gives it, canaries included, or a study of it.
+        frame: one row per trial, canaries included, or a study of it.
         one_product: compare all models with each other.
         minimize: objectives, as `dtsweep.analysis.frontier` takes them.
         maximize: the same.
         where: a condition that all points have to meet that tables show; `SweepError` if it can't be read.
+        sections: make further parts of the points that meet the condition.
     """
     study = study_of(frame)
-    trials, bounds = without_canaries(study.frame), bottleneck(study)
+    bounds = bottleneck(study)
     points = frontier(study, minimize=minimize, maximize=maximize, where=where, one_product=one_product)
-    (varying, label_columns), flags = _varying(points), _counts(trials["flags"].explode())
-    asked = conditions_on(points, where, minimize=minimize, maximize=maximize)
+    conditions = conditions_on(points, where, minimize=minimize, maximize=maximize)
+    varying, label_columns = _varying(points)
     frontiers = frontiers_of(study, points, varying, one_product=one_product, of_rate="samples_per_s" in maximize)
-    ladders = _scaling(study.where(where), label_columns)
+    kept = study.where(where)
+    ladders = _scaling(kept, label_columns)
     recommended, why_none = recommended_in(study, where=where, one_product=one_product)
     return Content(
-        headline=_headline(trials),
-        statuses=_counts(trials["status"]),
-        flags=flags,
+        study=study,
         varying=varying,
         objectives=[name for name in (*minimize, *maximize) if name not in (*MINIMIZED, *MAXIMIZED)],
         constants=_constants(points, varying),
@@ -173,12 +212,10 @@ def content_of(
         frontiers=frontiers,
         hypervolume=hypervolume(points, minimize=minimize, maximize=maximize),
         scaling=ladders,
-        worth=_worth(study.where(where), ladders),
-        canaries=study.canaries,
-        doubts=[*asked, *doubts_on(study.frame, points, canaries=study.canaries, varying=varying)],
-        notes=notes_on(study.frame, points, canaries=study.canaries, flags=flags, one_product=one_product),
-        implausible=trials.loc[trials["implausible"].notna(), ["trial_id", "point_id", "repeat", "implausible"]],
-        unmeasured=_unmeasured(trials),
+        worth=_worth(kept, ladders),
+        doubts=[*conditions, *doubts_on(study, points, varying=varying)],
+        notes=notes_on(study, points, one_product=one_product),
+        sections=[make(kept) for make in sections],
     )
 
 

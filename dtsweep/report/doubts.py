@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dtsweep.analysis.canaries import drift_of
 from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.objectives import MAXIMIZED, MINIMIZED
+from dtsweep.analysis.study import Study
 from dtsweep.report.labels import trial_label
 from dtsweep.text import count_of, percent_up
 
@@ -29,15 +30,12 @@ _MACHINE_COLUMNS = (
 _IMPLAUSIBLE_SHOWN = 8
 
 
-def doubts_on(
-    frame: pd.DataFrame, points: pd.DataFrame, *, canaries: pd.DataFrame, varying: Sequence[str]
-) -> list[str]:
+def doubts_on(study: Study, points: pd.DataFrame, *, varying: Sequence[str]) -> list[str]:
     """Write what to know before reading any number of a report.
 
     Args:
-        frame: one row per trial, canaries included.
+        study: of all trials.
         points: rows of `dtsweep.analysis.frontier`.
-        canaries: rows of `dtsweep.analysis.canaries`.
         varying: setting columns that have more than one value.
 
     Returns:
@@ -45,10 +43,10 @@ def doubts_on(
     """
     if points.empty:
         return []
-    measured = without_canaries(frame[frame["status"] == "ok"])
+    measured = without_canaries(study.frame[study.frame["status"] == "ok"])
     said = (
-        _drift_doubt(canaries, trials=len(measured), launches=int(points["launches"].max())),
-        _failed_canary_doubt(frame),
+        _drift_doubt(study.canaries, trials=len(measured), launches=int(points["launches"].max())),
+        _failed_canary_doubt(study.frame),
         _launch_doubt(points),
         _implausible_doubt(measured, varying),
         _environment_doubt(measured),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis.canaries import WORLD
 from dtsweep.analysis.launches import without_canaries
+from dtsweep.analysis.study import Study
 from dtsweep.report.labels import compression_label, model_columns, model_label
 from dtsweep.results.statuses import CANARY_DRIFT, FLAG_MEANINGS
 from dtsweep.text import count_of, ends_of, format_rate, half_of, is_lopsided
@@ -22,21 +22,12 @@ _ROUNDING, _OTHERWISE = 1e-6, 0.01
 """Up to where `gradient_error` is rounding, and up to where the same is computed otherwise: docs/measuring.md."""
 
 
-def notes_on(
-    frame: pd.DataFrame,
-    points: pd.DataFrame,
-    *,
-    canaries: pd.DataFrame,
-    flags: Mapping[str, int],
-    one_product: bool = False,
-) -> list[str]:
+def notes_on(study: Study, points: pd.DataFrame, *, one_product: bool = False) -> list[str]:
     """Write how the numbers of a report came about.
 
     Args:
-        frame: one row per trial, canaries included.
+        study: of all trials.
         points: rows of `dtsweep.analysis.frontier`.
-        canaries: rows of `dtsweep.analysis.canaries`.
-        flags: trials by flag.
         one_product: whether all models were compared with each other.
 
     Returns:
@@ -44,7 +35,8 @@ def notes_on(
     """
     if points.empty:
         return []
-    measured = without_canaries(frame[frame["status"] == "ok"])
+    trials = without_canaries(study.frame)
+    measured = trials[trials["status"] == "ok"]
     points = points[points["meets"].fillna(value=False)]
     on_points = (
         _model_note(points, one_product=one_product),
@@ -56,8 +48,8 @@ def notes_on(
     on_trials = (
         _window_note(measured),
         _gradient_note(measured),
-        _canary_note(canaries),
-        _flag_note(flags),
+        _canary_note(study.canaries),
+        _flag_note(trials["flags"].explode()),
     )
     return [*filter(None, (*on_points, *on_trials))]
 
@@ -180,9 +172,10 @@ def _sessions(what: str, sessions: pd.DataFrame) -> str:
     return f" {what}: {count_of(len(names), 'session')} with {trials}: {', '.join(names)}."
 
 
-def _flag_note(flags: Mapping[str, int]) -> str:
-    if not flags:
+def _flag_note(flags: pd.Series[str]) -> str:
+    counts = flags.value_counts()
+    if counts.empty:
         return ""
-    counts = ", ".join(f"{flag} on {count_of(count, 'trial')}" for flag, count in flags.items())
-    meanings = [f"  {flag}: {FLAG_MEANINGS[flag]}" for flag in flags if flag in FLAG_MEANINGS]
-    return "\n".join([f"Flags: {counts}.", *meanings])
+    listed = ", ".join(f"{flag} on {count_of(int(count), 'trial')}" for flag, count in counts.items())
+    meanings = [f"  {flag}: {FLAG_MEANINGS[str(flag)]}" for flag in counts.index if flag in FLAG_MEANINGS]
+    return "\n".join([f"Flags: {listed}.", *meanings])

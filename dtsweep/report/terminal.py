@@ -80,6 +80,8 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
     _print_worth(content, console=console, show_all=show_all)
     _print_unmeasured(content.unmeasured, console=console, show_all=show_all)
     _print_notes(content, console=console, show_all=show_all)
+    for section in content.sections:
+        section.print(console=console)
 
 
 def _print_advice(content: Content, *, console: Console, show_all: bool) -> None:

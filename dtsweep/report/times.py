@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dtsweep.analysis import setting_columns
+from dtsweep.analysis import Study, setting_columns, training_time
+from dtsweep.analysis.training_time import with_cost
 from dtsweep.report.labels import model_columns, model_label, point_label
 from dtsweep.report.records import records_of
 from dtsweep.report.tables import caution_columns
@@ -35,33 +38,50 @@ _UNITS = {"h": 3600.0, "min": 60.0, "s": 1.0}
 """Of times, the largest first: taken where the longest has two of it."""
 
 
-def print_times(rows: pd.DataFrame, *, console: Console) -> None:
-    """Print how long training takes by the number of workers, with what that is as a speed-up.
+def training_times(*, samples: int, price: float | None) -> Callable[[Study], TrainingTimes]:
+    """Make the section of training on so many samples.
 
     Args:
-        rows: of `dtsweep.analysis.training_time`, with `cost` where there is a price.
-        console: where to.
+        samples: to train on.
+        price: of one worker for an hour; None for no cost.
     """
-    if rows.empty:
-        say(console, "No trial ended ok, so there is no training time.")
-        return
-    varying = [c for c in setting_columns(rows) if rows[c].nunique(dropna=False) > 1]
-    for _, there in rows.groupby("group"):
-        labels = [point_label(row, varying) for _, row in there.iterrows()]
-        title = [*_titles(there, rows), *labels[: len(set(labels)) == 1]]
-        say(console, "\n" + " · ".join(title), style="bold")
-        print_table(({"sync": labels} if len(set(labels)) > 1 else {}) | _columns(there), console=console)
-    for note in _notes(rows):
-        say(console, note)
+
+    def section(study: Study) -> TrainingTimes:
+        rows = training_time(study, samples=samples)
+        return TrainingTimes(rows if price is None else with_cost(rows, price=price))
+
+    return section
 
 
-def times_json(rows: pd.DataFrame) -> dict[str, Any]:
-    """Give training times as JSON values; unknown is None.
+@dataclass(frozen=True, eq=False)
+class TrainingTimes:
+    """Section of a report: training times, with the speed-ups that belong to them."""
 
-    Returns:
-        `training_time`: the rows of `dtsweep.analysis.training_time`.
-    """
-    return {"training_time": records_of(rows)}
+    rows: pd.DataFrame
+    """Rows of `dtsweep.analysis.training_time`, with `cost` where there is a price."""
+
+    def print(self, *, console: Console) -> None:
+        """Print a table for each semantics, model and environment."""
+        if self.rows.empty:
+            say(console, "No trial ended ok, so there is no training time.")
+            return
+        settings = setting_columns(self.rows)
+        varying = [c for c in settings if self.rows[c].nunique(dropna=False) > 1]
+        for _, there in self.rows.groupby("group"):
+            labels = [point_label(row, varying) for _, row in there.iterrows()]
+            title, columns = _titles(there, self.rows), _columns(there)
+            if len(set(labels)) == 1:
+                title.append(labels[0])
+            else:
+                columns = {"sync": labels} | columns
+            say(console, "\n" + " · ".join(title), style="bold")
+            print_table(columns, console=console)
+        for note in _notes(self.rows):
+            say(console, note)
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the rows as JSON values, under `training_time`; unknown is None."""
+        return {"training_time": records_of(self.rows)}
 
 
 def _titles(there: pd.DataFrame, rows: pd.DataFrame) -> list[str]:

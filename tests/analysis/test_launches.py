@@ -259,30 +259,3 @@ def test_canaries_are_no_launches_of_a_point() -> None:
 
 def test_canaries_do_not_scale() -> None:
     assert scaling(trials(rate(10), rate(20, workers=2, role="canary"))).empty
-
-
-# Launches of another source
-
-
-def test_launches_by_another_source_than_the_points_newest_are_left_out() -> None:
-    old = [rate(value, point_id="a", repeat=n, workload_digest="old") for n, value in enumerate((50.0, 70.0), 1)]
-    new = rate(100.0, point_id="a", repeat=1, workload_digest="new")
-    other = rate(30.0, point_id="b", workload_digest="old")
-    points = over_launches(trials(*old, other, new)).set_index("point_id")
-    assert points["samples_per_s"].to_dict() == {"a": 100.0, "b": 30.0}
-    assert points["launches"].to_dict() == {"a": 1, "b": 1}
-    # Without another source, or where it is unknown, all are launches of one job.
-    for digest in ("old", None):
-        together = over_launches(trials(*old, {**new, "workload_digest": digest}, other)).set_index("point_id")
-        assert together["launches"].to_dict() == {"a": 3, "b": 1}
-
-
-def test_data_that_only_one_driver_could_see_make_no_launch_another_job() -> None:
-    seen, unseen = '{"class Net": "1", "field data": "2"}', '{"class Net": "1"}'
-    pairs = [(seen, unseen, 2), (seen, '{"class Net": "3"}', 1), (seen, seen.replace('"2"', '"4"'), 1)]
-    for old, new, launches in pairs:
-        rows = [
-            rate(value, point_id="a", repeat=n, workload_digest=str(n), sources=sources)
-            for n, (value, sources) in enumerate(((50.0, old), (51.0, new)), 1)
-        ]
-        assert over_launches(trials(*rows))["launches"].tolist() == [launches]

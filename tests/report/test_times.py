@@ -10,7 +10,7 @@ from rich.console import Console
 from dtsweep.analysis import training_time
 from dtsweep.analysis.training_time import with_cost
 from dtsweep.errors import SweepError
-from dtsweep.report.times import print_times, times_json
+from dtsweep.report.times import TrainingTimes
 from tests.analysis.ladders import ladder, published
 from tests.frames import trials
 from tests.report.study import sweep
@@ -19,7 +19,7 @@ from tests.report.study import sweep
 def printed(rows: pd.DataFrame, *, width: int = 80) -> str:
     console = Console(width=width, force_terminal=False, color_system=None)
     with console.capture() as capture:
-        print_times(rows, console=console)
+        TrainingTimes(rows).print(console=console)
     return capture.get()
 
 
@@ -87,7 +87,7 @@ def test_without_ok_trials_that_is_said() -> None:
 
 
 def test_programs_get_the_rows_with_null_for_the_unknown() -> None:
-    values = json.loads(json.dumps(times_json(training_time(ladder({1: 10.0, 2: 18.0}), samples=90))))
+    values = json.loads(json.dumps(TrainingTimes(training_time(ladder({1: 10.0, 2: 18.0}), samples=90)).as_json()))
     (base, double) = values["training_time"]
     assert [base["training_time_s"], double["training_time_s"]] == [9, 5]
     assert [base["workers"], double["workers"], double["samples"]] == [1, 2, 90]

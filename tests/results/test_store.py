@@ -155,9 +155,9 @@ def test_load_takes_the_newest_ok_attempt_else_the_newest(tmp_path: Path) -> Non
     assert store.newest_trials(results)["attempt_id"].tolist() == ["attempt2", "attempt5", "attempt7"]
 
 
-def test_load_keeps_a_trial_of_each_harness_and_rows_without_one_are_of_ray(tmp_path: Path) -> None:
+def test_load_keeps_a_trial_of_each_harness(tmp_path: Path) -> None:
     results = Results(tmp_path)
-    commit(results, 1, trial_id="same", harness=None)
+    commit(results, 1, trial_id="same", harness="ray")
     commit(results, 2, trial_id="same", harness="in_process")
     commit(results, 3, trial_id="same", harness="ray", status="rank_died")
     # On Ray the first is the newest `ok`.
@@ -174,8 +174,7 @@ def test_load_has_every_canary_that_was_measured_or_none(tmp_path: Path) -> None
         (3, "watch", "canary", "ok"),
         (4, "a", "trial", "ok"),
         (5, "watch", "canary", "rank_died"),
-        # As an older dtsweep stored it, without a role.
-        (6, "b", None, "ok"),
+        (6, "b", "trial", "ok"),
     ]:
         commit(results, number, trial_id=trial_id, role=role, status=status)
     assert store.newest_trials(results)["attempt_id"].tolist() == ["attempt4", "attempt6"]
