@@ -8,35 +8,22 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 
-from dtsweep import Measure, Point, Resources
+from dtsweep import Measure, Point
 from dtsweep.inference.verdicts import KneeVerdict, Method, Reason, RunVerdict, Verdict
 from dtsweep.measure.stopping import Race, Rule
 from dtsweep.results.statuses import FINAL, RETRIED
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.constraints import impossible
 from dtsweep.sweep.modes import MODES, SEMANTICS
-from dtsweep.sweep.point import AXES, FIELD_TYPES
 from dtsweep.sync.mode import SyncMode
 from tests.pages import ROOT, tables
 
 PAGES = {"sweep-files.md": 3, "sync-modes.md": 3, "measuring.md": 1}
 """Pages with tables that are made, and how many."""
-
-
-def shown(first: str) -> dict[str, dict[str, str]]:
-    """Rows of a table of sweep-files.md by its first column."""
-    return {row.pop(first).strip("`"): row for row in tables("sweep-files.md", first=first)}
-
-
-def default_of(item: Field[Any]) -> str:
-    return f"`{(item.default if item.default_factory is MISSING else item.default_factory())!r}`"
 
 
 def test_the_pages_are_as_docs_tables_makes_them(tmp_path: Path) -> None:
@@ -54,38 +41,6 @@ def test_the_pages_are_as_docs_tables_makes_them(tmp_path: Path) -> None:
     for name in ("columns.md", *PAGES):
         made, known = ((folder / name).read_text("utf-8") for folder in (docs, ROOT / "docs"))
         assert made == known, f"docs/{name} is old; run: make docs"
-
-
-def test_the_axes_are_documented_as_they_are_declared() -> None:
-    rows = shown("field")
-    defaults = {item.name: default_of(item) for item in fields(Point)}
-    assert list(rows) == list(AXES)
-    for name, axis in AXES.items():
-        said = tuple(rows[name][word] for word in ("default", "unit", "meaning"))
-        assert said == (defaults[name], axis.unit, axis.meaning)
-
-
-@pytest.mark.parametrize("field", AXES)
-def test_every_choice_or_the_smallest_value_of_an_axis_is_named(field: str) -> None:
-    values, axis = shown("field")[field]["values"], AXES[field]
-    choices = ["True", "False"] if FIELD_TYPES[field] is bool else list(axis.choices)
-    assert re.findall(r"`(\w+)`", values) == choices
-    bounds = {"≥": axis.least, ">": axis.above, "≤": axis.most}
-    known = [(sign, str(bound)) for sign, bound in bounds.items() if bound is not None]
-    assert re.findall(r"([≥>≤]) ([\d.]+)", values) == known
-    assert choices or known
-    assert ("None" in values) == (getattr(Point(sync="ddp"), field) is None)
-
-
-def test_measure_and_resources_are_documented_as_they_are() -> None:
-    rows = shown("setting")
-    assert list(rows) == [item.name for kind in (Measure, Resources) for item in fields(kind)]
-    for kind in (Measure, Resources):
-        source = " ".join(inspect.getsource(kind).split())
-        for item in fields(kind):
-            assert rows[item.name]["default"] == default_of(item)
-            said = re.escape(rows[item.name]["meaning"])
-            assert re.search(rf'\b{item.name}: (?:(?!""").)* """{said} ?"""', source), item.name
 
 
 def test_every_mode_has_its_semantics_and_what_it_reads() -> None:

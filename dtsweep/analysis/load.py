@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dtsweep.analysis.superseded import superseded
 from dtsweep.results.store import Results, newest_trials
+from dtsweep.text import count_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,8 +40,8 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
         trials = int((is_left_out & (frame["role"] != "canary")).sum())
         changes = "; ".join(reasons.dropna().unique())
         warnings.warn(
-            f"{trials} older trials of {store} are left out, measured with {changes}; "
-            "the next run measures again those that its sweep has",
+            f"{count_of(trials, 'older trial')} of {store} left out, measured with {changes}; "
+            "the next run measures again what its sweep has of them",
             stacklevel=2,
         )
     return frame[~is_left_out].reset_index(drop=True)

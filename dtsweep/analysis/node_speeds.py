@@ -48,10 +48,24 @@ def node_speeds(results: Results | str | Path) -> pd.DataFrame:
     """
     if not isinstance(results, Results | str | Path):
         raise SweepError("node_speeds reads the table of ranks, too: give it the place of the results, not a table")
+    trials = measured(load(results))
+    return speeds_of(trials, ranks_of(results, trials))
+
+
+def ranks_of(results: Results | str | Path, trials: pd.DataFrame) -> pd.DataFrame:
+    """Read what `speeds_of` needs to know of the ranks of trials.
+
+    Args:
+        results: the place.
+        trials: rows with `attempt_id`.
+
+    Raises:
+        StorageError: It can't be read.
+    """
     store = results if isinstance(results, Results) else Results(results)
-    trials = measured(load(store))
-    ranks = store.table("ranks", attempts=set(trials["attempt_id"])).select(["attempt_id", *_NODE, "work_s"])
-    return speeds_of(trials, ranks.to_pandas())
+    ranks = store.table("ranks", attempts=set(trials["attempt_id"]))
+    frame: pd.DataFrame = ranks.select(["attempt_id", *_NODE, "work_s"]).to_pandas()
+    return frame
 
 
 def speeds_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:

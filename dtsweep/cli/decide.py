@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dtsweep.cli.options import console, json_option, load_results, print_json
 from dtsweep.errors import SweepError
 from dtsweep.sweep.goal import GOALS, Goal
+
+if TYPE_CHECKING:
+    from dtsweep.analysis import Study
+    from dtsweep.report.content import Section
 
 where_option = click.option(
     "--where", default="", metavar="CONDITION", help="What points have to keep to: 'step_p99_s<=200ms and workers<=8'."
@@ -86,6 +91,7 @@ def print_results(
     """
     from dtsweep.report.as_json import report_json
     from dtsweep.report.content import content_of
+    from dtsweep.report.nodes import speeds_of_nodes
     from dtsweep.report.terminal import print_report
     from dtsweep.report.times import training_times
 
@@ -94,7 +100,9 @@ def print_results(
     objectives = {name: asked.pop(name, ()) for name in ("minimize", "maximize")}
     if any(objectives.values()):
         asked |= objectives
-    sections = [] if samples is None else [training_times(samples=samples, price=price)]
+    sections: list[Callable[[Study], Section]] = [speeds_of_nodes(results)]
+    if samples is not None:
+        sections.append(training_times(samples=samples, price=price))
     content = content_of(load_results(results), sections=sections, **asked)
     if as_json:
         print_json(report_json(content))

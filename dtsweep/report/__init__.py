@@ -17,6 +17,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     advice          what the report advises, in sentences
     tables          table columns of points and of scaling
     times           training times in the terminal, and as JSON values
+    nodes           speeds of the nodes of a mixed cluster: a section
     content         what the report says, computed once; the renderers below show it
     axes            ends and round numbers of a plot's axes
     sketch          the frontier as a plot of characters

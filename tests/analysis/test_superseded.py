@@ -111,7 +111,7 @@ def test_load_keeps_the_newest_source_and_says_how_many_older_trials_it_left_out
     """As an interrupted `--rerun all` leaves them."""
     store_run(tmp_path, {4: [100], 16: [200]}, **made_of(NET))
     store_run(tmp_path, {4: [150]}, day=2, **made_of(OTHER))
-    with pytest.warns(UserWarning, match=r"^1 older trials of .* are left out, measured with another class Net;"):
+    with pytest.warns(UserWarning, match=r"^1 older trial of .* left out, measured with another class Net;"):
         frame = load(tmp_path)
     assert frame["samples_per_s"].tolist() == [150]
 

@@ -24,6 +24,7 @@ def store_run(
     day: int = 1,
     env_id: str | None = "a1b2",
     machine: str | None = MACHINE,
+    ranks: Sequence[Mapping[str, Any]] = ({},),
     **columns: Any,
 ) -> Path:
     """Commit a run.
@@ -34,6 +35,7 @@ def store_run(
         day: of January 2026.
         env_id: of all trials; None where no rank said it.
         machine: as the ranks store it; None is unknown.
+        ranks: columns of each rank.
         columns: others of `trials`.
     """
     results, start = Results(folder), datetime(2026, 1, day, tzinfo=UTC)
@@ -53,7 +55,10 @@ def store_run(
                 | (failed if rate is None else measured)
                 | {"started_at": start + timedelta(minutes=repeat)}
                 | columns,
-                ranks=[{"rank": 0, "node": "a", "device": "Xeon", "threads": 1, "machine": machine}],
+                ranks=[
+                    {"rank": number, "node": "a", "device": "Xeon", "threads": 1, "machine": machine} | dict(rank)
+                    for number, rank in enumerate(ranks)
+                ],
                 workload_types=column_types(SWEEP.workload),
             )
     return folder
