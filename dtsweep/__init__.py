@@ -1,10 +1,16 @@
 """Measure the latency/throughput frontier of a distributed training job on a Ray cluster.
 
-A point × repeat is a trial, and its repeats are launches of one job; each try at a trial is an attempt, whose message
-to the ranks is a task. A value's way: sweep file, point, trial, task, ranks, their results, rows in Parquet.
+A point × repeat is a trial; each try at it is an attempt, whose message to the ranks is a task. A session is a live
+worker group that measures many points, so that it is one launch of each of them; a repeat is measured in another
+launch. A lane is an actor that holds one session at a time. A world is a set of workers that needs a process group of
+its own, a window the timed steps of a trial, a canary a fixed point that shows whether the machine changed.
 
-The rooms, parts first: whoever calls stands below what it calls, so follow a value from `cli` upwards. A room imports
-only rooms above it, a file only files above it in its room's own list; `tests/test_imports.py` reads both lists:
+From a sweep file to Parquet: points, trials, tasks, ranks, their results, rows. From Parquet to an answer: rows, the
+attempt that stands for each trial, launches, points; then frontiers (`report`) or candidates (`recommend`), and words.
+
+The rooms, in the order of imports: whoever calls stands below what it calls, so follow a value from `cli` upwards. A
+room imports only rooms above it, a file only files above it in its room's own list; `tests/test_imports.py` reads both
+lists. On the right stands which processes import a room; readers are processes that read results:
 
     errors          what a user did that can't be measured, in one line
     text            numbers and tables for the terminal
@@ -13,15 +19,15 @@ only rooms above it, a file only files above it in its room's own list; `tests/t
     workloads       what is trained: three methods, a family to choose from     ranks
     results         what is kept: three Parquet data sets                       driver, readers
     hardware        devices and hosts: what they are, can do, and did           ranks, doctor
-    measure         the instruments: clocks, windows, statistics                ranks
+    measure         the instruments: clocks, windows, statistics                ranks, driver, readers
 
 What measures imports nothing of what reads:
 
     compression     what travels in place of gradients, a family to choose from ranks
     sync            how workers combine their work, a family to choose from     ranks
-    metrics         from raw steps to rows                                      driver, torchrun
+    metrics         from raw steps to rows                                      driver, lanes, ranks
     worker          one trial in one worker process; knows nothing of Ray       ranks
-    session         one live worker group, handed trial after trial             beside the driver
+    session         one live worker group, handed trial after trial             lanes, ranks
     plan            what is done, what is to do, in which order                 any process
     driver          the run: connect, hand out, store                           driver
 
@@ -32,10 +38,10 @@ What reads, from rows to a recommendation:
     report          views of results for people and programs                    readers
     compare         run against run                                             readers
 
-Above both:
+Callers of both:
 
     doctor          looks at every node before money is spent                   driver, every node
-    cli             the command line: reads the sweep file, calls `driver.run`  driver
+    cli             the command line: reads the sweep file, runs, reports       driver, readers
 """
 
 from __future__ import annotations

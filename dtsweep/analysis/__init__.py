@@ -1,20 +1,20 @@
-"""Questions to the table of trials: pure functions of a frame, or of a `Study` of it, which prepares each table once.
+"""Questions to the table of trials: functions of a frame, or of a `Study` of it, which prepares each table once.
 
-Readers; imports pandas and SciPy in functions alone. In reading order:
+Readers; imports pandas and SciPy in functions alone. Only `load` and `node_speeds` read files. In reading order:
 
-    superseded      rows of an older source of the workload, or of an older environment
-    load            the table of trials
+    superseded      which rows to leave out: of an older source, or of other environment variables
+    load            reads the table of trials, without rows that newer ones supersede
     utilization     shares of what devices can do, by one measure
-    launches        from trials to points
-    comparisons     a column beside a value: true, false or unknown
+    launches        selects the measured trials, and combines the launches of each point into one row
+    comparisons     one comparison of a condition: true, false or unknown for each row
     canaries        whether the machine changed while it was measured
     where           conditions on points, as a user writes them
     ladders         groups of points by their number of workers or nodes
-    study           tables of one results folder, each prepared once
+    study           tables of one results folder, each prepared once; `over_launches`, `launch_sigma`, `canaries`
     naming          which point somebody means
     difference      whether two points can be told apart, with a verdict
-    objectives      what should be small or large, and how far launches know it
-    standing        how points stand to each other: which are beaten, as far as launches can tell
+    objectives      which columns should be small or large, and how far launches know them
+    standing        dominance between points: which another one beats, and how far launches can tell
     redrawn         how often points are on the frontier when their means are drawn anew
     frontier        which points no other one beats
     scaling         what more workers bring
@@ -24,7 +24,7 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     node_speeds     how fast the nodes of a mixed cluster are beside each other
     next_axes       what to try next at a point that one thing limits
     bottleneck      what limits each point
-    against         what points cost more than another one, told also by one launch of each
+    against         compares points with one of them by one objective, also where each has one launch
     candidates      which points may be recommended for a goal, and why others may not
     recommend       which configuration to take for a goal, and how sure that is
 """

@@ -1,4 +1,4 @@
-"""Points against another one by one objective: what each costs more, and whether that is told."""
+"""Compares points with one of them by one objective, also where each has a single launch."""
 
 from __future__ import annotations
 

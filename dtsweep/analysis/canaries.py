@@ -1,4 +1,4 @@
-"""Did the machine drift? One fixed point of a session's largest world is measured at both ends of it."""
+"""Did the machine drift? One fixed point of a session's largest world is measured at both ends of it and between."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORLD = ("point_id", *(item.name for item in fields(World)), *_WHERE)
 
 
 def canaries_of(frame: pd.DataFrame) -> pd.DataFrame:
-    """Compare the canaries of a frame with each other; `dtsweep.analysis.canaries` describes the columns."""
+    """Compare the canaries of a frame with each other; `canaries` of `dtsweep.analysis.study` describes the columns."""
     rows = frame[frame["role"].isin(["canary"]) & (frame["status"] == "ok")].dropna(subset=["step_mean_s"])
     rows = _beside_their_world(rows.sort_values("started_at", kind="stable"))
     sessions = rows.groupby([*WORLD, "session"], dropna=False, sort=False)

@@ -1,4 +1,4 @@
-"""One comparison of a column with a value, as conditions have them: true, false or unknown for each row."""
+"""One comparison of a condition, a column with a value: true, false or unknown for each row."""
 
 from __future__ import annotations
 

@@ -42,8 +42,9 @@ def frontier(
 ) -> pd.DataFrame:
     """Find the points that no other one beats, for each semantics, model and environment.
 
-    A point is off the frontier where `difference` can tell that another one is better in each objective (equal is
-    enough where an objective is set, not measured, as `workers`). By its estimates alone more points are beaten.
+    A point is off the frontier where launches tell (`inference.contrasts`) that another one is better in each objective
+    (equal is enough where an objective is set, not measured, as `workers`).
+    By estimates alone more points are beaten.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
@@ -58,7 +59,7 @@ def frontier(
         `meets`, whether the condition is met, null where what it asks for was not measured;
         `standing`, one of `STANDINGS`, null where it is not met or an objective is null;
         `on_frontier`, True where that is `frontier` or `undecided`;
-        `frontier_probability`, how often it is when all means are drawn anew with the errors that `difference` finds,
+        `frontier_probability`, how often it is when all means are drawn anew with the errors of `inference.contrasts`,
         null where a point has too few launches for that, beside points that have more;
         `knee`, True where `knee_of` finds it among the means, and `knee_probability`, how often in those draws.
 

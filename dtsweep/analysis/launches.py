@@ -1,4 +1,4 @@
-"""Trials to points: the repeats of a point are launches of one job, and are combined here."""
+"""Selects the measured trials, and combines the launches of each point into one row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of trials as every question begins with it."""
+"""Reads the table of trials, without rows that newer ones supersede."""
 
 from __future__ import annotations
 

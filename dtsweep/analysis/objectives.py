@@ -1,4 +1,4 @@
-"""Objectives of a frontier: which columns should be small or large, and how far launches know them."""
+"""Objectives of frontiers and goals: which columns should be small or large, and how far launches know them."""
 
 from __future__ import annotations
 

@@ -77,10 +77,13 @@ class Recommendation:
 def recommend(frame: Frame, goal: Goal = GOALS["throughput"], *, one_product: bool = False) -> list[Recommendation]:
     """Recommend one configuration for a goal, for each model and environment.
 
-    Candidates have semantics that are allowed, meet the condition, and their numbers don't contradict each other. Of
-    the best one and of those that it is not told from (as `difference` tells; with one launch each by the intervals
-    within them and the machine's drift, not at all where that is unknown) and whose means are within 5 % of it, the one
-    with the fewest workers is recommended, of several the best.
+    Candidates have allowed semantics and a value of the objective, meet the condition and the goal's `least_rate`, and
+    their numbers don't contradict each other; one worker with inexact updates is a candidate only where there is no
+    other. No frontier is computed.
+
+    Of the best candidate and of those that it is not told from (by `inference.contrasts`; with one launch each by the
+    intervals within them and the machine's drift, not at all where that is unknown) and whose means are within 5 % of
+    it, the one with the fewest workers is recommended, of several the best.
 
     Args:
         frame: one row per trial, as `dtsweep.load(results, canaries=True)` gives it, or a study of it.

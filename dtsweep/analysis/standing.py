@@ -1,4 +1,4 @@
-"""How points stand to each other: which ones another one beats, and how far launches can tell."""
+"""Dominance between points: which ones another one beats, and how far launches can tell."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Rivals:
         return [cost.contrasts(first, second) for cost in self.costs]
 
     def beaten(self, first: Rows, second: Rows) -> Beaten:
-        """Which of the first are beaten by which of the second, by `difference`'s own estimates."""
+        """Which of the first are beaten by which of the second, by `inference.contrasts`: drift is not counted."""
         each = self.excess(first, second)
         no_better = _in_all(found.estimate > -_EQUAL for found in each)
         by_estimate = no_better & _in_any(found.estimate > _EQUAL for found in each)

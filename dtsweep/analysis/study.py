@@ -47,7 +47,7 @@ class Study:
 
     @cached_property
     def canaries(self) -> pd.DataFrame:
-        """Rows of `dtsweep.analysis.canaries`."""
+        """Rows of `canaries`."""
         return canaries_of(self.frame)
 
     def launches(self, env_id: Any, of: str) -> Launches:

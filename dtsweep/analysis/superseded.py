@@ -1,4 +1,4 @@
-"""Rows that newer ones supersede: an older source of the workload, or an older environment of the point."""
+"""Rows that newer ones supersede: of an older source of the workload, or with other environment variables."""
 
 from __future__ import annotations
 

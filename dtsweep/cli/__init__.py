@@ -4,9 +4,9 @@ The driver; imports click and rich, and all else in functions, so that help and 
 
     options         arguments and options that commands share, and where their output goes
     plan_table      a plan in the terminal, and as JSON values
-    decide          commands that read results
-    compare         commands that compare: two points, two runs
-    measure         commands that measure, or say what would be
+    decide          `report` and `recommend`
+    compare         `difference` of two points, `compare` of two runs
+    measure         `run`, `plan` and `doctor`
     commands        the group of commands, and what their errors end with
 """
 

@@ -47,7 +47,7 @@ def report(results: str, **asked: Any) -> None:
 @click.option("--one-product", is_flag=True, help="Compare all models with each other.")
 @json_option
 def recommend(results: str, one_product: bool, as_json: bool, **asked: str | None) -> None:
-    """Recommend one configuration: how sure that is, its runner-up, what it gives up, and the code."""
+    """Recommend one configuration for each model and environment, with its runner-up, trade-offs and code."""
     from dtsweep.analysis import recommend as recommended
     from dtsweep.report import recommendation
 

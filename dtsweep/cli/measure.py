@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 @click.option("--in-process", is_flag=True, help="One worker in this process, without Ray: for a debugger.")
 @json_option
 def run(sweep: str, results: str | None, settings: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Run what is not yet in the results, then print the frontier; after Ctrl-C too."""
+    """Run what is not yet in the results, then print the report; after Ctrl-C too."""
     if options["in_process"] and options["address"]:
         raise SweepError("--in-process uses no Ray, so --address says nothing; leave one of them out")
     question, found = _read(sweep, settings)

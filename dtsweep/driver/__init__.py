@@ -1,9 +1,9 @@
 """The run: connects, hands out, stores.
 
-The driver's process; imports Ray and Ray Tune, except `run` and its own imports, which stay light. In reading order:
+The driver's process; imports Ray and Ray Tune, except `run` and what it imports. In reading order:
 
     progress        the live line of a run
-    queue           which attempt comes next, and what follows from how one ended; pure
+    queue           which attempt comes next, and what follows from how one ended; no Ray, no clock of its own
     rivals          what a point is raced against
     tally           how the trials of a run ended, and its exit code
     unmeasured      attempts and points without a measurement, and what their rows say
@@ -19,9 +19,9 @@ The driver's process; imports Ray and Ray Tune, except `run` and its own imports
     prepare         a plan laid out on a cluster; pure
     lanes           the actors of the lanes: started, watched, told to end, replaced
     idle            how long an autoscaler's nodes stand idle
-    scheduler       gives Ray Tune the queue's attempts, fetches results from lanes, has them stored
+    scheduler       gives Ray Tune the queue's attempts, fetches their results from lanes, has them stored
     tuner           runs Ray Tune; its `TrialRunner`, an actor, has a lane run each attempt; signals
-    on_ray          the run on a Ray, private or not
+    on_ray          the run on a Ray, private or not: connects, has `prepare` and `tuner` do the rest
     in_process      the run in this very process, without Ray
     run             plan, lay out, have measured, store
 """

@@ -1,4 +1,4 @@
-"""The run on a Ray, private or not: lays the plan out, starts lanes, and has Ray Tune drive them."""
+"""The run on a Ray, private or not: connects, has `prepare` lay the plan out and `tuner` run it, and stores its end."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Queue:
         Args:
             lane: its number.
             now: by the monotonic clock, in seconds.
-            rivals: latency and throughput of what was measured with a point's semantics.
+            rivals: latency and throughput of the points of its semantics and model that none beats.
         """
         queue = self._lanes[lane]
         if not queue.group:

@@ -1,4 +1,4 @@
-"""Turns each finished attempt into rows, stores them, and keeps the tally."""
+"""Turns each finished attempt into rows, stores them with logs and profiles, and keeps the tally."""
 
 from __future__ import annotations
 

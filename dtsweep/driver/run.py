@@ -94,7 +94,7 @@ def run(
 
 
 def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTally:
-    """Run a sweep whose points are listed; talk goes to stderr.
+    """Run a sweep whose points are listed, for the command line and for `run`; messages go to stderr.
 
     Raises:
         SweepError: the sweep, the options or the results can't be used.

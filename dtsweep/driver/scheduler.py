@@ -1,4 +1,4 @@
-"""Hands the queue's attempts to lanes and takes what came of them, called by Ray Tune.
+"""Gives Ray Tune the queue's attempts, fetches their results from lanes, and has them stored.
 
 In Tune's words this is a *search algorithm*: Tune asks it for the next trial and tells it how one ended. (Tune's own
 *schedulers* stop trials early, which `dtsweep.measure.stopping` does here.)

@@ -1,4 +1,4 @@
-"""Drives the scheduler with Ray Tune: one trial is one Tune trial, at most 500 to a Tuner."""
+"""Runs Ray Tune over the scheduler: one attempt is one Tune trial, at most 500 to a Tuner."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class TrialRunner(tune.Trainable):  # type: ignore[misc]  # Ray's types are skipped
-    """What Tune sees of a trial: its step asks a lane to run the task."""
+    """Tune's trainable for an attempt: its step has a lane run the task, and waits for the end."""
 
     def setup(self, config: dict[str, Any]) -> None:
         """Take the first task."""

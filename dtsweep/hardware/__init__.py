@@ -2,7 +2,7 @@
 
 Ranks, and doctor's task on each node; imports torch, NVML and psutil. In reading order:
 
-    device          waiting for a device, and for all ranks
+    device          waits for a device's work, and for all ranks
     random_states   random states of a process, kept for a while
     backend_flags   process-wide settings of torch, kept for a while
     nvml            what NVML says of a device, unknown where it says nothing

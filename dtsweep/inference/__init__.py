@@ -1,10 +1,11 @@
 """Statistics of launches: variances, contrasts between points, and how far both are known.
 
-Readers; imports pandas and SciPy in functions alone. Frames enter by `spread`; all else takes arrays. In reading order:
+Readers; imports pandas and SciPy in functions alone. Frames enter by `spread` and
+`contrasts.logarithms_of`; all else takes arrays. In reading order:
 
-    verdicts        verdicts and reasons as stable codes
-    variance        the errors of windows, and the variance between launches
-    spread          launches by point and environment, with the variance that they share
+    verdicts        verdicts of comparisons, their reasons and methods, as stable codes
+    variance        pools the variance between launches, and combines it with a point's own
+    spread          means of launches by point, in one environment; `Launches` pools their variance when asked
     contrasts       differences between points, each to each, with their intervals
     power           how many more launches would tell two points apart
     pareto          frontiers of numbers: rows that no other row dominates, the volume below, the knee

@@ -1,4 +1,4 @@
-"""Differences between points, each to each: the one test that verdicts, the frontier and speed-ups rest on."""
+"""Differences between points, each to each: the test of `difference`, frontiers, recommendations and speed-ups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far launches of one and the same job lie apart, and how well a sweep knows that."""
+"""Launches of points in one environment, how far those of one job lie apart, and how well a sweep knows that."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def of_environment(trials: pd.DataFrame, env_id: Any) -> pd.DataFrame:
 
 
 def launches_of(trials: pd.DataFrame, of: str, *, relative: bool = False) -> Launches:
-    """Arrange a measured column by point and launch, and pool what launches add.
+    """Arrange a measured column by point and launch; `Launches` pools what launches add when it is asked for.
 
     Args:
         trials: of one environment, one row per launch of a point: `POINT`, `launch`, `of` and `<of>_error`, its

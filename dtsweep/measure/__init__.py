@@ -1,14 +1,14 @@
 """The instruments: clocks, windows and statistics. They know no sync mode.
 
-Ranks; `statistics`, `turns`, `warmup` and `drift` the driver too, `statistics` and `drift` readers, `stopping`
-lanes. Imports torch and NumPy. In reading order:
+Ranks; the driver too, but for the instruments of a step; `statistics` and `drift` readers, `stopping` lanes. Imports
+torch and NumPy, and SciPy in functions. In reading order:
 
     statistics      rates and latencies with their intervals
     turns           steps with and without the exchange in turns, and what they tell
     warmup          where in the steps the warm-up ends (the driver marks it), and whether the rest is steady
     drift           levels of canaries, and whether they differ
-    stopping        when a window ends: the one place that decides
-    window          how ranks stop at the same step without asking each other
+    stopping        the rule by which a window ends: limits, precision, race
+    window          the steps of a window, which ranks end at the same one without a collective
     clock           when each phase and step ended
     exchange        the exchange by itself, and what ranks agree on
     traffic         bytes and messages that a rank sends

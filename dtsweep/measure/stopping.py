@@ -1,4 +1,4 @@
-"""When a window ends: the one place that decides."""
+"""The rule by which a window ends: limits, the precision that is asked for, and the race."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides after each step whether the window goes on; ranks agree through the key-value store, never by collective."""
+"""The steps of a window: rank 0 asks the `Rule` at some of them whether to stop, the others read its answer."""
 
 from __future__ import annotations
 

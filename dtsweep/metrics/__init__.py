@@ -3,7 +3,7 @@
 The driver, and rank 0 under torchrun; `rank_result` ranks and lanes too, `attempt_result` and `rows` lanes,
 `product` ranks and readers. Imports NumPy. In reading order:
 
-    product         what was trained, in one digest
+    product         a digest that tells models apart
     rank_result     what a rank sends to its lane, which passes it on to the driver
     attempt_result  what a lane keeps of an attempt until the driver collects it
     breakdown       where a step's time and a device's power go
@@ -11,7 +11,7 @@ The driver, and rank 0 under torchrun; `rank_result` ranks and lanes too, `attem
     window_view     the ranks' windows as one series, its warm-up marked
     exchange        what a step spends on the exchange, on waiting and on loading batches
     flags           what to know before trusting a trial's numbers
-    summary         the columns of a trial, from the steps of all ranks
+    summary         the measured columns of a trial, from the steps, counters and telemetry of all ranks
     plausible       whether a row's numbers can all be true
-    rows            from what the ranks sent to the rows that are stored
+    rows            rows from what the ranks sent; the recorder adds status, session, times and provenance
 """

@@ -1,4 +1,4 @@
-"""What was trained: the product that a setting of hardware and batch gives more or less of per second."""
+"""A digest that tells models apart: rates of different models are not compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what the ranks sent to the rows that are stored."""
+"""Rows from what the ranks sent; `driver.recorder` adds status, session, log, times and provenance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns of a trial, from the steps of all ranks."""
+"""The measured columns of a trial, from the steps, counters and telemetry of all ranks."""
 
 from __future__ import annotations
 

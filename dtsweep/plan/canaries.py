@@ -1,4 +1,4 @@
-"""Canaries: the fixed point of a session's largest world that it measures at both ends, to see the machine change."""
+"""Canaries: a fixed point of a session's largest world that it measures at both ends and between, to see drift."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Plan:
     """All trials of a sweep."""
 
     to_run: Sequence[Trial]
-    """In the order in which they run: repeat after repeat, in each world after world."""
+    """In the planned order: repeat after repeat, in each world after world; `driver.prepare` may join sessions."""
 
     done: Sequence[Trial]
     """With final results."""
@@ -191,7 +191,7 @@ def _in_order(sweep: Sweep, inside: Mapping[World, Sequence[Point]], *, repeat: 
 
 
 def _state(sweep: Sweep, row: Mapping[str, Any] | None, *, rerun: str | None) -> tuple[str, bool]:
-    """Why a trial whose newest attempt is this one is to run, or how it ended; and whether it is done."""
+    """Why a trial for which this attempt stands is to run, or how it ended; and whether it is done."""
     if rerun == "all":
         return "--rerun all", False
     if row is not None and _is_cut_short(sweep, row):

@@ -4,7 +4,7 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
 
     records         rows as JSON values
     labels          labels of points and axes
-    verdicts        words for the codes of verdicts and reasons
+    verdicts        words for verdicts of comparisons and their reasons
     bounds          what limits each point, and what to try next
     laws            from where one more worker doesn't pay, and laws of scaling, in words
     doubts          what to ignore and what not to compare, said above the tables

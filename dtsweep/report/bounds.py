@@ -1,4 +1,4 @@
-"""What limits each point, and what to try next: table columns, a sentence for several points, and JSON values."""
+"""Rows of `dtsweep.analysis.bottleneck` as table columns, as a sentence for several points, and as JSON values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recommendation in words, and as JSON values."""
+"""A recommendation in the terminal, in words, and as JSON values."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Words for the codes of `dtsweep.inference.verdicts`: the only place where a code becomes text.
+"""Words for verdicts, knee verdicts and reasons of `dtsweep.inference.verdicts`.
 
-The verdict on a run is a sentence with its numbers, which `dtsweep.compare.words` writes.
+`dtsweep.report.compared` has the words for methods, `dtsweep.report.recommendation` those for how sure a
+recommendation is, and `dtsweep.compare.words` writes the verdict on a run with its numbers.
 """
 
 from __future__ import annotations

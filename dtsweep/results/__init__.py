@@ -4,10 +4,10 @@ The driver and readers; `statuses` any process. Imports Arrow. In reading order:
 
     statuses        how an attempt can end, and what flags warn of
     standing        which of a trial's attempts stands for it
-    schema          every stored column, with unit and meaning
+    schema          every column of the three data sets, with unit and meaning
     storage         where results lie: a disk or an object store
     parquet         one Parquet file, believed only if its digest agrees
     merge           files joined, for readers and into larger files
     links           what doctor measured of links, beside them
-    store           the three data sets; the trial row is the commit
+    store           the three data sets; an attempt's row of `trials` is its commit
 """

@@ -1,4 +1,4 @@
-"""Every stored column, declared once: the Parquet schemas, the checks and docs/columns.md are made from here."""
+"""Every column of the three data sets: the Parquet schemas, the checks and docs/columns.md are made from here."""
 
 from __future__ import annotations
 

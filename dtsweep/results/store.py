@@ -1,4 +1,4 @@
-"""Results: three Parquet data sets, written by the driver alone; a trial's row is written last and is its commit."""
+"""Results: three Parquet data sets, written by the driver alone; an attempt's row of `trials`, the last, commits it."""
 
 from __future__ import annotations
 
@@ -302,7 +302,7 @@ class Results:
 
 
 def newest_trials(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFrame:
-    """Read one row per trial and harness as it was stored; `dtsweep.load` has the words for it."""
+    """Read the attempt that stands for each trial and harness; types, warnings and errors as in `dtsweep.load`."""
     stored = _stored(results, "trials")
     rows = stored.take(pa.array(_by_start(stored), pa.int64()))
     columns = ["trial_id", "harness", "role", "status", "workload_digest", "sources"]

@@ -1,8 +1,9 @@
-"""A lane: the place where one session lives at a time, which runs task after task.
+"""A lane: an actor that holds one session at a time, which runs task after task.
 
-`Lane` is an actor without CPUs on the driver's node. It runs `TorchTrainer.fit()` on a thread, and the ranks ask it:
-`next_task` gives a rank its task, `finished` takes its result. A world that is no smaller part of the session's, a
-repeat, or a failure that leaves the ranks out of step ends a session and starts the next.
+`Lane` is an actor without CPUs on the driver's node. Each session runs `TorchTrainer.fit()` on a thread,
+and the ranks ask the lane: `next_task` gives a rank its task, `finished` takes its result. A task of another group, or
+of a world that is no part of the session's, ends the session and starts the next; so do ranks that are out of step,
+memory that a trial left behind, a lost device, a profile on a GPU, and nodes that leave.
 """
 
 from __future__ import annotations

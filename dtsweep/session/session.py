@@ -270,6 +270,7 @@ class Session:
         return {f"{self.name}/{rank}": text for rank, text in zip(self.facts, texts, strict=True)}
 
     def _fit(self, loop: asyncio.AbstractEventLoop, without: Sequence[str]) -> None:
+        """Run the trainer, on a thread, until the session ends."""
         try:
             trainer = trainer_of(
                 self.world,

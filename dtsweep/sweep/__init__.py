@@ -1,6 +1,6 @@
 """The question: axes, points and settings of a sweep file.
 
-Any process; imports the standard library alone. In reading order:
+Any process; imports the standard library, and NumPy in a function of `axes`. In reading order:
 
     compressions    the list of compressions, readable without torch
     modes           the list of sync modes, readable without torch

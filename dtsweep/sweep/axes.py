@@ -18,7 +18,7 @@ from dtsweep.sweep.values import Scalar, coerced, workload_types, workload_value
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A point of a sweep, and why it is skipped if it is."""
+    """A point that a sweep lists, and why it is skipped if it is."""
 
     point: Point
     reason: str | None = None

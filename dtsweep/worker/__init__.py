@@ -1,17 +1,17 @@
-"""One trial on one rank: builds it, warms it up, times its window.
+"""One trial on one rank: builds it, warms it up, times its window, says how it ended.
 
 Each worker process; imports torch and never Ray. In reading order:
 
     rank            becoming a rank: device, facts, clean memory
     world           its process group, made anew for each world of a session
     debugger        whether a debugger is attached, and what it must not cost
-    loop            runs steps and keeps their times
-    checks          batches outside the window
+    loop            runs steps and keeps the times of `measure.clock`, whose phases the mode marks
+    checks          whether batches and parameters are what was asked for
     gradients       whether ranks give their optimizers the same gradients
     reference       on request: the first step's gradient compared with one worker's
     in_step         work of all ranks after the window, which may fail on one of them
     exchange_cost   steps without the exchange, and the exchange alone
-    after_window    everything that follows a window
+    after_window    after a window: checks, counts, the cost of the exchange, a profile
     timing          warm-up, window, then what follows it
     attempt         builds a trial, has it timed, says how it ended
     torchrun        one point under torchrun, without Ray

@@ -1,4 +1,4 @@
-"""One attempt at a trial on one rank: builds it, warms it up, times its window. Knows nothing of Ray."""
+"""One attempt at a trial on one rank: builds it, has `timing` measure it, says how it ended. Imports no Ray."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def time_trial(
     on_warm: Callable[[float], None],
     check: contextlib.AbstractContextManager[Any] | None = None,
 ) -> Measured:
-    """Warm up, measure a window, and then what the exchange sends and costs.
+    """Warm up, measure a window, and do what follows it (`after_window`).
 
     Args:
         loop: of a mode that is prepared with the model.
@@ -87,7 +87,7 @@ def _windows(
     on_warm: Callable[[float], None],
     check: contextlib.AbstractContextManager[Any],
 ) -> tuple[Measured, float]:
-    """Measure windows until nothing is compiled inside one; also what that took, the same on all ranks, in seconds."""
+    """Measure windows until nothing is compiled inside one; also the seconds of the last one on the slowest rank."""
     job, can_restart = loop.job, MODES[loop.job.point.sync].can_restart
     measure = window_limits(task.measure, job.device, counts_energy=context.telemetry.counts_energy)
     left_s, flags = measure.max_seconds, list[str]()
