@@ -49,7 +49,7 @@ ONLY_IN_FUNCTIONS = {
 }
 """Who may import what only where it is needed, so that the module itself is light."""
 
-MEASURING = "compression sync metrics worker session plan driver"
+MEASURING = "hardware measure results workloads compression sync metrics worker session plan driver"
 READING = "inference analysis report compare"
 """The two wings. The first imports nothing of the second, except for the table that `dtsweep.run` returns."""
 

@@ -146,8 +146,8 @@ def parts_of(row: Row) -> list[Part]:
     Args:
         row: of `over_launches`, unknown None, with `straggler` and `compute_share`.
     """
-    mode = MODES.get(row["sync"])
-    is_alone = row["workers"] == 1 and (mode is None or not mode.servers({"shards": row["shards"] or 1}))
+    mode = MODES[row["sync"]]
+    is_alone = row["workers"] == 1 and not mode.servers({"shards": row["shards"] or 1})
     parts = [_part(row, "input", "data_share"), _part(row, "exchange", "exchange_share"), _waiting(row)]
     if is_alone:
         parts[1:] = [Part("exchange", "exposed exchange", 0.0, 0.0, 0.0), Part("wait", "waiting", 0.0, 0.0, 0.0)]

@@ -32,7 +32,7 @@ def difference(
       say how far points of a launch differ), launch by launch; what is particular to a launch then falls out. This is
       so for points of one world, which a session measures one after the other.
     - `welch`: Welch's t, where each point has launches of its own, at least two.
-    - `paired, pooled` and `pooled`: the same with what launches add to windows' own errors pooled over all points of
+    - `paired_pooled` and `pooled`: the same with what launches add to windows' own errors pooled over all points of
       the environment (of pairs: the points that share launches), where it is known with at least twice the degrees of
       freedom, and where a point has one launch. Each point brings the variance within its own launches, and its own
       launches moderate the two.
@@ -40,7 +40,7 @@ def difference(
     Where one of the two has one launch, the drift of the machine that canaries tell of is added to the interval.
 
     Args:
-        frame: one row per trial, as `dtsweep.load` gives it with canaries.
+        frame: one row per trial, as `dtsweep.load` gives it with canaries, or a study of it.
         a: a `point_id`.
         b: another.
         of: one of `ASKED`, or several.

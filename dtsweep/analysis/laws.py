@@ -68,7 +68,7 @@ def laws(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataF
     and two more: its base, and one that can contradict it.
 
     Args:
-        frame: one row per trial, as `dtsweep.load` gives it.
+        frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
         per: what a world is counted in: workers, or nodes.
         worth: what one more has to add, as a share of what each of the base does.
 

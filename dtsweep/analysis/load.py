@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dtsweep.analysis.superseded import superseded
-from dtsweep.results.store import Results, newest_trials
+from dtsweep.results.store import Results, attempts_of, trials_of
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
@@ -26,22 +26,26 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
 
     Args:
         results: the place.
-        canaries: Whether every canary that was measured is a row too (`role` says so).
+        canaries: add a row for every canary that was measured (`role` says so).
 
     Raises:
         SweepError: Nothing is stored there.
         StorageError: It can't be read.
     """
     store = results if isinstance(results, Results) else Results(results)
-    frame = newest_trials(store, canaries=canaries)
-    reasons = superseded(frame)
-    is_left_out = reasons.notna()
-    if is_left_out.any():
-        trials = int((is_left_out & (frame["role"] != "canary")).sum())
-        changes = "; ".join(reasons.dropna().unique())
+    attempts = attempts_of(store)
+    frame = trials_of(attempts, canaries=canaries)
+    reasons = superseded(frame).dropna()
+    if reasons.empty:
+        return frame
+    of_trials = reasons[frame["role"] != "canary"]
+    if len(of_trials):
+        changes = "; ".join(of_trials.unique())
         warnings.warn(
-            f"{count_of(trials, 'older trial')} of {store} left out, measured with {changes}; "
+            f"{count_of(len(of_trials), 'older trial')} of {store} left out, measured with {changes}; "
             "the next run measures again what its sweep has of them",
             stacklevel=2,
         )
-    return frame[~is_left_out].reset_index(drop=True)
+    left_out = frame["attempt_id"][reasons.index]
+    # A later attempt of a trial that is left out stands for it instead, such as a failure of the newest source.
+    return trials_of(attempts, canaries=canaries, superseded=frozenset(left_out))

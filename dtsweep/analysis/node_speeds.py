@@ -12,6 +12,7 @@ from dtsweep.analysis.launches import measured
 from dtsweep.analysis.load import load
 from dtsweep.errors import SweepError
 from dtsweep.inference.variance import Numbers
+from dtsweep.inference.verdicts import Reason
 from dtsweep.results.store import Results
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ def node_speeds(results: Results | str | Path) -> pd.DataFrame:
         One row per node and device model, the fastest first: `node`, `device`; `speed`, 1 for the `fastest` node of
         those that trials link it with, whose name that column has, and less for others; `speed_low` and `speed_high`,
         its 95 % interval over launches, null where there are no more of them than speeds need, as with one; `trials`
-        that it shared with another node, and their `launches`; `reason`, why there is no speed: no trial ran on it and
-        on another one.
+        that it shared with another node, and their `launches`; `reason`, a code of
+        `dtsweep.inference.verdicts.Reason`, null where there is a speed.
 
     Raises:
         SweepError: Nothing is stored there; it is no place.
@@ -82,7 +83,7 @@ def speeds_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     cells = cells[cells.groupby("attempt_id")["log"].transform("size") > 1]
     rows = nodes.merge(_of_sets(cells), how="left", on=_NODE).reindex(columns=_COLUMNS)
     rows[["trials", "launches"]] = rows[["trials", "launches"]].fillna(0).astype("int64")
-    rows["reason"] = rows["speed"].isna().map({True: "no trial ran on it and on another node", False: None})
+    rows["reason"] = rows["speed"].isna().map({True: Reason.NO_SHARED_TRIAL.value, False: None})
     return rows.sort_values("speed", ascending=False, kind="stable", ignore_index=True)
 
 

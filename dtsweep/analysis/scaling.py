@@ -32,7 +32,7 @@ def scaling(frame: Frame, *, per: Per = "worker") -> pd.DataFrame:
     measured on several numbers of hosts is stood for by the fastest, too.
 
     Args:
-        frame: one row per trial, as `dtsweep.load` gives it.
+        frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
         per: what a world is counted in: workers, or nodes (`hosts`).
 
     Returns:

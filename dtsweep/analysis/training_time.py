@@ -28,12 +28,12 @@ def training_time(frame: Frame, *, samples: int, kind: Literal["strong", "weak"]
     """Give the time, speed-up, efficiency and energy of training on so many samples, for each number of workers.
 
     The fastest point of each number of workers stands for it, by the mean over its launches: a maximum of noisy rates
-    and so a little too fast, more so where more settings were measured. Points of different semantics, models, sources
-    and environments stand in tables of their own. It is the time for the data alone: no start, no validation, and
+    and so a little too fast, more so where more settings were measured. Points of different semantics, models and
+    environments stand in tables of their own. It is the time for the data alone: no start, no validation, and
     nothing of the loss that is reached.
 
     Args:
-        frame: one row per trial, as `dtsweep.load` gives it.
+        frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
         samples: to train on, such as 50,000 for one pass over CIFAR-10.
         kind: of each table only the group of `scaling` of this kind that has its highest throughput; else each number
             of workers has the settings that are fastest for it.

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 WORTH = 0.5
 """Share of what a worker of the base does that one more has to add, unless the caller says otherwise."""
 
+_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("pays_to", "pays_to_low", "pays_to_high", "pays_at_least", "next_size"), "Int64"),
+    "verdict_reason": object,
+}
 _COLUMNS = (
     *("pays_to", "pays_to_low", "pays_to_high", "pays_at_least", "next_size"),
     *("verdict", "verdict_reason"),
@@ -29,7 +33,7 @@ def worthwhile(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd
     base does (`gain` of `scaling`). A step is told to pay, or not to, by its 95 % interval alone.
 
     Args:
-        frame: one row per trial, as `dtsweep.load` gives it.
+        frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
         per: what a world is counted in: workers, or nodes.
         worth: what one more has to add, from 0 to 1.
 
@@ -53,7 +57,7 @@ def worthwhile(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd
         group_row(there, size=size) | _row(there.rename(columns={size: "size"}), worth=worth)
         for _, there in rows.groupby("group")
     ]
-    return group_table(found, rows, columns=_COLUMNS).astype({"verdict_reason": object})
+    return group_table(found, rows, columns=_COLUMNS).astype(_TYPES)
 
 
 def check_worth(worth: float) -> None:

@@ -189,7 +189,7 @@ class Recorder:
         level = level_of(row["step_mean_s"], error_s=error_s, half_width=half_width)
         drifts = bool(others) and change(level, median_of(Level(*np.transpose(others)))).is_drift
         others.append(level)
-        return ["canary_drift"] * bool(drifts)
+        return ["canary_drift"] if drifts else []
 
     def _store_profiles(self, task: Task, result: AttemptResult) -> None:
         measured = {rank: sent.measured for rank, sent in result.results.items() if sent.measured is not None}

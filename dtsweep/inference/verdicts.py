@@ -50,13 +50,15 @@ class Reason(StrEnum):
     """A law has too many parameters for the number of sizes."""
     NOT_COMPARABLE = "not_comparable"
     """A size can't be compared with the smallest one."""
+    NO_SHARED_TRIAL = "no_shared_trial"
+    """No trial ran on a node and on another one."""
 
 
 class Method(StrEnum):
     """Way in which two points were compared, as `dtsweep.analysis.difference` explains it."""
 
     PAIRED = "paired"
-    PAIRED_POOLED = "paired, pooled"
+    PAIRED_POOLED = "paired_pooled"
     POOLED = "pooled"
     WELCH = "welch"
     NONE = "none"

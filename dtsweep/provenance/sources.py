@@ -112,7 +112,7 @@ def sources_of(workload: Any, *, file: Path | None) -> Sources:
         names = ", ".join(sorted(found.unknown))
         warnings.warn(
             f"no source of {names} can be found, so results will not show when it changes; "
-            "define it in a file or a notebook",
+            "define it in a file, or in a notebook cell without %%time",
             stacklevel=1,
         )
     _follow(imports, found)

@@ -18,6 +18,8 @@ IMPORTERS = frozenset({"import_module", "importlib.import_module", "__import__"}
 SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
 """Statements that hold no other statements."""
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
 
 def tree_of(source: bytes, *, script_class: str | None = None) -> ast.Module:
     """Parse a module without what is not a part of the workloads that it defines.
@@ -59,7 +61,10 @@ def _is_for_type_checkers(node: ast.stmt) -> bool:
 def _is_for_a_script(node: ast.stmt) -> bool:
     """True of `if __name__ == "__main__":` without an `else`."""
     match node:
-        case ast.If(test=ast.Compare(left=ast.Name("__name__")), orelse=[]):
+        case ast.If(
+            test=ast.Compare(left=ast.Name("__name__"), ops=[ast.Eq()], comparators=[ast.Constant("__main__")]),
+            orelse=[],
+        ):
             return True
     return False
 
@@ -71,7 +76,11 @@ def _defines(statements: Iterable[ast.stmt], name: str) -> bool:
 
 
 class _WithoutQuestion(ast.NodeTransformer):
-    """Removes simple statements that call `dtsweep.Sweep` or `dtsweep.run`."""
+    """Removes simple statements that call `dtsweep.Sweep` or `dtsweep.run`.
+
+    An assignment to several names stays: one of them may belong to a workload. In a function that
+    binds such a name itself, the name is not dtsweep's.
+    """
 
     def __init__(self, names: Set[str]) -> None:
         """Take the names by which the module calls the two."""
@@ -79,12 +88,23 @@ class _WithoutQuestion(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> Any:
         """Return what is to stand in a node's place."""
+        if isinstance(node, FUNCTIONS) and (own := _bound_in(node) & self._names):
+            return _WithoutQuestion(self._names - own).generic_visit(node)
         if isinstance(node, SIMPLE) and any(map(self._is_question, ast.walk(node))):
-            return None
+            is_of_several = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple)
+            return node if is_of_several else None
         return self.generic_visit(node)
 
     def _is_question(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and ast.unparse(node.func) in self._names
+
+
+def _bound_in(function: ast.AST) -> set[str]:
+    """Name the parameters of a function, and what it assigns to."""
+    nodes = list(ast.walk(function))
+    parameters = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    assigned = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return parameters | assigned
 
 
 def _question_names(tree: ast.Module) -> Iterator[str]:
@@ -95,6 +115,8 @@ def _question_names(tree: ast.Module) -> Iterator[str]:
                 yield from (alias.asname or alias.name for alias in names if alias.name in QUESTION)
             case ast.Import(names=names):
                 modules = [alias.asname or alias.name for alias in names if alias.name == "dtsweep"]
+                # `import dtsweep.analysis` binds `dtsweep`.
+                modules += ["dtsweep" for alias in names if alias.name.startswith("dtsweep.") and not alias.asname]
                 yield from (f"{module}.{name}" for module in modules for name in QUESTION)
 
 

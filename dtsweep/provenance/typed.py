@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
+import re
 import symtable
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -137,9 +139,13 @@ def _values(thing: Any, functions: Sequence[FunctionType]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if isinstance(thing, type):
         values |= {base.__name__: base for base in thing.__bases__}
-        values |= {name: value for name, value in vars(thing).items() if not name.startswith("__")}
+        # Python's own names have an underscore at both ends; what an Enum keeps in them depends on the release.
+        is_own = re.compile(r"(?!_.*_$)").match
+        values |= {name: value for name, value in vars(thing).items() if is_own(name)}
     for function in functions:
-        values |= inspect.getclosurevars(function).nonlocals
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # empty: its variable has no value yet
+                values[name] = cell.cell_contents
     # The source shows the functions, and Python adds `__class__` where a method needs it.
     for name in ("__class__", *(function.__name__ for function in functions)):
         values.pop(name, None)

@@ -43,15 +43,19 @@ def point_code(row: pd.Series[Any]) -> str:
         row: of `over_launches`.
 
     Returns:
-        A line of code; then a comment for the workload, and one for each secret variable.
+        The code, in one line if that is short; then a comment for the workload, and one for each secret variable.
 
     >>> import pandas as pd
     >>> print(point_code(pd.Series({"workers": 2, "micro_batch": 4, "workload": "Gpt"})))
     Point(workers=2, micro_batch=4)
     # of the workload Gpt
     """
-    arguments = ", ".join(f"{name}={value!r}" for name, value in settings_of(row).items())
-    return "\n".join([f"Point({arguments})", *_on_secrets(row), *on_workload(row)])
+    arguments = [f"{name}={value!r}" for name, value in settings_of(row).items()]
+    code = f"Point({', '.join(arguments)})"
+    if len(code) > WIDTH:
+        lines = "".join(f"    {argument},\n" for argument in arguments)
+        code = f"Point(\n{lines})"
+    return "\n".join([code, *_on_secrets(row), *on_workload(row)])
 
 
 def comment(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis import difference, setting_columns
 from dtsweep.analysis.canaries import told_drift
 from dtsweep.analysis.naming import find_point
-from dtsweep.analysis.study import Study
+from dtsweep.analysis.study import Frame, study_of
 from dtsweep.errors import SweepError
 from dtsweep.inference.verdicts import Method, Verdict
 from dtsweep.report.labels import trial_label
@@ -34,11 +34,11 @@ _METHODS = {
 """What is said of each method of `difference` that tests."""
 
 
-def compare_points(frame: pd.DataFrame, a: str, b: str, *, of: Sequence[str]) -> dict[str, Any]:
+def compare_points(frame: Frame, a: str, b: str, *, of: Sequence[str]) -> dict[str, Any]:
     """Compare two points that a user names.
 
     Args:
-        frame: one row per trial, canaries included.
+        frame: one row per trial, canaries included, or a study of it.
         a: of the first, as `find_point` takes it.
         b: of the second.
         of: rates and times to compare them by.
@@ -50,7 +50,7 @@ def compare_points(frame: pd.DataFrame, a: str, b: str, *, of: Sequence[str]) ->
     Raises:
         SweepError: no trial ended ok; a name means no point, or several, or both mean one.
     """
-    study = Study(frame)
+    study = study_of(frame)
     points = study.points
     if points.empty:
         raise SweepError("no trial ended ok, so there is nothing to compare; the report says why")
@@ -64,7 +64,7 @@ def compare_points(frame: pd.DataFrame, a: str, b: str, *, of: Sequence[str]) ->
     both = [{"point_id": row["point_id"], "label": trial_label(row, varying)} for row in pair]
     told = [row | {"words": _where(row, apart) + words_on(row)} for row in rows]
     drift = told_drift(study.canaries)
-    harnesses = set(frame.loc[frame["point_id"].isin(names), "harness"])
+    harnesses = set(study.frame.loc[study.frame["point_id"].isin(names), "harness"])
     notes = [*_ways(rows, harnesses), *drift_notes(drift), *_products(*pair)]
     return {"a": both[0], "b": both[1], "differences": told, "notes": notes, "drift": drift}
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis import Study
 from dtsweep.analysis.node_speeds import ranks_of, speeds_of
 from dtsweep.report.records import records_of
+from dtsweep.report.verdicts import REASON_WORDS
 from dtsweep.text import format_ends, format_integers, print_table, say
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def speeds_of_nodes(results: str) -> Callable[[Study], NodeSpeeds]:
 
 @dataclass(frozen=True, eq=False)
 class NodeSpeeds:
-    """Section of a report: how fast nodes are beside each other, where a trial ran on several device models."""
+    """Section of a report: relative speeds of nodes, where a trial ran on several device models."""
 
     rows: pd.DataFrame | None
     """Rows of `dtsweep.analysis.node_speeds`; None where no trial ran on several device models."""
@@ -52,10 +53,10 @@ class NodeSpeeds:
             "trials": format_integers(rows["trials"]),
             "launches": format_integers(rows["launches"]),
         }
-        say(console, "\nNodes of different devices · speed beside the fastest node, in the same trials", style="bold")
+        say(console, "\nNodes of different devices · speed relative to the fastest node", style="bold")
         print_table(columns, console=console)
         for reason in rows["reason"].dropna().unique():
-            say(console, f"A node without a speed: {reason}.")
+            say(console, f"A node without a speed: {REASON_WORDS[reason]}.")
 
     def as_json(self) -> dict[str, Any]:
         """Give the rows as JSON values, under `node_speeds`; none where no trial ran on several device models."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.report.code import comment, on_environment, on_workload, settings_of
+from dtsweep.sweep.compressions import COMPRESSION_FIELDS
+from dtsweep.sweep.modes import MODES, ModeInfo
 from dtsweep.sweep.point import AXES, DEFAULTS
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ EXPRESSED = ("workers", "micro_batch", "accumulation", "optimizer", "learning_ra
 INDISPENSABLE = ("sync", "compression", "overlap")
 """Axes that say what is exchanged: there is no program if one of them is not expressed."""
 
+EXCHANGE = ("sync", "overlap", "bucket_bytes", "node_size")
+"""Axes that say how gradients are exchanged."""
+
 _DDP = "from torch.nn.parallel import DistributedDataParallel"
 _ZERO = "from torch.distributed.optim import ZeroRedundancyOptimizer"
 _FSDP = "from torch.distributed.fsdp import fully_shard"
@@ -32,9 +37,14 @@ for block in blocks:
 fully_shard(model, reshard_after_forward=False)"""
 _KEEP = ", reshard_after_forward=False"
 _PLAIN = "optimizer = {optimizer}(model.parameters(), {options})"
+_OWN = "optimizer = make_optimizer(model.parameters(), {rate})"
 _SHARDED = """\
 optimizer = ZeroRedundancyOptimizer(
     model.parameters(), {optimizer}, {options}
+)"""
+_SHARDED_OWN = """\
+optimizer = ZeroRedundancyOptimizer(
+    model.parameters(), lambda parameters, **_: make_optimizer(parameters, {rate})
 )"""
 
 
@@ -48,6 +58,9 @@ class ModeLines:
     """How the model is wrapped; `{buckets}` is where DDP takes the size of its buckets."""
 
     optimizer: str = _PLAIN
+    own_optimizer: str = _OWN
+    """For a workload that makes its optimizer."""
+
     expresses: tuple[str, ...] = ("sync",)
     """Axes that these lines express."""
 
@@ -58,6 +71,7 @@ PROGRAMS: Mapping[str, ModeLines] = {
         imports=(_ZERO, _DDP),
         wrap=_WRAP,
         optimizer=_SHARDED,
+        own_optimizer=_SHARDED_OWN,
         expresses=("sync", "bucket_bytes"),
     ),
     "fsdp": ModeLines(imports=(_FSDP,), wrap=_SHARD.format(reshard="")),
@@ -131,17 +145,39 @@ def why_no_training(row: pd.Series[Any]) -> str | None:
     >>> why_no_training(pd.Series({"workers": 2, "sync": "local_sgd", "sync_period": 8}))
     "torch alone does not have sync='local_sgd', sync_period=8"
     """
-    unexpressed = _unexpressed(settings_of(row))
+    settings = settings_of(row)
+    unexpressed = _unexpressed(settings)
     if not any(name in unexpressed for name in INDISPENSABLE):
         return None
-    lacking = ", ".join(f"{name}={value!r}" for name, value in unexpressed.items())
-    return f"torch alone does not have {lacking}"
+    needed = {*INDISPENSABLE, *COMPRESSION_FIELDS, *_mode_of(settings).reads}
+    lacking = [f"{name}={value!r}" for name, value in unexpressed.items() if name in needed]
+    others = [f"{name}={value!r}" for name, value in unexpressed.items() if name not in needed]
+    reason = f"torch alone does not have {', '.join(lacking)}"
+    if others:
+        reason += f"; not expressed either: {', '.join(others)}"
+    return reason
+
+
+def _mode_of(settings: Mapping[str, Any]) -> ModeInfo:
+    return MODES[settings.get("sync", DEFAULTS["sync"])]
+
+
+def _unneeded(settings: Mapping[str, Any]) -> list[str]:
+    """List the axes of the exchange that one worker with exact updates does not need."""
+    values = {**DEFAULTS, **settings}
+    mode = _mode_of(settings)
+    is_exact = values["compression"] == DEFAULTS["compression"] and mode.semantics(values) == "exact"
+    if values["workers"] > 1 or not is_exact:
+        return []
+    return [name for name in settings if name in EXCHANGE or name in mode.reads]
 
 
 def _unexpressed(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Pick the axes for which a program has no lines."""
     mode = PROGRAMS.get(settings.get("sync", DEFAULTS["sync"]))
-    expressed = {*EXPRESSED, *(mode.expresses if mode else ())}
+    expressed = {*EXPRESSED, *_unneeded(settings)}
+    if mode:
+        expressed.update(mode.expresses)
     return {name: settings[name] for name in AXES if name in settings and name not in expressed}
 
 
@@ -151,7 +187,8 @@ def _subject_of(row: pd.Series[Any]) -> _Subject:
     settings = settings_of(row)
     return _Subject(
         settings=settings,
-        mode=PROGRAMS[settings.get("sync", DEFAULTS["sync"])],
+        # One worker uses no lines of its mode.
+        mode=PROGRAMS.get(settings.get("sync", DEFAULTS["sync"]), PROGRAMS["ddp"]),
         is_gpu=row.get("backend") == "nccl",
         has_own_optimizer=bool(pd.isna(row["optimizer"])),
     )
@@ -177,10 +214,9 @@ def _on_definitions(subject: _Subject, row: pd.Series[Any]) -> list[str]:
 def _on_axes(subject: _Subject) -> list[str]:
     """Comments on the axes that the program does not express, one each."""
     lines = []
-    for name in subject.mode.expresses:
-        if subject.is_alone and name in subject.settings:
-            setting = f"{name}={subject.settings[name]!r}"
-            lines.append(comment(f"one worker exchanges nothing: {setting} is not needed"))
+    for name in _unneeded(subject.settings):
+        setting = f"{name}={subject.settings[name]!r}"
+        lines.append(comment(f"one worker exchanges nothing: {setting} is not needed"))
     for name, value in _unexpressed(subject.settings).items():
         lines.append(comment(f"not expressed here: {name}={value!r}"))
     return lines
@@ -222,7 +258,8 @@ def _setup(subject: _Subject) -> list[str]:
 def _optimizer(subject: _Subject) -> str:
     rate = subject.values["learning_rate"]
     if subject.has_own_optimizer:
-        return f"optimizer = make_optimizer(model.parameters(), {rate})"
+        line = _OWN if subject.is_alone else subject.mode.own_optimizer
+        return line.format(rate=rate)
     name, options = _OPTIMIZERS[subject.values["optimizer"]]
     line = _PLAIN if subject.is_alone else subject.mode.optimizer
     return line.format(optimizer=name, options=options.format(rate=rate))

@@ -51,13 +51,13 @@ def print_all(found: Sequence[Recommendation], *, console: Console) -> None:
 
 def _print_code(point: pd.Series[Any], *, console: Console) -> None:
     """Print a point as code, and its program or why there is none."""
-    say(console, f"\nTo use it: {point_code(point)}")
+    # Code is never wrapped: a text or a comment that goes on in the next line is another program.
+    console.print(plain(f"\nTo use it: {point_code(point)}"), soft_wrap=True)
     code = training_code(point)
     if code is None:
         say(console, f"No program in plain PyTorch: {why_no_training(point)}.")
         return
     say(console, "In plain PyTorch:\n")
-    # Never wrapped: a comment's second line would be code.
     console.print(plain(f"{textwrap.indent(code, '    ')}\n"), soft_wrap=True)
 
 

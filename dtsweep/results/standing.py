@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from dtsweep.provenance.sources import changes_of_row
 from dtsweep.results.statuses import FINAL
 
 
-def standing(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], int]:
+def standing(rows: Iterable[Mapping[str, Any]], *, superseded: Collection[str] = ()) -> dict[tuple[str, str], int]:
     """Choose the attempt of each trial that stands for it: its newest `ok` one, else its newest.
 
     An `ok` one of an earlier source of the workload gives way to a final failure of a later source: the trial can't be
-    measured any more.
+    measured any more. One that is superseded gives way to any later attempt with another source or environment.
 
     Args:
-        rows: attempts with `trial_id`, `harness`, `role`, `status`, `workload_digest` and `sources`, the oldest first.
+        rows: attempts with `attempt_id`, `trial_id`, `harness`, `role`, `status`, `workload_digest`, `sources` and
+            `environment`, the oldest first.
+        superseded: `attempt_id` of the attempts that are.
 
     Returns:
         The index of the row, by trial and harness; canaries have none. What another harness measured is another trial.
@@ -26,8 +28,15 @@ def standing(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], int]:
         if row["role"] == "canary":
             continue
         trial = (row["trial_id"], row["harness"])
-        before = chosen[trial][1] if trial in chosen else None
-        gives_way = before is None or before["status"] != "ok" or row["status"] == "ok"
-        if gives_way or (before is not None and row["status"] in FINAL and changes_of_row(before, row)):
+        if trial not in chosen or _gives_way(chosen[trial][1], row, superseded):
             chosen[trial] = index, row
     return {trial: index for trial, (index, _) in chosen.items()}
+
+
+def _gives_way(before: Mapping[str, Any], row: Mapping[str, Any], superseded: Collection[str]) -> bool:
+    if before["status"] != "ok" or row["status"] == "ok":
+        return True
+    if before["attempt_id"] in superseded and before["environment"] != row["environment"]:
+        return True
+    can_displace = row["status"] in FINAL or before["attempt_id"] in superseded
+    return can_displace and bool(changes_of_row(before, row))

@@ -39,6 +39,11 @@ T = TypeVar("T")
 SCATTERED_FROM = 64
 """Commits after which their files are merged: so many are left after a kill."""
 
+_READ_BY_STANDING = [
+    *("attempt_id", "trial_id", "harness", "role", "status", "workload_digest", "sources"),
+    "environment",
+]
+
 HISTORY = {"trials": "runs/trials", "ranks": "runs/ranks"}
 """Folders in which a history keeps rows of runs; no place of results has them."""
 
@@ -301,16 +306,26 @@ class Results:
             return None
 
 
-def newest_trials(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFrame:
-    """Read the attempt that stands for each trial and harness; types, warnings and errors as in `dtsweep.load`."""
+def attempts_of(results: Results | str | Path) -> pa.Table:
+    """Read every attempt, the oldest first, canaries included; warnings and errors as in `dtsweep.load`."""
     stored = _stored(results, "trials")
-    rows = stored.take(pa.array(_by_start(stored), pa.int64()))
-    columns = ["trial_id", "harness", "role", "status", "workload_digest", "sources"]
-    attempts = rows.select(columns).to_pylist()
-    chosen = list(standing(attempts).values())
+    return stored.take(pa.array(_by_start(stored), pa.int64()))
+
+
+def trials_of(attempts: pa.Table, *, canaries: bool = False, superseded: Collection[str] = ()) -> pd.DataFrame:
+    """Choose the attempt that stands for each trial and harness.
+
+    Args:
+        attempts: as `attempts_of` gives them.
+        canaries: add every canary.
+        superseded: `attempt_id` of attempts that are left out.
+    """
+    rows = attempts.select(_READ_BY_STANDING).to_pylist()
+    chosen = list(standing(rows, superseded=superseded).values())
     if canaries:
-        chosen += [index for index, row in enumerate(attempts) if row["role"] == "canary"]
-    return frame_of(rows.take(pa.array(sorted(chosen), pa.int64())))
+        chosen += [index for index, row in enumerate(rows) if row["role"] == "canary"]
+    chosen = [index for index in chosen if rows[index]["attempt_id"] not in superseded]
+    return frame_of(attempts.take(pa.array(sorted(chosen), pa.int64())))
 
 
 def steps(results: Results | str | Path) -> pd.DataFrame:

@@ -128,7 +128,8 @@ class Lane:
             # Each start by itself: it is no fault of the trial, which has not begun.
             self._nodes.died(self._session.name, error.verdict.died_on)
         deaths = self._deaths[self._session.world]
-        deaths += [self._session.name] * is_death(error.status)
+        if is_death(error.status):
+            deaths.append(self._session.name)
         known = not_up_again(error.status, str(error), deaths=len(deaths))
         if known.hopeless_for:
             self._nodes.absolve(deaths)
@@ -235,6 +236,8 @@ class Lane:
         actor = ray.get_runtime_context().current_actor
         self._session = session = Session(group, world, self._settings, actor)
         session.coming_up = asyncio.create_task(self._start(session))
+        # Nobody waits for a session that is closed before a task needs it.
+        session.coming_up.add_done_callback(lambda start: start.cancelled() or start.exception())
         return session
 
     async def _start(self, session: Session) -> None:

@@ -258,6 +258,9 @@ class Session:
 
     async def leave(self) -> dict[str, str]:
         """Leave the ranks to the end of their Ray, which is near; return the ends of their logs."""
+        if self.state is SessionState.SCHEDULING:
+            # Its nodes may come yet, and no trainer may start then.
+            self._to(SessionState.ENDED)
         shutil.rmtree(self._storage, ignore_errors=True)
         return await self.tails(is_last=True)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from dtsweep.errors import SweepError, did_you_mean, nearest, quoted
 from dtsweep.sweep.point import AXES
-from dtsweep.sweep.secret import has_credentials, is_secret
+from dtsweep.sweep.secret import has_credentials, is_secret, mark_in
 from dtsweep.sweep.values import Scalar, workload_fields
 
 
@@ -38,8 +38,9 @@ def check_workload(workload: Any) -> None:
             )
         if isinstance(value, str) and value and is_secret(field_name):
             raise SweepError(
-                f"field {field_name!r} of workload {name} speaks of a secret, and fields are stored; "
-                "read it from a variable in a method, and set that in Resources(environment=…)",
+                f"the name of field {field_name!r} of workload {name} marks a secret ({mark_in(field_name)}), and "
+                "fields are stored; rename it, or read the secret from a variable in a method, and set that in "
+                "Resources(environment=…)",
                 word=field_name,
             )
         if has_credentials(json.dumps(value)):
@@ -70,8 +71,8 @@ def check_axis(name: str, axis: Any, *, workload: Any) -> None:
     _check_name(name, [item.name for item in fields(workload) if _is_scalar_field(item, workload)])
     if name.startswith("env.") and is_secret(name.removeprefix("env.")):
         raise SweepError(
-            f"axis {name!r} speaks of a secret, and the values of axes are printed and stored; "
-            "set it in Resources(environment=…), of which a hash is stored",
+            f"the name of axis {name!r} marks a secret ({mark_in(name)}), and the values of axes are printed and "
+            "stored; rename it, or set the secret in Resources(environment=…), of which a hash is stored",
             word=name,
         )
     if is_search_space(axis):
@@ -139,8 +140,8 @@ def as_scalar(name: str, value: Any) -> Scalar:
         raise SweepError(f"axis {name!r} has {quoted(value)}, no JSON scalar; use a finite 64-bit number", word=name)
     if isinstance(value, str) and name.startswith("workload.") and is_secret(name.removeprefix("workload.")):
         raise SweepError(
-            f"axis {name!r} speaks of a secret, and the values of axes are printed and stored; "
-            "set it in Resources(environment=…), of which a hash is stored",
+            f"the name of axis {name!r} marks a secret ({mark_in(name)}), and the values of axes are printed and "
+            "stored; rename it, or set the secret in Resources(environment=…), of which a hash is stored",
             word=name,
         )
     if isinstance(value, str) and has_credentials(value):

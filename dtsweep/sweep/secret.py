@@ -11,7 +11,7 @@ from dtsweep.errors import without_credentials
 
 SECRET = re.compile(
     """
-    KEY | TOKEN(?!IZER) | SECRET | PASS | PWD | CRED | COOKIE | JWT | AUTH(?!OR) | AUTHORI[SZ]
+    KEY | TOKEN(?!I[ZS]) | SECRET | PASS | PWD | CRED(?!IT) | COOKIE | JWT | AUTH(?!OR) | AUTHORI[SZ]
     | CONNECTION.*STRING | STRING.*CONNECTION
     """,
     re.VERBOSE,
@@ -32,6 +32,16 @@ TELLING = 8
 """Characters from which on a secret is looked for in texts."""
 
 HIDDEN = re.compile(r"hidden:[0-9a-f]{4}")
+
+
+def mark_in(name: str) -> str:
+    """Give the part of a name that marks its value as a secret.
+
+    >>> mark_in("tokens_path")
+    'TOKEN'
+    """
+    found = SECRET.search(name.upper())
+    return found.group() if found else name
 
 
 def is_secret(name: str, value: str = "") -> bool:

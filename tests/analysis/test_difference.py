@@ -126,7 +126,7 @@ def test_where_points_are_alike_the_error_is_what_points_and_launches_leave() ->
     # Of its 8 degrees of freedom, 2 are given to the pair's own.
     pair = np.log(rates[0] / rates[1]).var(ddof=1)
     half = stats.t.ppf(0.975, 8) * ((6 * 2 * (left @ left / 8) + 2 * pair) / 8 / 3) ** 0.5
-    assert found["method"] == "paired, pooled"
+    assert found["method"] == "paired_pooled"
     assert np.log(found["ratio_high"] / found["ratio"]) == pytest.approx(half, rel=1e-3)
 
 
@@ -148,7 +148,7 @@ def test_one_launch_that_measured_both_needs_only_what_it_does_not_add_to_both()
         row for name, rate in (("a", 101.0), ("b", 100.0)) for row in point(name, [rate], sessions="p", error=0.001)
     ]
     found = by_throughput(trials(*once, *others))
-    assert (found["method"], found["verdict"]) == ("paired, pooled", "faster")
+    assert (found["method"], found["verdict"]) == ("paired_pooled", "faster")
 
 
 def test_one_launch_each_is_unknown() -> None:

@@ -50,7 +50,7 @@ def test_known_factors_come_back_whatever_mix_of_nodes_measured_which_trial(mixe
     for node, row in found.iterrows():
         if len(sets[node]) == 1:
             assert np.isnan(row["speed"])
-            assert row["reason"] == "no trial ran on it and on another node"
+            assert row["reason"] == "no_shared_trial"
             continue
         fastest = max(sets[node], key=FACTORS.get)
         assert row["fastest"] == fastest

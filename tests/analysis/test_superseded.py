@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,30 @@ def test_load_leaves_nothing_out_and_says_nothing_where_all_rows_are_of_one_sour
     store_run(tmp_path, {4: [100], 16: [200]}, **made_of(NET))
     store_run(tmp_path, {4: [150]}, day=2, **made_of(NET | {"package timm": "1.0"}))
     assert sorted(load(tmp_path)["samples_per_s"]) == [150, 200]
+
+
+def test_load_says_nothing_of_canaries_alone_that_an_older_source_measured(tmp_path: Path) -> None:
+    """As a `--rerun all` leaves them that came to its end."""
+    for day, entries in ((1, NET), (2, OTHER)):
+        store_run(tmp_path, {4: [100]}, day=day, **made_of(entries))
+        store_run(tmp_path, {8: [50]}, day=day, role="canary", **made_of(entries))
+    assert load(tmp_path, canaries=True)["role"].tolist() == ["trial", "canary"]
+
+
+@pytest.mark.parametrize("status", ["hang", "nan"])
+def test_a_failure_of_the_newest_source_stands_where_an_older_one_was_ok(tmp_path: Path, status: str) -> None:
+    store_run(tmp_path, {4: [100], 16: [200]}, **made_of(NET))
+    store_run(tmp_path, {4: [150]}, day=2, **made_of(OTHER))
+    store_run(tmp_path, {16: [None]}, day=2, status=status, **made_of(OTHER))
+    with pytest.warns(UserWarning, match="^1 older trial of") if status == "hang" else nullcontext():
+        frame = load(tmp_path)
+    assert frame.set_index("micro_batch")["status"].to_dict() == {4: "ok", 16: status}
+
+
+def test_a_failure_of_an_older_source_does_not_stand_for_a_trial_that_is_left_out(tmp_path: Path) -> None:
+    store_run(tmp_path, {4: [100], 16: [200]}, **made_of(NET))
+    store_run(tmp_path, {16: [None]}, day=2, status="hang", **made_of(NET))
+    store_run(tmp_path, {4: [150]}, day=3, **made_of(OTHER))
+    with pytest.warns(UserWarning, match="^1 older trial of"):
+        frame = load(tmp_path)
+    assert frame["micro_batch"].tolist() == [4]

@@ -96,6 +96,11 @@ def test_questions_runs_and_what_is_under_main_do_not_count(lines: str) -> None:
     assert counted(lines, script_class=None) == counted("", script_class=None)
 
 
+def test_a_run_by_a_name_that_the_import_of_a_submodule_binds_does_not_count() -> None:
+    imported = "import dtsweep.analysis"
+    assert counted(f"{imported}\nframe = dtsweep.run(sweep)") == counted(imported)
+
+
 @pytest.mark.parametrize(
     "lines",
     [
@@ -104,6 +109,9 @@ def test_questions_runs_and_what_is_under_main_do_not_count(lines: str) -> None:
         "print(HEADS)",
         "subprocess.run(['ls'])",
         "json.run(HEADS)",
+        "def helper(run):\n    heads = run(3)\n    return heads",
+        "HEADS, sweep = 4, Sweep(workload=Net())",
+        "if __name__ != '__main__':\n    HEADS = 4",
         "for row in run(sweep):\n    print(row)",
         "if HEADS:\n    print(HEADS)\n    run(sweep)",
         "if __name__ == '__main__':\n    HEADS = 4\nelse:\n    HEADS = 5",

@@ -188,16 +188,52 @@ def test_code_of_a_point_that_was_measured_on_gpus_trains_there(workers: int) ->
 
 
 @pytest.mark.parametrize(
-    "point", [Point(sync="ring"), Point(sync="local_sgd"), Point(compression="int8"), Point(overlap=False)]
+    "point",
+    [
+        Point(workers=2, sync="ring"),
+        Point(sync="local_sgd"),
+        Point(compression="int8"),
+        Point(workers=2, overlap=False),
+    ],
 )
 def test_what_torch_has_not_has_no_training_code(point: Point) -> None:
     assert training_code(row_of(point)) is None
+
+
+@pytest.mark.parametrize("axes", [{"sync": "ring"}, {"overlap": False}, {"sync": "hsdp", "node_size": 1}])
+def test_one_worker_needs_no_exchange_and_has_a_program(axes: dict[str, Any]) -> None:
+    code, plain = (str(training_code(row_of(Point(**chosen)))).splitlines() for chosen in (axes, {}))
+    named = [f"# one worker exchanges nothing: {name}={value!r} is not needed" for name, value in axes.items()]
+    assert sorted(set(code) - set(plain)) == sorted(named)
+    assert set(plain) <= set(code)
+
+
+def test_the_reason_for_no_program_names_first_what_torch_lacks() -> None:
+    row = row_of(Point(workers=2, sync="local_sgd", sync_period=4, placement="spread"))
+    assert why_no_training(row) == (
+        "torch alone does not have sync='local_sgd', sync_period=4; not expressed either: placement='spread'"
+    )
+
+
+def test_a_long_point_is_printed_as_code_that_runs_in_a_narrow_terminal() -> None:
+    note = {"NOTE": "a long text that a terminal of eighty columns would break somewhere in it"}
+    point = Point(workers=2, micro_batch=4, environment=note)
+    text = said(launches("a", 100, environment=json.dumps(note), micro_batch=4, workers=2), width=80)
+    code = text.split("To use it: ")[1].split("No program")[0].split("In plain PyTorch")[0]
+    assert identity(eval(code, {"Point": Point})) == identity(point)
 
 
 def test_an_optimizer_of_the_workload_is_left_to_it_with_its_learning_rate() -> None:
     code = str(training_code(row_of(replace(POINTS[0], learning_rate=0.5), optimizer=None)))
     assert "make_optimizer(parameters, learning_rate)" in code
     assert "optimizer = make_optimizer(model.parameters(), 0.5)" in code
+
+
+def test_zero1_shards_the_state_of_an_optimizer_of_the_workload() -> None:
+    point = Point(workers=2, sync="zero1", learning_rate=0.5)
+    code = str(training_code(row_of(point, optimizer=None)))
+    assert "lambda parameters, **_: make_optimizer(parameters, 0.5)" in code
+    assert "make_optimizer" not in str(training_code(row_of(point)))
 
 
 IN_PROGRAM = {

@@ -20,6 +20,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
+from dtsweep.analysis.load import load
 from dtsweep.errors import StorageError, SweepError
 from dtsweep.results import merge, store
 from dtsweep.results.merge import LARGE_BYTES, batches
@@ -110,7 +111,7 @@ def test_what_was_committed_is_read_back(tmp_path: Path) -> None:
     (row,) = Results(tmp_path).attempts()
     assert (row["attempt_id"], row["workers"], row["step_mean_s"]) == ("attempt1", 2, 0.5)
     assert row["flags"] == ["adjacent_launches"]
-    assert store.newest_trials(tmp_path)["started_at"].tolist() == [START + timedelta(seconds=1)]
+    assert load(tmp_path)["started_at"].tolist() == [START + timedelta(seconds=1)]
     assert row["workload_width"] == 256
     assert row["tokens_per_s"] is None
     assert contents(tmp_path) == stored(1)
@@ -131,7 +132,7 @@ def test_unknown_stays_null_and_a_loss_that_is_not_a_number_stays_one(tmp_path: 
 def test_frames_keep_whole_numbers_whole_beside_nulls(tmp_path: Path) -> None:
     commit(Results(tmp_path), 1, global_batch=64, fresh=True)
     commit(Results(tmp_path), 2, sync="parameter_server")
-    frame = store.newest_trials(tmp_path)
+    frame = load(tmp_path)
     types = frame.dtypes.astype(str)
     assert (types["global_batch"], types["workers"], types["fresh"]) == ("Int64", "Int64", "boolean")
     assert (types["step_mean_s"], types["started_at"]) == ("float64", "datetime64[us, UTC]")
@@ -152,7 +153,7 @@ def test_load_takes_the_newest_ok_attempt_else_the_newest(tmp_path: Path) -> Non
         (7, "c", "ok"),
     ]:
         commit(results, number, trial_id=trial_id, status=status)
-    assert store.newest_trials(results)["attempt_id"].tolist() == ["attempt2", "attempt5", "attempt7"]
+    assert load(results)["attempt_id"].tolist() == ["attempt2", "attempt5", "attempt7"]
 
 
 def test_load_keeps_a_trial_of_each_harness(tmp_path: Path) -> None:
@@ -161,9 +162,9 @@ def test_load_keeps_a_trial_of_each_harness(tmp_path: Path) -> None:
     commit(results, 2, trial_id="same", harness="in_process")
     commit(results, 3, trial_id="same", harness="ray", status="rank_died")
     # On Ray the first is the newest `ok`.
-    assert store.newest_trials(results)["attempt_id"].tolist() == ["attempt1", "attempt2"]
+    assert load(results)["attempt_id"].tolist() == ["attempt1", "attempt2"]
     commit(results, 4, trial_id="same", harness="ray")
-    assert store.newest_trials(results)["attempt_id"].tolist() == ["attempt2", "attempt4"]
+    assert load(results)["attempt_id"].tolist() == ["attempt2", "attempt4"]
 
 
 def test_load_has_every_canary_that_was_measured_or_none(tmp_path: Path) -> None:
@@ -177,16 +178,16 @@ def test_load_has_every_canary_that_was_measured_or_none(tmp_path: Path) -> None
         (6, "b", "trial", "ok"),
     ]:
         commit(results, number, trial_id=trial_id, role=role, status=status)
-    assert store.newest_trials(results)["attempt_id"].tolist() == ["attempt4", "attempt6"]
-    both = store.newest_trials(results, canaries=True)
+    assert load(results)["attempt_id"].tolist() == ["attempt4", "attempt6"]
+    both = load(results, canaries=True)
     assert both["attempt_id"].tolist() == [f"attempt{number}" for number in (1, 3, 4, 5, 6)]
     assert (both["role"] == "canary").tolist() == [True, True, False, True, False]
 
 
 def test_results_of_canaries_alone_have_no_trials(tmp_path: Path) -> None:
     commit(Results(tmp_path), 1, role="canary")
-    assert len(store.newest_trials(tmp_path)) == 0
-    assert len(store.newest_trials(tmp_path, canaries=True)) == 1
+    assert len(load(tmp_path)) == 0
+    assert len(load(tmp_path, canaries=True)) == 1
 
 
 def test_a_profile_is_stored_beside_the_tables_and_is_in_nobodys_way(tmp_path: Path) -> None:
@@ -202,7 +203,7 @@ def test_a_profile_is_stored_beside_the_tables_and_is_in_nobodys_way(tmp_path: P
     assert contents(tmp_path) == stored(1)
 
 
-@pytest.mark.parametrize("read", [store.newest_trials, store.steps])
+@pytest.mark.parametrize("read", [load, store.steps])
 def test_reading_where_nothing_is_says_what_to_run(tmp_path: Path, read: Any) -> None:
     with pytest.raises(SweepError, match=r"no results in .*none; .*dtsweep run SWEEP.py --results .*none"):
         read(tmp_path / "none")
@@ -212,9 +213,9 @@ def test_a_file_and_a_part_of_results_are_said_to_be_what_they_are(tmp_path: Pat
     commit(Results(tmp_path / "r"), 1)
     (tmp_path / "README.md").write_text("words")
     with pytest.raises(SweepError, match=r"README\.md is a file; results are a folder"):
-        store.newest_trials(tmp_path / "README.md")
+        load(tmp_path / "README.md")
     with pytest.raises(SweepError, match=r"a part of some; did you mean .*r\?"):
-        store.newest_trials(tmp_path / "r" / "trials")
+        load(tmp_path / "r" / "trials")
 
 
 @pytest.mark.parametrize(
@@ -238,7 +239,7 @@ def test_fields_of_two_number_types_become_one_column(tmp_path: Path) -> None:
     commit(Results(tmp_path), 2, width=0.5)
     Results(tmp_path).compact()
     assert len(files(tmp_path, "trials")) == 1
-    assert store.newest_trials(tmp_path)["workload_width"].tolist() == [256.0, 0.5]
+    assert load(tmp_path)["workload_width"].tolist() == [256.0, 0.5]
 
 
 def test_a_field_that_has_had_several_types_is_text(tmp_path: Path) -> None:
@@ -582,7 +583,7 @@ def test_reading_warns_of_each_file_that_it_leaves_out(tmp_path: Path) -> None:
     for part in (trial, step):
         part.write_bytes(part.read_bytes()[:-1])
     with pytest.warns(UserWarning, match=f"{trial.name} is left out: .*truncated"):
-        assert len(store.newest_trials(tmp_path)) == 1
+        assert len(load(tmp_path)) == 1
     trial.unlink()
     with pytest.warns(UserWarning, match=f"{step.name} is left out: .*truncated"):
         assert len(store.steps(tmp_path)) == 0
@@ -594,7 +595,7 @@ def test_steps_that_are_gone_are_told_with_the_way_out(tmp_path: Path) -> None:
     # Without steps from the start, as what failed before any.
     Results(tmp_path).commit({"attempt_id": "a", "trial_id": "t", "status": "user_error"})
     assert len(store.steps(tmp_path)) == 8
-    assert len(store.newest_trials(tmp_path)) == 3
+    assert len(load(tmp_path)) == 3
     files(tmp_path, "steps")[0].unlink()
     lost = r"/steps has lost the steps of {} attempts; put its files back, or measure them again with --rerun all"
     with pytest.warns(UserWarning, match=lost.format(1)):
@@ -603,7 +604,7 @@ def test_steps_that_are_gone_are_told_with_the_way_out(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=lost.format(2)):
         assert len(store.steps(tmp_path)) == 0
     with pytest.warns(UserWarning, match=lost.format(2)):
-        assert len(store.newest_trials(tmp_path)) == 3
+        assert len(load(tmp_path)) == 3
 
 
 def test_a_corrupt_compacted_file_hides_no_part_that_is_still_there(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ OPEN_VALUES = (
 @pytest.mark.parametrize("name", [*SECRET, *HIDDEN_BY_ACCIDENT])
 def test_a_name_that_speaks_of_a_secret_is_one_and_no_axis(name: str) -> None:
     assert is_secret(name)
-    with pytest.raises(SweepError, match=f"axis 'env.{name}' speaks of a secret.*Resources") as caught:
+    with pytest.raises(SweepError, match=f"the name of axis 'env.{name}' marks a secret .*Resources") as caught:
         Sweep(workload=Tokens(), axes={f"env.{name}": ["hunter2"]})
     assert "hunter2" not in str(caught.value)
 
@@ -202,9 +202,11 @@ class Hub(Tokens):
 
 def test_a_field_of_a_workload_that_speaks_of_a_secret_is_refused_with_a_value() -> None:
     Sweep(workload=Hub(), axes={"workload.key_length": [8, 9]})
-    with pytest.raises(SweepError, match="field 'api_key' of workload Hub speaks of a secret") as caught:
+    with pytest.raises(
+        SweepError, match=r"the name of field 'api_key' of workload Hub marks a secret \(KEY\)"
+    ) as caught:
         Sweep(workload=Hub(api_key="hunter2"), axes={})
     assert "hunter2" not in str(caught.value)
-    with pytest.raises(SweepError, match=r"axis 'workload\.api_key' speaks of a secret") as caught:
+    with pytest.raises(SweepError, match=r"the name of axis 'workload\.api_key' marks a secret") as caught:
         candidates(Sweep(workload=Hub(), axes={"workload.api_key": ["hunter2"]}))
     assert "hunter2" not in str(caught.value)
