@@ -3,8 +3,8 @@
 A rank's own step takes 20 ms, times its jitter: normal, drawn for each step and rank, with or without autocorrelation.
 With the exchange all ranks wait for the longest own step of each step, and for the part of the exchange that nothing
 hides. The steps go through dtsweep's own functions: `dtsweep.measure.turns` says how many steps follow the window and
-in which order, and `dtsweep.metrics.exchange` makes the columns. Where the exchange is marked instead (`local_sgd`, a
-period of 8 steps) the window itself tells, and nothing follows it.
+in which order, and `dtsweep.metrics.exchange_share` makes the columns. Where the exchange is marked instead
+(`local_sgd`, a period of 8 steps) the window itself tells, and nothing follows it.
 
 `quick` is the default of `Measure(exchange=…)`: one turn without the exchange, for a quarter of the window's time.
 `precise` runs rounds, for half of the window's time here. The table gives the means over simulated trials, which must
@@ -37,7 +37,7 @@ from dtsweep.measure.turns import (
     quick_steps,
     turns,
 )
-from dtsweep.metrics.exchange import exchange_columns
+from dtsweep.metrics.exchange_share import exchange_columns
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.metrics.skew import skew_columns
 from dtsweep.sweep.point import Point

@@ -48,7 +48,7 @@ from benchmarks.log_entry import heading, quartiles, run, table, torchrun
 from dtsweep import Measure, Point, Sweep, workloads
 from dtsweep.hardware.memory import release_memory
 from dtsweep.measure.clock import CpuClock, CudaClock
-from dtsweep.measure.exchange import max_over_ranks
+from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.measure.statistics import students_t
 from dtsweep.metrics.summary import window_columns
 from dtsweep.metrics.window_view import mark_warmup, view_of

@@ -27,12 +27,12 @@ import ray
 
 from benchmarks.log_entry import heading, quartiles, table
 from dtsweep import Measure, Resources, Sweep, workloads
-from dtsweep.driver.lanes import start_lane
 from dtsweep.driver.shipping import pickled_workload
+from dtsweep.driver.slots import start_slot
 from dtsweep.measure.statistics import students_t
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rows import trial_row, with_warmup_marked
-from dtsweep.session.settings import Settings
+from dtsweep.session.session_settings import Settings
 from dtsweep.session.trainer import train_settings
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.point import Point
@@ -48,7 +48,7 @@ SWEEP = Sweep(
 
 
 class Launch:
-    """A session in a lane of its own, and what it measured."""
+    """A session in a slot of its own, and what it measured."""
 
     def __init__(self, workers: int, *, storage: str) -> None:
         """Start it: the largest point of its world is its first trial, and is not counted."""
@@ -62,7 +62,7 @@ class Launch:
             is_private=True,
             nests=True,
         )
-        self.lane = start_lane(workers, settings)
+        self.slot = start_slot(workers, settings)
         began = time.monotonic()
         first = self._attempt(_point(workers, max(MICRO_BATCHES)))
         self.start_s = time.monotonic() - began - (first.trial_s or 0.0)
@@ -88,13 +88,13 @@ class Launch:
 
     def close(self) -> None:
         """End it in order."""
-        ray.get(self.lane.actor.end_session.remote())
-        ray.kill(self.lane.actor)
+        ray.get(self.slot.actor.end_session.remote())
+        ray.kill(self.slot.actor)
 
     def _attempt(self, point: Point, *, repeat: int = 1) -> AttemptResult:
         task = task_of(SWEEP, point, repeat=repeat)
-        ray.get(self.lane.actor.run.remote(task))
-        result: AttemptResult = ray.get(self.lane.actor.collect.remote(task.attempt_id))
+        ray.get(self.slot.actor.run.remote(task))
+        result: AttemptResult = ray.get(self.slot.actor.collect.remote(task.attempt_id))
         if result.status != "ok":
             raise SystemExit(f"{result.status}: {result.reason}")
         return result

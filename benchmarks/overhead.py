@@ -189,7 +189,7 @@ def _flatness(session: pd.DataFrame, looks: Sequence[Look], ranks: set[int]) -> 
 def _memory(usages: Mapping[int, Usage], ranks: set[int]) -> list[str]:
     """Resident memory of each kind of process, of several the largest, with a rank's threads and descriptors."""
     own = [usages[pid] for pid in ranks]
-    session = [usage for usage in usages.values() if usage.title.startswith("ray::Lane")]
+    session = [usage for usage in usages.values() if usage.title.startswith("ray::Slot")]
     groups = [[usages[psutil.Process().pid]], session, own]
     memory = [f"{max(usage.resident_bytes for usage in group) / 2**20:.0f}" for group in groups]
     most = [max(usage.threads for usage in own), max(usage.descriptors for usage in own)]

@@ -1,7 +1,7 @@
 """What does a trial cost next to its window, part by part, on rank 0 and in the driver?
 
 A first table is of trials in a session, as a user runs them: what rank 0 says of its parts (`build_s`, `warmup_s`,
-`after_window_s`, `cleanup_s` of `ranks`), what its lane takes around it, and what the driver takes around that. A
+`after_window_s`, `cleanup_s` of `ranks`), what its slot takes around it, and what the driver takes around that. A
 second one takes the rank apart: two ranks of torchrun run the points of a sweep one after the other, but for those of
 the parameter server, which need Ray. There a part's time is its own: what another part does inside it counts there.
 What is done once per process or session falls on the first trial.

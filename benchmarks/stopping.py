@@ -172,61 +172,61 @@ RULES: Mapping[str, Callable[[Series], Stopped]] = {
 }
 """By name."""
 
-Drawn = NDArray[np.float64]
+FrontierProbability = NDArray[np.float64]
 """(series, steps); a step takes about 1."""
 
 Size = tuple[int, int]
 
 
-def noisy(random: np.random.Generator, size: Size, *, cv: float, rho: float = 0.0) -> Drawn:
+def noisy(random: np.random.Generator, size: Size, *, cv: float, rho: float = 0.0) -> FrontierProbability:
     """Steps of mean 1; each remembers `rho` of the one before."""
     drawn = random.normal(size=size)
     drawn[:, 1:] *= math.sqrt(1 - rho**2)
-    series: Drawn = 1 + cv * signal.lfilter([1.0], [1.0, -rho], drawn, axis=1)
+    series: FrontierProbability = 1 + cv * signal.lfilter([1.0], [1.0, -rho], drawn, axis=1)
     return series
 
 
-def spiky(random: np.random.Generator, size: Size, *, share: float, longer: float) -> Drawn:
+def spiky(random: np.random.Generator, size: Size, *, share: float, longer: float) -> FrontierProbability:
     """So large a share of the steps takes so much longer."""
     return noisy(random, size, cv=0.02) * (1 + longer * (random.random(size) < share))
 
 
-def warming(random: np.random.Generator, size: Size, *, slower: float, tau: float) -> Drawn:
+def warming(random: np.random.Generator, size: Size, *, slower: float, tau: float) -> FrontierProbability:
     """The first step takes this share longer; after `tau` steps a 2.7th of that is left."""
     return noisy(random, size, cv=0.02) * (1 + slower * np.exp(-np.arange(size[1]) / tau))
 
 
-def pausing(random: np.random.Generator, size: Size, *, every: int, longer: float) -> Drawn:
+def pausing(random: np.random.Generator, size: Size, *, every: int, longer: float) -> FrontierProbability:
     """Every so many steps one takes so much longer; which is the first of them is drawn."""
     pauses: NDArray[np.bool_] = (np.arange(size[1]) + random.integers(every, size=(size[0], 1))) % every == 0
     return noisy(random, size, cv=0.01) * (1 + longer * pauses)
 
 
-def skewed(random: np.random.Generator, size: Size, *, sigma: float) -> Drawn:
+def skewed(random: np.random.Generator, size: Size, *, sigma: float) -> FrontierProbability:
     """Lognormal steps."""
-    series: Drawn = np.exp(random.normal(-(sigma**2) / 2, sigma, size=size))
+    series: FrontierProbability = np.exp(random.normal(-(sigma**2) / 2, sigma, size=size))
     return series
 
 
-def exchanging(random: np.random.Generator, size: Size, *, cv: float, longer: float) -> Drawn:
+def exchanging(random: np.random.Generator, size: Size, *, cv: float, longer: float) -> FrontierProbability:
     """Every eighth step has an exchange and takes so much longer."""
-    series: Drawn = noisy(random, size, cv=cv) * (1 + longer * (np.arange(size[1]) % 8 == 7))
+    series: FrontierProbability = noisy(random, size, cv=cv) * (1 + longer * (np.arange(size[1]) % 8 == 7))
     return series
 
 
-def waving(random: np.random.Generator, size: Size) -> Drawn:
+def waving(random: np.random.Generator, size: Size) -> FrontierProbability:
     """A sine of ±3 % with a period of 400 steps."""
     phase = random.random((size[0], 1))
     return noisy(random, size, cv=0.02) * (1 + 0.03 * np.sin(2 * np.pi * (np.arange(size[1]) / 400 + phase)))
 
 
-def switching(random: np.random.Generator, size: Size) -> Drawn:
+def switching(random: np.random.Generator, size: Size) -> FrontierProbability:
     """Two levels 20 % apart, each for about 150 steps."""
     is_upper = (np.cumsum(random.random(size) < 1 / 150, axis=1) + random.integers(2, size=(size[0], 1))) % 2
     return noisy(random, size, cv=0.02) * np.where(is_upper, 1.1, 0.9)
 
 
-def heavy_tailed(random: np.random.Generator, size: Size) -> Drawn:
+def heavy_tailed(random: np.random.Generator, size: Size) -> FrontierProbability:
     """One step in 200 takes longer by half or more, without a bound (Pareto, 1.5)."""
     return noisy(random, size, cv=0.02) * (1 + (random.random(size) < 1 / 200) * 0.5 * (1 + random.pareto(1.5, size)))
 
@@ -235,7 +235,7 @@ def heavy_tailed(random: np.random.Generator, size: Size) -> Drawn:
 class Regime:
     """A kind of step times."""
 
-    draw: Callable[[np.random.Generator, Size], Drawn]
+    draw: Callable[[np.random.Generator, Size], FrontierProbability]
     truth: float = 1.0
     """The mean of all steps, once they are warm."""
     period: int = 1
@@ -287,7 +287,7 @@ class Played:
     is_unstable: NDArray[np.bool_]
 
 
-def play(rule: Callable[[Series], Stopped], series: Drawn, truth: float) -> Played:
+def play(rule: Callable[[Series], Stopped], series: FrontierProbability, truth: float) -> Played:
     """Play each series to a rule."""
     stopped = [rule(one) for one in series]
     steps, means, halves = np.array([one[:3] for one in stopped]).T
@@ -302,7 +302,7 @@ def play(rule: Callable[[Series], Stopped], series: Drawn, truth: float) -> Play
     )
 
 
-def drawn(regime: Regime, *, repetitions: int, step_s: float, seed: int) -> Drawn:
+def drawn(regime: Regime, *, repetitions: int, step_s: float, seed: int) -> FrontierProbability:
     """Series as long as a window can get, with what comes after it."""
     most = min(MEASURE.max_steps, math.ceil(1.5 * MEASURE.max_seconds / step_s))
     steps = max(MEASURE.warmup_steps, regime.period) + most + BLOCKS * 2 * BLOCK_STEPS

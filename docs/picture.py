@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from dtsweep.analysis.load import load
 from dtsweep.inference.spread import POINT
-from dtsweep.report.axes import Axis, axis_for, tick_label
 from dtsweep.report.content import Content, content_of
 from dtsweep.report.frontiers import Frontier
 from dtsweep.report.labels import trial_label
+from dtsweep.report.plot_axes import PlotAxis, axis_for, tick_label
 from dtsweep.report.plots import COLOURS
 
 WIDTH, HEIGHT = 800, 420
@@ -31,8 +31,8 @@ DARK, MIDDLE, LIGHT = "#24292f", "#57606a", "#e5e8eb"
 class Field(NamedTuple):
     """Where values stand in the picture, in pixels from its upper left corner."""
 
-    step_ms: Axis
-    rate: Axis
+    step_ms: PlotAxis
+    rate: PlotAxis
 
     def across(self, ms: float) -> float:
         """From the left."""

@@ -2,7 +2,7 @@
 
 A point × repeat is a trial; each try at it is an attempt, whose message to the ranks is a task. A session is a live
 worker group that measures many points, so that it is one launch of each of them; a repeat is measured in another
-launch. A lane is an actor that holds one session at a time. A world is a set of workers that needs a process group of
+launch. A slot is an actor that holds one session at a time. A world is a set of workers that needs a process group of
 its own, a window the timed steps of a trial, a canary a fixed point that shows whether the machine changed.
 
 From a sweep file to Parquet: points, trials, tasks, ranks, their results, rows. From Parquet to an answer: rows, the
@@ -25,9 +25,9 @@ What measures imports nothing of what reads:
 
     compression     what travels in place of gradients, a family to choose from ranks
     sync            how workers combine their work, a family to choose from     ranks
-    metrics         from raw steps to rows                                      driver, lanes, ranks
+    metrics         from raw steps to rows                                      driver, slots, ranks
     worker          one trial in one worker process; knows nothing of Ray       ranks
-    session         one live worker group, handed trial after trial             lanes, ranks
+    session         one live worker group, handed trial after trial             slots, ranks
     plan            what is done, what is to do, in which order                 any process
     driver          the run: connect, hand out, store                           driver
 

@@ -6,7 +6,7 @@ Readers; imports pandas and SciPy in functions alone. Only `load` and `node_spee
     load            reads the table of trials, without rows that newer ones supersede
     utilization     shares of what devices can do, by one measure
     launches        selects the measured trials, and combines the launches of each point into one row
-    comparisons     one comparison of a condition: true, false or unknown for each row
+    condition_terms  one comparison of a condition: true, false or unknown for each row
     canaries        whether the machine changed while it was measured
     where           conditions on points, as a user writes them
     ladders         groups of points by their number of workers or nodes
@@ -14,8 +14,8 @@ Readers; imports pandas and SciPy in functions alone. Only `load` and `node_spee
     naming          which point somebody means
     difference      whether two points can be told apart, with a verdict
     objectives      which columns should be small or large, and how far launches know them
-    standing        dominance between points: which another one beats, and how far launches can tell
-    redrawn         how often points are on the frontier when their means are drawn anew
+    dominance       dominance between points: which another one beats, and how far launches can tell
+    resampling      how often points are on the frontier when their means are drawn anew
     frontier        which points no other one beats
     scaling         what more workers bring
     worthwhile      from how many workers on one more doesn't pay
@@ -24,7 +24,7 @@ Readers; imports pandas and SciPy in functions alone. Only `load` and `node_spee
     node_speeds     how fast the nodes of a mixed cluster are beside each other
     next_axes       what to try next at a point that one thing limits
     bottleneck      what limits each point
-    against         compares points with one of them by one objective, also where each has one launch
+    pairwise        compares points with one of them by one objective, also where each has one launch
     candidates      which points may be recommended for a goal, and why others may not
     recommend       which configuration to take for a goal, and how sure that is
 """

@@ -66,7 +66,7 @@ def drift_of(watched: pd.DataFrame) -> float | None:
     return float((slowest / fastest).max()) - 1
 
 
-def told_drift(watched: pd.DataFrame) -> float | None:
+def significant_drift(watched: pd.DataFrame) -> float | None:
     """Say how large a drift canaries tell of, as `drift_of` does; None where they tell of none."""
     return drift_of(watched[watched["flagged"].fillna(value=False)])
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dtsweep.analysis.canaries import told_drift
+from dtsweep.analysis.canaries import significant_drift
 from dtsweep.analysis.launches import check_asked
 from dtsweep.analysis.study import Frame, Study, study_of
 from dtsweep.errors import SweepError
@@ -81,7 +81,7 @@ def _compared(study: Study, trials: pd.DataFrame, a: str, b: str, *, of: str) ->
     """Rows of `difference`, for the trials of one environment."""
     env_id = trials["env_id"].iloc[0]
     launches = study.launches(env_id, of)
-    drift = told_drift(of_environment(study.canaries, env_id)) or 0.0
+    drift = significant_drift(of_environment(study.canaries, env_id)) or 0.0
     pair = trials[trials["point_id"].isin([a, b])].groupby(list(POINT), dropna=False, sort=False)[["caution"]].first()
     pair = pair.astype(object).where(pair.notna(), None).reset_index().astype({"env_id": object})
     pair = pair.merge(launches.points.reset_index(names="row"), how="left", on=list(POINT))
@@ -98,17 +98,21 @@ def _compared(study: Study, trials: pd.DataFrame, a: str, b: str, *, of: str) ->
 def _row(launches: Launches, a: float, b: float, *, of: str, drift: float) -> dict[str, object]:
     """What `difference` says of two rows of `launches`; nan where a point was not measured."""
     counts = [0 if np.isnan(row) else int(launches.counts[int(row)]) for row in (a, b)]
-    estimate = reach = np.nan
+    estimate = half_width = np.nan
     method, power = Method.NONE, Power(np.nan, None, Reason.NOT_MEASURED)
     if all(counts):
         found = contrasts(launches, np.array([int(a)]), np.array([int(b)]))
         drifted = float(np.log1p(drift)) if min(counts) == 1 else 0.0
-        estimate, reach, method = float(found.estimate[0, 0]), float(found.reach[0, 0]) + drifted, found.method(0, 0)
+        estimate, half_width, method = (
+            float(found.estimate[0, 0]),
+            float(found.half_width[0, 0]) + drifted,
+            found.method(0, 0),
+        )
         power = power_of(found, launches, int(a), int(b), drift=drifted)
     with np.errstate(over="ignore"):
-        logs = [estimate, estimate - reach, estimate + reach, power.detectable]
+        logs = [estimate, estimate - half_width, estimate + half_width, power.detectable]
         ratio, low, high, detectable = np.exp(logs).tolist()
-    verdict, reason = _verdict(estimate, reach, counts=counts, of=of)
+    verdict, reason = _verdict(estimate, half_width, counts=counts, of=of)
     return {
         "ratio": ratio,
         "ratio_low": low,
@@ -124,10 +128,10 @@ def _row(launches: Launches, a: float, b: float, *, of: str, drift: float) -> di
     }
 
 
-def _verdict(estimate: float, reach: float, *, counts: list[int], of: str) -> tuple[Verdict, Reason | None]:
+def _verdict(estimate: float, half_width: float, *, counts: list[int], of: str) -> tuple[Verdict, Reason | None]:
     """Judge the first of two points; with the reason where that is unknown."""
-    if np.isnan(reach):
+    if np.isnan(half_width):
         return Verdict.UNKNOWN, untested_because(counts)
-    if abs(estimate) <= reach:
+    if abs(estimate) <= half_width:
         return Verdict.NOT_DISTINGUISHABLE, None
     return Verdict.FASTER if (estimate > 0) == (of == "samples_per_s") else Verdict.SLOWER, None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dtsweep.analysis.dominance import PointCosts, compare_all, compare_near
 from dtsweep.analysis.objectives import (
     MAXIMIZED,
     MINIMIZED,
@@ -15,8 +16,7 @@ from dtsweep.analysis.objectives import (
     costs_of,
     read_objectives,
 )
-from dtsweep.analysis.redrawn import probabilities
-from dtsweep.analysis.standing import Rivals, of_few, of_many
+from dtsweep.analysis.resampling import probabilities
 from dtsweep.analysis.study import Frame, study_of
 from dtsweep.inference.pareto import hypervolume_of, knee_of
 from dtsweep.inference.spread import POINT, of_environment
@@ -38,7 +38,7 @@ def frontier(
     minimize: Sequence[str] = MINIMIZED,
     maximize: Sequence[str] = MAXIMIZED,
     where: str = "",
-    one_product: bool = False,
+    compare_models: bool = False,
 ) -> pd.DataFrame:
     """Find the points that no other one beats, for each semantics, model and environment.
 
@@ -51,7 +51,7 @@ def frontier(
         minimize: columns of points that should be small.
         maximize: columns that should be large.
         where: a condition that points have to meet, as `parse_condition` reads it; empty for all points.
-        one_product: compare all models with each other, as if a sample of one were one of another.
+        compare_models: compare all models with each other, as if a sample of one were one of another.
 
     Returns:
         The points of `over_launches`, sorted by semantics, model (fewest FLOPs first),
@@ -73,9 +73,9 @@ def frontier(
     asked = points[points["meets"].fillna(value=False)]
     for env_id in asked["env_id"].drop_duplicates():
         there, trials = of_environment(asked, env_id), of_environment(study.trials, env_id)
-        _judge(points, there, trials, objectives, one_product=one_product)
+        _judge(points, there, trials, objectives, compare_models=compare_models)
     points["on_frontier"] = points["standing"].isin(["frontier", "undecided"])
-    return _sorted(points, objectives[0], models=[] if one_product else ["flops_per_sample", *MODEL])
+    return _sorted(points, objectives[0], models=[] if compare_models else ["flops_per_sample", *MODEL])
 
 
 def hypervolume(
@@ -117,7 +117,7 @@ def _judge(
     trials: pd.DataFrame,
     objectives: Sequence[Objective],
     *,
-    one_product: bool,
+    compare_models: bool,
 ) -> None:
     """Write into `points` how those of one environment stand.
 
@@ -126,16 +126,16 @@ def _judge(
         asked: those of them, with the same index, that meet the condition in this environment.
         trials: of the environment.
         objectives: of the frontier.
-        one_product: whether models count as one.
+        compare_models: whether models count as one.
     """
     trials = trials.dropna(subset=[each.name for each in objectives])
-    rivals = Rivals(tuple(cost_of(trials, each) for each in objectives))
-    known = rivals.costs[0].launches.points.reset_index(names="row")
+    costs = PointCosts(tuple(cost_of(trials, each) for each in objectives))
+    known = costs.costs[0].launches.points.reset_index(names="row")
     rows = asked.reset_index().merge(known, on=list(POINT))
-    for _, group in rows.groupby(["semantics", *(() if one_product else MODEL)], dropna=False):
+    for _, group in rows.groupby(["semantics", *(() if compare_models else MODEL)], dropna=False):
         numbers = group["row"].to_numpy()
-        standing, near = (of_many if len(numbers) > MANY else of_few)(rivals, numbers)
-        drawn = probabilities(rivals, numbers, near)
+        standing, near = (compare_near if len(numbers) > MANY else compare_all)(costs, numbers)
+        drawn = probabilities(costs, numbers, near)
         points.loc[group["index"], "standing"] = standing
         points.loc[group["index"], "frontier_probability"] = drawn.frontier
         points.loc[group["index"], "knee_probability"] = drawn.knee

@@ -101,9 +101,9 @@ def _of_sets(cells: pd.DataFrame) -> pd.DataFrame:
     for number in np.unique(sets):
         here = sets[nodes] == number
         _, own = np.unique(nodes[here], return_inverse=True)
-        estimate, reach = _relative(logs[here], own, np.unique(launches[here], return_inverse=True)[1])
+        estimate, half_width = _relative(logs[here], own, np.unique(launches[here], return_inverse=True)[1])
         rows = found[sets == number].assign(speed=np.exp(estimate))
-        rows = rows.assign(speed_low=np.exp(estimate - reach), speed_high=np.exp(estimate + reach))
+        rows = rows.assign(speed_low=np.exp(estimate - half_width), speed_high=np.exp(estimate + half_width))
         parts.append(rows.assign(fastest=rows["node"].iloc[int(estimate.argmax())]))
     return pd.concat(parts) if parts else found.reindex(columns=_COLUMNS)
 
@@ -181,6 +181,6 @@ def _relative(logs: Numbers, nodes: Indices, launches: Indices) -> tuple[Numbers
     spread = np.diag(inverse) + inverse[first, first] - 2 * inverse[first]
     variance = np.maximum(spread, 0) * (residual / free if free > 0 else np.nan)
     pairs = len(slowness) * (len(slowness) - 1) / 2
-    reach: Numbers = stdtrit(float(free) if free > 0 else np.nan, 1 - 0.025 / pairs) * variance**0.5
-    reach[first] = 0.0
-    return estimate, reach
+    half_width: Numbers = stdtrit(float(free) if free > 0 else np.nan, 1 - 0.025 / pairs) * variance**0.5
+    half_width[first] = 0.0
+    return estimate, half_width

@@ -59,7 +59,7 @@ class Cost:
         nowhere = np.zeros(estimate.shape, dtype=np.bool_)
         return Contrasts(
             estimate=estimate,
-            reach=np.zeros(estimate.shape),
+            half_width=np.zeros(estimate.shape),
             degrees=np.full(estimate.shape, np.inf),
             paired=nowhere,
             pooled=nowhere,

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtsweep.analysis.against import Comparison, comparison_of
 from dtsweep.analysis.candidates import narrowed, read_goal, unmeasured_of, why_none, with_candidates
+from dtsweep.analysis.dominance import Rows
 from dtsweep.analysis.frontier import MODEL
 from dtsweep.analysis.objectives import Cost, Objective, read_objectives
-from dtsweep.analysis.standing import Rows
+from dtsweep.analysis.pairwise import PairTest, comparison_of
 from dtsweep.analysis.study import Frame, study_of
 from dtsweep.analysis.where import Condition
 from dtsweep.errors import SweepError
@@ -23,7 +23,7 @@ from dtsweep.sweep.goal import GOALS, Goal
 if TYPE_CHECKING:
     import pandas as pd
 
-Compare = Callable[[Objective], Comparison]
+Compare = Callable[[Objective], PairTest]
 """How the points of one environment compare by an objective."""
 
 SURE = {
@@ -74,7 +74,7 @@ class Recommendation:
         return self.others[self.others["is_tied"]]
 
 
-def recommend(frame: Frame, goal: Goal = GOALS["throughput"], *, one_product: bool = False) -> list[Recommendation]:
+def recommend(frame: Frame, goal: Goal = GOALS["throughput"], *, compare_models: bool = False) -> list[Recommendation]:
     """Recommend one configuration for a goal, for each model and environment.
 
     Candidates have allowed semantics and a value of the objective, meet the condition and the goal's `least_rate`, and
@@ -88,7 +88,7 @@ def recommend(frame: Frame, goal: Goal = GOALS["throughput"], *, one_product: bo
     Args:
         frame: one row per trial, as `dtsweep.load(results, canaries=True)` gives it, or a study of it.
         goal: what counts.
-        one_product: compare all models with each other.
+        compare_models: compare all models with each other.
 
     Returns:
         The one of the smallest model (fewest FLOPs) first.
@@ -104,12 +104,12 @@ def recommend(frame: Frame, goal: Goal = GOALS["throughput"], *, one_product: bo
         raise SweepError(why_none(points, objective, condition))
 
     @functools.cache
-    def compare(env_id: object, each: Objective) -> Comparison:
+    def compare(env_id: object, each: Objective) -> PairTest:
         return comparison_of(of_environment(study.trials, env_id), each, drift=study.drift(env_id))
 
     found = []
     ordered = points.sort_values("flops_per_sample", kind="stable")
-    for _, there in ordered.groupby([*(() if one_product else MODEL), "env_id"], dropna=False, sort=False):
+    for _, there in ordered.groupby([*(() if compare_models else MODEL), "env_id"], dropna=False, sort=False):
         if there["is_candidate"].any():
             found.append(_recommended(there, goal, condition, functools.partial(compare, there["env_id"].iloc[0])))
     return found
@@ -124,7 +124,7 @@ def _recommended(points: pd.DataFrame, goal: Goal, condition: Condition, compare
     numbers, centres = known.numbers_of(rows), known.cost.launches.centres
     best = _best(known.cost, numbers)
     over = known.excess(numbers, numbers[[best]])
-    is_tied = ~(over.estimate > over.reach)
+    is_tied = ~(over.estimate > over.half_width)
     is_tied[best] = over.is_tested[best] = True
     order = rows.assign(centre=centres[numbers], is_tied=is_tied)
     worth = WORTH_A_WORKER * (1.0 if objective.is_relative else abs(centres[numbers[best]]))
@@ -177,7 +177,7 @@ def _alternatives(points: pd.DataFrame, chosen: pd.DataFrame, objective: Objecti
         if first.empty or (own < 0).any():
             continue
         over = known[each.name].excess(own, numbers)
-        if over.estimate[0] > over.reach[0]:
+        if over.estimate[0] > over.half_width[0]:
             rows.append(first.index[0])
             better.append(each.name)
     kept = pool.loc[rows].assign(better=better)

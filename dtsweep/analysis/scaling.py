@@ -99,10 +99,10 @@ def with_speed_ups(rows: pd.DataFrame, *, size: str, compared: Mapping[Any, Cont
 
 def _speed_ups(sizes: Numbers, found: Contrasts) -> dict[str, Numbers]:
     """Speed-up, efficiency and gain of one group, with their intervals."""
-    logs, reach = found.estimate[:, 0].copy(), found.reach[:, 0].copy()
-    logs[0] = reach[0] = 0.0
+    logs, half_width = found.estimate[:, 0].copy(), found.half_width[:, 0].copy()
+    logs[0] = half_width[0] = 0.0
     columns = {}
-    for end, log in zip(ENDS, (logs, logs - reach, logs + reach), strict=True):
+    for end, log in zip(ENDS, (logs, logs - half_width, logs + half_width), strict=True):
         columns[f"speed_up{end}"] = np.exp(log)
         columns[f"efficiency{end}"] = np.exp(log) * sizes[0] / sizes
     return columns | _gains(sizes, found, *(columns[f"speed_up{end}"] for end in ENDS))
@@ -137,11 +137,11 @@ def reaches(found: Contrasts) -> Numbers:
     """
     from scipy.optimize import nnls
 
-    count = len(found.reach)
+    count = len(found.half_width)
     covariance = np.full((count, count), np.nan)
     known = np.flatnonzero(found.tested[:, 0] | (np.arange(count) == 0))
     first, second = np.triu_indices(len(known), 1)
-    squares = found.reach[known[first], known[second]] ** 2
+    squares = found.half_width[known[first], known[second]] ** 2
     if not np.isnan(squares).any():
         unit = squares.max(initial=0.0) or 1.0
         own = nnls(np.eye(len(known))[first] + np.eye(len(known))[second], squares / unit)[0] * unit

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dtsweep.analysis.comparisons import SIGNS, Truth, compared
+from dtsweep.analysis.condition_terms import SIGNS, Truth, compared
 from dtsweep.analysis.launches import setting_columns
 from dtsweep.errors import SweepError, nearest
 

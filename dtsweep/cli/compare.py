@@ -32,7 +32,7 @@ def difference(results: str, a: str, b: str, of: tuple[str, ...], as_json: bool)
 
     A and B are each a point_id, its beginning, or settings that only one point has: 'workers=2 sync=ddp'.
     """
-    from dtsweep.report.compared import compare_points, print_difference
+    from dtsweep.report.difference_view import compare_points, print_difference
 
     compared = compare_points(load_results(results), a, b, of=of)
     if as_json:
@@ -66,7 +66,7 @@ def compare(runs: tuple[str, ...], as_json: bool, show_all: bool, **options: Any
 
     BASE and NEW are results of one sweep, measured with two versions of something.
     """
-    from dtsweep.compare.table import print_comparison
+    from dtsweep.compare.runs_table import print_comparison
     from dtsweep.inference.verdicts import RunVerdict
 
     _check_usage(runs, **options)

@@ -23,7 +23,9 @@ where_option = click.option(
 @click.command()
 @click.argument("results", metavar="RESULTS")
 @click.option("--all", "show_all", is_flag=True, help="Show dominated points, every scaling group and every reason.")
-@click.option("--one-product", is_flag=True, help="Compare all models with each other: one frontier, not one for each.")
+@click.option(
+    "--compare-models", is_flag=True, help="Compare all models with each other: one frontier, not one for each."
+)
 @click.option(
     "--minimize", multiple=True, metavar="COLUMN", help="Frontiers of this in place of latency_s; several times."
 )
@@ -44,14 +46,14 @@ def report(results: str, **asked: Any) -> None:
 @click.option("--minimize", metavar="COLUMN", help="In place of a goal: a column that should be small.")
 @where_option
 @click.option("--allow", default="", metavar="SEMANTICS", help="Beside exact updates: lossy,stale,local.")
-@click.option("--one-product", is_flag=True, help="Compare all models with each other.")
+@click.option("--compare-models", is_flag=True, help="Compare all models with each other.")
 @json_option
-def recommend(results: str, one_product: bool, as_json: bool, **asked: str | None) -> None:
+def recommend(results: str, compare_models: bool, as_json: bool, **asked: str | None) -> None:
     """Recommend one configuration for each model and environment, with its runner-up, trade-offs and code."""
     from dtsweep.analysis import recommend as recommended
     from dtsweep.report import recommendation
 
-    found = recommended(load_results(results), _goal(**asked), one_product=one_product)
+    found = recommended(load_results(results), _goal(**asked), compare_models=compare_models)
     if as_json:
         print_json([recommendation.as_json(each) for each in found])
     else:
@@ -91,7 +93,7 @@ def print_results(
     """
     from dtsweep.report.as_json import report_json
     from dtsweep.report.content import content_of
-    from dtsweep.report.nodes import speeds_of_nodes
+    from dtsweep.report.node_table import speeds_of_nodes
     from dtsweep.report.terminal import print_report
     from dtsweep.report.times import training_times
 

@@ -114,7 +114,7 @@ def doctor(address: str | None, results: str | None, as_json: bool) -> None:
     from dataclasses import asdict
 
     from dtsweep.doctor.diagnose import diagnose
-    from dtsweep.doctor.table import print_diagnosis
+    from dtsweep.doctor.nodes_table import print_diagnosis
 
     try:
         diagnosis = diagnose(address, tell=tell, results=results)

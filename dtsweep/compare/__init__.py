@@ -8,5 +8,5 @@ Readers; imports pandas and SciPy in functions alone. In reading order:
     regressions     tests of a later run against earlier ones, by point
     compared_runs   a run against earlier ones, point by point
     words           a comparison of runs in words and as JSON values
-    table           a comparison of runs in the terminal
+    runs_table      a comparison of runs in the terminal
 """

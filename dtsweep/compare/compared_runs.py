@@ -29,7 +29,7 @@ MOST_RUNS = 20
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Comparison:
+class RunComparison:
     """A later run beside one or several earlier ones."""
 
     base: Sequence[Run]
@@ -59,7 +59,7 @@ class Comparison:
 
 def compare_runs(
     base: Sequence[Run], new: Run, *, of: Sequence[str], threshold: float, other_machine: bool = False
-) -> Comparison:
+) -> RunComparison:
     """Compare a run with earlier ones.
 
     Args:
@@ -91,7 +91,7 @@ def compare_runs(
     rows = regressions(questions, of=of, threshold=threshold, drift=drift)
     if rows.empty and broken.empty:
         raise SweepError(_why_nothing(base[-1], new))
-    return Comparison(
+    return RunComparison(
         base=base,
         new=new,
         is_by_run=by_run,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dtsweep.analysis.launches import check_asked, joined_cautions
-from dtsweep.inference.contrasts import counted_of, logarithms_of, reach_of
+from dtsweep.inference.contrasts import counted_of, half_width_of, logarithms_of
 from dtsweep.inference.power import MOST_LAUNCHES, detectable, enough, shares_after
 from dtsweep.inference.spread import Launches
 from dtsweep.inference.variance import Known, Numbers, pooled_is_better
@@ -82,9 +82,9 @@ def _judged(rows: pd.DataFrame, *, threshold: float) -> pd.DataFrame:
     rows["p_adjusted"] = np.nan
     rows.loc[tested, "p_adjusted"] = holm(rows.loc[tested, "p_value"].to_numpy("float64"))
     is_rate = rows["of"] == "samples_per_s"
-    told, worse = rows["p_adjusted"] <= LEVEL, (rows["estimate"] < 0) == is_rate
+    significant, worse = rows["p_adjusted"] <= LEVEL, (rows["estimate"] < 0) == is_rate
     codes = [Verdict.UNKNOWN.value, Verdict.NOT_DISTINGUISHABLE.value, Verdict.SLOWER.value]
-    rows["verdict"] = np.select([~tested, ~told, worse], codes, Verdict.FASTER.value)
+    rows["verdict"] = np.select([~tested, ~significant, worse], codes, Verdict.FASTER.value)
     rows["verdict_reason"] = rows["missing"].astype(object).where(~tested, None)
     rows["is_worse"] = np.where(is_rate, rows["ratio"] < 1 - threshold, rows["ratio"] > 1 + threshold)
     rows["is_regression"] = (rows["verdict"] == Verdict.SLOWER) & rows["is_worse"]
@@ -116,7 +116,7 @@ def _compared(base: pd.DataFrame, new: pd.DataFrame, *, of: str, drift: float) -
     pairs["caution"] = [joined_cautions(both) for both in words]
     both = pd.concat(sides).dropna(subset=[of])
     both = both.assign(point_id=both["side"] + " " + both["point_id"], launch=both["side"] + " " + both["launch"])
-    names = ["estimate", "reach", "degrees", "launches_base", "launches_new"]
+    names = ["estimate", "half_width", "degrees", "launches_base", "launches_new"]
     found = [_in_environment(there, of)[[*_PAIR, *names]] for _, there in both.groupby("env_id", dropna=False)]
     known = pd.concat(found) if found else pd.DataFrame(columns=[*_PAIR, *names])
     rows = pairs.merge(known, how="left", on=list(_PAIR)).assign(of=of)
@@ -134,10 +134,10 @@ def _in_environment(trials: pd.DataFrame, of: str) -> pd.DataFrame:
     rows = rows.assign(side=sides[0], point_id=sides[2])
     pairs = rows[rows["side"] == "base"].merge(rows[rows["side"] == "new"], on=list(_PAIR), suffixes=("_base", "_new"))
     base, new = (pairs[f"row_{side}"].to_numpy("int64") for side in ("base", "new"))
-    reach, degrees, _ = _known(launches, base, new)
+    half_width, degrees, _ = _known(launches, base, new)
     return pairs.assign(
         estimate=launches.centres[new] - launches.centres[base],
-        reach=reach,
+        half_width=half_width,
         degrees=degrees,
         launches_base=launches.counts[base],
         launches_new=launches.counts[new],
@@ -145,13 +145,13 @@ def _in_environment(trials: pd.DataFrame, of: str) -> pd.DataFrame:
 
 
 def _known(launches: Launches, base: Numbers, new: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """What `reach_of` gives of the differences, from the common variance of both sides."""
+    """What `half_width_of` gives of the differences, from the common variance of both sides."""
     counts = launches.counts
     ends = 1 / counts[base] + 1 / counts[new]
     free = counts[base] + counts[new] - 2
     with np.errstate(invalid="ignore", divide="ignore"):
         own = (launches.squares[base] + launches.squares[new]) / free * ends
-        return reach_of(
+        return half_width_of(
             launches.apart,
             Known(own, np.asarray(free, dtype=np.float64)),
             pooled=pooled_is_better(free, pooled=counted_of(launches.apart), launches=free + 1),
@@ -164,13 +164,13 @@ def _with_ratios(rows: pd.DataFrame) -> pd.DataFrame:
     """Turn logarithms into ratios and a p-value."""
     from scipy.special import stdtr
 
-    rows = rows.astype(dict.fromkeys(["estimate", "reach", "degrees"], "float64"))
-    errors = rows["reach"] / students_t(rows["degrees"])
+    rows = rows.astype(dict.fromkeys(["estimate", "half_width", "degrees"], "float64"))
+    errors = rows["half_width"] / students_t(rows["degrees"])
     with np.errstate(divide="ignore", invalid="ignore"):
         beyond = (rows["estimate"].abs() - rows["drifted"]).clip(lower=0)
         p_values = 2 * stdtr(rows["degrees"], -(beyond / errors))
-    reach = rows["reach"] + rows["drifted"]
-    ends = {"": rows["estimate"], "_low": rows["estimate"] - reach, "_high": rows["estimate"] + reach}
+    half_width = rows["half_width"] + rows["drifted"]
+    ends = {"": rows["estimate"], "_low": rows["estimate"] - half_width, "_high": rows["estimate"] + half_width}
     ratios = {f"ratio{end}": np.exp(logs) for end, logs in ends.items()}
     # Equal values of launches that are all equal differ by nothing.
     return rows.assign(error=errors, p_value=p_values.mask((errors == 0) & (beyond == 0), 1.0), **ratios)

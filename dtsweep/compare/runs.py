@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dtsweep.analysis.canaries import told_drift
+from dtsweep.analysis.canaries import significant_drift
 from dtsweep.analysis.launches import without_canaries
 from dtsweep.analysis.load import load
 from dtsweep.analysis.study import Study
@@ -59,8 +59,8 @@ class Run:
 
     @cached_property
     def drift(self) -> float | None:
-        """Of the machine, as `told_drift` says."""
-        return told_drift(self.study.canaries)
+        """Of the machine, as `significant_drift` says."""
+        return significant_drift(self.study.canaries)
 
 
 def load_run(results: str | Path) -> Run:

@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dtsweep.analysis import setting_columns
-from dtsweep.compare.compared_runs import RUNS_FROM, Comparison
+from dtsweep.compare.compared_runs import RUNS_FROM, RunComparison
 from dtsweep.compare.runs import Run
 from dtsweep.inference.verdicts import Reason, RunVerdict, Verdict
-from dtsweep.report.compared import drift_notes
+from dtsweep.report.difference_view import drift_notes
 from dtsweep.report.labels import trial_label
 from dtsweep.report.records import records_of
-from dtsweep.report.verdicts import LONG_REASON_WORDS
+from dtsweep.report.verdict_words import LONG_REASON_WORDS
 from dtsweep.text import count_of, percent_up
 
 
-def comparison_json(found: Comparison, *, threshold: float) -> dict[str, Any]:
+def comparison_json(found: RunComparison, *, threshold: float) -> dict[str, Any]:
     """Give a comparison as JSON values; unknown is None.
 
     Returns:
@@ -53,7 +53,7 @@ def comparison_json(found: Comparison, *, threshold: float) -> dict[str, Any]:
     }
 
 
-def _code(found: Comparison, *, tested: int) -> RunVerdict:
+def _code(found: RunComparison, *, tested: int) -> RunVerdict:
     if found.is_regression:
         return RunVerdict.REGRESSION
     return RunVerdict.NO_REGRESSION if tested else RunVerdict.UNKNOWN
@@ -113,9 +113,9 @@ def _verdict(rows: Sequence[Mapping[str, Any]], broken: Sequence[Any], *, thresh
         words = f"Nothing can be told: {'; '.join(LONG_REASON_WORDS[code] for code in reasons)}."
         return f"{words} {way}" if Reason.ONE_LAUNCH_EACH in reasons else words
     shares = [row["detectable_ratio"] - 1 if row["detectable_ratio"] is not None else math.inf for row in tested]
-    reach = " to ".join(dict.fromkeys(map(share_in_percent, (min(shares), max(shares)))))
-    by_point = ", by point," if " to " in reach else ""
-    return f"No regression told by {among}; a slowdown of {reach}{by_point} would mostly have been told.{untested}"
+    half_width = " to ".join(dict.fromkeys(map(share_in_percent, (min(shares), max(shares)))))
+    by_point = ", by point," if " to " in half_width else ""
+    return f"No regression told by {among}; a slowdown of {half_width}{by_point} would mostly have been told.{untested}"
 
 
 def share_in_percent(share: float) -> str:
@@ -127,7 +127,7 @@ def share_in_percent(share: float) -> str:
     return f"{share * 100:.2g} %" if share < 0.995 else "over 100 %"
 
 
-def _notes(found: Comparison, rows: Sequence[Mapping[str, Any]], *, threshold: float) -> list[str]:
+def _notes(found: RunComparison, rows: Sequence[Mapping[str, Any]], *, threshold: float) -> list[str]:
     """What to know of the comparison."""
     if not rows:
         return _differences(found)
@@ -152,7 +152,7 @@ def _notes(found: Comparison, rows: Sequence[Mapping[str, Any]], *, threshold: f
     return [*_drift(found), *notes, *_differences(found)]
 
 
-def _drift(found: Comparison) -> list[str]:
+def _drift(found: RunComparison) -> list[str]:
     """Say what the machine's drift hides, or that it counts as one of the ways in which runs differ."""
     if not found.is_by_run:
         return drift_notes(found.drift or None)
@@ -164,7 +164,7 @@ def _drift(found: Comparison) -> list[str]:
     return [f"{within}; that is in how far runs differ."] if drift else []
 
 
-def _differences(found: Comparison) -> list[str]:
+def _differences(found: RunComparison) -> list[str]:
     """Say what differs beside the numbers."""
     differs = {
         "Software differs": found.software,

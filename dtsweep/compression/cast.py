@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dtsweep.compression.blocks import in_chunks
 from dtsweep.compression.compression import Compression
+from dtsweep.compression.scale_blocks import in_chunks
 
 
 class _Cast(Compression):

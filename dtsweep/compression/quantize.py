@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, distributed
 
-from dtsweep.compression.blocks import blocks_in, in_rows, largest_of
 from dtsweep.compression.compression import Compression, Layout
+from dtsweep.compression.scale_blocks import blocks_in, in_rows, largest_of
 from dtsweep.sweep.point import Point
 
 ROUNDER = 2.0**23

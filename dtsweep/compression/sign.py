@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dtsweep.compression.blocks import blocks_in, in_rows
 from dtsweep.compression.feedback import ErrorFeedback
+from dtsweep.compression.scale_blocks import blocks_in, in_rows
 
 BITS = 8
 

@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from dtsweep.compression.blocks import in_chunks
 from dtsweep.compression.compression import Layout
 from dtsweep.compression.feedback import ErrorFeedback
+from dtsweep.compression.scale_blocks import in_chunks
 from dtsweep.sweep.point import Point
 
 SAMPLE, AT_LEAST = 2**13, 2**16

@@ -12,7 +12,7 @@ import ray
 
 from dtsweep.doctor.examine import Row, examine
 from dtsweep.doctor.host_problems import find_host_problems
-from dtsweep.doctor.links import measure_links
+from dtsweep.doctor.link_tests import measure_links
 from dtsweep.doctor.look_around import Host, ask_clock, dashboard_answers
 from dtsweep.doctor.problems import find_problems
 from dtsweep.driver.cluster import Node

@@ -55,7 +55,7 @@ class Cluster:
         Args:
             point: its workers and placement.
             each: resources of one worker.
-            nodes: those of a lane; by default all that there are or may be.
+            nodes: those of a slot; by default all that there are or may be.
         """
         if nodes is not None:
             rooms = rooms_of(nodes, each)

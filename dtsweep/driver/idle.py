@@ -21,7 +21,7 @@ class NodeLife:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComingAndGoing:
+class NodeLifetimes:
     """The nodes of a Ray whose autoscaler adds and removes them."""
 
     each: Mapping[str, float]
@@ -39,7 +39,7 @@ class ComingAndGoing:
         """
         now = time.time()
         try:
-            lives = node_lives(self.each)
+            lives = lifetimes_of(self.each)
         except ray.exceptions.RayError:
             return None
         hosts = len({facts.node_id for facts in result.facts.values()})
@@ -59,7 +59,7 @@ def node_s(lives: Sequence[NodeLife], *, began: float, ended: float) -> float:
     return sum(max(0, min(life.ended or ended, ended) - max(life.began, began)) for life in lives)
 
 
-def node_lives(each: Mapping[str, float]) -> list[NodeLife]:
+def lifetimes_of(each: Mapping[str, float]) -> list[NodeLife]:
     """The lives of all nodes that can hold a worker, as the head knows them: also of some that are gone.
 
     Args:

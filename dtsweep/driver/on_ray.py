@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from dtsweep.driver.cluster import Cluster
 from dtsweep.driver.connect import connected
-from dtsweep.driver.idle import ComingAndGoing
+from dtsweep.driver.heartbeat import ClusterGoneError, Heartbeat, heartbeat_of_ray, watched
+from dtsweep.driver.idle import NodeLifetimes
 from dtsweep.driver.planned import PlannedRun
 from dtsweep.driver.prepare import Prepared, prepare, resources_of_worker
-from dtsweep.driver.pulse import ClusterGoneError, Pulse, pulse_of_ray, watched
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.scheduler import Scheduler
 from dtsweep.driver.shipping import own_modules, pickled_workload
@@ -25,7 +25,7 @@ from dtsweep.driver.visit import refuse_other_versions
 from dtsweep.errors import StorageError
 from dtsweep.plan.plan import Plan
 from dtsweep.provenance.versions import slow_import
-from dtsweep.session.settings import Settings
+from dtsweep.session.session_settings import Settings
 from dtsweep.session.trainer import train_settings
 from dtsweep.sweep.settings import Sweep
 
@@ -44,20 +44,20 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
         # After Ray has started: it takes SIGTERM for itself.
         signals_noted() as signals,
     ):
-        stopped, pulse = f"{cluster.name} has stopped, or can't be reached any more", pulse_of_ray()
+        stopped, heartbeat = f"{cluster.name} has stopped, or can't be reached any more", heartbeat_of_ray()
 
         def last_words() -> None:
             shutil.rmtree(storage, ignore_errors=True)
             planned.progress.say(f"dtsweep: {stopped}; what was done is stored; the same command goes on")
 
         # From the first: whatever Ray is asked may not come back.
-        with watched(pulse, last_words=last_words, exit_code=4) as gone:
+        with watched(heartbeat, last_words=last_words, exit_code=4) as gone:
             planned.progress.say(f"using {cluster.described()}")
             if not cluster.is_private:
                 refuse_other_versions(cluster, tell=planned.progress.say)
             prepared = prepare(planned.sweep, planned.plan, cluster)
-            settings = _lane_settings(planned, prepared, cluster, storage=storage)
-            watch = Watch(pulse=pulse, gone=gone, signals=signals, stopped=stopped)
+            settings = _slot_settings(planned, prepared, cluster, storage=storage)
+            watch = Watch(heartbeat=heartbeat, gone=gone, signals=signals, stopped=stopped)
             return _drive(planned, prepared, settings, watch)
 
 
@@ -65,7 +65,7 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
 class Watch:
     """What may end a run before its time."""
 
-    pulse: Pulse
+    heartbeat: Heartbeat
     gone: threading.Event
     """Says that the cluster has stopped."""
 
@@ -83,17 +83,17 @@ def _drive(planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings]
     queue = Queue(
         prepared.sweep,
         prepared.groups,
-        lanes=len(settings),
+        slots=len(settings),
         canaries=prepared.canaries,
         is_profiled=planned.options.profile,
         fine=planned.plan.fine,
     )
-    nodes = ComingAndGoing(each=resources_of_worker(prepared.sweep)) if settings[0].is_autoscaled else None
+    nodes = NodeLifetimes(each=resources_of_worker(prepared.sweep)) if settings[0].is_autoscaled else None
     scheduler: Scheduler | None = None
     try:
-        with _gone_is_told(watch.pulse):
-            scheduler = Scheduler(queue, settings, recorder, nodes=nodes, head_answers=watch.pulse.answers)
-        with stopped_on_error(scheduler), _gone_is_told(watch.pulse):
+        with _gone_is_told(watch.heartbeat):
+            scheduler = Scheduler(queue, settings, recorder, nodes=nodes, head_answers=watch.heartbeat.answers)
+        with stopped_on_error(scheduler), _gone_is_told(watch.heartbeat):
             with planned.progress:
                 run_tuners(scheduler, watch.signals, watch.gone, storage=settings[0].storage)
             recorder.store_logs(scheduler.close(planned.progress.say))
@@ -127,7 +127,7 @@ def _unstored(scheduler: Scheduler | None, *, status: str, reason: str) -> list[
 
 
 @contextmanager
-def _gone_is_told(pulse: Pulse) -> Iterator[None]:
+def _gone_is_told(heartbeat: Heartbeat) -> Iterator[None]:
     """Raise `ClusterGoneError` for what fails because the cluster has stopped.
 
     Without a cluster whatever Ray is asked may fail, in words of its own and long before the cluster counts as gone.
@@ -137,12 +137,12 @@ def _gone_is_told(pulse: Pulse) -> Iterator[None]:
     except StorageError:
         raise
     except Exception as error:
-        if pulse.is_gone_for_good():
+        if heartbeat.is_gone_for_good():
             raise ClusterGoneError from error
         raise
 
 
-def _lane_settings(planned: PlannedRun, prepared: Prepared, cluster: Cluster, *, storage: str) -> list[Settings]:
+def _slot_settings(planned: PlannedRun, prepared: Prepared, cluster: Cluster, *, storage: str) -> list[Settings]:
     resources = prepared.sweep.resources
     settings = Settings(
         code=pickled_workload(prepared.sweep, is_shipped=not cluster.is_private),
@@ -156,7 +156,7 @@ def _lane_settings(planned: PlannedRun, prepared: Prepared, cluster: Cluster, *,
         nests=prepared.nests,
         is_autoscaled=cluster.autoscaler is not None,
     )
-    return [replace(settings, nodes=tuple(n.node_id for n in nodes) if nodes else None) for nodes in prepared.lanes]
+    return [replace(settings, nodes=tuple(n.node_id for n in nodes) if nodes else None) for nodes in prepared.slots]
 
 
 def misfits(sweep: Sweep, plan: Plan, address: str) -> dict[str, str]:

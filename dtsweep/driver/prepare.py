@@ -1,4 +1,4 @@
-"""What a run will do on a cluster: GPUs settled, trials that don't fit refused, lanes and sessions laid out. Pure."""
+"""What a run will do on a cluster: GPUs settled, trials that don't fit refused, slots and sessions laid out. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from dtsweep.errors import SweepError
-from dtsweep.plan.canaries import canaries
+from dtsweep.plan.canary_choice import choose_canaries
 from dtsweep.plan.estimate import are_brief
 from dtsweep.plan.plan import Plan
-from dtsweep.plan.trial import Trial, groups_of, launches_of
+from dtsweep.plan.trial import Trial, group_launches, groups_of
 from dtsweep.sweep.constraints import Harness, impossible
 from dtsweep.sweep.point import Point, World
 from dtsweep.sweep.settings import Sweep
@@ -19,7 +19,7 @@ from dtsweep.sweep.settings import Sweep
 if TYPE_CHECKING:
     from dtsweep.driver.cluster import Cluster, Node
 
-    Lanes = Sequence[tuple[Node, ...] | None]
+    Slots = Sequence[tuple[Node, ...] | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +35,8 @@ class Prepared:
     refused: Sequence[tuple[Trial, str]]
     """Trials that the cluster can't hold, each with the reason."""
 
-    lanes: Lanes
-    """The nodes of each lane; None is all."""
+    slots: Slots
+    """The nodes of each slot; None is all."""
 
     canaries: Mapping[World, Trial]
     nests: bool = False
@@ -50,12 +50,12 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     """Lay a plan out on a cluster.
 
     Raises:
-        SweepError: the cluster has no room for that many lanes, or it must be said whether workers get GPUs.
+        SweepError: the cluster has no room for that many slots, or it must be said whether workers get GPUs.
     """
     sweep = _with_gpus(sweep, cluster)
-    lanes = _lanes(sweep, cluster)
+    slots = _slots(sweep, cluster)
     # What nodes can hold is asked once for each shape of a world, however many nodes and trials there are.
-    no_room = cache(partial(_no_room, sweep, cluster, lanes))
+    no_room = cache(partial(_no_room, sweep, cluster, slots))
     harness = Harness(has_gpus=bool(sweep.resources.gpus_per_worker))
     points = ((trial, trial.point) for trial in plan.to_run)
     reasons = [(t, impossible(point, harness) or no_room(point.workers, point.placement)) for t, point in points]
@@ -65,7 +65,7 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     stays = cluster.autoscaler is None or are_brief(sweep, groups, plan.rows)
     nests = sweep.measure.nested and not sweep.measure.fresh and stays
     if nests:
-        groups = _by_launch(groups, lanes=len(lanes))
+        groups = _by_launch(groups, slots=len(slots))
     full = {row["trial_id"] for row in plan.rows if row["status"] == "oom_device"}
     planned = list(groups)
     if cluster.autoscaler is not None:
@@ -75,8 +75,8 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
         groups=groups,
         nests=nests,
         refused=[(trial, reason) for trial, reason in reasons if reason is not None],
-        lanes=lanes,
-        canaries=canaries([trial for trial in (*to_run, *plan.done) if trial.trial_id not in full]),
+        slots=slots,
+        canaries=choose_canaries([trial for trial in (*to_run, *plan.done) if trial.trial_id not in full]),
         flags=("adjacent_launches",) * (sweep.measure.repeats > 1 and groups != planned),
     )
 
@@ -89,10 +89,10 @@ def _growing_once(groups: Sequence[Sequence[Trial]], cluster: Cluster, sweep: Sw
     return sorted(groups, key=lambda g: (-least(w := g[0].point.world), -w.workers, first[w]))
 
 
-def _by_launch(groups: Sequence[Sequence[Trial]], *, lanes: int) -> list[Sequence[Trial]]:
-    """Join the worlds that one session can run, the largest first; several lanes share them, one after the other."""
-    launches = launches_of(groups)
-    if lanes > 1:
+def _by_launch(groups: Sequence[Sequence[Trial]], *, slots: int) -> list[Sequence[Trial]]:
+    """Join the worlds that one session can run, the largest first; several slots share them, one after the other."""
+    launches = group_launches(groups)
+    if slots > 1:
         return [group for worlds in launches for group in worlds]
     return [[trial for group in worlds for trial in group] for worlds in launches]
 
@@ -109,8 +109,8 @@ def _with_gpus(sweep: Sweep, cluster: Cluster) -> Sweep:
     return replace(sweep, resources=replace(sweep.resources, gpus_per_worker=int(settled)))
 
 
-def _lanes(sweep: Sweep, cluster: Cluster) -> Lanes:
-    """Share the nodes out over the lanes; one lane has them all."""
+def _slots(sweep: Sweep, cluster: Cluster) -> Slots:
+    """Share the nodes out over the slots; one slot has them all."""
     count = sweep.resources.concurrent
     if count == 1:
         return [None]
@@ -124,11 +124,11 @@ def _lanes(sweep: Sweep, cluster: Cluster) -> Lanes:
     return [tuple(usable[index::count]) for index in range(count)]
 
 
-def _no_room(sweep: Sweep, cluster: Cluster, lanes: Lanes, workers: int, placement: str) -> str | None:
-    """Say why some lane can't hold a world of this shape, or None."""
+def _no_room(sweep: Sweep, cluster: Cluster, slots: Slots, workers: int, placement: str) -> str | None:
+    """Say why some slot can't hold a world of this shape, or None."""
     point = Point(workers=workers, placement=placement)
     each = resources_of_worker(sweep)
-    return next((why for lane in lanes if (why := cluster.misfit(point, each=each, nodes=lane))), None)
+    return next((why for slot in slots if (why := cluster.misfit(point, each=each, nodes=slot))), None)
 
 
 def resources_of_worker(sweep: Sweep) -> dict[str, float]:

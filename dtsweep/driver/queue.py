@@ -1,4 +1,4 @@
-"""The queue of a run: which attempt comes next in each lane, and what follows from how one ended. Time is given."""
+"""The queue of a run: which attempt comes next in each slot, and what follows from how one ended. Time is given."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dtsweep.plan.canaries import CANARY_TRIALS
-from dtsweep.plan.canaries import canaries as canaries_of
-from dtsweep.plan.pruning import Fine, out_of_memory
+from dtsweep.plan.canary_choice import CANARY_TRIALS, choose_canaries
+from dtsweep.plan.pruning import FittingPoints, out_of_memory
 from dtsweep.plan.trial import Trial
 from dtsweep.results.statuses import is_retried
 from dtsweep.sweep.modes import MODES
@@ -26,8 +25,8 @@ PROFILE_TRIES = 3
 
 
 @dataclass(kw_only=True)
-class LaneQueue:
-    """The trials of the session that a lane works off, the largest world first."""
+class SlotQueue:
+    """The trials of the session that a slot works off, the largest world first."""
 
     group: deque[tuple[Trial, int]] = field(default_factory=deque)
     """Each with the number of its attempt."""
@@ -40,14 +39,14 @@ class LaneQueue:
 
 
 class Queue:
-    """Hands out attempts lane by lane: each session's trials between two canaries, retries behind their world."""
+    """Hands out attempts slot by slot: each session's trials between two canaries, retries behind their world."""
 
     def __init__(
         self,
         sweep: Sweep,
         groups: Sequence[Sequence[Trial]],
         *,
-        lanes: int = 1,
+        slots: int = 1,
         canaries: Mapping[World, Trial],
         is_profiled: bool = False,
         fine: Iterable[Point] = (),
@@ -57,48 +56,48 @@ class Queue:
         Args:
             sweep: whose tasks are handed out.
             groups: trials that may share a session, in the order of the plan.
-            lanes: how many work side by side.
+            slots: how many work side by side.
             canaries: what a session measures at both ends, by its largest world.
             is_profiled: whether the first trial of each world is to be profiled.
             fine: points that ended `ok` before: what they fit into is known.
         """
         self._sweep, self._canaries, self._is_profiled = sweep, canaries, is_profiled
         self._waiting = deque(deque((trial, 1) for trial in group) for group in groups)
-        self._lanes = [LaneQueue() for _ in range(lanes)]
+        self._slots = [SlotQueue() for _ in range(slots)]
         self._profiles = Counter[World]()
-        self._fine = Fine(fine)
+        self._fine = FittingPoints(fine)
 
     def first_sessions(self) -> list[tuple[str, World]]:
-        """Group and world of the session that each lane will need first."""
-        firsts = [group[0][0] for group in itertools.islice(self._waiting, len(self._lanes))]
+        """Group and world of the session that each slot will need first."""
+        firsts = [group[0][0] for group in itertools.islice(self._waiting, len(self._slots))]
         return [(task_of(self._sweep, t.point, repeat=t.repeat).session_group, t.point.world) for t in firsts]
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is left to hand out."""
-        return not any(map(self.has_work, range(len(self._lanes))))
+        return not any(map(self.has_work, range(len(self._slots))))
 
-    def has_work(self, lane: int) -> bool:
-        """Whether there is something to hand out to this lane."""
-        return bool(self._lanes[lane].group or self._waiting)
+    def has_work(self, slot: int) -> bool:
+        """Whether there is something to hand out to this slot."""
+        return bool(self._slots[slot].group or self._waiting)
 
-    def next_world(self, lane: int) -> World | None:
-        """The world of a lane's next session, once no trial of the present one is left to hand out; until then None."""
-        if self._waiting and all(trial.is_canary for trial, _ in self._lanes[lane].group):
+    def next_world(self, slot: int) -> World | None:
+        """The world of a slot's next session, once no trial of the present one is left to hand out; until then None."""
+        if self._waiting and all(trial.is_canary for trial, _ in self._slots[slot].group):
             return self._waiting[0][0][0].point.world
         return None
 
     def next(
-        self, lane: int, *, now: float, rivals: Callable[[Point], tuple[tuple[float, float], ...]]
+        self, slot: int, *, now: float, rivals: Callable[[Point], tuple[tuple[float, float], ...]]
     ) -> tuple[Trial, Task]:
-        """Take a lane's next trial, which it has, and make the task of the attempt.
+        """Take a slot's next trial, which it has, and make the task of the attempt.
 
         Args:
-            lane: its number.
+            slot: its number.
             now: by the monotonic clock, in seconds.
             rivals: latency and throughput of the points of its semantics and model that none beats.
         """
-        queue = self._lanes[lane]
+        queue = self._slots[slot]
         if not queue.group:
             self._begin_group(queue)
         elif queue.canary and now - queue.canary_at > CANARY_EVERY_S and not queue.group[0][0].is_canary:
@@ -114,7 +113,7 @@ class Queue:
 
     def ended(
         self,
-        lane: int,
+        slot: int,
         trial: Trial,
         task: Task,
         status: str,
@@ -125,14 +124,14 @@ class Queue:
         """Note how an attempt ended; queue another one where that may help.
 
         Args:
-            lane: that ran it.
+            slot: that ran it.
             trial: what was run.
             task: the attempt.
             status: how it ended.
             session_has_ended: whether the next attempt gets another session.
             session_workers: of the session that ran it, where it is known.
         """
-        queue = self._lanes[lane]
+        queue = self._slots[slot]
         if task.is_profiled:
             self._profiles[trial.point.world] += PROFILE_TRIES if status == "ok" else 1
         if not trial.is_canary and is_retried(status, attempt=task.attempt):
@@ -146,22 +145,22 @@ class Queue:
         if session_has_ended or is_small:
             self._watch_the_next(queue)
 
-    def give_up(self, lane: int, task: Task, *, hopeless_for: str | None) -> list[tuple[Trial, Task]]:
+    def give_up(self, slot: int, task: Task, *, hopeless_for: str | None) -> list[tuple[Trial, Task]]:
         """Take out what would end as an attempt whose session did not come up; before `ended`.
 
         Args:
-            lane: that ran it.
+            slot: that ran it.
             task: the attempt.
             hopeless_for: whose other trials would end alike: of its `world` or of the whole `run`; None gives up none.
 
         Returns:
-            Trials of this lane and of those that no lane has begun, and the tasks that they would have had.
+            Trials of this slot and of those that no slot has begun, and the tasks that they would have had.
         """
         if hopeless_for is None:
             return []
         worlds = None if hopeless_for == "run" else {task.point.world}
         given_up: list[tuple[Trial, int]] = []
-        for group in (self._lanes[lane].group, *self._waiting):
+        for group in (self._slots[slot].group, *self._waiting):
             for _ in range(len(group)):
                 trial, attempt = group.popleft()
                 if worlds is not None and trial.point.world not in worlds:
@@ -181,7 +180,7 @@ class Queue:
             self._fine.add(trial.point)
         if status != "oom_device" or trial.is_canary or not self._sweep.measure.prune:
             return []
-        groups = [*self._waiting, *(lane.group for lane in self._lanes)]
+        groups = [*self._waiting, *(slot.group for slot in self._slots)]
         waiting = [other for group in groups for other, _ in group if not other.is_canary]
         reasons = out_of_memory(waiting, [trial.point], fine=self._fine)
         for group in groups:
@@ -191,11 +190,11 @@ class Queue:
         self._waiting = deque(group for group in self._waiting if group)
         return [(other, reasons[other.trial_id]) for other in waiting if other.trial_id in reasons]
 
-    def _begin_group(self, queue: LaneQueue) -> None:
+    def _begin_group(self, queue: SlotQueue) -> None:
         queue.group = self._waiting.popleft()
         self._watch(queue)
 
-    def _watch(self, queue: LaneQueue) -> None:
+    def _watch(self, queue: SlotQueue) -> None:
         """Put the canary of a session at both ends of its trials: that of the first, whose world is the largest."""
         first = queue.group[0][0]
         is_watched = self._sweep.measure.canary and len(queue.group) >= CANARY_TRIALS
@@ -205,7 +204,7 @@ class Queue:
             queue.group.appendleft((queue.canary, 1))
             queue.group.append((queue.canary, 1))
 
-    def _watch_the_next(self, queue: LaneQueue) -> None:
+    def _watch_the_next(self, queue: SlotQueue) -> None:
         """Have the session that follows one that ended too early watched by what fits into it."""
         waiting = [(trial, attempt) for trial, attempt in queue.group if not trial.is_canary]
         if not waiting:
@@ -215,11 +214,11 @@ class Queue:
             queue.group = deque(waiting)
             self._watch(queue)
 
-    def _watch_smaller(self, queue: LaneQueue, full: Point) -> None:
+    def _watch_smaller(self, queue: SlotQueue, full: Point) -> None:
         """Have a session whose canary ran out of memory, and those after it, watched by a smaller micro-batch."""
         waiting = [(trial, attempt) for trial, attempt in queue.group if not trial.is_canary]
         alike = (trial for trial, _ in waiting if trial.point.world == full.world)
-        smaller = canaries_of([trial for trial in alike if trial.point.micro_batch < full.micro_batch])
+        smaller = choose_canaries([trial for trial in alike if trial.point.micro_batch < full.micro_batch])
         others = {world: canary for world, canary in self._canaries.items() if world != full.world}
         self._canaries = {**others, **smaller}
         queue.group, queue.canary = deque(waiting), None

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from dtsweep.driver.incumbents import Incumbents
 from dtsweep.driver.progress import Progress
-from dtsweep.driver.rivals import Rivals
 from dtsweep.driver.tally import RunTally
 from dtsweep.driver.unmeasured import Unmeasured, outcome_of, unmeasured_row
 from dtsweep.errors import StorageError, error_line
@@ -55,7 +55,7 @@ class Recorder:
         self.tally = RunTally()
         self._sweep, self._results, self._progress, self._flags = sweep, results, progress, flags
         self._types = column_types(sweep.workload)
-        self._rivals = Rivals()
+        self._rivals = Incumbents()
         self._canaries: dict[str, list[Level]] = {}
         folder = sweep.file.parent if sweep.file else None
         self._harness = harness

@@ -116,7 +116,7 @@ def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTa
         return planned.recorder(sweep).tally
     results.try_writing()
     if options.in_process:
-        from dtsweep.driver.in_process import run_in_process as carry_out
+        from dtsweep.driver.in_process_run import run_in_process as carry_out
     else:
         from dtsweep.driver.on_ray import run_on_ray as carry_out
     tally = carry_out(planned)

@@ -1,4 +1,4 @@
-"""Gives Ray Tune the queue's attempts, fetches their results from lanes, and has them stored.
+"""Gives Ray Tune the queue's attempts, fetches their results from slots, and has them stored.
 
 In Tune's words this is a *search algorithm*: Tune asks it for the next trial and tells it how one ended. (Tune's own
 *schedulers* stop trials early, which `dtsweep.measure.stopping` does here.)
@@ -16,28 +16,28 @@ from typing import Any
 import ray
 from ray.tune.search import Searcher
 
-from dtsweep.driver.idle import ComingAndGoing
-from dtsweep.driver.lanes import OwnTime, close_lanes, start_lane, stop_lanes
+from dtsweep.driver.idle import NodeLifetimes
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
+from dtsweep.driver.slots import OwnTime, close_slots, start_slot, stop_slots
 from dtsweep.driver.unmeasured import Unmeasured
 from dtsweep.errors import StorageError, SweepError, error_line
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.plan.trial import Trial
 from dtsweep.session.deadlines import attempt_bound_s
-from dtsweep.session.settings import Settings
+from dtsweep.session.session_settings import Settings
 from dtsweep.sweep.task import Task
 
 TRIALS_PER_TUNER = 500
 """A Tuner slows down and grows with its trials; a fresh one over the same sessions does not."""
 
 COLLECT_S = 60.0
-"""How long a lane may take to hand over a result that it has."""
+"""How long a slot may take to hand over a result that it has."""
 
 NOT_BEGUN = "Ray Tune's process ended before it had begun the trial"
 
 RUNNER_ANSWERS_S = 60.0
-"""Once its lane was killed, Tune's process of a trial has this long to notice."""
+"""Once its slot was killed, Tune's process of a trial has this long to notice."""
 
 
 @dataclass(kw_only=True)
@@ -46,23 +46,23 @@ class Running:
 
     trial: Trial
     task: Task
-    lane: int
+    slot: int
     began: float
     """By the monotonic clock, in seconds."""
 
     started_at: datetime
     stuck: str | None = None
-    """Why its lane was killed."""
+    """Why its slot was killed."""
 
     watched_s: float = 0.0
     """How long it has been under way in the driver's own time."""
 
     killed_at_s: float = 0.0
-    """At which `watched_s` its lane was killed, or last whoever waits for that."""
+    """At which `watched_s` its slot was killed, or last whoever waits for that."""
 
 
 class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
-    """Ray Tune's search algorithm: what it suggests is the next attempt of a lane that is free."""
+    """Ray Tune's search algorithm: what it suggests is the next attempt of a slot that is free."""
 
     def __init__(
         self,
@@ -70,24 +70,24 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         settings: Sequence[Settings],
         recorder: Recorder,
         *,
-        nodes: ComingAndGoing | None = None,
+        nodes: NodeLifetimes | None = None,
         head_answers: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Start the lanes.
+        """Start the slots.
 
         Args:
-            queue: says what comes next; it has as many lanes.
-            settings: of the sessions of each lane.
+            queue: says what comes next; it has as many slots.
+            settings: of the sessions of each slot.
             recorder: stores each attempt that ended.
             nodes: those of an autoscaler; None where nodes stay.
             head_answers: whether the cluster's head does, asked when an attempt has ended.
         """
         super().__init__()
         self._queue, self._recorder, self._nodes, self._head_answers = queue, recorder, nodes, head_answers
-        self._lanes = [start_lane(index, lane_settings) for index, lane_settings in enumerate(settings)]
-        for lane, (group, world) in zip(self._lanes, queue.first_sessions(), strict=False):
+        self._slots = [start_slot(index, slot_settings) for index, slot_settings in enumerate(settings)]
+        for slot, (group, world) in zip(self._slots, queue.first_sessions(), strict=False):
             # While Tune starts.
-            lane.actor.prepare.remote(group, world)
+            slot.actor.prepare.remote(group, world)
         self._handed_out = 0
         self._own_time = OwnTime()
         self.running: dict[str, Running] = {}
@@ -99,9 +99,9 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         return {}
 
     @property
-    def lanes(self) -> int:
+    def slots(self) -> int:
         """Attempts that may run side by side."""
-        return len(self._lanes)
+        return len(self._slots)
 
     @property
     def is_empty(self) -> bool:
@@ -121,27 +121,27 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         """Give Tune the next task: None to wait, FINISHED only when nothing runs any more."""
         if self.failure is not None or self._handed_out >= TRIALS_PER_TUNER or self.is_empty:
             return None if self.running else Searcher.FINISHED
-        free = (i for i, lane in enumerate(self._lanes) if not lane.is_busy and self._queue.has_work(i))
+        free = (i for i, slot in enumerate(self._slots) if not slot.is_busy and self._queue.has_work(i))
         index = next(free, None)
         if index is None:
             return None
         now = time.monotonic()
         trial, task = self._queue.next(index, now=now, rivals=self._recorder.rivals)
-        self.running[trial_id] = Running(trial=trial, task=task, lane=index, began=now, started_at=datetime.now(UTC))
+        self.running[trial_id] = Running(trial=trial, task=task, slot=index, began=now, started_at=datetime.now(UTC))
         self._recorder.began(trial)
-        self._lanes[index].is_busy = True
+        self._slots[index].is_busy = True
         self._ask_ahead(index)
         self._handed_out += 1
-        return {"task": task, "lane": self._lanes[index].name, "namespace": ray.get_runtime_context().namespace}
+        return {"task": task, "slot": self._slots[index].name, "namespace": ray.get_runtime_context().namespace}
 
     def _ask_ahead(self, index: int) -> None:
-        """Have a lane ask for the nodes that its next session lacks, while the last trials of this one run."""
+        """Have a slot ask for the nodes that its next session lacks, while the last trials of this one run."""
         if self._nodes is None:
             return
-        lane, world = self._lanes[index], self._queue.next_world(index)
-        if world != lane.asked_for:
-            lane.asked_for = world
-            lane.actor.ask_ahead.remote(world)
+        slot, world = self._slots[index], self._queue.next_world(index)
+        if world != slot.asked_for:
+            slot.asked_for = world
+            slot.actor.ask_ahead.remote(world)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Ignore it: a trial has one result, its last."""
@@ -158,13 +158,13 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
                 self._unfetched.append(ended)
 
     def _complete(self, ended: Running, reply: Mapping[str, Any]) -> None:
-        lane = self._lanes[ended.lane]
+        slot = self._slots[ended.slot]
         result = self._collect(ended, reply)
-        if result.strikes is not None:
-            lane.strikes = result.strikes
-        if result.lane_is_spent:
-            lane = self._lanes[ended.lane] = lane.replaced()
-        lane.is_busy = False
+        if result.failure_counts is not None:
+            slot.failure_counts = result.failure_counts
+        if result.slot_is_spent:
+            slot = self._slots[ended.slot] = slot.replaced()
+        slot.is_busy = False
         if result.refusal is not None:
             raise SweepError(result.refusal)
         if not self._head_answers():
@@ -176,9 +176,9 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         pruned = self._queue.prune(ended.trial, status)
         skipped = [Unmeasured(trial=t, status="skipped", reason=why) for t, why in pruned]
         self._recorder.store_unmeasured(skipped)
-        given_up = self._queue.give_up(ended.lane, ended.task, hopeless_for=result.hopeless_for)
+        given_up = self._queue.give_up(ended.slot, ended.task, hopeless_for=result.hopeless_for)
         self._queue.ended(
-            ended.lane,
+            ended.slot,
             ended.trial,
             ended.task,
             status,
@@ -200,15 +200,15 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         )
 
     def _collect(self, ended: Running, reply: Mapping[str, Any]) -> AttemptResult:
-        """Fetch an attempt's result; where its lane's process has ended or is stuck, make one that says so.
+        """Fetch an attempt's result; where its slot's process has ended or is stuck, make one that says so.
 
         Args:
             ended: the attempt.
-            reply: of Tune's process; empty where it could not be kept alive, which is no fault of the lane's.
+            reply: of Tune's process; empty where it could not be kept alive, which is no fault of the slot's.
         """
         said = ended.stuck or "the session's process was killed"
-        if ended.stuck is None and not reply.get("lane_died"):
-            collected = self._lanes[ended.lane].actor.collect.remote(ended.task.attempt_id)
+        if ended.stuck is None and not reply.get("slot_died"):
+            collected = self._slots[ended.slot].actor.collect.remote(ended.task.attempt_id)
             try:
                 result: AttemptResult | None = ray.get(collected, timeout=COLLECT_S)
             except ray.exceptions.GetTimeoutError:
@@ -218,33 +218,33 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             except ray.exceptions.RayTaskError as error:
                 said = f"the session's process failed: {error_line(error.cause or error)}"
             else:
-                # The lane may go on with others where it has never heard of this one.
+                # The slot may go on with others where it has never heard of this one.
                 return result or AttemptResult(status="collateral", reason=NOT_BEGUN)
-        return AttemptResult(status="collateral", reason=said, lane_is_spent=True, session_has_ended=True)
+        return AttemptResult(status="collateral", reason=said, slot_is_spent=True, session_has_ended=True)
 
     def watch(self, now: float, runners: Mapping[str, Any]) -> None:
-        """Kill the lanes that are stuck, so that whoever waits for them goes on.
+        """Kill the slots that are stuck, so that whoever waits for them goes on.
 
         Args:
             now: by the monotonic clock.
             runners: Tune's actors that wait for attempts, by Tune's name of the trial.
         """
         passed_s = self._own_time.passed_s(now)
-        silent = {lane.index: why for lane in self._lanes if (why := lane.silence(passed_s)) is not None}
+        silent = {slot.index: why for slot in self._slots if (why := slot.silence(passed_s)) is not None}
         for trial_id, running in self.running.items():
-            lane = self._lanes[running.lane]
+            slot = self._slots[running.slot]
             running.watched_s += passed_s
             if running.stuck is None:
-                running.stuck = silent.get(lane.index) or overdue(running, lane.settings)
+                running.stuck = silent.get(slot.index) or overdue(running, slot.settings)
                 if running.stuck is not None:
                     running.killed_at_s = running.watched_s
-                    ray.kill(lane.actor)
+                    ray.kill(slot.actor)
             elif running.watched_s - running.killed_at_s >= RUNNER_ANSWERS_S and trial_id in runners:
                 # It does not answer either; Tune asks another one.
                 running.killed_at_s = running.watched_s
                 ray.kill(runners[trial_id])
-        for index in silent.keys() - {running.lane for running in self.running.values()}:
-            self._lanes[index] = self._lanes[index].replaced()
+        for index in silent.keys() - {running.slot for running in self.running.values()}:
+            self._slots[index] = self._slots[index].replaced()
 
     def save(self, checkpoint_path: str) -> None:
         """Keep nothing: the Parquet rows say what is done."""
@@ -254,11 +254,11 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
     def close(self, say: Callable[[str], None]) -> dict[str, str]:
         """End all sessions in order; return the logs that became known. `say` is told of what went wrong."""
-        return close_lanes(self._lanes, say)
+        return close_slots(self._slots, say)
 
     def stop(self) -> None:
         """End all sessions although trials run, and store their logs."""
-        logs = stop_lanes(self._lanes)
+        logs = stop_slots(self._slots)
         # Where the results can't be written to, the run has said so.
         with suppress(StorageError):
             self._recorder.store_logs(logs)

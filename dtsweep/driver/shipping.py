@@ -18,7 +18,7 @@ from ray._private.runtime_env.packaging import _dir_travel, _get_excludes
 from dtsweep import errors
 from dtsweep.errors import SweepError
 from dtsweep.provenance.sources import sources_of
-from dtsweep.session.settings import Code
+from dtsweep.session.session_settings import Code
 from dtsweep.sweep.file import module_name
 from dtsweep.sweep.settings import Sweep
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import ray
 from ray import tune
 
-from dtsweep.driver.pulse import ClusterGoneError
+from dtsweep.driver.heartbeat import ClusterGoneError
 from dtsweep.driver.scheduler import Scheduler
 
 TUNE_SETTINGS = {
@@ -38,7 +38,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 """Signals that end a run: Ctrl-C, a job's end, a terminal's end, and the notice of a batch system."""
 
 RUNNER_RESTARTS = 2
-"""How often Tune may replace the process that waits for a trial: the trial goes on in its lane."""
+"""How often Tune may replace the process that waits for a trial: the trial goes on in its slot."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -51,7 +51,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class TrialRunner(tune.Trainable):  # type: ignore[misc]  # Ray's types are skipped
-    """Tune's trainable for an attempt: its step has a lane run the task, and waits for the end."""
+    """Tune's trainable for an attempt: its step has a slot run the task, and waits for the end."""
 
     def setup(self, config: dict[str, Any]) -> None:
         """Take the first task."""
@@ -65,14 +65,14 @@ class TrialRunner(tune.Trainable):  # type: ignore[misc]  # Ray's types are skip
     def step(self) -> dict[str, Any]:
         """Run it to its end."""
         ended = {tune.result.DONE: True}
-        # A lane that was killed: by us, where it is stuck or the run interrupted, or by its node's lack of memory.
-        died = {"lane_died": True, **ended}
+        # A slot that was killed: by us, where it is stuck or the run interrupted, or by its node's lack of memory.
+        died = {"slot_died": True, **ended}
         try:
-            lane = ray.get_actor(self._config["lane"], namespace=self._config["namespace"])
+            slot = ray.get_actor(self._config["slot"], namespace=self._config["namespace"])
         except ValueError:  # there is none of its name any more
             return died
         try:
-            ray.get(lane.run.remote(self._config["task"]))
+            ray.get(slot.run.remote(self._config["task"]))
         except ray.exceptions.RayActorError:
             return died
         return ended
@@ -97,13 +97,13 @@ class _StopOnSignal(tune.Callback):  # type: ignore[misc]  # as above
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
         if self._signals:
-            # First the lanes: Tune waits for its trials to end, and they wait for the lanes.
+            # First the slots: Tune waits for its trials to end, and they wait for the slots.
             self._scheduler.stop()
             raise Interrupted(self._signals[0])
 
 
-class _WatchLanes(tune.Callback):  # type: ignore[misc]  # as above
-    """Keeps a Tuner from waiting for a lane that is stuck."""
+class _WatchSlots(tune.Callback):  # type: ignore[misc]  # as above
+    """Keeps a Tuner from waiting for a slot that is stuck."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -133,7 +133,7 @@ class _StopWithoutCluster(tune.Callback):  # type: ignore[misc]  # as above
 def callbacks_of(scheduler: Scheduler, signals: list[int], gone: threading.Event) -> list[tune.Callback]:
     """What Tune calls in each of its steps, in this order; arguments as `run_tuners` has them."""
     # What the others ask of Ray may never come back once its cluster is gone.
-    return [_StopWithoutCluster(gone), _StopOnSignal(signals, scheduler), _WatchLanes(scheduler)]
+    return [_StopWithoutCluster(gone), _StopOnSignal(signals, scheduler), _WatchSlots(scheduler)]
 
 
 def run_tuners(scheduler: Scheduler, signals: list[int], gone: threading.Event, *, storage: str) -> None:
@@ -150,7 +150,7 @@ def run_tuners(scheduler: Scheduler, signals: list[int], gone: threading.Event, 
         ClusterGoneError: the cluster has stopped; likewise.
         StorageError: rows could not be stored.
     """
-    os.environ |= TUNE_SETTINGS | {"TUNE_MAX_PENDING_TRIALS_PG": str(max(4, scheduler.lanes))}
+    os.environ |= TUNE_SETTINGS | {"TUNE_MAX_PENDING_TRIALS_PG": str(max(4, scheduler.slots))}
     address, here = ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id()
     # Beside the sessions, on this very node: an address alone may be that of several.
     place = tune.PlacementGroupFactory([{f"node:{address}": 0.001}], bundle_label_selector=[{"ray.io/node-id": here}])
@@ -172,13 +172,13 @@ def run_tuners(scheduler: Scheduler, signals: list[int], gone: threading.Event, 
         if scheduler.failure is not None:
             raise scheduler.failure
         if scheduler.running and not signals:
-            # A lane that is busy for ever would be waited for without end.
+            # A slot that is busy for ever would be waited for without end.
             raise RuntimeError(f"Ray Tune ended with {len(scheduler.running)} trials under way; run it again")
     if signals:
         raise Interrupted(signals[0])
 
 
-class HasLanes(Protocol):
+class HasSlots(Protocol):
     """What can end its sessions although trials run, more than once."""
 
     def stop(self) -> None:
@@ -186,7 +186,7 @@ class HasLanes(Protocol):
 
 
 @contextmanager
-def stopped_on_error(scheduler: HasLanes) -> Iterator[None]:
+def stopped_on_error(scheduler: HasSlots) -> Iterator[None]:
     """End the sessions of a run that ends by an error or a signal, wherever it came.
 
     Not where the cluster is gone: what is then asked of Ray may never come back.

@@ -26,7 +26,7 @@ class Contrasts:
 
     estimate: Numbers
     """(points, others), nan where one of them was not measured."""
-    reach: Numbers
+    half_width: Numbers
     """Half of its 95 % interval; nan where there is no test."""
     degrees: Numbers
     """Degrees of freedom of that interval's Student's t; nan where there is no test."""
@@ -38,12 +38,12 @@ class Contrasts:
     @property
     def greater(self) -> NDArray[np.bool_]:
         """True where the first is greater as far as launches can tell."""
-        return self.estimate > self.reach
+        return self.estimate > self.half_width
 
     @property
     def tested(self) -> NDArray[np.bool_]:
         """True where launches can tell anything."""
-        return ~np.isnan(self.reach)
+        return ~np.isnan(self.half_width)
 
     def method(self, row: int, column: int) -> Method:
         """Name how two were compared, as `difference` lists it."""
@@ -81,12 +81,12 @@ def contrasts(launches: Launches, first: Rows, second: Rows) -> Contrasts:
     # One shared launch says something where others say how far its points differ.
     known = counted_of(launches.together) >= POOLED_FROM or counted_of(launches.apart) < POOLED_FROM
     paired = (shared > 1) | ((shared == 1) & (fewest == 1) & known)
-    estimate, reach, degrees, pooled = (np.where(paired, *each) for each in zip(by_launch, by_mean, strict=True))
-    return Contrasts(estimate=estimate, reach=reach, degrees=degrees, paired=paired, pooled=pooled == 1)
+    estimate, half_width, degrees, pooled = (np.where(paired, *each) for each in zip(by_launch, by_mean, strict=True))
+    return Contrasts(estimate=estimate, half_width=half_width, degrees=degrees, paired=paired, pooled=pooled == 1)
 
 
 def _by_launch(launches: Launches, first: Rows, second: Rows) -> tuple[Numbers, tuple[Numbers, ...]]:
-    """How many launches measured both; and from these the estimate and what `reach_of` gives of it."""
+    """How many launches measured both; and from these the estimate and what `half_width_of` gives of it."""
     # A launch of one point pairs it with nothing.
     columns = launches.there.sum(axis=0) > 1
     ours, theirs = (launches.there[points][:, columns].astype("float64") for points in (first, second))
@@ -94,7 +94,7 @@ def _by_launch(launches: Launches, first: Rows, second: Rows) -> tuple[Numbers, 
     shared: Numbers = ours @ theirs.T
     shift = (left @ theirs.T - ours @ right.T) / shared
     squares = left**2 @ theirs.T + ours @ (right**2).T - 2 * left @ right.T
-    known = reach_of(
+    known = half_width_of(
         launches.together,
         Known(np.maximum(squares / shared - shift**2, 0) / (shared - 1), np.maximum(shared - 1, 0)),
         pooled=pooled_is_better(shared - 1, pooled=counted_of(launches.together), launches=shared),
@@ -106,14 +106,14 @@ def _by_launch(launches: Launches, first: Rows, second: Rows) -> tuple[Numbers, 
 
 
 def _by_mean(launches: Launches, first: Rows, second: Rows) -> tuple[Numbers, ...]:
-    """Estimate and what `reach_of` gives of it, from all launches of each as if they had nothing in common."""
+    """Estimate and what `half_width_of` gives of it, from all launches of each as if they had nothing in common."""
     counts = launches.counts
     variances = launches.squares / (counts - 1) / counts
     parts = np.add.outer(*((variances**2 / (counts - 1))[points] for points in (first, second)))
     sums, fewest = np.add.outer(variances[first], variances[second]), np.minimum.outer(counts[first], counts[second])
     free = np.where(fewest > 1, np.add.outer(counts[first], counts[second]) - 2, 0)
     welch = np.where(parts > 0, sums**2 / parts, free)
-    known = reach_of(
+    known = half_width_of(
         launches.apart,
         Known(sums, np.where(fewest > 1, welch, 0)),
         pooled=pooled_is_better(free, pooled=counted_of(launches.apart), launches=fewest),
@@ -129,7 +129,7 @@ def counted_of(pool: Pool | None) -> int:
     return pool.counted if pool else 0
 
 
-def reach_of(
+def half_width_of(
     pool: Pool | None, own: Known, *, pooled: NDArray[np.bool_], within: Numbers, total: Callable[[Numbers], Numbers]
 ) -> tuple[Numbers, Numbers, Numbers]:
     """Half of the 95 % interval of estimates, its degrees of freedom, and 1 where it is pooled.

@@ -47,12 +47,12 @@ def power_of(found: Contrasts, launches: Launches, a: int, b: int, *, drift: flo
         b: row of the second.
         drift: logarithm of the ratio that these launches don't tell, whatever their error; further ones average it.
     """
-    estimate, reach, degrees = (float(each[0, 0]) for each in (found.estimate, found.reach, found.degrees))
+    estimate, half_width, degrees = (float(each[0, 0]) for each in (found.estimate, found.half_width, found.degrees))
     counts = launches.counts[[a, b]]
-    if np.isnan(reach):
+    if np.isnan(half_width):
         return Power(np.nan, None, untested_because(counts.tolist()))
-    if abs(estimate) > reach + drift:
-        return Power(float(detectable(reach / students_t(degrees), degrees)) + drift, 0, None)
+    if abs(estimate) > half_width + drift:
+        return Power(float(detectable(half_width / students_t(degrees), degrees)) + drift, 0, None)
     more = np.arange(MOST_LAUNCHES + 1)
     if found.paired[0, 0]:
         shared = int((launches.there[a] & launches.there[b]).sum())
@@ -65,7 +65,7 @@ def power_of(found: Contrasts, launches: Launches, a: int, b: int, *, drift: flo
     pooled = pooled_is_better(own, pooled=counted_of(pool) + gained, launches=fewest)
     free = np.where(pooled, degrees + gained, own) if found.pooled[0, 0] else degrees + gained
     free[0] = degrees
-    needed = detectable(reach / students_t(degrees) * shares**0.5, free, known=degrees)
+    needed = detectable(half_width / students_t(degrees) * shares**0.5, free, known=degrees)
     return Power(float(needed[0]) + drift, *enough(estimate, needed))
 
 

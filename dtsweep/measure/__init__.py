@@ -1,6 +1,6 @@
 """The instruments: clocks, windows and statistics. They know no sync mode.
 
-Ranks; the driver too, but for the instruments of a step; `statistics` and `drift` readers, `stopping` lanes. Imports
+Ranks; the driver too, but for the instruments of a step; `statistics` and `drift` readers, `stopping` slots. Imports
 torch and NumPy, and SciPy in functions. In reading order:
 
     statistics      rates and latencies with their intervals
@@ -10,7 +10,7 @@ torch and NumPy, and SciPy in functions. In reading order:
     stopping        the rule by which a window ends: limits, precision, race
     window          the steps of a window, which ranks end at the same one without a collective
     clock           when each phase and step ended
-    exchange        the exchange by itself, and what ranks agree on
+    isolated_exchange  the exchange by itself, and what ranks agree on
     traffic         bytes and messages that a rank sends
     work            what operations move, and what they take at least
     operations      the operations of a pass and of an update, noted as they run

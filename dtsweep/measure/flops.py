@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from dtsweep.errors import SweepError, quoted
 from dtsweep.hardware.random_states import random_states_kept, set_seed
-from dtsweep.measure.operations import Attention, Recorder
+from dtsweep.measure.operations import Attention, OperationLog
 from dtsweep.measure.work import PassOperations
 from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.values import workload_fields
@@ -158,7 +158,7 @@ def _per_sample(counts: Sequence[_Tally]) -> Flops:
 
 def _counts(
     workload: Any, model: nn.Module, precision: str, device: torch.device
-) -> tuple[list[_Tally], list[Recorder]]:
+) -> tuple[list[_Tally], list[OperationLog]]:
     """Count a forward and a backward pass on each number of `SAMPLES`."""
     batches = [workload.batch(range(samples), device) for samples in SAMPLES]
     # What loss keeps in its workload has no numbers and must not reach the trial.
@@ -207,11 +207,11 @@ class _Tally:
         return count
 
 
-def _count(loss: Callable[[], torch.Tensor], precision: str, device: torch.device) -> tuple[_Tally, Recorder]:
+def _count(loss: Callable[[], torch.Tensor], precision: str, device: torch.device) -> tuple[_Tally, OperationLog]:
     tally = _Tally()
     formulas = flop_registry | {torch.ops.aten.convolution_backward: _convolution_backward}
     counting = {operation: tally.counting(formula) for operation, formula in formulas.items()}
-    recorder = Recorder(lambda: tally.hardware)
+    recorder = OperationLog(lambda: tally.hardware)
     with FlopCounterMode(display=False, custom_mapping=counting), recorder, Attention(recorder):
         known = PRECISIONS[precision]
         with torch.autocast(device.type, dtype=getattr(torch, known.dtype), enabled=known.is_autocast):

@@ -26,7 +26,7 @@ _EDGE = 4
 """Rows and columns of the parameter that stands for all others, when an optimizer's operations are counted."""
 
 
-class Recorder(TorchDispatchMode):
+class OperationLog(TorchDispatchMode):
     """Notes the operations that run under it, those left out that move nothing."""
 
     def __init__(self, flops: Callable[[], int] = lambda: 0) -> None:
@@ -55,7 +55,7 @@ class Recorder(TorchDispatchMode):
 class Attention(TorchFunctionMode):
     """Tells a recorder the sizes of attention's scores, which torch's own kernels keep to themselves."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: OperationLog) -> None:
         """Take who is told."""
         super().__init__()
         self._recorder = recorder
@@ -113,14 +113,14 @@ def update_operations(
 
 def _second_step(
     make: Callable[[list[nn.Parameter]], torch.optim.Optimizer], count: int, device: torch.device
-) -> Recorder:
+) -> OperationLog:
     parameters = [nn.Parameter(torch.ones(_EDGE, _EDGE, device=device)) for _ in range(count)]
     optimizer = make(parameters)
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
     # The first step makes the optimizer's state.
     optimizer.step()
-    recorder = Recorder()
+    recorder = OperationLog()
     with recorder:
         optimizer.step()
     return recorder

@@ -39,7 +39,7 @@ window took or these seconds, whichever is more."""
 WINDOWS = 3
 """Windows of a trial at most: one in which something was compiled is measured again."""
 
-Rivals = Sequence[tuple[float, float]]
+Incumbents = Sequence[tuple[float, float]]
 """Measured points: latency in seconds, samples per second."""
 
 
@@ -47,7 +47,7 @@ Rivals = Sequence[tuple[float, float]]
 class Race:
     """What a point must not be dominated by, and how it is compared."""
 
-    rivals: Rivals
+    rivals: Incumbents
     samples_per_step: float
     """Samples of all workers behind one step of one of them."""
     latency_is_mean: bool = False

@@ -1,15 +1,15 @@
 """From raw steps to rows.
 
-The driver, and rank 0 under torchrun; `rank_result` ranks and lanes too, `attempt_result` and `rows` lanes,
+The driver, and rank 0 under torchrun; `rank_result` ranks and slots too, `attempt_result` and `rows` slots,
 `product` ranks and readers. Imports NumPy. In reading order:
 
     product         a digest that tells models apart
-    rank_result     what a rank sends to its lane, which passes it on to the driver
-    attempt_result  what a lane keeps of an attempt until the driver collects it
+    rank_result     what a rank sends to its slot, which passes it on to the driver
+    attempt_result  what a slot keeps of an attempt until the driver collects it
     breakdown       where a step's time and a device's power go
     skew            the own work of ranks, and the slowest of them
     window_view     the ranks' windows as one series, its warm-up marked
-    exchange        what a step spends on the exchange, on waiting and on loading batches
+    exchange_share  what a step spends on the exchange, on waiting and on loading batches
     flags           what to know before trusting a trial's numbers
     summary         the measured columns of a trial, from the steps, counters and telemetry of all ranks
     plausible       whether a row's numbers can all be true

@@ -1,4 +1,4 @@
-"""What a lane keeps of one attempt until the driver collects it, whatever became of it."""
+"""What a slot keeps of one attempt until the driver collects it, whatever became of it."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class AttemptResult:
     session_has_ended: bool = False
     """Whether the next attempt gets another session."""
 
-    lane_is_spent: bool = False
-    """Whether the worker group could not be killed; the lane's actor is then replaced."""
+    slot_is_spent: bool = False
+    """Whether the worker group could not be killed; the slot's actor is then replaced."""
 
     refusal: str | None = None
     """Why the run must end, although nothing is wrong with the trial: it was not begun."""
@@ -60,8 +60,8 @@ class AttemptResult:
     notes: Sequence[str] = ()
     """Lines for the user: which nodes are left out from now on."""
 
-    strikes: Mapping[str, frozenset[str]] | None = None
-    """On which nodes trials and starts of its lane have lost a process by now; None where the lane did not say."""
+    failure_counts: Mapping[str, frozenset[str]] | None = None
+    """On which nodes trials and starts of its slot have lost a process by now; None where the slot did not say."""
 
     logs: Mapping[str, str] = field(default_factory=dict)
     """Ends of the ranks' logs that became known, by `<session>/<rank>`."""

@@ -1,4 +1,4 @@
-"""What a rank sends to its lane: where it runs, how its attempt ended, and what it measured."""
+"""What a rank sends to its slot: where it runs, how its attempt ended, and what it measured."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from dtsweep.metrics.breakdown import (
     slowest_phase_s,
     work_columns,
 )
-from dtsweep.metrics.exchange import exchange_columns, input_columns
+from dtsweep.metrics.exchange_share import exchange_columns, input_columns
 from dtsweep.metrics.flags import flags
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.metrics.skew import skew_columns

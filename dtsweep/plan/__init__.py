@@ -3,7 +3,7 @@
 Any process; no Ray. In reading order:
 
     trial           a trial of a plan, and which trials may share a session
-    canaries        the fixed point of a session that shows whether the machine changed
+    canary_choice   the fixed point of a session that shows whether the machine changed
     estimate        how long a run is expected to take
     pruning         which trials would run out of device memory
     plan            what is done, what is to do, in which order

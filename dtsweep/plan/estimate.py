@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dtsweep.plan.canaries import CANARY_TRIALS
-from dtsweep.plan.trial import Trial, groups_of, launches_of
+from dtsweep.plan.canary_choice import CANARY_TRIALS
+from dtsweep.plan.trial import Trial, group_launches, groups_of
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure, Sweep
 
 SESSION_START_S = 15.0
@@ -34,7 +34,7 @@ def are_brief(sweep: Sweep, groups: Sequence[Sequence[Trial]], rows: Sequence[Ma
         groups: trials of one world and repeat each.
         rows: what was measured so far.
     """
-    smaller = [sum(map(len, worlds)) - len(max(worlds, key=_workers)) for worlds in launches_of(groups)]
+    smaller = [sum(map(len, worlds)) - len(max(worlds, key=_workers)) for worlds in group_launches(groups)]
     return max(smaller, default=0) * _trial_s(sweep, rows) < _start_s(rows)
 
 
@@ -48,7 +48,7 @@ def _trials_of_sessions(sweep: Sweep, trials: Sequence[Trial]) -> list[int]:
     groups = groups_of(trials, fresh=sweep.measure.fresh)
     if sweep.measure.fresh or not sweep.measure.nested:
         return [len(group) for group in groups]
-    return [sum(map(len, worlds)) for worlds in launches_of(groups)]
+    return [sum(map(len, worlds)) for worlds in group_launches(groups)]
 
 
 def _workers(group: Sequence[Trial]) -> int:

@@ -12,11 +12,11 @@ from typing import Any
 
 from dtsweep.errors import SweepError, quoted
 from dtsweep.plan.estimate import expected_s, starts
-from dtsweep.plan.pruning import Fine, out_of_memory
+from dtsweep.plan.pruning import FittingPoints, out_of_memory
 from dtsweep.plan.trial import Trial
 from dtsweep.provenance.sources import sources_of
 from dtsweep.provenance.versions import versions
-from dtsweep.results.standing import standing
+from dtsweep.results.current_attempt import standing
 from dtsweep.results.statuses import FINAL
 from dtsweep.sweep.axes import Candidate, by_world
 from dtsweep.sweep.point import DEFAULTS, Point, World, identity
@@ -213,7 +213,7 @@ def _pruned(
     fine: Sequence[Point],
 ) -> tuple[list[Trial], Sequence[Candidate]]:
     """Skip the points that would run out of device memory as others have; one is skipped in all its repeats."""
-    reasons = out_of_memory(to_run, full, fine=Fine(fine)) if sweep.measure.prune and full else {}
+    reasons = out_of_memory(to_run, full, fine=FittingPoints(fine)) if sweep.measure.prune and full else {}
     if not reasons:
         return to_run, found
     points = {identity(trial.point): reasons[trial.trial_id] for trial in to_run if trial.trial_id in reasons}

@@ -11,7 +11,7 @@ from dtsweep.plan.trial import Trial
 from dtsweep.sweep.point import Point, identity
 
 
-class Fine:
+class FittingPoints:
     """Points that ended `ok`, found by their scalars: to name a point takes much longer."""
 
     def __init__(self, points: Iterable[Point] = ()) -> None:
@@ -31,7 +31,7 @@ class Fine:
         return max((point.micro_batch for point in near if _all_else(point) == family), default=0)
 
 
-def out_of_memory(trials: Iterable[Trial], full: Iterable[Point], *, fine: Fine) -> dict[str, str]:
+def out_of_memory(trials: Iterable[Trial], full: Iterable[Point], *, fine: FittingPoints) -> dict[str, str]:
     """Find the trials that need at least the memory that other points did not have.
 
     A larger micro-batch needs more, all else equal; of other fields nothing is concluded.

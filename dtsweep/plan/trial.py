@@ -36,7 +36,7 @@ def groups_of(trials: Sequence[Trial], *, fresh: bool) -> list[list[Trial]]:
     return list(groups.values())
 
 
-def launches_of(groups: Sequence[Sequence[Trial]]) -> list[list[Sequence[Trial]]]:
+def group_launches(groups: Sequence[Sequence[Trial]]) -> list[list[Sequence[Trial]]]:
     """Sort groups of trials by the launch that can run them, where sessions nest: its worlds differ in size alone."""
     launches: dict[Any, list[Sequence[Trial]]] = {}
     for group in groups:

@@ -4,9 +4,9 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
 
     records         rows as JSON values
     labels          labels of points and axes
-    verdicts        words for verdicts of comparisons and their reasons
+    verdict_words   words for verdicts of comparisons and their reasons
     bounds          what limits each point, and what to try next
-    laws            from where one more worker doesn't pay, and laws of scaling, in words
+    scaling_words   from where one more worker doesn't pay, and laws of scaling, in words
     doubts          what to ignore and what not to compare, said above the tables
     notes           how the numbers of the report came about, said below them
     frontiers       points of one product, and what can be said of the first two
@@ -17,12 +17,12 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     advice          what the report advises, in sentences
     tables          table columns of points and of scaling
     times           training times in the terminal, and as JSON values
-    nodes           speeds of the nodes of a mixed cluster: a section
+    node_table      speeds of the nodes of a mixed cluster: a section
     content         what the report says, computed once; the renderers below show it
-    axes            ends and round numbers of a plot's axes
+    plot_axes       ends and round numbers of a plot's axes
     sketch          the frontier as a plot of characters
     as_json         the report as JSON values
     terminal        the report in the terminal
     plots           the same as figures of Plotly
-    compared        what a comparison of two points says, in words and as JSON values
+    difference_view  what a comparison of two points says, in words and as JSON values
 """

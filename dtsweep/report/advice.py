@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def recommended_in(study: Study, *, where: str, one_product: bool) -> tuple[list[Recommendation], str]:
+def recommended_in(study: Study, *, where: str, compare_models: bool) -> tuple[list[Recommendation], str]:
     """Recommend a configuration, or say why there is none."""
     try:
-        return recommend(study, replace(GOALS["throughput"], where=where), one_product=one_product), ""
+        return recommend(study, replace(GOALS["throughput"], where=where), compare_models=compare_models), ""
     except SweepError as error:
         return [], f"No recommendation: {error}."
 

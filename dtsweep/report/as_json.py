@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.report import recommendation
 from dtsweep.report.bounds import bounds_json
-from dtsweep.report.laws import laws_json
 from dtsweep.report.records import records_of
+from dtsweep.report.scaling_words import laws_json
 
 if TYPE_CHECKING:
     from dtsweep.report.content import Content

@@ -25,8 +25,8 @@ from dtsweep.report.advice import advice_on, limits_on, recommended_in
 from dtsweep.report.doubts import conditions_on, doubts_on
 from dtsweep.report.frontiers import Frontier, frontiers_of
 from dtsweep.report.labels import axis_name, model_columns, point_label
-from dtsweep.report.laws import scaling_sentences
 from dtsweep.report.notes import notes_on
+from dtsweep.report.scaling_words import scaling_sentences
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class Content:
 def content_of(
     frame: Frame,
     *,
-    one_product: bool = False,
+    compare_models: bool = False,
     minimize: Sequence[str] = MINIMIZED,
     maximize: Sequence[str] = MAXIMIZED,
     where: str = "",
@@ -185,7 +185,7 @@ def content_of(
 
     Args:
         frame: one row per trial, canaries included, or a study of it.
-        one_product: compare all models with each other.
+        compare_models: compare all models with each other.
         minimize: objectives, as `dtsweep.analysis.frontier` takes them.
         maximize: the same.
         where: a condition that all points have to meet that tables show; `SweepError` if it can't be read.
@@ -193,13 +193,13 @@ def content_of(
     """
     study = study_of(frame)
     bounds = bottleneck(study)
-    points = frontier(study, minimize=minimize, maximize=maximize, where=where, one_product=one_product)
+    points = frontier(study, minimize=minimize, maximize=maximize, where=where, compare_models=compare_models)
     conditions = conditions_on(points, where, minimize=minimize, maximize=maximize)
     varying, label_columns = _varying(points)
-    frontiers = frontiers_of(study, points, varying, one_product=one_product, of_rate="samples_per_s" in maximize)
+    frontiers = frontiers_of(study, points, varying, compare_models=compare_models, of_rate="samples_per_s" in maximize)
     kept = study.where(where)
     ladders = _scaling(kept, label_columns)
-    recommended, why_none = recommended_in(study, where=where, one_product=one_product)
+    recommended, why_none = recommended_in(study, where=where, compare_models=compare_models)
     return Content(
         study=study,
         varying=varying,
@@ -214,7 +214,7 @@ def content_of(
         scaling=ladders,
         worth=_worth(kept, ladders),
         doubts=[*conditions, *doubts_on(study, points, varying=varying)],
-        notes=notes_on(study, points, one_product=one_product),
+        notes=notes_on(study, points, compare_models=compare_models),
         sections=[make(kept) for make in sections],
     )
 

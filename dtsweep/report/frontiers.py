@@ -12,7 +12,7 @@ from dtsweep.analysis.study import Study
 from dtsweep.inference.spread import of_environment
 from dtsweep.inference.verdicts import Method, Verdict
 from dtsweep.report.labels import model_columns, model_label, point_label, trial_label
-from dtsweep.report.verdicts import REASON_WORDS, VERDICT_WORDS
+from dtsweep.report.verdict_words import REASON_WORDS, VERDICT_WORDS
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Frontier:
 
 
 def frontiers_of(
-    study: Study, points: pd.DataFrame, varying: Sequence[str], *, one_product: bool, of_rate: bool = True
+    study: Study, points: pd.DataFrame, varying: Sequence[str], *, compare_models: bool, of_rate: bool = True
 ) -> list[Frontier]:
     """Part points into frontiers, in their order.
 
@@ -119,10 +119,10 @@ def frontiers_of(
         study: of all trials.
         points: rows of `dtsweep.analysis.frontier`.
         varying: setting columns that have more than one value.
-        one_product: whether all models count as one.
+        compare_models: whether all models count as one.
         of_rate: whether a high throughput is one of the objectives; else nothing is said of who has the highest.
     """
-    models = () if one_product else ("workload", "model_digest")
+    models = () if compare_models else ("workload", "model_digest")
     apart = [c for c in (*models, "env_id") if points[c].nunique(dropna=False) > 1]
     telling = model_columns(points) if "model_digest" in apart else []
     found = []

@@ -22,13 +22,13 @@ _ROUNDING, _OTHERWISE = 1e-6, 0.01
 """Up to where `gradient_error` is rounding, and up to where the same is computed otherwise: docs/measuring.md."""
 
 
-def notes_on(study: Study, points: pd.DataFrame, *, one_product: bool = False) -> list[str]:
+def notes_on(study: Study, points: pd.DataFrame, *, compare_models: bool = False) -> list[str]:
     """Write how the numbers of a report came about.
 
     Args:
         study: of all trials.
         points: rows of `dtsweep.analysis.frontier`.
-        one_product: whether all models were compared with each other.
+        compare_models: whether all models were compared with each other.
 
     Returns:
         One text per note; lines after its first explain it. Empty where there are no points.
@@ -39,7 +39,7 @@ def notes_on(study: Study, points: pd.DataFrame, *, one_product: bool = False) -
     measured = trials[trials["status"] == "ok"]
     points = points[points["meets"].fillna(value=False)]
     on_points = (
-        _model_note(points, one_product=one_product),
+        _model_note(points, compare_models=compare_models),
         _interval_note(points, in_process=set(measured["harness"]) == {"in_process"}),
         _probability_note(points),
         _exchange_note(measured),
@@ -54,12 +54,12 @@ def notes_on(study: Study, points: pd.DataFrame, *, one_product: bool = False) -
     return [*filter(None, (*on_points, *on_trials))]
 
 
-def _model_note(points: pd.DataFrame, *, one_product: bool) -> str:
+def _model_note(points: pd.DataFrame, *, compare_models: bool) -> str:
     """Say that there are several models, which they are, and how large each is."""
     models = points.drop_duplicates(["workload", "model_digest"])
     if len(models) < 2:
         return ""
-    how = "compared with each other, as one product" if one_product else "each on frontiers and ladders of its own"
+    how = "compared with each other, as one product" if compare_models else "each on frontiers and ladders of its own"
     telling = model_columns(points)
     sizes = [f"{model_label(row, telling)} ({_size(row)})" for _, row in models.iterrows()]
     return f"{len(models)} models (by workload and model_digest), {how}: {'; '.join(sizes)}."

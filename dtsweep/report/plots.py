@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.errors import SweepError
 from dtsweep.inference.spread import POINT
 from dtsweep.report.advice import bounds_of
-from dtsweep.report.axes import axis_for, tick_label
 from dtsweep.report.content import Content, Scaling, content_of
 from dtsweep.report.frontiers import Frontier
 from dtsweep.report.labels import trial_label
+from dtsweep.report.plot_axes import axis_for, tick_label
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import plotext
 
 from dtsweep.inference.spread import POINT
-from dtsweep.report.axes import Axis, axis_for, tick_label
 from dtsweep.report.frontiers import Frontier
+from dtsweep.report.plot_axes import PlotAxis, axis_for, tick_label
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _legend(drawn: Sequence[Frontier], letters: set[str], *, left_out: int) -> I
 
 
 def _plot(
-    drawn: Sequence[Frontier], marks: Sequence[tuple[float, float, str]], axes: tuple[Axis, Axis], *, width: int
+    drawn: Sequence[Frontier], marks: Sequence[tuple[float, float, str]], axes: tuple[PlotAxis, PlotAxis], *, width: int
 ) -> str:
     """Draw the axes and, what may be covered first, letters, beaten points, points on frontiers; exact ones last."""
     figure = plotext.figure

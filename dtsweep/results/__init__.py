@@ -3,7 +3,7 @@
 The driver and readers; `statuses` any process. Imports Arrow. In reading order:
 
     statuses        how an attempt can end, and what flags warn of
-    standing        which of a trial's attempts stands for it
+    current_attempt  which of a trial's attempts stands for it
     schema          every column of the three data sets, with unit and meaning
     storage         where results lie: a disk or an object store
     parquet         one Parquet file, believed only if its digest agrees

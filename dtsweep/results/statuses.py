@@ -15,7 +15,7 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
         "rank_died": "a worker process ended",
         "node_lost": "a machine went away",
         "preempted": "a machine was taken back by its owner",
-        "collateral": "ended by what failed beside it: a peer of its trial, its session, or the process of its lane",
+        "collateral": "ended by what failed beside it: a peer of its trial, its session, or the process of its slot",
         "nan": "the loss was not finite",
         "wrong_gradient": "the workers' gradients were not exchanged",
         "user_error": "the workload raised an exception",

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dtsweep.errors import StorageError, SweepError, without_credentials
+from dtsweep.results.current_attempt import standing
 from dtsweep.results.merge import batches, merge_files, merged
 from dtsweep.results.parquet import (
     CorruptPartError,
@@ -27,7 +28,6 @@ from dtsweep.results.parquet import (
     opened,
     replaced_by,
 )
-from dtsweep.results.standing import standing
 from dtsweep.results.statuses import STATUSES
 from dtsweep.results.storage import Storage
 

@@ -1,13 +1,13 @@
 """One live worker group, which is handed trial after trial.
 
-An actor beside the driver (`lane`), and the ranks (`worker_loop`), which ask it for tasks; imports Ray Train, and
+An actor beside the driver (`slot`), and the ranks (`worker_loop`), which ask it for tasks; imports Ray Train, and
 torch in functions alone. In reading order:
 
     nodes           small Ray tasks on a given node: its logs, stacks, signs of life
     orphans         placement groups that killed trainers leave behind
-    seats           which ranks of a session make a smaller world
+    rank_assignment  which ranks of a session make a smaller world
     node_choice     which nodes a session is started on
-    settings        what every session of a run shares, and the code that travels
+    session_settings  what every session of a run shares, and the code that travels
     deadlines       until when the ranks of an attempt are waited for
     logs            the ranks' log files: private, bounded, swept away
     shards          the parameter server's shards on the ranks' nodes
@@ -18,7 +18,7 @@ torch in functions alone. In reading order:
     diagnosis       which rank is dead, stopped or silent, and on which node
     state           the states of a session, and which may follow which
     session         one TorchTrainer run: its ranks, and smaller worlds of them
-    node_watch      nodes that a lane's sessions must not use: struck ones, and those that leave
+    node_watch      nodes that a slot's sessions must not use: struck ones, and those that leave
     request         nodes that are asked of an autoscaler before a session starts
-    lane            the actor in which one session lives at a time
+    slot            the actor in which one session lives at a time
 """

@@ -1,4 +1,4 @@
-"""Until when the ranks of an attempt, and their lane, are waited for: pure functions; time is an argument."""
+"""Until when the ranks of an attempt, and their slot, are waited for: pure functions; time is an argument."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IMPORT_S = 600.0
 """Processes that run, of ranks and of shards, have this long for their imports."""
 
 ASKED_NODES_S = 120.0
-"""What a lane may spend on asking nodes about an attempt that failed: which live, stacks, ends of logs, each 30 s."""
+"""What a slot may spend on asking nodes about an attempt that failed: which live, stacks, ends of logs, each 30 s."""
 
 STOP_S = 10.0
 """How long sessions have to end in order when the run is interrupted."""
@@ -86,9 +86,9 @@ def hang_at(task: Task, progress: AttemptProgress) -> float:
 
 
 def collective_timeout_s(task: Task) -> float:
-    """How long a rank may wait in one collective of a task, in seconds: longer than the lane waits for any rank.
+    """How long a rank may wait in one collective of a task, in seconds: longer than the slot waits for any rank.
 
-    Only the lane can say who hangs: a collective that gives up ends the ranks that waited.
+    Only the slot can say who hangs: a collective that gives up ends the ranks that waited.
     """
     longest = task.measure.max_warmup_seconds
     last = AttemptProgress(began=0.0, warm_at=longest, slowest_step_s=longest)
@@ -96,9 +96,9 @@ def collective_timeout_s(task: Task) -> float:
 
 
 def attempt_bound_s(task: Task, *, node_timeout_s: float) -> float:
-    """How long a lane may take over an attempt, in seconds, with all that can come before and after it.
+    """How long a slot may take over an attempt, in seconds, with all that can come before and after it.
 
-    A lane that takes longer waits for something that it has no deadline for.
+    A slot that takes longer waits for something that it has no deadline for.
 
     Args:
         task: of the attempt.

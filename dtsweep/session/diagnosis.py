@@ -22,7 +22,7 @@ UNBROKEN = ("ok", "nan", "wrong_gradient", "timeout")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Diagnosis:
     """How an attempt or a start ended whose ranks did not all say so themselves."""
 
     status: str
@@ -35,7 +35,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Node:
+class RankNode:
     """Where a rank runs."""
 
     node_id: str
@@ -60,7 +60,7 @@ class Ranks:
         return f"process {rank} of the session, idle in this trial, on {node}"
 
 
-async def verdict_on(error: BaseException | None, ranks: Ranks) -> Verdict:
+async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
     """Say how a session ended that should not have.
 
     Args:
@@ -73,12 +73,12 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Verdict:
     where = "a process of the session" if rank is None else ranks.named(rank, node.name if node else "an unknown node")
     text = " ".join(str(said) for said in (error, *causes.values()) if said is not None)
     if is_preempted(error):
-        return Verdict(status="preempted", reason=f"the node of {where} was taken back", rank=rank)
-    died = partial(Verdict, rank=rank, died_on=node.node_id if node else None)
+        return Diagnosis(status="preempted", reason=f"the node of {where} was taken back", rank=rank)
+    died = partial(Diagnosis, rank=rank, died_on=node.node_id if node else None)
     if "low on memory" in text or "OutOfMemory" in text:
         return died(status="oom_host", reason=f"{where} was killed: its node was low on memory")
     if lost := await _lost_nodes({*map(_its_node, ranks.facts.values()), *([node] if node else [])}):
-        return Verdict(status="node_lost", reason=f"node {', '.join(lost)} is gone", rank=rank)
+        return Diagnosis(status="node_lost", reason=f"node {', '.join(lost)} is gone", rank=rank)
     if rank is not None and await _was_killed_for_memory(ranks, rank):
         killed = "ended when the kernel killed a process of its container: no memory was left"
         return died(status="oom_host", reason=f"{where} {killed}")
@@ -86,14 +86,14 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Verdict:
         return died(status="rank_died", reason=f"{where} ended")
     # Train's controller is no rank: the peers of what has ended are not to blame either.
     status = "collateral" if isinstance(error, RayActorError) else "rank_died"
-    return Verdict(status=status, reason=f"the trainer ended: {next(iter(text.splitlines()), 'no reason given')}")
+    return Diagnosis(status=status, reason=f"the trainer ended: {next(iter(text.splitlines()), 'no reason given')}")
 
 
-def _its_node(facts: RankFacts) -> Node:
-    return Node(node_id=str(facts.node_id), name=facts.node)
+def _its_node(facts: RankFacts) -> RankNode:
+    return RankNode(node_id=str(facts.node_id), name=facts.node)
 
 
-async def _node_of(rank: int, cause: BaseException, facts: Mapping[int, RankFacts]) -> Node | None:
+async def _node_of(rank: int, cause: BaseException, facts: Mapping[int, RankFacts]) -> RankNode | None:
     """Where a rank has ended, also one that had not come up; None where Ray does not say."""
     if rank in facts:
         return _its_node(facts[rank])
@@ -105,13 +105,13 @@ async def _node_of(rank: int, cause: BaseException, facts: Mapping[int, RankFact
         return None
 
 
-def node_of_actor(actor_id: str) -> Node | None:
+def node_of_actor(actor_id: str) -> RankNode | None:
     """The node of an actor, living or dead, as Ray's head knows it; None where it does not."""
     from ray._private.state import state
 
     node_id = state.actor_table(actor_id).get("Address", {}).get("NodeID")
     names = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
-    return Node(node_id=node_id, name=names[node_id]) if node_id in names else None
+    return RankNode(node_id=node_id, name=names[node_id]) if node_id in names else None
 
 
 async def _was_killed_for_memory(ranks: Ranks, rank: int) -> bool:
@@ -123,7 +123,7 @@ async def _was_killed_for_memory(ranks: Ranks, rank: int) -> bool:
     return isinstance(now, int) and now > before.count
 
 
-async def _lost_nodes(nodes: Collection[Node]) -> list[str]:
+async def _lost_nodes(nodes: Collection[RankNode]) -> list[str]:
     """Names of nodes that are gone: Ray notices a node's end seconds later than that of its processes."""
     if not nodes:
         return []
@@ -133,7 +133,7 @@ async def _lost_nodes(nodes: Collection[Node]) -> list[str]:
     return sorted({node.name for node, answered in zip(others, lives, strict=True) if not answered})
 
 
-async def why_silent(ranks: Ranks, *, answered: Collection[int], measure: Measure, is_warm: bool) -> Verdict:
+async def why_silent(ranks: Ranks, *, answered: Collection[int], measure: Measure, is_warm: bool) -> Diagnosis:
     """Have all ranks write their stacks to their logs; name those that are stopped, or else did not answer.
 
     Args:
@@ -152,14 +152,14 @@ async def why_silent(ranks: Ranks, *, answered: Collection[int], measure: Measur
     if stopped := [rank for rank in ranks.members if states[rank] in STOPPED]:
         which = ", ".join(f"{ranks.named(rank, ranks.facts[rank].node)} is {STOPPED[states[rank]]}" for rank in stopped)
         reason = f"{which}; no answer after {phase}; the stacks of the others are in the logs"
-        return Verdict(status="hang", reason=reason, rank=stopped[0])
+        return Diagnosis(status="hang", reason=reason, rank=stopped[0])
     silent = [rank for rank, _ in enumerate(ranks.members) if rank not in answered]
     names = ", ".join(f"{rank} on {ranks.facts[ranks.members[rank]].node}" for rank in silent)
     reason = f"no answer from rank {names} after {phase}; all stacks are in the logs"
-    return Verdict(status="hang", reason=reason, rank=ranks.members[silent[0]] if silent else None)
+    return Diagnosis(status="hang", reason=reason, rank=ranks.members[silent[0]] if silent else None)
 
 
-def ended_as(verdict: Verdict | None, results: Mapping[int, RankResult], *, workers: int) -> tuple[str, str | None]:
+def ended_as(verdict: Diagnosis | None, results: Mapping[int, RankResult], *, workers: int) -> tuple[str, str | None]:
     """The status and reason of an attempt.
 
     Args:

@@ -47,7 +47,7 @@ class NodeChoice:
         return [node.node_id for node in (*self.leaving, *self.struck)]
 
 
-class Strikes:
+class FailureCounts:
     """On which nodes trials lost a process."""
 
     def __init__(self, known: Mapping[str, frozenset[str]] | None = None) -> None:
@@ -67,13 +67,13 @@ class Strikes:
         counts = Counter(next(iter(nodes)) for nodes in self._nodes.values() if len(nodes) == 1)
         return frozenset(node_id for node_id, count in counts.items() if count >= STRIKES)
 
-    def absolve(self, starts: Sequence[str]) -> None:
+    def reset_nodes(self, starts: Sequence[str]) -> None:
         """Forget starts of one world that died on several nodes: the world is at fault itself."""
         if len({node for start in starts for node in self._nodes.get(start, ())}) > 1:
             for start in starts:
                 self._nodes.pop(start, None)
 
-    def forgive(self) -> None:
+    def reset(self) -> None:
         """Forget them all."""
         self._nodes = {}
 

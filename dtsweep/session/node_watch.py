@@ -1,4 +1,4 @@
-"""The nodes of a cluster as a lane sees them: which of them its next session must not use, and why."""
+"""The nodes of a cluster as a slot sees them: which of them its next session must not use, and why."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from ray.exceptions import RayError
 
 from dtsweep.session.node_choice import (
     STRIKES,
+    FailureCounts,
     NodeChoice,
     NodeNow,
-    Strikes,
     choose_nodes,
     leaving_nodes,
     nodes_now,
 )
 from dtsweep.session.nodes import NODE_ANSWERS_S
 from dtsweep.session.session import SessionError
-from dtsweep.session.settings import Settings
+from dtsweep.session.session_settings import Settings
 from dtsweep.sweep.point import World
 
 
 class NodeWatch:
     """Which nodes trials died on, which are being taken back, and what is told of them."""
 
-    def __init__(self, settings: Settings, strikes: Mapping[str, frozenset[str]] | None = None) -> None:
+    def __init__(self, settings: Settings, failure_counts: Mapping[str, frozenset[str]] | None = None) -> None:
         """Know nothing of any node but its strikes."""
         self._settings = settings
         self._each = {"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker}
-        self._strikes = Strikes(strikes)
+        self._failure_counts = FailureCounts(failure_counts)
         self._left_out: set[str] = set()
         self._notes: list[str] = []
 
     def died(self, trial_id: str, node_id: str) -> None:
         """Note that a process of a trial has died on a node."""
-        self._strikes.died(trial_id, node_id)
+        self._failure_counts.died(trial_id, node_id)
 
-    def absolve(self, starts: Sequence[str]) -> None:
+    def reset_nodes(self, starts: Sequence[str]) -> None:
         """Take back what was noted of starts of one world, which came up nowhere, if they died on several nodes."""
-        self._strikes.absolve(starts)
+        self._failure_counts.reset_nodes(starts)
 
-    def strikes(self) -> dict[str, frozenset[str]]:
+    def failure_counts(self) -> dict[str, frozenset[str]]:
         """On which nodes each trial or start has lost a process."""
-        return self._strikes.by_trial()
+        return self._failure_counts.by_trial()
 
     def take_notes(self) -> list[str]:
         """Lines on nodes that have been left out, or are used again, since these were taken last."""
@@ -86,26 +86,26 @@ class NodeWatch:
             raise SessionError("infeasible", chosen.misfit, hopeless_for="world")
         return chosen
 
-    async def forgive(self, world: World) -> bool:
+    async def reset(self, world: World) -> bool:
         """Use struck nodes again where none came in their place; whether a world fits with them.
 
         Raises:
             SessionError: Ray's head does not say which nodes there are.
         """
-        nodes, struck = await self._usable(NODE_ANSWERS_S), self._strikes.struck()
+        nodes, struck = await self._usable(NODE_ANSWERS_S), self._failure_counts.struck()
         again = [node for node in nodes if node.node_id in struck]
         if not again or self._chosen(nodes, world, grows=False).misfit is not None:
             return False
         self._notes += [f"node {node.name} is used again: none came in its place" for node in again]
         self._left_out -= {node.node_id for node in again}
-        self._strikes.forgive()
+        self._failure_counts.reset()
         return True
 
     def _chosen(self, nodes: Sequence[NodeNow], world: World, *, grows: bool) -> NodeChoice:
-        return choose_nodes(nodes, struck=self._strikes.struck(), world=world, each=self._each, grows=grows)
+        return choose_nodes(nodes, struck=self._failure_counts.struck(), world=world, each=self._each, grows=grows)
 
     async def _usable(self, within_s: float) -> list[NodeNow]:
-        """The nodes that are there, of those that this lane may use."""
+        """The nodes that are there, of those that this slot may use."""
         try:
             nodes = await asyncio.wait_for(asyncio.to_thread(nodes_now), within_s)
         except (RayError, TimeoutError) as error:

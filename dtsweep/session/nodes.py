@@ -43,7 +43,7 @@ async def on_node(node_id: str, function: Any, *arguments: Any) -> Any:
 
 async def answers(node_id: str) -> bool:
     """Whether a node runs a task; one that is gone fails it once Ray has noticed."""
-    answer = ray.remote(num_cpus=0)(node_lives).options(scheduling_strategy=pinned_to(node_id))
+    answer = ray.remote(num_cpus=0)(is_alive).options(scheduling_strategy=pinned_to(node_id))
     try:
         await asyncio.wait_for(answer.remote(), NODE_ANSWERS_S)
     except (ray.exceptions.RayError, TimeoutError):
@@ -51,7 +51,7 @@ async def answers(node_id: str) -> bool:
     return True
 
 
-def node_lives() -> bool:
+def is_alive() -> bool:
     """Run on a node to see whether it runs anything."""
     return True
 

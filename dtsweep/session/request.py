@@ -19,7 +19,7 @@ from dtsweep.session.node_watch import NodeWatch
 from dtsweep.session.nodes import NODE_ANSWERS_S
 from dtsweep.session.orphans import remove_orphans
 from dtsweep.session.session import SessionError
-from dtsweep.session.settings import Settings
+from dtsweep.session.session_settings import Settings
 from dtsweep.session.trainer import node_selector
 from dtsweep.sweep.point import World
 
@@ -106,12 +106,12 @@ class NodeRequest:
 
 
 def _name() -> str:
-    """A name that tells whose a placement group is: it outlives its lane."""
+    """A name that tells whose a placement group is: it outlives its slot."""
     return f"{ray.get_runtime_context().get_actor_name()}:{time.monotonic_ns()}"
 
 
 class NodeRequests:
-    """What a lane asks an autoscaler for: the nodes of a session that starts, and those that the next one will lack."""
+    """What a slot asks an autoscaler for: the nodes of a session that starts, and those that the next one will lack."""
 
     def __init__(self, settings: Settings, nodes: NodeWatch) -> None:
         """Ask for nothing yet, and where nodes stay never."""
@@ -151,7 +151,7 @@ class NodeRequests:
             try:
                 return await self._come(world)
             except SessionError:
-                if not await self._nodes.forgive(world):
+                if not await self._nodes.reset(world):
                     raise
                 return await self._come(world)
         finally:
@@ -214,10 +214,10 @@ class NodeRequests:
             self._ahead = NodeRequest(world, self._settings, workers=chosen.lacking, without=chosen.without)
 
 
-def withdraw_all(lane: str) -> None:
-    """Withdraw what a lane whose process has ended has asked for."""
+def withdraw_all(slot: str) -> None:
+    """Withdraw what a slot whose process has ended has asked for."""
     for name, entry in placement_group_table().items():
-        if entry["name"].startswith(f"{lane}:") and entry["state"] != "REMOVED":
+        if entry["name"].startswith(f"{slot}:") and entry["state"] != "REMOVED":
             remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(name))))
 
 

@@ -18,13 +18,13 @@ from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.metrics.rows import other_devices
 from dtsweep.provenance.versions import differences, versions
 from dtsweep.session.deadlines import CLOSE_S, IMPORT_S
-from dtsweep.session.diagnosis import Ranks, Verdict, verdict_on, why_silent
+from dtsweep.session.diagnosis import Diagnosis, Ranks, verdict_on, why_silent
 from dtsweep.session.endings import why_not_up
 from dtsweep.session.memory_kills import MemoryKills
 from dtsweep.session.nodes import on_node, read_tail
 from dtsweep.session.orphans import look_for_orphans
-from dtsweep.session.seats import Seat, members_of, seats
-from dtsweep.session.settings import Settings
+from dtsweep.session.rank_assignment import RankAssignment, assign_ranks, members_of
+from dtsweep.session.session_settings import Settings
 from dtsweep.session.state import FOLLOWING, SessionState
 from dtsweep.session.trainer import trainer_of
 from dtsweep.sweep.point import World
@@ -39,7 +39,7 @@ class SessionError(Exception):
     """A session did not come up; `status` says in which way."""
 
     def __init__(
-        self, status: str, message: str, *, hopeless_for: str | None = None, verdict: Verdict | None = None
+        self, status: str, message: str, *, hopeless_for: str | None = None, verdict: Diagnosis | None = None
     ) -> None:
         """Keep what follows.
 
@@ -60,14 +60,14 @@ class RefusedError(Exception):
 class Session:
     """The ranks of one world while they live; smaller worlds are made of some of them."""
 
-    def __init__(self, group: str, world: World, settings: Settings, lane: Any) -> None:
+    def __init__(self, group: str, world: World, settings: Settings, slot: Any) -> None:
         """Prepare; `start` starts.
 
         Args:
             group: tasks of this group may share it.
             world: of all its ranks.
             settings: of the run.
-            lane: the actor that the ranks ask for tasks.
+            slot: the actor that the ranks ask for tasks.
         """
         self.state = SessionState.SCHEDULING
         self.coming_up: asyncio.Task[None] | None = None
@@ -86,12 +86,12 @@ class Session:
         self.changed = asyncio.Event()
         self.attempt_id: str | None = None
         """The attempt that its ranks were handed last."""
-        self._settings, self._lane = settings, lane
+        self._settings, self._slot = settings, slot
         self._actors: dict[int, Any] = {}
         self._error: BaseException | None = None
         self._memory_left: dict[int, int] = {}
         self._worlds = 0
-        self._seats: list[Seat] = []
+        self._assignments: list[RankAssignment] = []
         self._storage = Path(settings.storage) / self.name
 
     def fits(self, task: Task) -> bool:
@@ -151,17 +151,17 @@ class Session:
 
     def enter(self, world: World) -> None:
         """Choose the ranks of a task's world."""
-        if self._seats and world.workers == len(self.members):
+        if self._assignments and world.workers == len(self.members):
             return
         nodes = [str(self.facts[rank].node_id) for rank in range(self.workers)]
         self._worlds += world.workers != len(self.members)
         self.members = members_of(nodes, workers=world.workers, placement=world.placement)
-        self._seats = seats(nodes, self.members, world=self._worlds)
+        self._assignments = assign_ranks(nodes, self.members, world=self._worlds)
 
     @property
     def is_new(self) -> bool:
         """True until ranks were chosen for a first task."""
-        return not self._seats
+        return not self._assignments
 
     def begin(self, attempt_id: str) -> None:
         """Forget what the ranks have said of the last attempt, and hear them of this one alone."""
@@ -172,8 +172,8 @@ class Session:
     def hand_out(self, task: Task, shards: Sequence[Any]) -> None:
         """Give the ranks of its world a task; the others learn that they have none."""
         self.begin(task.attempt_id)
-        for queue, seat in zip(self.inbox, self._seats, strict=True):
-            queue.put_nowait((task, shards, seat))
+        for queue, assignment in zip(self.inbox, self._assignments, strict=True):
+            queue.put_nowait((task, shards, assignment))
 
     def take(self, rank: int, result: RankResult) -> None:
         """Take the result of the attempt on a rank of its world."""
@@ -223,7 +223,7 @@ class Session:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Drop the handles of its ranks, which would keep them alive as long as the lane has it."""
+        """Drop the handles of its ranks, which would keep them alive as long as the slot has it."""
         self._actors.clear()
 
     def leaves_memory(self, share: float) -> bool:
@@ -243,11 +243,11 @@ class Session:
         positions = {result.position for result in self.results.values()}
         return len(self.members) == 1 or (len(positions) == 1 and None not in positions)
 
-    async def verdict(self) -> Verdict:
+    async def verdict(self) -> Diagnosis:
         """Say how the session ended, which it should not have."""
         return await verdict_on(self._error, self._ranks())
 
-    async def why_silent(self, measure: Measure) -> Verdict:
+    async def why_silent(self, measure: Measure) -> Diagnosis:
         """Say which ranks don't answer, and have all of them write their stacks to their logs."""
         return await why_silent(
             self._ranks(), answered=set(self.results), measure=measure, is_warm=bool(self.warm_ups())
@@ -279,7 +279,7 @@ class Session:
                 self.world,
                 self._settings,
                 session=self.name,
-                lane=self._lane,
+                slot=self._slot,
                 without=without,
             )
             trainer.fit()

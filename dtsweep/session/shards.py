@@ -13,7 +13,7 @@ from dtsweep.errors import error_line
 from dtsweep.metrics.rank_result import RankFacts
 from dtsweep.session.deadlines import IMPORT_S
 from dtsweep.session.nodes import answers, pinned_to
-from dtsweep.session.settings import Code
+from dtsweep.session.session_settings import Code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class ShardError(Exception):
 
 
 class ShardPool:
-    """The shards that a lane keeps from trial to trial."""
+    """The shards that a slot keeps from trial to trial."""
 
     def __init__(self, code: Code) -> None:
         """Start none yet; `code` is what each of them loads."""

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 
 class SessionState(Enum):
-    """A state of a session, and of its lane, which has one session at a time.
+    """A state of a session, and of its slot, which has one session at a time.
 
     Attributes:
         meaning: In words.

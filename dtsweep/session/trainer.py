@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from dtsweep.session.settings import Settings
+from dtsweep.session.session_settings import Settings
 from dtsweep.session.worker_loop import serve
 from dtsweep.sweep.point import World
 from dtsweep.sweep.secret import is_secret
@@ -44,14 +44,14 @@ def train_settings(node_timeout_s: float, *, cluster: str | None, has_dashboard:
     }
 
 
-def trainer_of(world: World, settings: Settings, *, session: str, lane: Any, without: Sequence[str] = ()) -> Any:
+def trainer_of(world: World, settings: Settings, *, session: str, slot: Any, without: Sequence[str] = ()) -> Any:
     """Make the trainer whose workers are a session's ranks.
 
     Args:
         world: how many workers, where, with which variables.
         settings: of the run.
         session: its name.
-        lane: the actor that the ranks ask for tasks.
+        slot: the actor that the ranks ask for tasks.
         without: ids of nodes that it must not use.
     """
     from ray.train import FailureConfig, RunConfig, ScalingConfig
@@ -64,7 +64,7 @@ def trainer_of(world: World, settings: Settings, *, session: str, lane: Any, wit
     return TorchTrainer(
         serve,
         train_loop_config={
-            "lane": lane,
+            "slot": slot,
             "session": session,
             "settings": settings,
             # The names of what the sweep sets, and what of it Ray does not set.
@@ -101,7 +101,7 @@ def node_selector(nodes: Sequence[str] | None, without: Sequence[str]) -> dict[s
 
 
 def no_restarts() -> dict[str, int]:
-    """All limits on restarts that this Ray's `FailureConfig` has, at 0: the lane starts anew itself, and says why.
+    """All limits on restarts that this Ray's `FailureConfig` has, at 0: the slot starts anew itself, and says why.
 
     A worker group that Train restarted would be other ranks under the name of the session.
     """

@@ -24,7 +24,7 @@ def serve(config: Mapping[str, Any]) -> None:
     """Run in each rank of a TorchTrainer: take tasks until there are none.
 
     Args:
-        config: `lane`, which hands out tasks; `session`, its name; `settings`, `variables`, `secrets`: see `trainer`.
+        config: `slot`, which hands out tasks; `session`, its name; `settings`, `variables`, `secrets`: see `trainer`.
     """
     import ray.train
     import ray.train.torch
@@ -34,7 +34,7 @@ def serve(config: Mapping[str, Any]) -> None:
     from dtsweep.worker.rank import become_rank
     from dtsweep.worker.world import ProcessGroups
 
-    lane, session, settings = config["lane"], config["session"], config["settings"]
+    slot, session, settings = config["slot"], config["session"], config["settings"]
     os.environ.update(config["secrets"])
     rank = ray.train.get_context().get_world_rank()
     log = _redirect_output(session, rank)
@@ -49,22 +49,24 @@ def serve(config: Mapping[str, Any]) -> None:
         log=str(log),
     )
     is_first, groups, itself = True, ProcessGroups(), ray.get_runtime_context().current_actor
-    ray.get(lane.register.remote(session, rank, context.facts, itself))
-    while (given := ray.get(lane.next_task.remote(session, rank, memory_kills()))) is not None:
-        task, shards, seat = given
+    ray.get(slot.register.remote(session, rank, context.facts, itself))
+    while (given := ray.get(slot.next_task.remote(session, rank, memory_kills()))) is not None:
+        task, shards, assignment = given
         groups.wait_up_to(collective_timeout_s(task))
-        if groups.enter(**asdict(seat)):
+        if groups.enter(**asdict(assignment)):
             context = replace(context, exchanges={})
-        if seat.rank is None:
+        if assignment.rank is None:
             continue
         begin_trial(log, task)
-        warmed_up = functools.partial(lane.warmed_up.remote, session, task.attempt_id, seat.rank)
-        result = run_attempt(replace(context, rank=seat.rank), task, servers=shards, on_warm=warmed_up)
+        warmed_up = functools.partial(slot.warmed_up.remote, session, task.attempt_id, assignment.rank)
+        result = run_attempt(replace(context, rank=assignment.rank), task, servers=shards, on_warm=warmed_up)
         if is_first:
             # It imports half of torch, which costs 0.1 s to go through. Not after every trial: what is frozen stays.
             gc.freeze()
             is_first = False
-        ray.get(lane.finished.remote(session, task.attempt_id, seat.rank, replace(result, position=groups.position)))
+        ray.get(
+            slot.finished.remote(session, task.attempt_id, assignment.rank, replace(result, position=groups.position))
+        )
 
 
 def _redirect_output(session: str, rank: int) -> Path:

@@ -128,7 +128,7 @@ class Resources:
     """CPUs of a worker, and its thread count."""
 
     concurrent: int = 1
-    """Lanes: trials that run side by side, each lane on nodes of its own."""
+    """Slots: trials that run side by side, each slot on nodes of its own."""
 
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Variables of the worker processes; stored with the results.

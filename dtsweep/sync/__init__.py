@@ -5,7 +5,7 @@ Ranks; imports torch, and `parameter_server` Ray. The list of modes is `dtsweep.
     mode            what a mode is, and the trial as one rank sees it
     passes          the passes of a step, its loss in the point's precision, its optimizer: all modes share them
     groups          process groups of a part of the ranks, made once for each world
-    blocks          the blocks of a model that shards parameters, the workload's own or found
+    model_blocks    the blocks of a model that shards parameters, the workload's own or found
     buckets         values of some parameters in one tensor
     comm_hook       DDP's buckets averaged compressed
     pushes          what a worker pushes to a shard of the parameter server

@@ -11,9 +11,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from dtsweep.measure.clock import Clock
-from dtsweep.sync.blocks import blocks_of, described
 from dtsweep.sync.groups import mesh_of_all, mesh_of_nodes
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
+from dtsweep.sync.model_blocks import blocks_of, described
 from dtsweep.sync.passes import passes, share_weights
 
 

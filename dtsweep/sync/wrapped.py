@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dtsweep.measure.clock import Clock
-from dtsweep.measure.exchange import fits_in_memory
+from dtsweep.measure.isolated_exchange import fits_in_memory
 from dtsweep.sync.comm_hook import CommHook
 from dtsweep.sync.mode import Job, Loss, MakeOptimizer, SyncMode
 from dtsweep.sync.passes import passes

@@ -6,7 +6,7 @@ Each worker process; imports torch and never Ray. In reading order:
     world           its process group, made anew for each world of a session
     debugger        whether a debugger is attached, and what it must not cost
     loop            runs steps and keeps the times of `measure.clock`, whose phases the mode marks
-    checks          whether batches and parameters are what was asked for
+    batch_checks    whether batches and parameters are what was asked for
     gradients       whether ranks give their optimizers the same gradients
     reference       on request: the first step's gradient compared with one worker's
     in_step         work of all ranks after the window, which may fail on one of them

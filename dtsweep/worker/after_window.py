@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from dtsweep.measure.exchange import mean_over_ranks
+from dtsweep.measure.isolated_exchange import mean_over_ranks
 from dtsweep.measure.profile import ProfileError, profiled
 from dtsweep.measure.traffic import Counting
 from dtsweep.sweep.modes import MODES
 from dtsweep.sweep.point import CHOSEN_FIELDS
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job
-from dtsweep.worker.checks import check_late_batch
+from dtsweep.worker.batch_checks import check_late_batch
 from dtsweep.worker.exchange_cost import WindowTime, time_exchange
 from dtsweep.worker.gradients import IN_SHARDS, GradientRecord
 from dtsweep.worker.in_step import StepError, store_of, store_of_others, together

@@ -34,7 +34,7 @@ from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
 from dtsweep.sync.mode import Job, load_mode
 from dtsweep.sync.passes import loss_in_precision, make_optimizer
-from dtsweep.worker.checks import check_batch
+from dtsweep.worker.batch_checks import check_batch
 from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import RankContext
 from dtsweep.worker.reference import LIMIT_S, GradientCheck

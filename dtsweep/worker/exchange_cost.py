@@ -13,7 +13,7 @@ import numpy as np
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from dtsweep.hardware.device import barrier
-from dtsweep.measure.exchange import max_over_ranks, mean_over_ranks, time_alone
+from dtsweep.measure.isolated_exchange import max_over_ranks, mean_over_ranks, time_alone
 from dtsweep.measure.statistics import NOISE_FROM, correlated_steps
 from dtsweep.measure.stopping import AFTER, AFTER_S
 from dtsweep.measure.turns import (

@@ -12,7 +12,7 @@ from torch import distributed, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from dtsweep.hardware.memory import oom_status
-from dtsweep.worker.checks import digest_of
+from dtsweep.worker.batch_checks import digest_of
 
 AGREE = 1e-5
 """By how much sums and norms of one parameter's gradient may differ between ranks, as a share of the norm (of the

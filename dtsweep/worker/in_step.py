@@ -10,7 +10,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_
 
 from dtsweep.errors import error_line
 from dtsweep.hardware.memory import oom_status
-from dtsweep.measure.exchange import failure_anywhere
+from dtsweep.measure.isolated_exchange import failure_anywhere
 from dtsweep.sweep.task import Task
 
 FIRST_PATIENCE_S = 60.0

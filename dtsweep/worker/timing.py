@@ -16,7 +16,7 @@ from torch import nn
 from dtsweep.hardware.device import barrier
 from dtsweep.hardware.memory import peak_bytes, retries
 from dtsweep.measure.clock import Times
-from dtsweep.measure.exchange import max_over_ranks
+from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.measure.stopping import WINDOWS, Race, Rule
 from dtsweep.measure.window import Peers, Window
 from dtsweep.metrics.rank_result import Measured

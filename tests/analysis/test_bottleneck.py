@@ -36,8 +36,8 @@ def alone(**other: Any) -> dict[str, Any]:
 def together(exchange: float, wait: float, half: float = 0.01, **other: Any) -> dict[str, Any]:
     """Two workers that exchange and wait for so much of a step."""
     shares = {"comm_share": exchange + wait, "exchange_share": exchange, "wait_share": wait}
-    told = {name: number for share in shares for name, number in known(share, shares[share], half).items()}
-    return alone(**{"workers": 2, "overlap": True, "comm_method": "difference", **told, **other})
+    significant = {name: number for share in shares for name, number in known(share, shares[share], half).items()}
+    return alone(**{"workers": 2, "overlap": True, "comm_method": "difference", **significant, **other})
 
 
 def judged(*rows: dict[str, Any], **common: Any) -> pd.Series[Any]:

@@ -40,12 +40,12 @@ def by_throughput(frame: pd.DataFrame, a: str = "a", b: str = "b") -> pd.Series[
     return difference(frame, a, b).set_index("of").loc["samples_per_s"]
 
 
-def told(windows: list[float], *, claimed: float = 1.0, **drawn: Any) -> float:
+def significant(windows: list[float], *, claimed: float = 1.0, **drawn: Any) -> float:
     """Share of sweeps in which the first two points are told apart; windows may claim another error than they have."""
     verdicts = []
     for logs, within in sweeps(windows, **drawn):
         found = contrasts(launches_in(logs, within * claimed**2), np.array([0]), np.array([1]))
-        verdicts.append(abs(found.estimate[0, 0]) > found.reach[0, 0])
+        verdicts.append(abs(found.estimate[0, 0]) > found.half_width[0, 0])
     return float(np.mean(verdicts))
 
 
@@ -90,16 +90,16 @@ def test_equal_points_are_told_apart_in_one_sweep_of_twenty(
     windows: list[float], added: float, launches: int, together: bool
 ) -> None:
     # 5 % of 250 are 12.5, with a standard deviation of 3.4.
-    assert told(windows, added=added, launches=launches, together=together) <= 0.09
+    assert significant(windows, added=added, launches=launches, together=together) <= 0.09
 
 
 def test_windows_that_say_too_little_of_their_error_are_not_taken_at_their_word() -> None:
-    assert told(NOISY_AMONG_QUIET, claimed=0.7, launches=3, together=True) <= 0.13
+    assert significant(NOISY_AMONG_QUIET, claimed=0.7, launches=3, together=True) <= 0.13
 
 
 @pytest.mark.parametrize("together", [True, False])
 def test_a_quiet_pair_is_told_apart_among_noisy_points(together: bool) -> None:
-    assert told(QUIET_AMONG_NOISY, apart=0.06, launches=3, together=together) >= 0.9
+    assert significant(QUIET_AMONG_NOISY, apart=0.06, launches=3, together=together) >= 0.9
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -107,7 +107,7 @@ def test_a_quiet_pair_is_told_apart_among_noisy_points(together: bool) -> None:
 def test_pooling_finds_what_a_pair_by_itself_would_not(claimed: float, together: bool) -> None:
     # Two standard deviations of a launch mean apart: 64 % with the points' common spread, 29 % without; also where
     # launches show that windows claim too much.
-    assert told(ALIKE, claimed=claimed, apart=0.04, launches=3, together=together) >= 0.55
+    assert significant(ALIKE, claimed=claimed, apart=0.04, launches=3, together=together) >= 0.55
 
 
 def test_where_points_are_alike_the_error_is_what_points_and_launches_leave() -> None:

@@ -271,7 +271,7 @@ def test_each_model_has_a_frontier_of_its_own_unless_all_are_one_product() -> No
     apart = frontier(trials(*rows))
     assert apart["model_digest"].tolist() == ["s", "a", "a"]
     assert apart["on_frontier"].tolist() == [True, True, False]
-    together = frontier(trials(*rows), one_product=True)
+    together = frontier(trials(*rows), compare_models=True)
     assert together["on_frontier"].tolist() == [True, False, False]
     unknown = frontier(trials(*({**row, "model_digest": None} for row in rows)))
     assert unknown["on_frontier"].tolist() == [True, False, False]

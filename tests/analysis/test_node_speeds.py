@@ -83,10 +83,10 @@ def test_intervals_cover_the_true_factors_95_times_in_100() -> None:
 
 def test_of_equal_nodes_none_is_called_slower_more_often_than_5_times_in_100() -> None:
     equal = dict.fromkeys("abcdef", 1.0)
-    told = [
+    significant = [
         (speeds([list(equal)] * 4, noise=0.05, factors=equal, seed=seed)["speed_high"] < 1).any() for seed in range(200)
     ]
-    assert np.mean(told) <= 0.05
+    assert np.mean(significant) <= 0.05
 
 
 @pytest.mark.parametrize("launches", [2, 4])

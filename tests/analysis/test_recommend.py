@@ -194,7 +194,7 @@ def test_each_model_and_environment_has_its_own_recommendation() -> None:
     ]
     rows = trials(*(row for point in points for row in point))
     assert [each.point["point_id"] for each in recommend(rows)] == ["a", "b", "c"]
-    assert [each.point["point_id"] for each in recommend(rows, one_product=True)] == ["a", "c"]
+    assert [each.point["point_id"] for each in recommend(rows, compare_models=True)] == ["a", "c"]
 
 
 @pytest.mark.parametrize(

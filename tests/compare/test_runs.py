@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dtsweep import Point
-from dtsweep.compare.compared_runs import Comparison, compare_runs
+from dtsweep.compare.compared_runs import RunComparison, compare_runs
 from dtsweep.compare.history import append, entries
 from dtsweep.compare.machines import machine_changes, same_machines
 from dtsweep.compare.runs import Run, entry_for, load_run, of_machine, run_of
@@ -26,7 +26,7 @@ BIGGER = '{"cpu": "Xeon", "cpus": 64, "torch_version": "2.13.0"}'
 NEWER = '{"cpu": "Xeon", "cpus": 2, "torch_version": "2.14.0"}'
 
 
-def comparison(base: Run | list[Run], new: Run, **options: Any) -> Comparison:
+def comparison(base: Run | list[Run], new: Run, **options: Any) -> RunComparison:
     runs = base if isinstance(base, list) else [base]
     return compare_runs(runs, new, **{"of": ["samples_per_s"], "threshold": 0.02} | options)
 

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dtsweep.compression.blocks import BLOCK, CHUNK
 from dtsweep.compression.coding import Coding
 from dtsweep.compression.compression import Compression, Layout, compression_for
 from dtsweep.compression.feedback import ErrorFeedback
+from dtsweep.compression.scale_blocks import BLOCK, CHUNK
 from dtsweep.compression.topk import AT_LEAST, SAMPLE
 from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.point import Point

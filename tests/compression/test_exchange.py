@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dtsweep.compression.blocks import BLOCK
 from dtsweep.compression.exchange import WATCHED, Mean, mean_for, unmarked
+from dtsweep.compression.scale_blocks import BLOCK
 from dtsweep.sweep.compressions import CODINGS, COMPRESSIONS
 from dtsweep.sweep.point import Point
 from tests.compression.simulated import Simulated, on_ranks

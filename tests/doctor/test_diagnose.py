@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dtsweep.doctor.diagnose import _store
-from dtsweep.doctor.links import SIZES
+from dtsweep.doctor.link_tests import SIZES
 from dtsweep.provenance.versions import all_versions
 from dtsweep.results.links import SCHEMA
 from tests.conftest import Command

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from dtsweep.doctor.links import pairs_of
+from dtsweep.doctor.link_tests import pairs_of
 from dtsweep.doctor.look_around import ask_clock, dashboard_answers
 from dtsweep.driver.cluster import Node
 from dtsweep.hardware.readiness import interfaces

@@ -194,12 +194,12 @@ from ray.util.placement_group import placement_group, placement_group_table
 from dtsweep.session import node_watch, request
 from dtsweep.session.node_watch import NodeWatch
 from dtsweep.session.session import SessionError
-from dtsweep.session.settings import Code, Settings
+from dtsweep.session.session_settings import Code, Settings
 from dtsweep.sweep.point import World
 
 CPU = {"CPU": 1}
 
-class Lane:
+class Slot:
     def __init__(self, seconds=60.0):
         request.INFEASIBLE_S = 3.0
         settings = Settings(code=Code(pickled=b"", folder=None), node_timeout_s=seconds, storage="", is_private=False,
@@ -238,32 +238,32 @@ class Lane:
 def asked():
     return sum(entry["state"] != "REMOVED" for entry in placement_group_table().values())
 
-def call(lane, method, *arguments):
-    return ray.get(getattr(lane, method).remote(*arguments))
+def call(slot, method, *arguments):
+    return ray.get(getattr(slot, method).remote(*arguments))
 
 def nodes():
     return sorted(node["NodeID"] for node in ray.nodes() if node["Alive"] and "CPU" in node["Resources"])
 
-def lane_of(*arguments, name="lane"):
-    return ray.remote(num_cpus=0)(Lane).options(name=name).remote(*arguments)
+def slot_of(*arguments, name="slot"):
+    return ray.remote(num_cpus=0)(Slot).options(name=name).remote(*arguments)
 
 ray.init(address=sys.argv[1], log_to_driver=False)
 """
-"""What a lane asks for, without sessions; the scripts that follow go on from here."""
+"""What a slot asks for, without sessions; the scripts that follow go on from here."""
 
 GIVEN_UP = (
     REQUESTS
     + """
-lane = lane_of(1.0, name="brief")
-call(lane, "ask_ahead", 8)
-print(call(lane, "come", 9), asked())
-lane = lane_of()
-print(call(lane, "come", 9), asked())
-call(lane, "ask_ahead", 9)
-call(lane, "launched")
+slot = slot_of(1.0, name="brief")
+call(slot, "ask_ahead", 8)
+print(call(slot, "come", 9), asked())
+slot = slot_of()
+print(call(slot, "come", 9), asked())
+call(slot, "ask_ahead", 9)
+call(slot, "launched")
 print(asked())
-ray.kill(lane)
-request.withdraw_all("lane")
+ray.kill(slot)
+request.withdraw_all("slot")
 print(asked())
 """
 )
@@ -272,14 +272,14 @@ SILENT = (
     REQUESTS
     + """
 import os, signal, threading
-lane = lane_of()
+slot = slot_of()
 head = int(sys.argv[2])
-coming = lane.come.remote(9)
+coming = slot.come.remote(9)
 while not asked():
     pass
 os.kill(head, signal.SIGSTOP)
 threading.Timer(13, os.kill, (head, signal.SIGCONT)).start()
-print(call(lane, "stays"))
+print(call(slot, "stays"))
 print(ray.get(coming))
 """
 )
@@ -287,24 +287,24 @@ print(ray.get(coming))
 STRUCK = (
     REQUESTS
     + """
-lane = lane_of()
-print(call(lane, "come", 3, "strict_spread"))
-call(lane, "launched")
+slot = slot_of()
+print(call(slot, "come", 3, "strict_spread"))
+call(slot, "launched")
 before = nodes()
-call(lane, "ask_ahead", 3, "strict_spread")
+call(slot, "ask_ahead", 3, "strict_spread")
 print(len(before), "there,", asked(), "kept alive")
-call(lane, "strike", before)
-call(lane, "ask_ahead", 1)
+call(slot, "strike", before)
+call(slot, "ask_ahead", 1)
 print(asked() - 1, "asked for ahead")
-print(call(lane, "come", 1) == before, len(nodes()), "there")
-call(lane, "strike", nodes())
-print(call(lane, "come", 1), asked(), "kept alive")
-for note in call(lane, "notes"):
+print(call(slot, "come", 1) == before, len(nodes()), "there")
+call(slot, "strike", nodes())
+print(call(slot, "come", 1), asked(), "kept alive")
+for note in call(slot, "notes"):
     print(note.split(" ", 2)[2])
-holder = lane_of(name="holder")
+holder = slot_of(name="holder")
 print(call(holder, "hold", [CPU] * 4))
 ray.kill(holder)
-print(call(lane, "come", 4, "strict_spread"))
+print(call(slot, "come", 4, "strict_spread"))
 """
 )
 

@@ -1,4 +1,4 @@
-"""Clusters of several nodes on this machine: code that travels, lanes, nodes that never come."""
+"""Clusters of several nodes on this machine: code that travels, slots, nodes that never come."""
 
 from __future__ import annotations
 

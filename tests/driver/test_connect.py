@@ -216,9 +216,9 @@ import json, os, sys
 from pathlib import Path
 import ray
 from dtsweep.driver.connect import connected
-from dtsweep.driver.lanes import lane_options
+from dtsweep.driver.slots import slot_options
 from dtsweep.errors import SweepError
-from dtsweep.session.settings import Code, Settings
+from dtsweep.session.session_settings import Code, Settings
 
 @ray.remote(num_cpus=0)
 def seen(boxed):  # a worker asks the driver for what is small
@@ -232,7 +232,7 @@ def asked_by_train():
         code=Code(pickled=b"", folder=None), cpus_per_worker=1, gpus_per_worker=0, environment={},
         node_timeout_s=1, storage="", is_private=False,
     )
-    return lane_options(settings)["runtime_env"]["env_vars"]["RAY_API_SERVER_ADDRESS"]
+    return slot_options(settings)["runtime_env"]["env_vars"]["RAY_API_SERVER_ADDRESS"]
 
 def joined(address, **variables):
     before = dict(os.environ)

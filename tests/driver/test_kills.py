@@ -35,7 +35,7 @@ def attempts(tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command)
 @pytest.mark.parametrize(
     ("killed", "status", "reason"),
     [
-        ("Lane", "collateral", "the session's process was killed"),
+        ("Slot", "collateral", "the session's process was killed"),
         ("TrainController", "collateral", "the trainer ended: "),
         ("Shard", "collateral", "rank 0: ActorDiedError"),
     ],

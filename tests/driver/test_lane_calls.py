@@ -1,4 +1,4 @@
-"""A lane with more ranks than Ray's actors serve at once by default, on a real Ray; the ranks are calls."""
+"""A slot with more ranks than Ray's actors serve at once by default, on a real Ray; the ranks are calls."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 import ray
 
 from dtsweep.driver.connect import connected
-from dtsweep.driver.lanes import lane_options
+from dtsweep.driver.slots import slot_options
 from dtsweep.errors import SweepError
 from dtsweep.metrics.rank_result import RankResult
-from dtsweep.session.lane import Lane
 from dtsweep.session.nodes import on_node
 from dtsweep.session.session import Session
-from dtsweep.session.settings import Code, Settings
+from dtsweep.session.session_settings import Code, Settings
+from dtsweep.session.slot import Slot
 from dtsweep.sweep.point import World
 
 pytestmark = pytest.mark.ray
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.ray
 RANKS, ATTEMPT = 1100, "attempt"
 
 
-class Opened(Lane):
-    """A lane with a session whose ranks are whoever calls."""
+class Opened(Slot):
+    """A slot with a session whose ranks are whoever calls."""
 
     async def open(self, settings: Settings) -> str:
         """Begin the session; its name."""
@@ -64,14 +64,14 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
         )
 
 
-def test_a_lane_hears_every_rank_while_all_of_them_wait_for_their_next_task(settings: Settings) -> None:
-    lane = ray.remote(Opened).options(**lane_options(settings)).remote(settings)
-    session = ray.get(lane.open.remote(settings))
-    waiting = [lane.next_task.remote(session, rank) for rank in range(RANKS)]
-    answers = [lane.finished.remote(session, ATTEMPT, rank, RankResult(status="ok")) for rank in range(RANKS)]
+def test_a_slot_hears_every_rank_while_all_of_them_wait_for_their_next_task(settings: Settings) -> None:
+    slot = ray.remote(Opened).options(**slot_options(settings)).remote(settings)
+    session = ray.get(slot.open.remote(settings))
+    waiting = [slot.next_task.remote(session, rank) for rank in range(RANKS)]
+    answers = [slot.finished.remote(session, ATTEMPT, rank, RankResult(status="ok")) for rank in range(RANKS)]
     ray.get(answers, timeout=120)
-    assert ray.get(lane.counted.remote(), timeout=60) == (RANKS, RANKS)
-    ray.get(lane.hand_out_nothing.remote())
+    assert ray.get(slot.counted.remote(), timeout=60) == (RANKS, RANKS)
+    ray.get(slot.hand_out_nothing.remote())
     assert ray.get(waiting, timeout=120) == [None] * RANKS
 
 

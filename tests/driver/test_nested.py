@@ -67,7 +67,7 @@ def test_a_process_that_ends_is_named_by_its_place_in_the_trial(attempts: tuple[
     assert (results / idle["log"]).is_file()
 
 
-def test_a_collective_of_each_world_waits_longer_than_the_lane(attempts: tuple[pd.DataFrame, Path]) -> None:
+def test_a_collective_of_each_world_waits_longer_than_the_slot(attempts: tuple[pd.DataFrame, Path]) -> None:
     told = {file.name: float(file.read_text()) for file in attempts[1].parent.glob("timeout-*")}
     assert sorted(told) == ["timeout-1-0", "timeout-2-0", "timeout-2-1"]
     assert min(told.values()) > Measure().max_warmup_seconds

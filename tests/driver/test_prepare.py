@@ -1,4 +1,4 @@
-"""A plan laid out on a cluster: GPUs, lanes, what does not fit, and the order on an autoscaler. Nothing is started."""
+"""A plan laid out on a cluster: GPUs, slots, what does not fit, and the order on an autoscaler. Nothing is started."""
 
 from __future__ import annotations
 
@@ -173,11 +173,11 @@ def test_lanes_share_the_worlds_of_a_launch() -> None:
 def test_lanes_share_the_nodes_that_have_cpus() -> None:
     nodes = [{"CPU": 0.0}, *TWO_OF_TWO, {"CPU": 4.0}]
     made = prepared(cluster_of(nodes), {"workers": [1]}, concurrent=2)
-    assert [[node.node_id for node in lane or ()] for lane in made.lanes] == [["node1", "node3"], ["node2"]]
-    assert prepared(cluster_of(nodes), {"workers": [1]}).lanes == [None]
+    assert [[node.node_id for node in slot or ()] for slot in made.slots] == [["node1", "node3"], ["node2"]]
+    assert prepared(cluster_of(nodes), {"workers": [1]}).slots == [None]
 
 
-def test_a_trial_must_fit_into_every_lane() -> None:
+def test_a_trial_must_fit_into_every_slot() -> None:
     nodes = [{"CPU": 4.0}, {"CPU": 2.0}]
     made = prepared(cluster_of(nodes), {"workers": [2, 3]}, concurrent=2)
     assert refused(made) == {(3, "pack"): "3 workers of 1 CPU don't fit: 1 node with room for 2"}
@@ -195,15 +195,15 @@ def test_lanes_without_nodes_of_their_own_are_refused(autoscaler: Autoscaler | N
         prepared(cluster_of(TWO_OF_TWO, autoscaler), {"workers": [1]}, concurrent=3)
 
 
-@pytest.mark.parametrize("lanes", [1, 100])
-def test_a_thousand_nodes_are_looked_at_once_for_each_shape_of_a_world(lanes: int) -> None:
+@pytest.mark.parametrize("slots", [1, 100])
+def test_a_thousand_nodes_are_looked_at_once_for_each_shape_of_a_world(slots: int) -> None:
     cluster = cluster_of([{"CPU": 2.0}] * 1000)
 
     def work(points: int) -> int:
         sweep = Sweep(
             workload=Tokens(),
             axes={"workers": [1, 2], "micro_batch": list(range(1, points // 2 + 1))},
-            resources=Resources(concurrent=lanes),
+            resources=Resources(concurrent=slots),
         )
         plan = make_plan(sweep, candidates(sweep), [])
         return calls_of(lambda: prepare(sweep, plan, cluster))

@@ -10,7 +10,7 @@ import pytest
 
 from dtsweep import Measure, Sweep
 from dtsweep.driver.queue import CANARY_EVERY_S, Queue
-from dtsweep.plan.canaries import canaries
+from dtsweep.plan.canary_choice import choose_canaries
 from dtsweep.plan.plan import make_plan
 from dtsweep.plan.trial import Trial, groups_of
 from dtsweep.results.statuses import ATTEMPTS
@@ -28,7 +28,7 @@ HOPELESS = ["no_nodes", "version_mismatch", "launch_failed"]
 
 def queue_of(
     *,
-    lanes: int = 1,
+    slots: int = 1,
     is_profiled: bool = False,
     is_nested: bool = False,
     axes: dict[str, list[object]] | None = None,
@@ -40,11 +40,11 @@ def queue_of(
     groups = groups_of(trials, fresh=sweep.measure.fresh)
     if is_nested:
         groups = [[trial for group in groups for trial in group]]
-    return Queue(sweep, groups, lanes=lanes, canaries=canaries(trials), is_profiled=is_profiled, fine=fine)
+    return Queue(sweep, groups, slots=slots, canaries=choose_canaries(trials), is_profiled=is_profiled, fine=fine)
 
 
-def take(queue: Queue, lane: int = 0, now: float = 0.0) -> tuple[Trial, Task]:
-    return queue.next(lane, now=now, rivals=lambda _: ((0.5, 10.0),))
+def take(queue: Queue, slot: int = 0, now: float = 0.0) -> tuple[Trial, Task]:
+    return queue.next(slot, now=now, rivals=lambda _: ((0.5, 10.0),))
 
 
 def work_off(queue: Queue, *statuses: str, session_has_ended: bool = False) -> list[tuple[Trial, Task]]:
@@ -339,10 +339,10 @@ def test_no_session_is_started_for_the_closing_canary_of_what_is_skipped() -> No
 
 
 def test_lanes_work_off_sessions_of_their_own() -> None:
-    queue = queue_of(lanes=2, canary=False)
-    first, other = take(queue, lane=0), take(queue, lane=1)
+    queue = queue_of(slots=2, canary=False)
+    first, other = take(queue, slot=0), take(queue, slot=1)
     assert (first[0].point.workers, other[0].point.workers) == (2, 1)
-    assert take(queue, lane=0)[0].point.workers == 2
+    assert take(queue, slot=0)[0].point.workers == 2
     assert queue.has_work(0)
     assert queue.has_work(1)
 
@@ -378,9 +378,9 @@ def test_fresh_trials_share_no_session() -> None:
     assert len(set(groups)) == 2
 
 
-def test_the_work_of_a_queue_grows_with_its_trials_and_not_with_its_lanes() -> None:
-    def work(trials: int, lanes: int) -> int:
-        queue = queue_of(lanes=lanes, axes={"workers": [1], "learning_rate": [i / 1000 for i in range(trials)]})
+def test_the_work_of_a_queue_grows_with_its_trials_and_not_with_its_slots() -> None:
+    def work(trials: int, slots: int) -> int:
+        queue = queue_of(slots=slots, axes={"workers": [1], "learning_rate": [i / 1000 for i in range(trials)]})
         return calls_of(lambda: work_off(queue))
 
     few = work(100, 1)

@@ -22,7 +22,7 @@ from dtsweep.driver.tally import RunTally
 from dtsweep.driver.unmeasured import INTERRUPTED, Unmeasured, skipped_points
 from dtsweep.measure.trace import Profile
 from dtsweep.metrics.attempt_result import AttemptResult
-from dtsweep.plan.canaries import canaries
+from dtsweep.plan.canary_choice import choose_canaries
 from dtsweep.plan.plan import make_plan
 from dtsweep.plan.trial import Trial
 from dtsweep.results.statuses import is_retried
@@ -52,7 +52,7 @@ def trials_of(**fields: Any) -> list[Trial]:
 
 
 def canary_of(workers: int) -> Trial:
-    (watch,) = canaries(trials_of(workers=workers)).values()
+    (watch,) = choose_canaries(trials_of(workers=workers)).values()
     return watch
 
 

@@ -18,7 +18,7 @@ from dtsweep.session.deadlines import attempt_bound_s
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import task_of
 from tests.outcomes import Tokens
-from tests.session.test_lane import settings
+from tests.session.test_slot import settings
 
 
 def test_an_attempt_is_overdue_once_all_deadlines_of_its_session_have_passed(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_an_attempt_whose_result_could_not_be_fetched_is_known_as_not_stored(tmp
     recorder = Recorder(sweep, Results(tmp_path / "r"), Progress(axes=[]))
     scheduler = Scheduler(Queue(sweep, [], canaries={}), [], recorder)
     scheduler.running["tune's name"] = attempt = under_way()
-    # It has no lane that could be asked, as where the cluster is gone.
+    # It has no slot that could be asked, as where the cluster is gone.
     scheduler.on_trial_complete("tune's name")
     assert isinstance(scheduler.failure, IndexError)
     assert scheduler.unstored == [attempt]
@@ -56,4 +56,4 @@ def under_way() -> Running:
     point = Point(workload=Tokens())
     task = task_of(Sweep(workload=Tokens(), axes={}), point)
     trial = Trial(trial_id="t", point=point, repeat=1, why="")
-    return Running(trial=trial, task=task, lane=0, began=1000.0, started_at=datetime.now(UTC))
+    return Running(trial=trial, task=task, slot=0, began=1000.0, started_at=datetime.now(UTC))

@@ -13,7 +13,7 @@ from ray.cluster_utils import Cluster
 
 import dtsweep
 from dtsweep import Sweep
-from dtsweep.driver import lanes
+from dtsweep.driver import slots
 from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
@@ -22,7 +22,7 @@ from dtsweep.results.store import Results
 from dtsweep.sweep.file import read_sweep
 from tests.conftest import Command
 from tests.outcomes import Tokens
-from tests.session.test_lane import settings as lane_settings
+from tests.session.test_slot import settings as slot_settings
 
 pytestmark = pytest.mark.ray
 
@@ -83,27 +83,27 @@ def test_a_tune_process_that_ends_costs_neither_the_attempt_nor_its_session(atte
     assert row["status"] == "ok"
 
 
-def test_a_frozen_lane_is_killed_and_its_trial_measured_by_another_one(
+def test_a_frozen_slot_is_killed_and_its_trial_measured_by_another_one(
     address: str, marks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "ASK_EVERY_S", 1.0)
-    monkeypatch.setattr(lanes, "LANE_SILENT_S", 15.0)
+    monkeypatch.setattr(slots, "ASK_EVERY_S", 1.0)
+    monkeypatch.setattr(slots, "SLOT_SILENT_S", 15.0)
     (marks / "import").touch()
-    sweep, _ = read_sweep(STRUCK, {"workload.by": ["Lane, frozen"]})
+    sweep, _ = read_sweep(STRUCK, {"workload.by": ["Slot, frozen"]})
     assert dtsweep.run(sweep, tmp_path / "r", address=address)["status"].tolist() == ["ok"]
     struck, measured = pd.read_parquet(tmp_path / "r" / "trials").sort_values("attempt").to_dict("records")
     assert (struck["status"], measured["status"]) == ("collateral", "ok")
     assert struck["reason"] == "the session's process did not answer for 15 s"
 
 
-def test_a_lane_that_died_idle_costs_no_more_than_logs(address: str, tmp_path: Path) -> None:
+def test_a_slot_that_died_idle_costs_no_more_than_logs(address: str, tmp_path: Path) -> None:
     sweep = Sweep(workload=Tokens(), axes={})
     recorder = Recorder(sweep, Results(tmp_path / "r"), Progress(axes=[]))
     said: list[str] = []
     ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     try:
-        scheduler = Scheduler(Queue(sweep, [], canaries={}), [lane_settings(tmp_path)], recorder)
-        ray.kill(scheduler._lanes[0].actor)
+        scheduler = Scheduler(Queue(sweep, [], canaries={}), [slot_settings(tmp_path)], recorder)
+        ray.kill(scheduler._slots[0].actor)
         assert scheduler.close(said.append) == {}
     finally:
         ray.shutdown()

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dtsweep import StorageError, Sweep
+from dtsweep.driver.heartbeat import ClusterGoneError
 from dtsweep.driver.progress import Progress
-from dtsweep.driver.pulse import ClusterGoneError
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.scheduler import Scheduler
@@ -53,7 +53,7 @@ def test_a_run_under_nohup_goes_on_when_its_terminal_ends() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_once_its_cluster_is_gone_a_tuner_asks_no_lane_for_anything_even_after_a_signal(
+def test_once_its_cluster_is_gone_a_tuner_asks_no_slot_for_anything_even_after_a_signal(
     tmp_path: Path,
 ) -> None:
     sweep = Sweep(workload=Tokens(), axes={})

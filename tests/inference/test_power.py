@@ -12,7 +12,7 @@ from dtsweep.inference.contrasts import contrasts
 from dtsweep.inference.power import noncentrality, power_of
 from dtsweep.inference.spread import Launches
 from tests.analysis.noise import ALIKE, frame_of, launches_in, sweeps
-from tests.analysis.test_difference import FAST, SLOW, by_throughput, point, told
+from tests.analysis.test_difference import FAST, SLOW, by_throughput, point, significant
 from tests.frames import trials
 
 FIRST, SECOND = np.array([0]), np.array([1])
@@ -40,7 +40,7 @@ def test_so_many_more_launches_tell_four_times_in_five(points: int, apart: float
     drawn = [launches_in(*sweep) for sweep in sweeps(windows, launches=3, together=together, added=0.01)]
     more = int(np.median([more_needed(launches, apart=apart) for launches in drawn]))
     assert more >= 2
-    share = told(windows, launches=3 + more, together=together, added=0.01, apart=apart)
+    share = significant(windows, launches=3 + more, together=together, added=0.01, apart=apart)
     assert 0.7 <= share <= 0.9
 
 
@@ -48,7 +48,7 @@ def test_so_many_more_launches_tell_four_times_in_five(points: int, apart: float
 def test_what_can_be_detected_is_told_four_times_in_five(together: bool) -> None:
     drawn = [launches_in(*sweep) for sweep in sweeps(ALIKE, launches=3, together=together, count=60)]
     apart = float(np.median([power_of(contrasts(x, FIRST, SECOND), x, 0, 1).detectable for x in drawn]))
-    assert 0.7 <= told(ALIKE, launches=3, together=together, apart=apart) <= 0.9
+    assert 0.7 <= significant(ALIKE, launches=3, together=together, apart=apart) <= 0.9
 
 
 def test_what_is_told_needs_no_more_launches() -> None:

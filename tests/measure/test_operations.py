@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dtsweep.hardware.bandwidth import OperationRates
 from dtsweep.measure import flops
 from dtsweep.measure.flops import count_flops, count_operations
-from dtsweep.measure.operations import Recorder, moved_bytes, update_operations
+from dtsweep.measure.operations import OperationLog, moved_bytes, update_operations
 from dtsweep.measure.work import Noted, PassOperations, step_work
 from dtsweep.workloads import Cifar10Cnn, Gpt
 
@@ -44,7 +44,7 @@ class Scaled:
 
 
 def recorded(work: Callable[[], object]) -> list[int]:
-    recorder = Recorder()
+    recorder = OperationLog()
     with recorder:
         work()
     return [noted.moved for noted in recorder.noted]

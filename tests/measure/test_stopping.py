@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dtsweep.measure.statistics import reported_half_width
-from dtsweep.measure.stopping import Race, Rivals, Rule, estimate
+from dtsweep.measure.stopping import Incumbents, Race, Rule, estimate
 from dtsweep.measure.warmup import steadiness, steady_from
 from dtsweep.sweep.settings import Measure
 from tests.series import drawn, warming_up
@@ -263,7 +263,7 @@ def test_a_point_that_a_rival_clearly_beats_in_both_stops_early() -> None:
 @pytest.mark.parametrize(
     "rivals", [(), ((0.9, 10.1),), ((0.99, 12.0),), ((1.2, 20.0),), ((0.5, 5.0),), ((0.9, 10.1), (0.99, 12.0))]
 )
-def test_a_rival_that_is_not_better_by_2_percent_in_both_stops_nothing(rivals: Rivals) -> None:
+def test_a_rival_that_is_not_better_by_2_percent_in_both_stops_nothing(rivals: Incumbents) -> None:
     assert looked(racing(*rivals), np.ones(15), np.ones(18)) == [None, None]
 
 

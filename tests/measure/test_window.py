@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch._C._distributed_c10d import HashStore, PrefixStore, TCPStore
 
-from dtsweep.measure.stopping import Race, Rivals, Rule
+from dtsweep.measure.stopping import Incumbents, Race, Rule
 from dtsweep.measure.window import Peers, Store, Window
 from dtsweep.sweep.settings import Measure
 from tests.series import drawn
@@ -35,7 +35,7 @@ class Rank:
         peers: Peers = ALONE,
         period: int = 1,
         expected_s: float = 0.0,
-        rivals: Rivals = (),
+        rivals: Incumbents = (),
         look_s: float = 0.0,
     ) -> None:
         """Steps take `step_s`, a look at the interval `look_s`; `expected_s` is what the warm-up said of a period."""

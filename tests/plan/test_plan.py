@@ -12,7 +12,7 @@ import pytest
 from dtsweep import Measure, Sweep, SweepError, workloads
 from dtsweep.cli.plan_table import plan_json
 from dtsweep.metrics.rows import point_row
-from dtsweep.plan.canaries import canaries
+from dtsweep.plan.canary_choice import choose_canaries
 from dtsweep.plan.estimate import SESSION_START_S, TRIAL_REST_S
 from dtsweep.plan.plan import make_plan, unread_everywhere
 from dtsweep.plan.trial import Trial, groups_of
@@ -136,7 +136,7 @@ def group_of(axes: dict[str, Any]) -> list[Trial]:
 
 
 def canary_of(trials: list[Trial]) -> Trial:
-    (watch,) = canaries(trials).values()
+    (watch,) = choose_canaries(trials).values()
     return watch
 
 
@@ -183,7 +183,7 @@ def test_a_canary_as_plain_ddp_is_as_large_as_a_trial_that_has_all_its_state_on_
         for trial in group_of({"workers": [2], "sync": ["ddp", "fsdp"], "workload.width": [64, 4096]})
         if (trial.point.workload.width == 64) == (trial.point.sync == "ddp")
     ]
-    assert (len(group), len(canaries(group))) == (2, 1)
+    assert (len(group), len(choose_canaries(group))) == (2, 1)
     assert (canary_of(group).point.sync, canary_of(group).point.workload.width) == ("ddp", 64)
 
 
@@ -195,7 +195,7 @@ def test_a_canary_is_the_same_point_in_whatever_order_its_launches_run() -> None
 
 def test_each_world_has_its_canary() -> None:
     sweep = Sweep(workload=workloads.Gpt(), axes={"workers": [1, 2], "micro_batch": [1, 2, 3]})
-    watches = canaries(make_plan(sweep, candidates(sweep), []).to_run)
+    watches = choose_canaries(make_plan(sweep, candidates(sweep), []).to_run)
     assert {world: (watch.point.world, watch.point.micro_batch) for world, watch in watches.items()} == {
         world: (world, 2) for world in watches
     }
@@ -469,7 +469,7 @@ def test_the_work_of_a_plan_grows_with_its_points_alone(axis: str, is_measured: 
         def question() -> None:
             made = make_plan(sweep, candidates(sweep), stored)
             plan_json(made, None)
-            canaries(made.to_run)
+            choose_canaries(made.to_run)
 
         return calls_of(question)
 

@@ -282,7 +282,7 @@ def test_ladders_name_models_as_frontiers_do() -> None:
 
 
 def test_all_models_stand_on_one_frontier_where_that_is_asked_for() -> None:
-    content = content_of(trials(FAST | SMALL, LARGE | SMALL, SLOW | BIG | {"point_id": "big"}), one_product=True)
+    content = content_of(trials(FAST | SMALL, LARGE | SMALL, SLOW | BIG | {"point_id": "big"}), compare_models=True)
     (frontier,) = content.frontiers
     assert frontier.model_digest is None
     assert frontier.labels.to_list() == ["ddp workload.layers=1", "ddp workload.layers=1", "ddp workload.layers=2"]

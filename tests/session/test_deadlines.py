@@ -84,7 +84,7 @@ def test_another_window_has_a_deadline_of_its_own_and_no_less_slack() -> None:
 
 @pytest.mark.parametrize("measure", [Measure(), MEASURE, Measure(max_seconds=900), Measure(max_warmup_seconds=3600)])
 @pytest.mark.parametrize("point", [{}, {"sync": "local_sgd", "sync_period": 100}])
-def test_a_collective_waits_longer_than_the_lane_for_steps_of_any_length(
+def test_a_collective_waits_longer_than_the_slot_for_steps_of_any_length(
     measure: Measure, point: dict[str, Any]
 ) -> None:
     one = replace(task(**point), measure=measure, is_profiled=True)
@@ -102,7 +102,7 @@ def test_the_grace_begins_with_the_first_failure_and_no_later_one_shortens_it() 
     assert set(explained.failures) == {"collateral", "user_error"}
 
 
-def test_a_lane_has_longer_for_an_attempt_than_its_ranks_for_all_their_windows() -> None:
+def test_a_slot_has_longer_for_an_attempt_than_its_ranks_for_all_their_windows() -> None:
     slow = AttemptProgress(began=0.0, warm_at=100.0, slowest_step_s=100.0)
     three_windows = 100.0 + 3 * (hang_at(task(), slow) - 100.0)
     # Two starts of a session: nodes, imports, and the end of the one before.
@@ -110,6 +110,6 @@ def test_a_lane_has_longer_for_an_attempt_than_its_ranks_for_all_their_windows()
     assert attempt_bound_s(task(), node_timeout_s=300.0) == before + three_windows + 15.0 + 120.0 + 30.0
 
 
-def test_a_lane_has_time_to_start_parameter_servers() -> None:
+def test_a_slot_has_time_to_start_parameter_servers() -> None:
     server = attempt_bound_s(task(sync="parameter_server", shards=1), node_timeout_s=1.0)
     assert server - attempt_bound_s(task(), node_timeout_s=1.0) == 600.0

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from dtsweep.metrics.rank_result import RankResult
-from dtsweep.session.diagnosis import Ranks, Verdict, ended_as, verdict_on
+from dtsweep.session.diagnosis import Diagnosis, Ranks, ended_as, verdict_on
 
 OK, LOST, NAN = (RankResult(status=status) for status in ("ok", "collateral", "nan"))
-HANG = Verdict(status="hang", reason="no answer from rank 1")
+HANG = Diagnosis(status="hang", reason="no answer from rank 1")
 
 
 def test_a_rank_is_named_as_its_trial_knows_it() -> None:
@@ -27,11 +27,11 @@ def test_a_rank_is_named_as_its_trial_knows_it() -> None:
         (HANG, {0: OK}, "hang"),
         # All came to their end while they were asked for their stacks.
         (HANG, {0: OK, 1: OK}, "ok"),
-        (Verdict(status="rank_died", reason="process 2 ended"), {0: LOST, 1: LOST}, "rank_died"),
+        (Diagnosis(status="rank_died", reason="process 2 ended"), {0: LOST, 1: LOST}, "rank_died"),
     ],
 )
 def test_an_attempt_ended_as_its_ranks_say_where_all_came_to_their_end(
-    verdict: Verdict | None, results: dict[int, RankResult], status: str
+    verdict: Diagnosis | None, results: dict[int, RankResult], status: str
 ) -> None:
     assert ended_as(verdict, results, workers=2)[0] == status
 

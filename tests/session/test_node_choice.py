@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dtsweep.session.node_choice import NodeChoice, NodeNow, Strikes, choose_nodes
+from dtsweep.session.node_choice import FailureCounts, NodeChoice, NodeNow, choose_nodes
 from dtsweep.sweep.point import World
 
 
@@ -78,25 +78,25 @@ def test_a_node_that_has_gone_makes_a_world_too_large() -> None:
 
 
 def test_two_trials_that_died_on_a_node_and_nowhere_else_strike_it() -> None:
-    strikes = Strikes()
+    failure_counts = FailureCounts()
     for trial in ("one", "one", "two"):
-        strikes.died(trial, "a")
-    assert strikes.struck() == {"a"}
-    strikes.forgive()
-    assert strikes.struck() == frozenset()
+        failure_counts.died(trial, "a")
+    assert failure_counts.struck() == {"a"}
+    failure_counts.reset()
+    assert failure_counts.struck() == frozenset()
     for trial in ("one", "two"):
-        strikes.died(trial, "a")
+        failure_counts.died(trial, "a")
     # The second dies elsewhere as well: that is its own fault.
-    strikes.died("two", "b")
-    assert strikes.struck() == frozenset()
+    failure_counts.died("two", "b")
+    assert failure_counts.struck() == frozenset()
 
 
 def test_a_world_that_comes_up_nowhere_leaves_no_strike_on_the_nodes_that_it_tried() -> None:
-    strikes = Strikes()
+    failure_counts = FailureCounts()
     for start, node_id in (("start 1", "a"), ("start 2", "a")):
-        strikes.died(start, node_id)
-    strikes.absolve(["start 1", "start 2"])
-    assert strikes.struck() == {"a"}
-    strikes.died("start 3", "b")
-    strikes.absolve(["start 1", "start 2", "start 3"])
-    assert strikes.struck() == frozenset()
+        failure_counts.died(start, node_id)
+    failure_counts.reset_nodes(["start 1", "start 2"])
+    assert failure_counts.struck() == {"a"}
+    failure_counts.died("start 3", "b")
+    failure_counts.reset_nodes(["start 1", "start 2", "start 3"])
+    assert failure_counts.struck() == frozenset()

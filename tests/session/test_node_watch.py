@@ -1,4 +1,4 @@
-"""What a lane makes of a head that says nothing of its nodes; no Ray runs here, so that every question fails."""
+"""What a slot makes of a head that says nothing of its nodes; no Ray runs here, so that every question fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from dtsweep.session.node_watch import NodeWatch
 from dtsweep.session.session import SessionError
 from dtsweep.sweep.point import World
-from tests.session.test_lane import settings
+from tests.session.test_slot import settings
 
 
 def test_a_head_that_answers_with_an_error_ends_no_session_and_fails_a_start_that_is_tried_again(

@@ -9,7 +9,7 @@ import pytest
 import ray
 
 from dtsweep.driver.connect import connected
-from dtsweep.session.settings import Code
+from dtsweep.session.session_settings import Code
 from dtsweep.session.shards import ShardError, load_code, start_shard
 
 pytestmark = pytest.mark.ray

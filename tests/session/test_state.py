@@ -14,7 +14,7 @@ from dtsweep.metrics.rank_result import RankResult
 from dtsweep.session.session import Session, SessionError
 from dtsweep.session.state import FOLLOWING, SessionState
 from tests.outcomes import facts
-from tests.session.test_lane import settings, task
+from tests.session.test_slot import settings, task
 
 S = SessionState
 LOST = RankResult(status="ok", is_spent=True)
@@ -64,7 +64,7 @@ def test_only_a_session_that_was_killed_or_has_ended_gives_no_more_tasks() -> No
     [
         *[(state, S.DIED) for state in (S.STARTING, S.RUNNING, S.STALE, S.DEVICE_LOST)],
         *[(state, S.ENDED) for state in (S.CLOSING, S.KILLING)],
-        # Its lane's process has been given up.
+        # Its slot's process has been given up.
         (S.STUCK, S.STUCK),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dtsweep.session.settings import Code, Settings
+from dtsweep.session.session_settings import Code, Settings
 from dtsweep.session.trainer import train_settings, trainer_of
 from dtsweep.sweep.point import Point
 
@@ -25,7 +25,7 @@ def test_ray_exports_nothing_of_a_session_and_shows_no_secret(monkeypatch: pytes
     )
 
     def trainer() -> Any:
-        return trainer_of(Point().world, settings, session="s", lane=None)
+        return trainer_of(Point().world, settings, session="s", slot=None)
 
     def callbacks() -> list[str]:
         return [type(callback).__name__ for callback in trainer()._create_default_callbacks()]

@@ -6,7 +6,7 @@ from struck import Struck
 
 from dtsweep import Measure, Resources, Sweep
 
-KILLED = ("Lane", "ResourceTrainable", "TrainController", "Shard")
+KILLED = ("Slot", "ResourceTrainable", "TrainController", "Shard")
 
 sweep = Sweep(
     workload=Struck(),

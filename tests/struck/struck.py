@@ -24,7 +24,7 @@ class Struck:
             elif self.by == "early notice":
                 strikes.give_notice(self.by, 120)
             else:
-                # "Lane, frozen" stops the process of the lane, and "Lane" kills it.
+                # "Slot, frozen" stops the process of the slot, and "Slot" kills it.
                 process, _, is_frozen = self.by.partition(", ")
                 strikes.send(signal.SIGSTOP if is_frozen else signal.SIGKILL, process)
         return torch.ones(len(samples), 4, device=device)

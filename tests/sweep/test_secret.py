@@ -14,7 +14,7 @@ from dtsweep.errors import error_line, quoted, without_credentials
 from dtsweep.metrics.rows import point_row
 from dtsweep.plan.plan import outdated
 from dtsweep.results.schema import TRIALS
-from dtsweep.session.settings import Code, Settings
+from dtsweep.session.session_settings import Code, Settings
 from dtsweep.sweep.axes import candidates
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.secret import hidden, is_secret

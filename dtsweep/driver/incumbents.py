@@ -18,7 +18,7 @@ class Rival(NamedTuple):
     samples_per_s: float
 
 
-class Rivals:
+class Incumbents:
     """The points that a run has measured; each is known by its row."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dtsweep.metrics.exchange import exchange_columns
+from dtsweep.metrics.exchange_share import exchange_columns
 from dtsweep.metrics.rows import rank_rows
 from dtsweep.metrics.skew import skew_columns
 from dtsweep.sweep.point import Point

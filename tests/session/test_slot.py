@@ -1,4 +1,4 @@
-"""What a lane takes from ranks, and what it says of a session that does not end; no Ray runs here."""
+"""What a slot takes from ranks, and what it says of a session that does not end; no Ray runs here."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dtsweep import Sweep
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rank_result import RankResult
 from dtsweep.session import session as session_module
-from dtsweep.session.diagnosis import Verdict
-from dtsweep.session.lane import Lane
+from dtsweep.session.diagnosis import Diagnosis
 from dtsweep.session.memory_kills import MemoryKills
 from dtsweep.session.session import Session, SessionError
-from dtsweep.session.settings import Code, Settings
+from dtsweep.session.session_settings import Code, Settings
+from dtsweep.session.slot import Slot
 from dtsweep.session.state import SessionState
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
@@ -42,90 +42,90 @@ def task(**point: int) -> Task:
 
 
 @pytest.fixture
-def lane(tmp_path: Path) -> Lane:
-    """A lane with a session of two ranks, which are up; its trainer never ends by itself."""
-    lane = Lane(settings(tmp_path))
-    lane._session = session = Session("1", task().point.world, settings(tmp_path), None)
+def slot(tmp_path: Path) -> Slot:
+    """A slot with a session of two ranks, which are up; its trainer never ends by itself."""
+    slot = Slot(settings(tmp_path))
+    slot._session = session = Session("1", task().point.world, settings(tmp_path), None)
     session.state = SessionState.RUNNING
-    return lane
+    return slot
 
 
 async def attempt(
-    lane: Lane, session: Session, sent: RankResult, at_last: Callable[[], None] | None = None
+    slot: Slot, session: Session, sent: RankResult, at_last: Callable[[], None] | None = None
 ) -> AttemptResult:
     """Run a task in a session both of whose ranks send this; then something may happen at once."""
     session.facts = {rank: facts(node_id="a") for rank in range(2)}
     one = task()
-    running = asyncio.create_task(lane.run(one))
+    running = asyncio.create_task(slot.run(one))
     for rank in range(2):
         await session.inbox[rank].get()
     for rank in range(2):
-        await lane.finished(session.name, one.attempt_id, rank, sent)
+        await slot.finished(session.name, one.attempt_id, rank, sent)
     if at_last is not None:
         at_last()
     await running
-    result = await lane.collect(one.attempt_id)
+    result = await slot.collect(one.attempt_id)
     assert result is not None
     return result
 
 
-def test_what_ranks_say_of_an_earlier_attempt_is_not_taken_for_this_one(lane: Lane) -> None:
-    session = lane._session
+def test_what_ranks_say_of_an_earlier_attempt_is_not_taken_for_this_one(slot: Slot) -> None:
+    session = slot._session
     assert session is not None
     session.begin("now")
 
     async def say() -> None:
         for attempt, seconds in (("before", 9.0), ("now", 1.0)):
             for rank in range(2):
-                await lane.warmed_up(session.name, attempt, rank, seconds + rank)
-        await lane.finished(session.name, "before", 0, NAN)
-        await lane.finished(session.name, "now", 1, OK)
+                await slot.warmed_up(session.name, attempt, rank, seconds + rank)
+        await slot.finished(session.name, "before", 0, NAN)
+        await slot.finished(session.name, "now", 1, OK)
 
     asyncio.run(say())
     assert session.warm_ups() == [2.0]
     assert session.results == {1: OK}
 
 
-def test_a_lane_that_was_never_asked_for_an_attempt_says_so_and_hands_over_a_result_once(lane: Lane) -> None:
+def test_a_slot_that_was_never_asked_for_an_attempt_says_so_and_hands_over_a_result_once(slot: Slot) -> None:
     other = task(workers=3)
-    assert lane._session is not None
-    lane._session.state = SessionState.STUCK
+    assert slot._session is not None
+    slot._session.state = SessionState.STUCK
 
     async def collected() -> list[str | None]:
-        before = await lane.collect(other.attempt_id)
-        await lane.run(other)
-        return [each and each.status for each in (before, await lane.collect(other.attempt_id))]
+        before = await slot.collect(other.attempt_id)
+        await slot.run(other)
+        return [each and each.status for each in (before, await slot.collect(other.attempt_id))]
 
     assert asyncio.run(collected()) == [None, "collateral"]
 
 
 @pytest.mark.parametrize("ends", [False, True])
 def test_an_attempt_whose_session_ends_with_it_is_measured_and_the_next_gets_another_one(
-    lane: Lane, ends: bool
+    slot: Slot, ends: bool
 ) -> None:
-    session = lane._session
+    session = slot._session
     assert session is not None
-    result = asyncio.run(attempt(lane, session, OK, session._trainer_ended if ends else None))
+    result = asyncio.run(attempt(slot, session, OK, session._trainer_ended if ends else None))
     assert (result.status, result.results) == ("ok", {0: OK, 1: OK})
-    assert (result.session_has_ended, result.lane_is_spent) == (ends, False)
+    assert (result.session_has_ended, result.slot_is_spent) == (ends, False)
 
 
-def test_ranks_that_keep_memory_of_a_trial_are_given_no_other(lane: Lane) -> None:
-    session = lane._session
+def test_ranks_that_keep_memory_of_a_trial_are_given_no_other(slot: Slot) -> None:
+    session = slot._session
     assert session is not None
 
     async def run() -> None:
         for left, keeps in ((7, False), (8, False), (9, True)):
             sent = RankResult(status="ok", memory_left_bytes=left, device_bytes=100)
-            result = await attempt(lane, session, sent)
+            result = await attempt(slot, session, sent)
             assert (result.status, "memory_left" in result.flags) == ("ok", keeps)
             assert (result.session_has_ended, session.fits(task())) == (keeps, not keeps)
 
     asyncio.run(run())
 
 
-def test_a_rank_that_can_not_use_its_device_any_more_ends_its_session(lane: Lane) -> None:
-    session = lane._session
+def test_a_rank_that_can_not_use_its_device_any_more_ends_its_session(slot: Slot) -> None:
+    session = slot._session
     assert session is not None
     session.begin("now")
     for broken in (False, True):
@@ -134,14 +134,14 @@ def test_a_rank_that_can_not_use_its_device_any_more_ends_its_session(lane: Lane
         assert session.is_in_step() is not broken
 
 
-def test_ranks_are_warm_again_once_all_of_them_are(lane: Lane) -> None:
-    session = lane._session
+def test_ranks_are_warm_again_once_all_of_them_are(slot: Slot) -> None:
+    session = slot._session
     assert session is not None
     session.begin("now")
 
     async def say(*said: tuple[int, float]) -> list[float]:
         for rank, seconds in said:
-            await lane.warmed_up(session.name, "now", rank, seconds)
+            await slot.warmed_up(session.name, "now", rank, seconds)
         return session.warm_ups()
 
     assert asyncio.run(say((0, 1.0), (0, 5.0))) == []
@@ -149,61 +149,61 @@ def test_ranks_are_warm_again_once_all_of_them_are(lane: Lane) -> None:
     assert asyncio.run(say((1, 3.0))) == [2.0, 5.0]
 
 
-def test_where_a_session_does_not_end_its_lane_is_spent_and_the_trial_tried_again(
-    lane: Lane, monkeypatch: pytest.MonkeyPatch
+def test_where_a_session_does_not_end_its_slot_is_spent_and_the_trial_tried_again(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_module, "CLOSE_S", 0.01)
     other = task(workers=3)
 
     async def run() -> None:
-        await lane.run(other)
-        result = await lane.collect(other.attempt_id)
-        assert (result.status, result.lane_is_spent, result.session_has_ended) == ("collateral", True, True)
+        await slot.run(other)
+        result = await slot.collect(other.attempt_id)
+        assert (result.status, result.slot_is_spent, result.session_has_ended) == ("collateral", True, True)
         assert result.reason == "the session before did not end; another process takes over"
 
     asyncio.run(run())
 
 
-def test_a_death_as_a_session_starts_strikes_its_node_and_three_in_a_row_give_up_the_world(lane: Lane) -> None:
+def test_a_death_as_a_session_starts_strikes_its_node_and_three_in_a_row_give_up_the_world(slot: Slot) -> None:
     def not_up(status: str) -> tuple[str, str | None]:
         # Each start has a session of its own.
-        lane._session = Session("1", task().point.world, lane._settings, None)
-        verdict = Verdict(status=status, reason="rank 0 on a ended", rank=0, died_on="a")
-        result = lane._not_up(SessionError(status, "the workers did not start: rank 0 on a ended", verdict=verdict))
+        slot._session = Session("1", task().point.world, slot._settings, None)
+        verdict = Diagnosis(status=status, reason="rank 0 on a ended", rank=0, died_on="a")
+        result = slot._not_up(SessionError(status, "the workers did not start: rank 0 on a ended", verdict=verdict))
         return result.status, result.hopeless_for
 
     assert not_up("rank_died") == ("rank_died", None)
-    assert lane._nodes._strikes.struck() == frozenset()
+    assert slot._nodes._failure_counts.struck() == frozenset()
     # What took the memory was not the trial, which gets its other attempts.
     assert not_up("oom_host") == ("collateral", None)
-    assert lane._nodes._strikes.struck() == {"a"}
+    assert slot._nodes._failure_counts.struck() == {"a"}
     assert not_up("preempted") == ("preempted", None)
     assert not_up("rank_died") == ("launch_failed", "world")
 
 
-def test_a_node_that_was_struck_stays_so_for_the_process_that_takes_a_lane_over(lane: Lane) -> None:
+def test_a_node_that_was_struck_stays_so_for_the_process_that_takes_a_slot_over(slot: Slot) -> None:
     other = task(workers=3)
-    assert lane._session is not None
-    lane._session.state = SessionState.STUCK
+    assert slot._session is not None
+    slot._session.state = SessionState.STUCK
     for trial_id in ("one", "another"):
-        lane._nodes.died(trial_id, "a")
+        slot._nodes.died(trial_id, "a")
 
     async def run() -> AttemptResult | None:
-        await lane.run(other)
-        return await lane.collect(other.attempt_id)
+        await slot.run(other)
+        return await slot.collect(other.attempt_id)
 
     result = asyncio.run(run())
     assert result is not None
-    assert Lane(lane._settings, result.strikes)._nodes._strikes.struck() == {"a"}
+    assert Slot(slot._settings, result.failure_counts)._nodes._failure_counts.struck() == {"a"}
 
 
-def test_what_the_kernel_killed_before_a_trial_is_not_counted_as_killed_in_it(lane: Lane) -> None:
-    session = lane._session
+def test_what_the_kernel_killed_before_a_trial_is_not_counted_as_killed_in_it(slot: Slot) -> None:
+    session = slot._session
     assert session is not None
 
     async def ask(count: int) -> None:
         session.inbox[0].put_nowait(None)
-        await lane.next_task(session.name, 0, MemoryKills(path="memory.events", count=count))
+        await slot.next_task(session.name, 0, MemoryKills(path="memory.events", count=count))
 
     for count in (0, 1):
         asyncio.run(ask(count))

@@ -1,7 +1,7 @@
-"""A lane: an actor that holds one session at a time, which runs task after task.
+"""A slot: an actor that holds one session at a time, which runs task after task.
 
-`Lane` is an actor without CPUs on the driver's node. Each session runs `TorchTrainer.fit()` on a thread,
-and the ranks ask the lane: `next_task` gives a rank its task, `finished` takes its result. A task of another group, or
+`Slot` is an actor without CPUs on the driver's node. Each session runs `TorchTrainer.fit()` on a thread,
+and the ranks ask the slot: `next_task` gives a rank its task, `finished` takes its result. A task of another group, or
 of a world that is no part of the session's, ends the session and starts the next; so do ranks that are out of step,
 memory that a trial left behind, a lost device, a profile on a GPU, and nodes that leave.
 """
@@ -21,14 +21,14 @@ from dtsweep.errors import error_line
 from dtsweep.metrics.attempt_result import AttemptResult
 from dtsweep.metrics.rank_result import RankFacts, RankResult
 from dtsweep.session.deadlines import AttemptProgress, collective_timeout_s, hang_at
-from dtsweep.session.diagnosis import UNBROKEN, Verdict, ended_as
+from dtsweep.session.diagnosis import UNBROKEN, Diagnosis, ended_as
 from dtsweep.session.endings import is_death, not_up_again
 from dtsweep.session.memory_kills import MemoryKills
 from dtsweep.session.node_watch import NodeWatch
 from dtsweep.session.nodes import NO_LOG
 from dtsweep.session.request import NodeRequests
 from dtsweep.session.session import RefusedError, Session, SessionError
-from dtsweep.session.settings import Settings
+from dtsweep.session.session_settings import Settings
 from dtsweep.session.shards import ShardError, ShardPool
 from dtsweep.session.state import SessionState
 from dtsweep.sweep.point import World
@@ -38,15 +38,15 @@ LEFT_OVER = 0.01
 """Share of the device's memory that may be left after a trial, against after the session's first."""
 
 
-class Lane:
+class Slot:
     """At most one live session at a time."""
 
-    def __init__(self, settings: Settings, strikes: Mapping[str, frozenset[str]] | None = None) -> None:
+    def __init__(self, settings: Settings, failure_counts: Mapping[str, frozenset[str]] | None = None) -> None:
         """Start nothing yet.
 
         Args:
             settings: of its sessions.
-            strikes: of the lane whose place it takes, as in its last result.
+            failure_counts: of the slot whose place it takes, as in its last result.
         """
         self._settings = settings
         self._session: Session | None = None
@@ -56,7 +56,7 @@ class Lane:
         self._shards = ShardPool(settings.code)
         self._deaths = defaultdict[World, list[str]](list)
         """Sessions whose starts were ended by a death, one after the other, by their world."""
-        self._nodes = NodeWatch(settings, strikes)
+        self._nodes = NodeWatch(settings, failure_counts)
         self._requests = NodeRequests(settings, self._nodes)
 
     async def prepare(self, group: str, world: World) -> None:
@@ -112,10 +112,10 @@ class Lane:
         return replace(
             result,
             notes=self._nodes.take_notes(),
-            strikes=self._nodes.strikes(),
+            failure_counts=self._nodes.failure_counts(),
             startup_s=startup_s,
             nodes_wait_s=self._requests.waited_s(since=began),
-            lane_is_spent=self._state is SessionState.STUCK,
+            slot_is_spent=self._state is SessionState.STUCK,
             session_has_ended=self._state.needs_new_session,
             logs=logs,
         )
@@ -132,7 +132,7 @@ class Lane:
             deaths.append(self._session.name)
         known = not_up_again(error.status, str(error), deaths=len(deaths))
         if known.hopeless_for:
-            self._nodes.absolve(deaths)
+            self._nodes.reset_nodes(deaths)
         return AttemptResult(status=known.status, reason=known.reason, hopeless_for=known.hopeless_for)
 
     async def close(self) -> dict[str, str]:
@@ -200,7 +200,7 @@ class Lane:
 
     @property
     def _state(self) -> SessionState:
-        """The state of the lane's session; before the first, that of one that has ended."""
+        """The state of the slot's session; before the first, that of one that has ended."""
         return SessionState.ENDED if self._session is None else self._session.state
 
     @property
@@ -209,7 +209,7 @@ class Lane:
         return None if self._state.is_given_up else self._session
 
     def _named(self, session: str) -> Session | None:
-        """The session of this name, while it is the lane's: ranks of an earlier one may still call."""
+        """The session of this name, while it is the slot's: ranks of an earlier one may still call."""
         return self._session if self._session is not None and self._session.name == session else None
 
     async def _session_for(self, task: Task) -> Session:
@@ -285,7 +285,7 @@ class Lane:
             session.retire()
         return result
 
-    async def _verdict(self, session: Session, task: Task, shards: Sequence[Any]) -> Verdict | None:
+    async def _verdict(self, session: Session, task: Task, shards: Sequence[Any]) -> Diagnosis | None:
         """Hand out a task and wait for all ranks; a verdict where not all of them answered."""
         session.hand_out(task, shards)
         progress = AttemptProgress(began=time.monotonic())

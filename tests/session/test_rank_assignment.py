@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dtsweep.session.seats import members_of, seats
+from dtsweep.session.rank_assignment import assign_ranks, members_of
 
 EVEN, UNEVEN = ["a", "a", "b", "b", "c", "c"], ["a", "b", "b", "b"]
 
@@ -30,13 +30,17 @@ def test_a_smaller_world_is_placed_as_its_placement_says(
 
 
 def test_ranks_count_anew_in_a_smaller_world_on_each_node_too() -> None:
-    found = seats(EVEN, [0, 2, 3], world=7)
-    assert [seat.rank for seat in found] == [0, None, 1, 2, None, None]
-    assert [(seat.local_rank, seat.local_workers) for seat in found if seat.rank is not None] == [
+    found = assign_ranks(EVEN, [0, 2, 3], world=7)
+    assert [assignment.rank for assignment in found] == [0, None, 1, 2, None, None]
+    assert [
+        (assignment.local_rank, assignment.local_workers) for assignment in found if assignment.rank is not None
+    ] == [
         (0, 1),
         (0, 2),
         (1, 2),
     ]
-    assert {(seat.world, seat.workers) for seat in found} == {(7, 3)}
-    assert [seat.node_rank for seat in found if seat.rank is not None] == [0, 1, 1]
-    assert [seat.node_rank for seat in seats(EVEN, [3, 4], world=8) if seat.rank is not None] == [0, 1]
+    assert {(assignment.world, assignment.workers) for assignment in found} == {(7, 3)}
+    assert [assignment.node_rank for assignment in found if assignment.rank is not None] == [0, 1, 1]
+    assert [
+        assignment.node_rank for assignment in assign_ranks(EVEN, [3, 4], world=8) if assignment.rank is not None
+    ] == [0, 1]

@@ -1,4 +1,4 @@
-"""The lanes of a run, seen from the driver: their actors are started, watched, told to end, replaced."""
+"""The slots of a run, seen from the driver: their actors are started, watched, told to end, replaced."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from typing import Any
 import ray
 
 from dtsweep.session.deadlines import CLOSE_S, STOP_S
-from dtsweep.session.lane import Lane
 from dtsweep.session.nodes import pinned_to
 from dtsweep.session.request import withdraw_all
-from dtsweep.session.settings import Settings
+from dtsweep.session.session_settings import Settings
+from dtsweep.session.slot import Slot
 from dtsweep.session.trainer import train_settings
 from dtsweep.sweep.point import World
 
-LANE_CALLS = 100_000
-"""Calls that a lane may serve at once: each rank waits in one for its task, while it makes others. Ray's default is
+SLOT_CALLS = 100_000
+"""Calls that a slot may serve at once: each rank waits in one for its task, while it makes others. Ray's default is
 1,000, with which as many ranks would leave no room for their answers."""
 
 CLOSED_S = 4 * CLOSE_S
-"""How long a lane may take to end its session and fetch its logs."""
+"""How long a slot may take to end its session and fetch its logs."""
 
-ASK_EVERY_S, LANE_SILENT_S = 10.0, 180.0
-"""How often a lane is asked whether it lives, and how long its answer may take, which is more than its process takes to
+ASK_EVERY_S, SLOT_SILENT_S = 10.0, 180.0
+"""How often a slot is asked whether it lives, and how long its answer may take, which is more than its process takes to
 start on a busy machine; in the driver's own time."""
 
 MOST_COUNTED_S = 5.0
-"""Of the time between two looks at the lanes at most so much is the driver's own."""
+"""Of the time between two looks at the slots at most so much is the driver's own."""
 
 
 class OwnTime:
-    """The time in which the driver itself ran: one that was stopped, by Ctrl-Z or a debugger, has yet to hear lanes."""
+    """The time in which the driver itself ran: one that was stopped, by Ctrl-Z or a debugger, has yet to hear slots."""
 
     def __init__(self) -> None:
         """None has passed."""
@@ -53,8 +53,8 @@ class OwnTime:
 
 
 @dataclass(kw_only=True)
-class LaneActor:
-    """The actor of a lane, and whether it runs an attempt."""
+class SlotActor:
+    """The actor of a slot, and whether it runs an attempt."""
 
     index: int
     actor: Any
@@ -62,7 +62,7 @@ class LaneActor:
     settings: Settings
     is_busy: bool = False
 
-    strikes: Mapping[str, frozenset[str]] | None = None
+    failure_counts: Mapping[str, frozenset[str]] | None = None
     """Of nodes, as its last result had them."""
 
     asked_for: World | None = None
@@ -75,7 +75,7 @@ class LaneActor:
     """How long ago, in the driver's own time; infinite before the first question."""
 
     def silence(self, passed_s: float) -> str | None:
-        """Ask the lane whether it lives; say that it has owed an answer for too long, as a frozen process does.
+        """Ask the slot whether it lives; say that it has owed an answer for too long, as a frozen process does.
 
         Args:
             passed_s: since this was called last, in the driver's own time.
@@ -86,29 +86,29 @@ class LaneActor:
             self.question = None
         if self.question is None and self.asked_s >= ASK_EVERY_S:
             self.question, self.asked_s = self.actor.__ray_ready__.remote(), 0.0
-        is_silent = self.question is not None and self.asked_s >= LANE_SILENT_S
-        return f"the session's process did not answer for {LANE_SILENT_S:g} s" if is_silent else None
+        is_silent = self.question is not None and self.asked_s >= SLOT_SILENT_S
+        return f"the session's process did not answer for {SLOT_SILENT_S:g} s" if is_silent else None
 
-    def replaced(self) -> LaneActor:
-        """Kill the process of this lane; the one that takes its place."""
+    def replaced(self) -> SlotActor:
+        """Kill the process of this slot; the one that takes its place."""
         ray.kill(self.actor)
         withdraw_all(self.name)
-        return start_lane(self.index, self.settings, self.strikes)
+        return start_slot(self.index, self.settings, self.failure_counts)
 
 
-def start_lane(index: int, settings: Settings, strikes: Mapping[str, frozenset[str]] | None = None) -> LaneActor:
-    """Start the actor of a lane beside this process; `strikes` are of the one whose place it takes."""
-    name = f"dtsweep-lane-{index}-{os.urandom(4).hex()}"
-    actor = ray.remote(Lane).options(name=name, **lane_options(settings)).remote(settings, strikes)
-    return LaneActor(index=index, actor=actor, name=name, settings=settings, strikes=strikes)
+def start_slot(index: int, settings: Settings, failure_counts: Mapping[str, frozenset[str]] | None = None) -> SlotActor:
+    """Start the actor of a slot beside this process; `failure_counts` are of the one whose place it takes."""
+    name = f"dtsweep-slot-{index}-{os.urandom(4).hex()}"
+    actor = ray.remote(Slot).options(name=name, **slot_options(settings)).remote(settings, failure_counts)
+    return SlotActor(index=index, actor=actor, name=name, settings=settings, failure_counts=failure_counts)
 
 
-def lane_options(settings: Settings) -> dict[str, Any]:
-    """Ray's options of the actor of a lane."""
+def slot_options(settings: Settings) -> dict[str, Any]:
+    """Ray's options of the actor of a slot."""
     context = ray.get_runtime_context()
     options = {
         "num_cpus": 0,
-        "max_concurrency": LANE_CALLS,
+        "max_concurrency": SLOT_CALLS,
         "scheduling_strategy": pinned_to(context.get_node_id()),
     }
     if not settings.is_private:
@@ -123,38 +123,38 @@ def lane_options(settings: Settings) -> dict[str, Any]:
     return options
 
 
-def close_lanes(lanes: Sequence[LaneActor], say: Callable[[str], None]) -> dict[str, str]:
-    """End all sessions in order, and then their lanes; return the logs that became known.
+def close_slots(slots: Sequence[SlotActor], say: Callable[[str], None]) -> dict[str, str]:
+    """End all sessions in order, and then their slots; return the logs that became known.
 
     Args:
-        lanes: of the run.
+        slots: of the run.
         say: told of a session that could not be ended so: all that it measured is stored.
     """
     logs: dict[str, str] = {}
-    for closed in [lane.actor.close.remote() for lane in lanes]:
+    for closed in [slot.actor.close.remote() for slot in slots]:
         try:
             logs |= ray.get(closed, timeout=CLOSED_S)
         except ray.exceptions.RayError as error:
             say(f"a session was not ended in order ({type(error).__name__}); logs of its last trials may be missing")
-    _kill(lanes)
+    _kill(slots)
     return logs
 
 
-def stop_lanes(lanes: Sequence[LaneActor]) -> dict[str, str]:
-    """End all sessions while their ranks work, and then their lanes; return the logs of those that had the time."""
+def stop_slots(slots: Sequence[SlotActor]) -> dict[str, str]:
+    """End all sessions while their ranks work, and then their slots; return the logs of those that had the time."""
     logs: dict[str, str] = {}
     try:
-        stopping = [lane.actor.stop.remote() for lane in lanes]
+        stopping = [slot.actor.stop.remote() for slot in slots]
         ended, _ = ray.wait(stopping, num_returns=len(stopping), timeout=STOP_S) if stopping else ([], [])
         for each in ended:
             # One that was stopped before is dead.
             with suppress(ray.exceptions.RayError):
                 logs |= ray.get(each)
     finally:
-        _kill(lanes)
+        _kill(slots)
     return logs
 
 
-def _kill(lanes: Sequence[LaneActor]) -> None:
-    for lane in lanes:
-        ray.kill(lane.actor)
+def _kill(slots: Sequence[SlotActor]) -> None:
+    for slot in slots:
+        ray.kill(slot.actor)

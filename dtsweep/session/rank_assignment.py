@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seat:
+class RankAssignment:
     """A rank's place in the world that the next task needs."""
 
     world: int
@@ -58,7 +58,7 @@ def members_of(nodes: Sequence[str], *, workers: int, placement: str) -> list[in
     return sorted(wanted[:workers])
 
 
-def seats(nodes: Sequence[str], members: Sequence[int], *, world: int) -> list[Seat]:
+def assign_ranks(nodes: Sequence[str], members: Sequence[int], *, world: int) -> list[RankAssignment]:
     """Give each rank of a session its place in a world; those that are no members get none.
 
     Args:
@@ -68,10 +68,10 @@ def seats(nodes: Sequence[str], members: Sequence[int], *, world: int) -> list[S
     """
     local_workers, seated = Counter(nodes[rank] for rank in members), Counter[str]()
     node_ranks = {node: index for index, node in enumerate(local_workers)}
-    found = [Seat(world=world, rank=None, workers=len(members)) for _ in nodes]
+    found = [RankAssignment(world=world, rank=None, workers=len(members)) for _ in nodes]
     for index, rank in enumerate(members):
         node = nodes[rank]
-        found[rank] = Seat(
+        found[rank] = RankAssignment(
             world=world,
             rank=index,
             workers=len(members),

@@ -56,7 +56,7 @@ class Settings:
     """Whether an autoscaler adds and removes nodes: they are asked for before a session starts."""
 
     nodes: tuple[str, ...] | None = None
-    """The nodes of this lane; None is all."""
+    """The nodes of this slot; None is all."""
 
     def workload(self) -> Any:
         """The sweep's workload."""

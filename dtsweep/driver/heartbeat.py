@@ -28,7 +28,7 @@ class ClusterGoneError(BaseException):
     """The cluster has stopped; not an Exception, so that Tune passes it on."""
 
 
-class Pulse:
+class Heartbeat:
     """The head of a cluster and this machine's node: whether they are there."""
 
     def __init__(self, *, head: str, node: str) -> None:
@@ -53,21 +53,21 @@ class Pulse:
         return is_gone
 
 
-def pulse_of_ray() -> Pulse:
-    """The pulse of the Ray that this driver is connected to."""
+def heartbeat_of_ray() -> Heartbeat:
+    """The heartbeat of the Ray that this driver is connected to."""
     context = ray.get_runtime_context()
     here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
-    return Pulse(head=context.gcs_address, node=f"{here['NodeManagerAddress']}:{here['NodeManagerPort']}")
+    return Heartbeat(head=context.gcs_address, node=f"{here['NodeManagerAddress']}:{here['NodeManagerPort']}")
 
 
 @contextmanager
-def watched(pulse: Pulse, *, last_words: Callable[[], None], exit_code: int) -> Iterator[threading.Event]:
+def watched(heartbeat: Heartbeat, *, last_words: Callable[[], None], exit_code: int) -> Iterator[threading.Event]:
     """Watch a cluster while something runs on it; give an event that says that it is gone.
 
     Much of what is asked of Ray then never comes back. Where that keeps the run from ending, the process ends.
 
     Args:
-        pulse: of the cluster.
+        heartbeat: of the cluster.
         last_words: called before the process ends.
         exit_code: of the process then.
     """
@@ -75,14 +75,14 @@ def watched(pulse: Pulse, *, last_words: Callable[[], None], exit_code: int) -> 
 
     def watch() -> None:
         while not is_over.wait(LOOK_EVERY_S):
-            if pulse.is_gone(now=time.monotonic()):
+            if heartbeat.is_gone(now=time.monotonic()):
                 gone.set()
                 if not is_over.wait(PATIENCE_S):
                     last_words()
                     os._exit(exit_code)
                 return
 
-    threading.Thread(target=watch, name="dtsweep-pulse", daemon=True).start()
+    threading.Thread(target=watch, name="dtsweep-heartbeat", daemon=True).start()
     try:
         yield gone
     finally:

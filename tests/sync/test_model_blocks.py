@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from dtsweep import workloads
-from dtsweep.sync.blocks import blocks_of, described
+from dtsweep.sync.model_blocks import blocks_of, described
 
 
 class Block(nn.Module):

@@ -35,10 +35,10 @@ _CELLS = 1 << 21
 """Pairs of points that are compared at once."""
 
 
-class Beaten(NamedTuple):
+class Dominance(NamedTuple):
     """Which points (rows) others (columns) beat."""
 
-    told: Truth
+    significant: Truth
     """As far as launches can tell."""
     untested: Truth
     """By the means of single launches, where nothing says how far launches differ."""
@@ -49,7 +49,7 @@ class Beaten(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Rivals:
+class PointCosts:
     """The points of one environment, by their costs."""
 
     costs: tuple[Cost, ...]
@@ -59,18 +59,18 @@ class Rivals:
         """By objective how much more each of the first costs than each of the second."""
         return [cost.contrasts(first, second) for cost in self.costs]
 
-    def beaten(self, first: Rows, second: Rows) -> Beaten:
+    def beaten(self, first: Rows, second: Rows) -> Dominance:
         """Which of the first are beaten by which of the second, by `inference.contrasts`: drift is not counted."""
         each = self.excess(first, second)
         no_better = _in_all(found.estimate > -_EQUAL for found in each)
         by_estimate = no_better & _in_any(found.estimate > _EQUAL for found in each)
         counts = self.costs[0].launches.counts
         single = np.logical_and.outer(*(counts[points] == 1 for points in (first, second)))
-        return Beaten(
-            told=by_estimate & self._in_measured(each, lambda found: found.greater),
+        return Dominance(
+            significant=by_estimate & self._in_measured(each, lambda found: found.greater),
             untested=by_estimate & ~_in_all(found.tested for found in each) & single,
             by_estimate=by_estimate,
-            far=by_estimate & self._in_measured(each, lambda found: found.estimate > _FAR * found.reach),
+            far=by_estimate & self._in_measured(each, lambda found: found.estimate > _FAR * found.half_width),
         )
 
     def has_tests(self, numbers: Rows) -> bool:
@@ -87,68 +87,68 @@ class Rivals:
         measured = [holds(found) for found, cost in zip(each, self.costs, strict=True) if not cost.is_exact]
         return _in_all(measured) if measured else np.ones(each[0].estimate.shape, dtype=np.bool_)
 
-    def in_blocks(self, first: Rows, second: Rows) -> Beaten:
+    def in_blocks(self, first: Rows, second: Rows) -> Dominance:
         """The same, with memory for some rows at a time beside the answer."""
         size = max(1, _CELLS // max(1, len(second)))
         blocks = [self.beaten(first[i : i + size], second) for i in range(0, len(first), size)]
-        return Beaten(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
+        return Dominance(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
 
 
-def of_few(rivals: Rivals, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
+def compare_all(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
     """Name how each point stands to the others; and which are near the frontier: all.
 
     Args:
-        rivals: of the environment.
+        costs: of the environment.
         numbers: rows of points in it.
     """
-    found = rivals.beaten(numbers, numbers)
-    return _named(found.told, found.untested, _for_any(found.by_estimate)), np.arange(len(numbers))
+    found = costs.beaten(numbers, numbers)
+    return _named(found.significant, found.untested, _for_any(found.by_estimate)), np.arange(len(numbers))
 
 
-def of_many(rivals: Rivals, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
+def compare_near(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
     """The same of many points, without comparing each with each; near is none where nothing can be tested.
 
     A point that is told by far to be worse than one which nothing beats is dominated, whatever else there is. All
     others are compared with all, and so is what beats them, so that no circle is overlooked.
     """
-    best = np.flatnonzero(on_frontier(rivals.centres(numbers)))
-    if not rivals.has_tests(numbers):
-        is_beaten = rivals.in_blocks(numbers, numbers[best]).by_estimate.any(axis=1)
+    best = np.flatnonzero(on_frontier(costs.centres(numbers)))
+    if not costs.has_tests(numbers):
+        is_beaten = costs.in_blocks(numbers, numbers[best]).by_estimate.any(axis=1)
         return np.where(is_beaten, "untested", "frontier"), np.arange(0)
-    found = rivals.in_blocks(numbers[best], numbers)
-    unbeaten = best[~(found.told | found.untested).any(axis=1)]
-    is_near = ~_for_any(rivals.in_blocks(numbers, numbers[unbeaten]).far)
+    found = costs.in_blocks(numbers[best], numbers)
+    unbeaten = best[~(found.significant | found.untested).any(axis=1)]
+    is_near = ~_for_any(costs.in_blocks(numbers, numbers[unbeaten]).far)
     is_near[unbeaten] = True
-    order, found = _with_what_beats(rivals, numbers, np.flatnonzero(is_near))
+    order, found = _with_what_beats(costs, numbers, np.flatnonzero(is_near))
     names = np.full(len(numbers), "dominated", dtype="<U10")
-    names[order] = _named(found.told[:, order], found.untested[:, order], _for_any(found.by_estimate))
+    names[order] = _named(found.significant[:, order], found.untested[:, order], _for_any(found.by_estimate))
     return names, np.flatnonzero(is_near)
 
 
-def _with_what_beats(rivals: Rivals, numbers: Rows, waiting: Rows) -> tuple[Rows, Beaten]:
+def _with_what_beats(costs: PointCosts, numbers: Rows, waiting: Rows) -> tuple[Rows, Dominance]:
     """Compare points with all, then what beats them, and so on: the points in this order, and what beats them."""
     seen = np.zeros(len(numbers), dtype=np.bool_)
     order, parts = waiting[:0], []
     while len(waiting):
         seen[waiting] = True
         order = np.concatenate([order, waiting])
-        parts.append(rivals.in_blocks(numbers[waiting], numbers))
-        beats = _for_any((parts[-1].told | parts[-1].untested).T)
+        parts.append(costs.in_blocks(numbers[waiting], numbers))
+        beats = _for_any((parts[-1].significant | parts[-1].untested).T)
         waiting = np.flatnonzero(beats & ~seen)
-    return order, Beaten(*(np.concatenate(found) for found in zip(*parts, strict=True)))
+    return order, Dominance(*(np.concatenate(found) for found in zip(*parts, strict=True)))
 
 
-def _named(told: Truth, untested: Truth, is_beaten: Truth) -> NDArray[np.str_]:
+def _named(significant: Truth, untested: Truth, is_beaten: Truth) -> NDArray[np.str_]:
     from scipy.sparse.csgraph import connected_components
 
     # Where points share some launches each can be told to be beaten by the next one: none of these is off for that.
-    circle = connected_components(told, connection="strong")[1]
-    told = told & (circle[:, None] != circle)
+    circle = connected_components(significant, connection="strong")[1]
+    significant = significant & (circle[:, None] != circle)
     # The means of single launches can close such a circle, too.
-    circle = connected_components(told | untested, connection="strong")[1]
+    circle = connected_components(significant | untested, connection="strong")[1]
     untested = untested & (circle[:, None] != circle)
     return np.select(
-        [told.any(axis=1), untested.any(axis=1), is_beaten], ["dominated", "untested", "undecided"], "frontier"
+        [significant.any(axis=1), untested.any(axis=1), is_beaten], ["dominated", "untested", "undecided"], "frontier"
     )
 
 

@@ -9,7 +9,7 @@ from dtsweep.analysis import setting_columns
 from dtsweep.inference.verdicts import KneeVerdict
 from dtsweep.report.labels import point_label
 from dtsweep.report.records import records_of
-from dtsweep.report.verdicts import KNEE_WORDS, REASON_WORDS
+from dtsweep.report.verdict_words import KNEE_WORDS, REASON_WORDS
 from dtsweep.text import count_of
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from dtsweep.driver import pulse as pulse_module
-from dtsweep.driver.pulse import HEAD_SILENT_S, LOOK_EVERY_S, PATIENCE_S, Pulse
+from dtsweep.driver import heartbeat as heartbeat_module
+from dtsweep.driver.heartbeat import HEAD_SILENT_S, LOOK_EVERY_S, PATIENCE_S, Heartbeat
 
 ENDS = """
 import threading, time
-from dtsweep.driver import pulse
-pulse.LOOK_EVERY_S, pulse.PATIENCE_S = 0.01, 0.05
-nobody = pulse.Pulse(head="127.0.0.1:1", node="127.0.0.1:1")
-with pulse.watched(nobody, last_words=lambda: print("gone", flush=True), exit_code=4) as gone:
+from dtsweep.driver import heartbeat
+heartbeat.LOOK_EVERY_S, heartbeat.PATIENCE_S = 0.01, 0.05
+nobody = heartbeat.Heartbeat(head="127.0.0.1:1", node="127.0.0.1:1")
+with heartbeat.watched(nobody, last_words=lambda: print("gone", flush=True), exit_code=4) as gone:
     gone.wait()
     threading.Event().wait(WAIT)
 print("ended by itself")
@@ -61,37 +61,37 @@ def address_of(server: socket.socket) -> str:
 
 
 def test_a_cluster_that_answers_is_there(listening: socket.socket) -> None:
-    assert not Pulse(head=address_of(listening), node=address_of(listening)).is_gone(now=time.monotonic() + 1e6)
+    assert not Heartbeat(head=address_of(listening), node=address_of(listening)).is_gone(now=time.monotonic() + 1e6)
 
 
 def test_a_cluster_whose_node_on_this_machine_has_ended_is_gone_at_once(listening: socket.socket) -> None:
-    assert Pulse(head=address_of(listening), node="127.0.0.1:1").is_gone(now=time.monotonic())
+    assert Heartbeat(head=address_of(listening), node="127.0.0.1:1").is_gone(now=time.monotonic())
 
 
 def test_a_head_may_be_silent_for_as_long_as_a_restart_takes(listening: socket.socket) -> None:
-    pulse, now = Pulse(head="127.0.0.1:1", node=address_of(listening)), time.monotonic()
-    assert not pulse.is_gone(now=now + HEAD_SILENT_S - 1)
-    assert pulse.is_gone(now=now + HEAD_SILENT_S + 1)
+    heartbeat, now = Heartbeat(head="127.0.0.1:1", node=address_of(listening)), time.monotonic()
+    assert not heartbeat.is_gone(now=now + HEAD_SILENT_S - 1)
+    assert heartbeat.is_gone(now=now + HEAD_SILENT_S + 1)
 
 
 def test_a_head_that_takes_connections_and_says_nothing_is_silent(
     listening: socket.socket, frozen: socket.socket
 ) -> None:
-    pulse, now = Pulse(head=address_of(frozen), node=address_of(listening)), time.monotonic()
-    assert not pulse.is_gone(now=now + HEAD_SILENT_S - 1)
-    assert pulse.is_gone(now=now + HEAD_SILENT_S + 1)
+    heartbeat, now = Heartbeat(head=address_of(frozen), node=address_of(listening)), time.monotonic()
+    assert not heartbeat.is_gone(now=now + HEAD_SILENT_S - 1)
+    assert heartbeat.is_gone(now=now + HEAD_SILENT_S + 1)
     # A node that says nothing is busy.
-    assert not Pulse(head=address_of(listening), node=address_of(frozen)).is_gone(now=now + 1e6)
+    assert not Heartbeat(head=address_of(listening), node=address_of(frozen)).is_gone(now=now + 1e6)
 
 
 def test_a_failure_while_the_head_is_silent_waits_until_it_is_gone_and_one_beside_a_head_that_answers_does_not(
     listening: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulse_module, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(heartbeat_module, "LOOK_EVERY_S", 0.01)
     here = address_of(listening)
-    assert not Pulse(head=here, node=here).is_gone_for_good()
-    monkeypatch.setattr(pulse_module, "HEAD_SILENT_S", 0.1)
-    assert Pulse(head="127.0.0.1:1", node=here).is_gone_for_good()
+    assert not Heartbeat(head=here, node=here).is_gone_for_good()
+    monkeypatch.setattr(heartbeat_module, "HEAD_SILENT_S", 0.1)
+    assert Heartbeat(head="127.0.0.1:1", node=here).is_gone_for_good()
 
 
 def test_a_run_has_ended_by_itself_before_ray_ends_it() -> None:

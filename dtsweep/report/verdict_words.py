@@ -1,6 +1,6 @@
 """Words for verdicts, knee verdicts and reasons of `dtsweep.inference.verdicts`.
 
-`dtsweep.report.compared` has the words for methods, `dtsweep.report.recommendation` those for how sure a
+`dtsweep.report.difference_view` has the words for methods, `dtsweep.report.recommendation` those for how sure a
 recommendation is, and `dtsweep.compare.words` writes the verdict on a run with its numbers.
 """
 
@@ -25,7 +25,7 @@ KNEE_WORDS: Mapping[str, str] = {
     ),
     KneeVerdict.UNKNOWN: "unknown: {reason}",
 }
-"""Templates that `dtsweep.report.laws` fills with the numbers of a row of `worthwhile`."""
+"""Templates that `dtsweep.report.scaling_words` fills with the numbers of a row of `worthwhile`."""
 
 REASON_WORDS: Mapping[str, str] = {
     Reason.NOT_MEASURED: "not measured",

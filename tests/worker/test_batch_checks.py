@@ -22,7 +22,7 @@ from dtsweep.sweep.task import Task, task_of
 from dtsweep.sync.mode import Job
 from dtsweep.worker import gradients
 from dtsweep.worker.attempt import _steps_alone, run_attempt
-from dtsweep.worker.checks import BatchError, check_batch, digest_of, tensors_in
+from dtsweep.worker.batch_checks import BatchError, check_batch, digest_of, tensors_in
 from dtsweep.worker.gradients import judged, sums_and_norms
 from dtsweep.worker.rank import become_rank
 from tests.sharded import ShardedOptimizer

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dtsweep.analysis import frontier, objectives, standing
+from dtsweep.analysis import dominance, frontier, objectives
+from dtsweep.analysis.dominance import PointCosts, compare_all, compare_near
 from dtsweep.analysis.objectives import Cost
-from dtsweep.analysis.standing import Rivals, of_few, of_many
 from tests.analysis.noise import frame_of, launches_in
 
 RNG = np.random.default_rng(3)
 
 
-def rivals_of(points: int, launches: int, *, noise: float, missing: float = 0.0, single: float = 0.0) -> Rivals:
+def rivals_of(points: int, launches: int, *, noise: float, missing: float = 0.0, single: float = 0.0) -> PointCosts:
     """Draw points whose two costs are independent, so that few are near the frontier."""
 
     def quantity() -> Any:
@@ -27,7 +27,7 @@ def rivals_of(points: int, launches: int, *, noise: float, missing: float = 0.0,
     there[RNG.random(points) < single, 1:] = False
     there[:, 0] |= ~there.any(axis=1)
     within = np.full(points, noise**2)
-    return Rivals(tuple(Cost(launches_in(quantity(), within)) for _ in range(2)))
+    return PointCosts(tuple(Cost(launches_in(quantity(), within)) for _ in range(2)))
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.1, 0.4])
@@ -40,17 +40,17 @@ def test_points_stand_as_if_each_were_compared_with_each(
     for _ in range(5):
         rivals = rivals_of(80, launches, noise=noise, missing=missing, single=single)
         numbers = RNG.permutation(80)[:70]
-        few, many = of_few(rivals, numbers)[0], of_many(rivals, numbers)[0]
+        few, many = compare_all(rivals, numbers)[0], compare_near(rivals, numbers)[0]
         assert few.tolist() == many.tolist()
 
 
 def test_points_that_beat_each_other_in_a_circle_are_none_of_them_off(monkeypatch: pytest.MonkeyPatch) -> None:
     # Points that share some launches; what is told at all is told by far.
-    monkeypatch.setattr(standing, "_FAR", 1.0)
+    monkeypatch.setattr(dominance, "_FAR", 1.0)
     for _ in range(30):
         rivals = rivals_of(40, 4, noise=0.3, missing=0.6)
         numbers = np.arange(40)
-        assert of_few(rivals, numbers)[0].tolist() == of_many(rivals, numbers)[0].tolist()
+        assert compare_all(rivals, numbers)[0].tolist() == compare_near(rivals, numbers)[0].tolist()
 
 
 @pytest.mark.parametrize("launches", [1, 3])
@@ -63,7 +63,7 @@ def test_the_work_of_a_frontier_grows_with_its_points_alone(monkeypatch: pytest.
 
     monkeypatch.setattr(objectives, "contrasts", counting)
     rivals = rivals_of(3000, launches, noise=0.01)
-    of_many(rivals, np.arange(3000))
+    compare_near(rivals, np.arange(3000))
     assert sum(pairs) < 0.1 * 3000**2
     # Blocks: none takes gigabytes.
     assert max(pairs) <= 1 << 21

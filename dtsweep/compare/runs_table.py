@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.compare.words import share_in_percent
 from dtsweep.inference.verdicts import Verdict
-from dtsweep.report.verdicts import VERDICT_WORDS
+from dtsweep.report.verdict_words import VERDICT_WORDS
 from dtsweep.text import count_of, print_table, say
 
 if TYPE_CHECKING:

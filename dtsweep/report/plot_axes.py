@@ -11,7 +11,7 @@ LOGARITHMIC_FROM = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Axis:
+class PlotAxis:
     """One axis of a plot."""
 
     low: float
@@ -29,7 +29,9 @@ class Axis:
         return (at - low) / (high - low)
 
 
-def axis_for(values: Sequence[float], *, most_ticks: int = 6, margin: float = 0.06, from_zero: bool = False) -> Axis:
+def axis_for(
+    values: Sequence[float], *, most_ticks: int = 6, margin: float = 0.06, from_zero: bool = False
+) -> PlotAxis:
     """Choose an axis on which all values have room.
 
     Args:
@@ -44,14 +46,14 @@ def axis_for(values: Sequence[float], *, most_ticks: int = 6, margin: float = 0.
     low, high = min(values), max(values)
     if from_zero:
         high *= 1 + margin
-        return Axis(low=0.0, high=high, is_logarithmic=False, ticks=_steps(0.0, high, most_ticks))
+        return PlotAxis(low=0.0, high=high, is_logarithmic=False, ticks=_steps(0.0, high, most_ticks))
     if high / low > LOGARITHMIC_FROM:
         beyond = (high / low) ** margin
         low, high = low / beyond, high * beyond
-        return Axis(low=low, high=high, is_logarithmic=True, ticks=_powers(low, high, most_ticks))
+        return PlotAxis(low=low, high=high, is_logarithmic=True, ticks=_powers(low, high, most_ticks))
     beyond = (high - low or low) * margin
     low, high = low - beyond, high + beyond
-    return Axis(low=low, high=high, is_logarithmic=False, ticks=_steps(low, high, most_ticks))
+    return PlotAxis(low=low, high=high, is_logarithmic=False, ticks=_steps(low, high, most_ticks))
 
 
 def tick_label(value: float) -> str:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import difference, setting_columns
-from dtsweep.analysis.canaries import told_drift
+from dtsweep.analysis.canaries import significant_drift
 from dtsweep.analysis.naming import find_point
 from dtsweep.analysis.study import Frame, study_of
 from dtsweep.errors import SweepError
 from dtsweep.inference.verdicts import Method, Verdict
 from dtsweep.report.labels import trial_label
 from dtsweep.report.records import records_of
-from dtsweep.report.verdicts import LONG_REASON_WORDS, REASON_WORDS, VERDICT_WORDS
+from dtsweep.report.verdict_words import LONG_REASON_WORDS, REASON_WORDS, VERDICT_WORDS
 from dtsweep.text import percent_up, say
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def compare_points(frame: Frame, a: str, b: str, *, of: Sequence[str]) -> dict[s
     apart = [c for c in ("env_id", "hosts_a", "hosts_b") if len({row[c] for row in rows}) > 1]
     both = [{"point_id": row["point_id"], "label": trial_label(row, varying)} for row in pair]
     told = [row | {"words": _where(row, apart) + words_on(row)} for row in rows]
-    drift = told_drift(study.canaries)
+    drift = significant_drift(study.canaries)
     harnesses = set(study.frame.loc[study.frame["point_id"].isin(names), "harness"])
     notes = [*_ways(rows, harnesses), *drift_notes(drift), *_products(*pair)]
     return {"a": both[0], "b": both[1], "differences": told, "notes": notes, "drift": drift}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dtsweep.analysis import Study
 from dtsweep.analysis.node_speeds import ranks_of, speeds_of
 from dtsweep.report.records import records_of
-from dtsweep.report.verdicts import REASON_WORDS
+from dtsweep.report.verdict_words import REASON_WORDS
 from dtsweep.text import format_ends, format_integers, print_table, say
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from dtsweep.analysis.dominance import Rows, Truth
 from dtsweep.analysis.objectives import Cost, Objective, cost_of
-from dtsweep.analysis.standing import Rows, Truth
 from dtsweep.inference.spread import POINT
 from dtsweep.inference.variance import Numbers
 
@@ -26,14 +26,14 @@ class Excess(NamedTuple):
 
     estimate: Numbers
     """(points,), a logarithm where ratios count."""
-    reach: Numbers
+    half_width: Numbers
     """How much more is told: half of its 95 % interval by launches; of one launch each by windows and drift."""
     is_tested: Truth
     """Whether by launches."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Comparison:
+class PairTest:
     """One objective of the points of an environment, and what tells them apart by it."""
 
     objective: Objective
@@ -66,7 +66,7 @@ class Comparison:
         by_one_launch = np.maximum(
             np.hypot(halves[numbers], halves[other]), self._drifted(sizes[numbers], sizes[other])
         )
-        return Excess(found.estimate[:, 0], np.where(is_tested, found.reach[:, 0], by_one_launch), is_tested)
+        return Excess(found.estimate[:, 0], np.where(is_tested, found.half_width[:, 0], by_one_launch), is_tested)
 
     def _drifted(self, sizes: Numbers, others: Numbers) -> Numbers:
         """What the machine's drift makes of values of these sizes, as `cost` counts."""
@@ -86,8 +86,8 @@ class Comparison:
             return dict.fromkeys(("", "_low", "_high"), np.full(rows.size * columns.size, np.nan))
         found = self.cost.contrasts(rows, columns)
         sign = -1 if self.objective.maximize else 1
-        estimate, reach = sign * found.estimate.ravel(), found.reach.ravel()
-        ends = {"": estimate, "_low": estimate - reach, "_high": estimate + reach}
+        estimate, half_width = sign * found.estimate.ravel(), found.half_width.ravel()
+        ends = {"": estimate, "_low": estimate - half_width, "_high": estimate + half_width}
         return {end: np.exp(value) if self.objective.is_relative else value for end, value in ends.items()}
 
 
@@ -97,7 +97,7 @@ def _named(points: pd.DataFrame) -> pd.MultiIndex:
     return pd.MultiIndex.from_frame(points[[*POINT]].astype(object).fillna(""))
 
 
-def comparison_of(trials: pd.DataFrame, objective: Objective, *, drift: float | None) -> Comparison:
+def comparison_of(trials: pd.DataFrame, objective: Objective, *, drift: float | None) -> PairTest:
     """Prepare to compare points by an objective.
 
     Args:
@@ -117,6 +117,6 @@ def comparison_of(trials: pd.DataFrame, objective: Objective, *, drift: float | 
         halves /= trials[name].astype("float64")
     cost = cost_of(trials, objective)
     windows = halves.groupby([trials[key] for key in POINT], dropna=False, sort=False).mean().to_numpy()
-    return Comparison(
+    return PairTest(
         objective=objective, cost=cost, windows=np.zeros(len(windows)) if objective.is_exact else windows, drift=drift
     )

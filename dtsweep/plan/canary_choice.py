@@ -15,7 +15,7 @@ CANARY_TRIALS = 2
 """Trials of a session from which on it has canaries: around a single one they would cost twice what they watch."""
 
 
-def canaries(trials: Sequence[Trial]) -> Mapping[World, Trial]:
+def choose_canaries(trials: Sequence[Trial]) -> Mapping[World, Trial]:
     """Choose the canary of each world.
 
     The trial with the middle micro-batch, as plain `ddp`: never larger than what the world runs itself. Of a world in

@@ -6,7 +6,7 @@ from enum import StrEnum
 import pytest
 
 from dtsweep.inference.verdicts import KneeVerdict, Reason, Verdict
-from dtsweep.report.verdicts import KNEE_WORDS, LONG_REASON_WORDS, REASON_WORDS, VERDICT_WORDS
+from dtsweep.report.verdict_words import KNEE_WORDS, LONG_REASON_WORDS, REASON_WORDS, VERDICT_WORDS
 
 
 @pytest.mark.parametrize(

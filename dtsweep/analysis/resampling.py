@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dtsweep.analysis.standing import Rivals, Rows
+from dtsweep.analysis.dominance import PointCosts, Rows
 from dtsweep.inference.contrasts import Contrasts
 from dtsweep.inference.pareto import knee_of, on_frontier
 from dtsweep.inference.variance import Numbers
@@ -16,40 +16,40 @@ from dtsweep.inference.variance import Numbers
 _DRAWS = 2000
 
 
-class Drawn(NamedTuple):
+class FrontierProbability(NamedTuple):
     """How often a point is on the frontier, and is its knee, when all means are drawn anew; nan where unknown."""
 
     frontier: Numbers
     knee: Numbers
 
 
-def probabilities(rivals: Rivals, numbers: Rows, near: Rows) -> Drawn:
+def probabilities(costs: PointCosts, numbers: Rows, near: Rows) -> FrontierProbability:
     """How often each point is on the frontier, and its knee; nan where an error is not known.
 
     What is far off the frontier is off in every draw, and changes no other point's draws.
 
     Args:
-        rivals: of the environment.
+        costs: of the environment.
         numbers: rows of points in it.
         near: those of them that are not far off; none where nothing can be tested.
     """
-    drawn = Drawn(*np.full((2, len(numbers)), 0.0 if len(near) else np.nan))
+    drawn = FrontierProbability(*np.full((2, len(numbers)), 0.0 if len(near) else np.nan))
     if len(near) == 1 < len(numbers):
         drawn.frontier[near] = 1.0
     elif len(near):
-        found = _probability(rivals, numbers[near])
+        found = _probability(costs, numbers[near])
         drawn.frontier[near], drawn.knee[near] = found
     return drawn
 
 
-def _probability(rivals: Rivals, numbers: Rows) -> Drawn:
+def _probability(costs: PointCosts, numbers: Rows) -> FrontierProbability:
     """The same of points near the frontier alone."""
-    each = rivals.excess(numbers, numbers)
+    each = costs.excess(numbers, numbers)
     tested = np.logical_and.reduce([found.tested for found in each])
     kept = _known_beside_each_other(tested | np.eye(len(numbers), dtype=np.bool_))
-    drawn = Drawn(*np.full((2, len(numbers)), np.nan))
+    drawn = FrontierProbability(*np.full((2, len(numbers)), np.nan))
     if len(kept) > 1 or (len(numbers) == 1 and tested.all()):
-        found = _shares_of_draws(_draws(rivals, numbers[kept], each, kept))
+        found = _shares_of_draws(_draws(costs, numbers[kept], each, kept))
         drawn.frontier[kept], drawn.knee[kept] = found
     return drawn
 
@@ -64,11 +64,11 @@ def _known_beside_each_other(tested: NDArray[np.bool_]) -> Rows:
     return inside.nonzero()[0]
 
 
-def _draws(rivals: Rivals, numbers: Rows, each: Sequence[Contrasts], kept: Rows) -> Numbers:
+def _draws(costs: PointCosts, numbers: Rows, each: Sequence[Contrasts], kept: Rows) -> Numbers:
     """Draw the costs of points anew, (draws, points, objectives), where all errors are known.
 
     Args:
-        rivals: of the environment.
+        costs: of the environment.
         numbers: rows of points in it.
         each: by objective, contrasts of these and more points.
         kept: which of those these are.
@@ -76,18 +76,20 @@ def _draws(rivals: Rivals, numbers: Rows, each: Sequence[Contrasts], kept: Rows)
     others = ~np.eye(len(kept), dtype=np.bool_)
     cells = np.ix_(kept, kept)
     rng = np.random.default_rng(0)
-    noise = np.tensordot(_mixture(rivals), rng.normal(size=(len(each), _DRAWS, len(kept))), axes=1)
+    noise = np.tensordot(_mixture(costs), rng.normal(size=(len(each), _DRAWS, len(kept))), axes=1)
     drawn = np.empty((_DRAWS, len(kept), len(each)))
-    for place, (found, cost) in enumerate(zip(each, rivals.costs, strict=True)):
+    for place, (found, cost) in enumerate(zip(each, costs.costs, strict=True)):
         if cost.is_exact:
             drawn[:, :, place] = cost.launches.centres[numbers]
         else:
             # Differences to the mean of all: those to one point would depend on which one that is.
-            drawn[:, :, place] = found.estimate[cells].mean(axis=1) + noise[place] @ _root(found.reach[cells] * others)
+            drawn[:, :, place] = found.estimate[cells].mean(axis=1) + noise[place] @ _root(
+                found.half_width[cells] * others
+            )
     return drawn
 
 
-def _shares_of_draws(drawn: Numbers) -> Drawn:
+def _shares_of_draws(drawn: Numbers) -> FrontierProbability:
     """In which share of the draws each point is on the frontier, and its knee."""
     on, knee = np.zeros((2, drawn.shape[1]))
     for costs in drawn:
@@ -96,12 +98,12 @@ def _shares_of_draws(drawn: Numbers) -> Drawn:
         row = knee_of(costs[places])
         if row is not None:
             knee[places[row]] += 1
-    return Drawn(on / len(drawn), knee / len(drawn))
+    return FrontierProbability(on / len(drawn), knee / len(drawn))
 
 
-def _mixture(rivals: Rivals) -> Numbers:
+def _mixture(costs: PointCosts) -> Numbers:
     """A root of the correlations between the errors of a point's costs, by the distances of launches from its mean."""
-    left = [np.nan_to_num(cost.launches.left).ravel() for cost in rivals.costs]
+    left = [np.nan_to_num(cost.launches.left).ravel() for cost in costs.costs]
     sizes = np.array([np.linalg.norm(each) for each in left])
     products = np.array([[one @ other for other in left] for one in left])
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -112,12 +114,12 @@ def _mixture(rivals: Rivals) -> Numbers:
     return root
 
 
-def _root(reach: Numbers) -> Numbers:
+def _root(half_width: Numbers) -> Numbers:
     """Symmetric root of a covariance whose differences have these reaches (classical scaling, Torgerson 1952).
 
     Only differences matter for a frontier; what all points have in common, as a launch that measured all, is left out.
     """
-    squares = (reach / 1.96) ** 2
+    squares = (half_width / 1.96) ** 2
     centred = squares - squares.mean(axis=0) - squares.mean(axis=1)[:, None] + squares.mean()
     values, vectors = np.linalg.eigh(-centred / 2)
     root: Numbers = (vectors * np.maximum(values, 0) ** 0.5) @ vectors.T

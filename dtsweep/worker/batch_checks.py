@@ -14,7 +14,7 @@ import torch
 from dtsweep.errors import error_line
 from dtsweep.hardware.memory import oom_status
 from dtsweep.hardware.random_states import set_seed
-from dtsweep.measure.exchange import max_over_ranks
+from dtsweep.measure.isolated_exchange import max_over_ranks
 from dtsweep.sync.mode import Job
 from dtsweep.sync.passes import batches_of_steps
 from dtsweep.worker.loop import Loop

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from dtsweep.analysis import laws, worthwhile
-from dtsweep.report.laws import laws_json, scaling_sentences
+from dtsweep.report.scaling_words import laws_json, scaling_sentences
 from tests.analysis.ladders import ladder, published, universal
 from tests.frames import trials
 from tests.report.study import sweep

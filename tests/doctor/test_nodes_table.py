@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from dtsweep.doctor.links import with_bandwidths
-from dtsweep.doctor.table import host_columns, link_columns, node_columns, print_diagnosis, rate_columns
+from dtsweep.doctor.link_tests import with_bandwidths
+from dtsweep.doctor.nodes_table import host_columns, link_columns, node_columns, print_diagnosis, rate_columns
 from tests.doctor.nodes import IDLE_GPU, cpu_row, gpu_row, host_row
 
 LINK = {
