@@ -121,8 +121,8 @@ def tried(noise: Noise, *, launches: int, sweeps: int) -> list[str]:
     chosen = [(truths[int(each.point["env_id"])], int(each.point["point_id"])) for each in found]
     loss = np.array([1 - rates[point] / rates.max() for rates, point in chosen])
     sure = np.array([each.sure for each in found])
-    right, told = loss <= 0.02, sure == "told"
-    shares = [right, sure == "tied", sure == "untested", told, told & ~right]
+    right, told = loss <= 0.02, sure == "significant"
+    shares = [right, sure == "tied", sure == "single_launch", told, told & ~right]
     return [*(f"{share.mean():.1%}" for share in shares), f"{np.quantile(loss, 0.95):.1%}"]
 
 

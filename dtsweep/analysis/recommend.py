@@ -18,6 +18,7 @@ from dtsweep.analysis.study import Frame, study_of
 from dtsweep.analysis.where import Condition
 from dtsweep.errors import SweepError
 from dtsweep.inference.spread import of_environment
+from dtsweep.inference.verdicts import Certainty
 from dtsweep.sweep.goal import GOALS, Goal
 
 if TYPE_CHECKING:
@@ -25,15 +26,6 @@ if TYPE_CHECKING:
 
 Compare = Callable[[Objective], PairTest]
 """How the points of one environment compare by an objective."""
-
-SURE = {
-    "told": "launches tell that it is better than every other candidate",
-    "tied": "launches don't tell it from others",
-    "untested": "better than the others by one launch each: nothing says how far launches differ",
-    "alone": "no other point is a candidate",
-}
-"""How sure a recommendation is."""
-
 
 WORTH_A_WORKER = 0.05
 """What more workers have to bring by the means, as a share, where launches don't tell that they bring anything."""
@@ -47,8 +39,8 @@ class Recommendation:
     objective: Objective
     point: pd.Series[Any]
     """Row of `over_launches`."""
-    sure: str
-    """One of `SURE`."""
+    sure: Certainty
+    """How well launches support it."""
     others: pd.DataFrame
     """The other candidates, the best first: rows of `over_launches` with `ratio`, the objective of the recommended
     point over theirs (less theirs where one may be 0 or below), `ratio_low` and `ratio_high`, its 95 % interval, null
@@ -134,7 +126,13 @@ def _recommended(points: pd.DataFrame, goal: Goal, condition: Condition, compare
     chosen = near.sort_values(["workers", "centre"], kind="stable").index[:1]
     others = order.drop(index=chosen).sort_values("centre", kind="stable").drop(columns="centre")
     ratios = {f"ratio{end}": values for end, values in known.ratios(rows.loc[chosen], others).items()}
-    sure = "alone" if others.empty else "tied" if is_tied.sum() > 1 else "told" if over.is_tested.all() else "untested"
+    sure = Certainty.SINGLE_LAUNCH
+    if others.empty:
+        sure = Certainty.ONLY_CANDIDATE
+    elif is_tied.sum() > 1:
+        sure = Certainty.TIED
+    elif over.is_tested.all():
+        sure = Certainty.SIGNIFICANT
     return Recommendation(
         goal=goal,
         objective=objective,

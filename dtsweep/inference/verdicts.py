@@ -37,6 +37,18 @@ class RunVerdict(StrEnum):
     """The history has no earlier run of this machine."""
 
 
+class Certainty(StrEnum):
+    """How well launches support a recommendation."""
+
+    SIGNIFICANT = "significant"
+    """It is significantly better than every other candidate."""
+    TIED = "tied"
+    """It is not significantly better than each of the others."""
+    SINGLE_LAUNCH = "single_launch"
+    """It is better by one launch each, and nothing says how far launches differ."""
+    ONLY_CANDIDATE = "only_candidate"
+
+
 class Reason(StrEnum):
     """Cause of an unknown verdict, or of a missing number."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtsweep.analysis import setting_columns
 from dtsweep.analysis.candidates import way_to_measure
+from dtsweep.inference.verdicts import Certainty
 from dtsweep.report.alternatives import RATIOS, alternatives, too_slow
 from dtsweep.report.code import point_code, settings_of
 from dtsweep.report.labels import model_columns, model_label, trial_label
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
     from dtsweep.analysis.recommend import Recommendation
 
 IN_SHORT = {
-    "told": "sure",
-    "tied": "not told from others",
-    "untested": "one launch each",
-    "alone": "the only candidate",
+    Certainty.SIGNIFICANT: "significant",
+    Certainty.TIED: "not distinguishable from others",
+    Certainty.SINGLE_LAUNCH: "one launch each",
+    Certainty.ONLY_CANDIDATE: "the only candidate",
 }
-"""How sure recommendations are, for a table."""
+"""How well launches support recommendations, in words for a table."""
 
 _SHOWN = 3
 """Points that are named, of those that can't be told apart."""
@@ -132,7 +133,7 @@ def as_json(found: Recommendation) -> dict[str, Any]:
         `goal` (`maximize` or `minimize`, `where`, `allow`, `least_rate`), `point` (row of `over_launches`), `settings`
         (those that are not the default), `code` (`point`; `training` in plain PyTorch or null, then
         `no_training` names the settings that torch alone does not have), `sure` (one of
-        `dtsweep.analysis.recommend.SURE`), `others` and `alternatives` (rows, as `Recommendation`
+        `dtsweep.inference.verdicts.Certainty`), `others` and `alternatives` (rows, as `Recommendation`
         has them), `unknown`, `slow` and `implausible` (counts of points left out), `unmeasured`
         (what the unknown ones lack), `drift`.
     """
@@ -170,12 +171,12 @@ def _figures(point: pd.Series[Any], objective: str) -> list[str]:
 
 def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> str:
     others, tied = found.others, found.tied
-    if found.sure == "alone":
+    if found.sure is Certainty.ONLY_CANDIDATE:
         return "No other point is known to be a candidate." if found.unknown else "No other point is a candidate."
-    if found.sure == "told":
+    if found.sure is Certainty.SIGNIFICANT:
         than = "the other candidate" if len(others) == 1 else f"each of {len(others)} other candidates"
         return f"Sure: launches tell that it is better than {than}. {_runner_up(found, varying)}"
-    if found.sure == "untested":
+    if found.sure is Certainty.SINGLE_LAUNCH:
         return (
             f"Best by one launch each: whether launches differ by as much, {_repeats(found)} tell. "
             f"{_runner_up(found, varying)}"

@@ -44,7 +44,7 @@ def one(*points: list[dict[str, Any]], goal: Goal = GOALS["throughput"], **optio
 
 def test_the_highest_throughput_is_recommended_and_its_runner_up_named() -> None:
     found = one(launches("a", 100), launches("b", 140), launches("c", 120))
-    assert (found.point["point_id"], found.sure) == ("b", "told")
+    assert (found.point["point_id"], found.sure) == ("b", "significant")
     assert found.others["point_id"].tolist() == ["c", "a"]
     assert found.others["ratio"].tolist() == pytest.approx([140 / 120, 1.4], rel=0.01)
     assert (found.others["ratio_low"] > 1).all()
@@ -68,7 +68,7 @@ def test_more_workers_that_bring_much_by_the_means_are_taken_though_launches_do_
 
 def test_single_launches_are_never_sure() -> None:
     found = one(launches("a", 100, count=1), launches("b", 140, count=1), watched(1, 1))
-    assert (found.point["point_id"], found.sure) == ("b", "untested")
+    assert (found.point["point_id"], found.sure) == ("b", "single_launch")
     assert found.others["ratio_low"].isna().all()
 
 
@@ -91,7 +91,7 @@ def test_the_interval_of_a_single_launch_counts_and_not_its_standard_error_alone
 def test_single_launches_nearer_than_the_machine_drifted_are_not_told_apart(last_s: float, drift: float) -> None:
     points = [launches("a", 100, count=1, workers=1), launches("b", 118, count=1, workers=2)]
     calm, drifted = one(*points, watched(1, 1)), one(*points, watched(1, last_s))
-    assert (calm.point["point_id"], calm.sure) == ("b", "untested")
+    assert (calm.point["point_id"], calm.sure) == ("b", "single_launch")
     assert (drifted.point["point_id"], drifted.sure) == ("b", "tied")
     assert drifted.drift == pytest.approx(drift)
 
@@ -108,7 +108,7 @@ def test_drift_is_unknown_without_canaries_and_single_launches_then_tell_nothing
     for unwatched in (one(*points), one(*points, watched(1))):
         assert (unwatched.drift, unwatched.sure) == (None, "tied")
         assert unwatched.alternatives.empty
-    assert one(launches("a", 100), launches("b", 140)).sure == "told"
+    assert one(launches("a", 100), launches("b", 140)).sure == "significant"
 
 
 def test_alternatives_by_single_launches_are_beyond_the_drift() -> None:
@@ -125,7 +125,7 @@ def test_a_condition_leaves_points_out_and_counts_those_it_is_unknown_of() -> No
         launches("c", 200, step_p99_s=None),
         goal=goal,
     )
-    assert (found.point["point_id"], found.sure) == ("a", "alone")
+    assert (found.point["point_id"], found.sure) == ("a", "only_candidate")
     assert (found.unknown, found.unmeasured) == (1, ("step_p99_s",))
     # The one beyond the limit is what it gives up; of the unknown one it is not known.
     more = found.alternatives[found.alternatives["better"] == "samples_per_s"]
@@ -247,7 +247,7 @@ def truth_and_choice(seed: int, *, count: int) -> tuple[float, str]:
 
 def test_a_wrong_point_is_rarely_recommended_as_sure() -> None:
     found = pd.DataFrame([truth_and_choice(seed, count=3) for seed in range(60)], columns=["loss", "sure"])
-    assert ((found["loss"] > 0.02) & (found["sure"] == "told")).mean() <= 0.06
+    assert ((found["loss"] > 0.02) & (found["sure"] == "significant")).mean() <= 0.06
     assert (found["sure"] == "tied").any()
 
 
