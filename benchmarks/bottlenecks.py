@@ -1,7 +1,8 @@
 """Is what limits a step named rightly? Workloads that are made to be bound in one way each, run on a private Ray.
 
-Each launch is judged by itself, as a sweep without repeats is, and all of them together. A GPU that waits for its host
-and NCCL's exchange can't be made without a GPU: they are tried on rows in tests/analysis/test_bottleneck.py.
+Each launch is judged by itself, as a sweep without repeats is, and all of them together. A GPU that
+waits for its host and NCCL's exchange can't be made without a GPU: they are tried on rows in
+tests/analysis/test_bottleneck.py.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.bottlenecks", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("--results", help="keep the results there, or judge those that are there (default: none kept)")
+    parser.add_argument(
+        "--results",
+        help="keep the results there, or judge those that are there (default: none kept)",
+    )
     options = parser.parse_args()
     sweep, _ = read_sweep(BOUND)
     with tempfile.TemporaryDirectory(prefix="dtsweep-bottlenecks-") as folder:
@@ -41,12 +45,29 @@ def _table(frame: pd.DataFrame) -> str:
     rows = []
     for found in bottleneck(ok).to_dict("records"):
         kind = str(kinds[found["point_id"]])
-        made, bounds = MADE_TO_BE.get(kind, kind), alone.loc[alone["point_id"] == found["point_id"], "bound"]
+        made, bounds = (
+            MADE_TO_BE.get(kind, kind),
+            alone.loc[alone["point_id"] == found["point_id"], "bound"],
+        )
         right, silent = int((bounds == made).sum()), int(bounds.isna().sum())
         axes = ", ".join(f"{each.axis} {each.at_most_share:.0%}" for each in found["next_axes"])
         told = f"{right} of {len(bounds)}, {len(bounds) - right - silent} wrong"
-        rows.append([f"{kind} ({made})", told, found["bound"] or "can't tell", str(found["bound_reason"]), axes])
-    headers = ["workload (made to be bound by)", "single launches", "all together", "because", "to try next, at most"]
+        rows.append(
+            [
+                f"{kind} ({made})",
+                told,
+                found["bound"] or "can't tell",
+                str(found["bound_reason"]),
+                axes,
+            ]
+        )
+    headers = [
+        "workload (made to be bound by)",
+        "single launches",
+        "all together",
+        "because",
+        "to try next, at most",
+    ]
     return table(headers, rows)
 
 

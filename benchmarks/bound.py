@@ -30,7 +30,9 @@ class Bound:
             case "update":
                 return nn.Sequential(nn.Embedding(100_000, 64), nn.Linear(64, 16))
             case "host":
-                return nn.Sequential(*(layer for _ in range(100) for layer in (nn.Linear(8, 8), nn.Tanh())))
+                return nn.Sequential(
+                    *(layer for _ in range(100) for layer in (nn.Linear(8, 8), nn.Tanh()))
+                )
             case "exchange":
                 return nn.Sequential(*(nn.Linear(1536, 1536, bias=False) for _ in range(2)))
             case "memory":
@@ -64,7 +66,9 @@ class Bound:
 def skip(point: Point) -> str | None:
     """Let each kind have the workers that it needs."""
     needed = 1 + (point.workload.kind in TWO_WORKERS)
-    return None if point.workers == needed else f"{point.workload.kind} is tried with {needed} of them"
+    return (
+        None if point.workers == needed else f"{point.workload.kind} is tried with {needed} of them"
+    )
 
 
 def micro_batch(point: Point) -> int:

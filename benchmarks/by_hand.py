@@ -15,21 +15,30 @@ from torch.nn.parallel import DistributedDataParallel
 from dtsweep import Point
 
 
-def ddp_by_hand(model: nn.Module, point: Point, device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer]:
+def ddp_by_hand(
+    model: nn.Module, point: Point, device: torch.device
+) -> tuple[nn.Module, torch.optim.Optimizer]:
     """DDP, and plain SGD."""
     wrapped = wrapped_by_hand(model, device)
     return wrapped, torch.optim.SGD(wrapped.parameters(), lr=point.learning_rate)
 
 
-def zero1_by_hand(model: nn.Module, point: Point, device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer]:
+def zero1_by_hand(
+    model: nn.Module, point: Point, device: torch.device
+) -> tuple[nn.Module, torch.optim.Optimizer]:
     """DDP, and AdamW in shards, whose parameters travel in one message for each rank."""
     wrapped = wrapped_by_hand(model, device)
     return wrapped, ZeroRedundancyOptimizer(
-        wrapped.parameters(), torch.optim.AdamW, parameters_as_bucket_view=True, lr=point.learning_rate
+        wrapped.parameters(),
+        torch.optim.AdamW,
+        parameters_as_bucket_view=True,
+        lr=point.learning_rate,
     )
 
 
-def fsdp_by_hand(model: nn.Module, point: Point, device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer]:
+def fsdp_by_hand(
+    model: nn.Module, point: Point, device: torch.device
+) -> tuple[nn.Module, torch.optim.Optimizer]:
     """Block by block as torch's tutorial has it, and AdamW on the shards."""
     mesh = init_device_mesh(device.type, (point.workers,))
     blocks: Any = model.get_submodule("blocks")
@@ -44,7 +53,9 @@ def wrapped_by_hand(model: nn.Module, device: torch.device) -> DistributedDataPa
     return DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
 
 
-BY_HAND: Mapping[str, Callable[[nn.Module, Point, torch.device], tuple[nn.Module, torch.optim.Optimizer]]] = {
+BY_HAND: Mapping[
+    str, Callable[[nn.Module, Point, torch.device], tuple[nn.Module, torch.optim.Optimizer]]
+] = {
     "ddp": ddp_by_hand,
     "zero1": zero1_by_hand,
     "fsdp": fsdp_by_hand,

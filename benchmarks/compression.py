@@ -1,9 +1,10 @@
 """What does a compression cost for each byte of gradients, beside a copy of the same bytes?
 
-One process with as many threads as a worker has cores. Copy, compression and decompression of the same values take
-turns; each is held against the copy of its own turn. Compression is what comes before the exchange, decompression what
-a worker does with one payload; `powersgd` counts its second half as compression. Gradients are normal random numbers,
-and matrices of 500 × 500 for `powersgd`: 1 MB each.
+One process with as many threads as a worker has cores. Copy, compression and decompression of the
+same values take turns; each is held against the copy of its own turn. Compression is what comes
+before the exchange, decompression what a worker does with one payload; `powersgd` counts its second
+half as compression. Gradients are normal random numbers, and matrices of 500 × 500 for `powersgd`:
+1 MB each.
 """
 
 from __future__ import annotations
@@ -28,9 +29,14 @@ MATRIX = torch.Size([500, 500])
 
 def settings() -> dict[str, Point]:
     """Points by what they are called: each compression, and coded where that can be."""
-    codings = {name: [None, *CODINGS] if "compression_coding" in reads_of(name) else [None] for name in COMPRESSIONS}
+    codings = {
+        name: [None, *CODINGS] if "compression_coding" in reads_of(name) else [None]
+        for name in COMPRESSIONS
+    }
     return {
-        f"`{name}`" + (f", {coding}" if coding else ""): Point(compression=name, compression_coding=coding)
+        f"`{name}`" + (f", {coding}" if coding else ""): Point(
+            compression=name, compression_coding=coding
+        )
         for name, possible in codings.items()
         for coding in possible
     }
@@ -58,7 +64,9 @@ def compress(compression: Compression, coding: Coding | None, values: Tensor) ->
     return payload if coding is None else coding.encode(payload)
 
 
-def decompress(compression: Compression, coding: Coding | None, payload: Tensor, values: Tensor) -> Tensor:
+def decompress(
+    compression: Compression, coding: Coding | None, payload: Tensor, values: Tensor
+) -> Tensor:
     """Write what a payload stands for into values."""
     compression.decompress(payload if coding is None else coding.decode(payload), values)
     return values
@@ -73,10 +81,16 @@ def sent(compression: Compression, coding: Coding | None, values: Tensor) -> int
     return count
 
 
-def turns(point: Point, megabytes: int, *, device: torch.device, turns: int) -> dict[str, list[float]]:
+def turns(
+    point: Point, megabytes: int, *, device: torch.device, turns: int
+) -> dict[str, list[float]]:
     """Seconds of copy, compression and decompression, turn by turn; and the share of the bytes that travels."""
     layout = Layout(
-        numel=megabytes * MATRIX.numel(), dtype=torch.float32, device=device, shapes=[MATRIX] * megabytes, seed=1
+        numel=megabytes * MATRIX.numel(),
+        dtype=torch.float32,
+        device=device,
+        shapes=[MATRIX] * megabytes,
+        seed=1,
     )
     compression, coding = compression_for(point, layout), coding_for(point)
     values = torch.randn(layout.numel, generator=torch.Generator().manual_seed(0)).to(device)
@@ -86,7 +100,11 @@ def turns(point: Point, megabytes: int, *, device: torch.device, turns: int) -> 
         compress_s, payload = timed(lambda: compress(compression, coding, values), device)
         decompress_s, _ = timed(lambda: decompress(compression, coding, payload, back), device)  # noqa: B023
         if turn >= 2:
-            for name, spent in (("copy", copy_s), ("compress", compress_s), ("decompress", decompress_s)):
+            for name, spent in (
+                ("copy", copy_s),
+                ("compress", compress_s),
+                ("decompress", decompress_s),
+            ):
                 found[name].append(spent)
     return {**found, "share": [sent(compression, coding, values) / values.nbytes]}
 
@@ -97,12 +115,18 @@ def main() -> None:
         prog="python -m benchmarks.compression", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
-    parser.add_argument("--megabytes", type=int, nargs="+", default=[1, 10, 100], help="sizes (default 1 10 100)")
+    parser.add_argument(
+        "--megabytes", type=int, nargs="+", default=[1, 10, 100], help="sizes (default 1 10 100)"
+    )
     parser.add_argument("--turns", type=int, default=15, help="of each size (default 15)")
     parser.add_argument("--threads", type=int, default=1, help="of a worker (default 1)")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    ratios, costs, copies = list[list[str]](), list[list[str]](), defaultdict[int, list[float]](list)
+    ratios, costs, copies = (
+        list[list[str]](),
+        list[list[str]](),
+        defaultdict[int, list[float]](list),
+    )
     for name, point in settings().items():
         ratio, cost, share = [name], [name], float("nan")
         for size in options.megabytes:
@@ -114,11 +138,20 @@ def main() -> None:
                 cost.append(f"{np.median(found[part]) / size * 1e3:.3f}")
         ratios.append([ratio[0], f"{share:.4f}", *ratio[1:]])
         costs.append(cost)
-    parts = [f"{size} MB: {part}" for size in options.megabytes for part in ("compress", "decompress")]
+    parts = [
+        f"{size} MB: {part}" for size in options.megabytes for part in ("compress", "decompress")
+    ]
     print(heading("What does compression cost for each byte, beside a copy?"), end="\n\n")
-    print("Times as long as a copy of the same turn, median (quartiles); share: bytes sent of bytes given.", end="\n\n")
+    print(
+        "Times as long as a copy of the same turn, median (quartiles); share: bytes sent of bytes given.",
+        end="\n\n",
+    )
     print(table(["compression", "share", *parts], ratios), end="\n\n")
-    copied = [cell for size in options.megabytes for cell in (f"{np.median(copies[size]) / size * 1e3:.3f}", "")]
+    copied = [
+        cell
+        for size in options.megabytes
+        for cell in (f"{np.median(copies[size]) / size * 1e3:.3f}", "")
+    ]
     print("Nanoseconds for a byte of gradients, median.", end="\n\n")
     print(table(["compression", *parts], [["copy", *copied], *costs]))
 

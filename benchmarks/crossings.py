@@ -69,7 +69,10 @@ class Curve:
 def curves_of(rows: Rows, model: str) -> dict[str, Curve]:
     """Curves of a model by variant, in the order of the first launch."""
     own = [row for row in rows if row["model"] == model]
-    return {name: _curve([row for row in own if row["variant"] == name]) for name in _each(own, "variant")}
+    return {
+        name: _curve([row for row in own if row["variant"] == name])
+        for name in _each(own, "variant")
+    }
 
 
 def _curve(rows: Rows) -> Curve:
@@ -82,13 +85,17 @@ def _curve(rows: Rows) -> Curve:
         ],
         bytes_sent_per_step=_mean(rows, "bytes_sent_per_step") or 0.0,
         error=_mean(rows, "compression_error"),
-        compress_s=min((row["compress_s"] for row in rows if row["compress_s"] is not None), default=None),
+        compress_s=min(
+            (row["compress_s"] for row in rows if row["compress_s"] is not None), default=None
+        ),
     )
 
 
 def _cell(rows: Rows) -> Cell:
     best = min(rows, key=lambda row: float(row["latency_s"]))
-    ends = [row[f"latency_s{end}"] or row["latency_s"] for row in rows for end in ("", "_low", "_high")]
+    ends = [
+        row[f"latency_s{end}"] or row["latency_s"] for row in rows for end in ("", "_low", "_high")
+    ]
     shares = {name: best[name] for name in ("comm_share", "compress_s", "overlap_share")}
     return Cell(step_s=best["latency_s"], low_s=min(ends), high_s=max(ends), **shares)
 
@@ -111,7 +118,8 @@ def crossing(rates: Sequence[float], plain: Sequence[float], other: Sequence[flo
         other: of what may win.
 
     Returns:
-        In the unit of `rates`; infinite where it is shorter at all of them, 0 where it isn't at the slowest.
+        In the unit of `rates`; infinite where it is shorter at all of them, 0 where it isn't at the
+        slowest.
 
     >>> crossing([100, 10], [1.0, 10.0], [2.0, 2.0])
     50.0
@@ -130,7 +138,9 @@ def measured_crossings(plain: Curve, other: Curve) -> list[float]:
     """Where another variant begins to win, in Mbit/s: by the shortest steps of all launches, and by each launch."""
     rates = list(plain.cells)
     launches = [None, *range(min(len(plain.launches), len(other.launches)))]
-    return [crossing(rates, plain.over_rates(launch), other.over_rates(launch)) for launch in launches]
+    return [
+        crossing(rates, plain.over_rates(launch), other.over_rates(launch)) for launch in launches
+    ]
 
 
 def crossing_by_arithmetic(plain: Curve, other: Curve) -> float:
@@ -160,12 +170,18 @@ def table_of_steps(known: Mapping[str, Curve]) -> str:
         error = "" if curve.error is None else f"{curve.error:.2g}"
         line = [f"`{name}`", f"{curve.bytes_sent_per_step / 1e6:.3g}", error]
         for rate, cell in curve.cells.items():
-            step, low, high = (f"{seconds * 1e3:.0f}" for seconds in (cell.step_s, cell.low_s, cell.high_s))
+            step, low, high = (
+                f"{seconds * 1e3:.0f}" for seconds in (cell.step_s, cell.low_s, cell.high_s)
+            )
             own = "" if cell.compress_s is None else f"{cell.compress_s * 1e3:.1f}"
             line += [f"{step} ({low}–{high})", curve.share(rate), own]
         lines.append(line)
     rates = next(iter(known.values())).cells
-    of_rate = [f"{as_rate(rate)}: {what}" for rate in rates for what in ("step, ms", "exchange, %", "compress, ms")]
+    of_rate = [
+        f"{as_rate(rate)}: {what}"
+        for rate in rates
+        for what in ("step, ms", "exchange, %", "compress, ms")
+    ]
     return table(["variant", "MB sent per step", "error", *of_rate], lines)
 
 
@@ -176,16 +192,27 @@ def table_of_crossings(models: Mapping[str, Mapping[str, Curve]]) -> str:
         line = [f"`{name}`"]
         for known in models.values():
             best, *each = map(as_rate, measured_crossings(known[PLAIN], known[name]))
-            line += [f"{best} ({', '.join(each)})", as_rate(crossing_by_arithmetic(known[PLAIN], known[name]))]
+            line += [
+                f"{best} ({', '.join(each)})",
+                as_rate(crossing_by_arithmetic(known[PLAIN], known[name])),
+            ]
         if name != PLAIN:
             lines.append(line)
-    return table(["variant", *(f"{model}, {how}" for model in models for how in ("measured", "by arithmetic"))], lines)
+    return table(
+        [
+            "variant",
+            *(f"{model}, {how}" for model in models for how in ("measured", "by arithmetic")),
+        ],
+        lines,
+    )
 
 
 def picture(models: Mapping[str, Mapping[str, Curve]], drawn: Sequence[str]) -> str:
     """Step time over bandwidth, as SVG; a panel for each model."""
     panels = {
-        f"{model} parameters": {name: _line(curve) for name, curve in known.items() if name in drawn}
+        f"{model} parameters": {
+            name: _line(curve) for name, curve in known.items() if name in drawn
+        }
         for model, known in models.items()
     }
     return curves(panels, x="bandwidth, Mbit/s", y="step, ms")

@@ -1,15 +1,17 @@
 """Is the cost of the exchange measured without bias? Simulated ranks whose exchange, overlap and jitter are known.
 
-A rank's own step takes 20 ms, times its jitter: normal, drawn for each step and rank, with or without autocorrelation.
-With the exchange all ranks wait for the longest own step of each step, and for the part of the exchange that nothing
-hides. The steps go through dtsweep's own functions: `dtsweep.measure.turns` says how many steps follow the window and
-in which order, and `dtsweep.metrics.exchange_share` makes the columns. Where the exchange is marked instead
+A rank's own step takes 20 ms, times its jitter: normal, drawn for each step and rank, with or
+without autocorrelation. With the exchange all ranks wait for the longest own step of each step, and
+for the part of the exchange that nothing hides. The steps go through dtsweep's own functions:
+`dtsweep.measure.turns` says how many steps follow the window and in which order, and
+`dtsweep.metrics.exchange_share` makes the columns. Where the exchange is marked instead
 (`local_sgd`, a period of 8 steps) the window itself tells, and nothing follows it.
 
-`quick` is the default of `Measure(exchange=…)`: one turn without the exchange, for a quarter of the window's time.
-`precise` runs rounds, for half of the window's time here. The table gives the means over simulated trials, which must
-be the truth in each row, and how often the 95 % intervals cover it. A second table counts how often a straggler is
-named where all ranks are equal, and the right one where one takes a tenth longer.
+`quick` is the default of `Measure(exchange=…)`: one turn without the exchange, for a quarter of the
+window's time. `precise` runs rounds, for half of the window's time here. The table gives the means
+over simulated trials, which must be the truth in each row, and how often the 95 % intervals cover
+it. A second table counts how often a straggler is named where all ranks are equal, and the right
+one where one takes a tenth longer.
 """
 
 from __future__ import annotations
@@ -82,7 +84,9 @@ class Job:
         """Draw own steps: (ranks, steps) seconds."""
         drawn = random.normal(size=(self.ranks, steps))
         drawn[:, 1:] *= np.sqrt(1 - self.rho**2)
-        own: NDArray[np.float64] = STEP_S * (1 + self.cv * signal.lfilter([1.0], [1.0, -self.rho], drawn, axis=1))
+        own: NDArray[np.float64] = STEP_S * (
+            1 + self.cv * signal.lfilter([1.0], [1.0, -self.rho], drawn, axis=1)
+        )
         own[1 % self.ranks] *= 1 + self.slow
         return own
 
@@ -101,12 +105,25 @@ class Job:
         }
 
 
-def sent(step_s: NDArray[np.float64], *, part: Any = "window", block: Any = -1, **columns: Any) -> Measured:
+def sent(
+    step_s: NDArray[np.float64], *, part: Any = "window", block: Any = -1, **columns: Any
+) -> Measured:
     """What a rank sends that took these times."""
     count = len(step_s)
-    steps = {"part": np.broadcast_to(part, count), "block": np.broadcast_to(block, count), "step_s": step_s}
+    steps = {
+        "part": np.broadcast_to(part, count),
+        "block": np.broadcast_to(block, count),
+        "step_s": step_s,
+    }
     steps |= {name: np.zeros(count) for name in ("data_s", "forward_s", "backward_s")} | columns
-    return Measured(steps=steps, window_s=1.0, window_steps=1, skipped_steps=0, stop_reason="", memory_peak_bytes=0)
+    return Measured(
+        steps=steps,
+        window_s=1.0,
+        window_steps=1,
+        skipped_steps=0,
+        stop_reason="",
+        memory_peak_bytes=0,
+    )
 
 
 def in_a_quick_turn(job: Job, random: np.random.Generator, *, window_steps: int) -> list[Measured]:
@@ -136,11 +153,16 @@ def in_a_quick_turn(job: Job, random: np.random.Generator, *, window_steps: int)
     return with_exchange_alone(ranks, job, random)
 
 
-def with_exchange_alone(ranks: Sequence[Measured], job: Job, random: np.random.Generator) -> list[Measured]:
+def with_exchange_alone(
+    ranks: Sequence[Measured], job: Job, random: np.random.Generator
+) -> list[Measured]:
     """Time the exchange by itself, in five batches known to 5 % each."""
     sample = random.normal(job.alone * STEP_S, 0.05 * job.alone * STEP_S, size=5)
     mean_s, error_s = float(sample.mean()), float(sample.std(ddof=1) / np.sqrt(5))
-    return [replace(rank, exchange_isolated_s=mean_s, exchange_isolated_error_s=error_s) for rank in ranks]
+    return [
+        replace(rank, exchange_isolated_s=mean_s, exchange_isolated_error_s=error_s)
+        for rank in ranks
+    ]
 
 
 def in_turns(job: Job, random: np.random.Generator, *, limit_s: float) -> list[Measured]:
@@ -152,7 +174,9 @@ def in_turns(job: Job, random: np.random.Generator, *, limit_s: float) -> list[M
     for rounds in itertools.count(1):
         for turn in turns(rounds - 1):
             own = job.own(random, LEAD + steps * len(turn.blocks))
-            taken = np.tile(own.max(axis=0) + job.exposed_s, (job.ranks, 1)) if turn.exchanges else own
+            taken = (
+                np.tile(own.max(axis=0) + job.exposed_s, (job.ranks, 1)) if turn.exchanges else own
+            )
             spent_s += taken.sum(axis=1).max()
             times.append(taken[:, LEAD:])
             parts += ["exchange" if turn.exchanges else "no_exchange"] * (steps * len(turn.blocks))
@@ -214,7 +238,8 @@ def named(job: Job, *, steps: int, repetitions: int, method: str) -> str:
         job: whose steps are drawn.
         steps: of a window.
         repetitions: trials.
-        method: `window`, whose steps mark the exchange, or `quick`, a turn without the exchange after it.
+        method: `window`, whose steps mark the exchange, or `quick`, a turn without the exchange
+            after it.
     """
     random = np.random.default_rng(0)
     nodes = [f"node {rank}" for rank in range(job.ranks)]
@@ -232,18 +257,28 @@ def table_of_shares(windows: Sequence[int], repetitions: int) -> str:
     """Truth and mean of the shares by job and window."""
     rows = []
     noises = [(0.01, 0.0), (0.05, 0.0), (0.05, 0.8), (0.1, 0.0)]
-    for method, ranks, (cv, rho), hidden in itertools.product(("quick", "precise"), (2, 8, 64), noises, (0.0, 1.0)):
+    for method, ranks, (cv, rho), hidden in itertools.product(
+        ("quick", "precise"), (2, 8, 64), noises, (0.0, 1.0)
+    ):
         job = Job(ranks=ranks, cv=cv, rho=rho, alone=0.1, hidden=hidden)
-        what = [f"ddp, {'all' if hidden else 'nothing'} hidden", method, str(ranks), _noise(cv, rho)]
+        what = [
+            f"ddp, {'all' if hidden else 'nothing'} hidden",
+            method,
+            str(ranks),
+            _noise(cv, rho),
+        ]
         rows += [
-            [*what, str(steps), *shares(job, steps=steps, repetitions=repetitions, method=method)] for steps in windows
+            [*what, str(steps), *shares(job, steps=steps, repetitions=repetitions, method=method)]
+            for steps in windows
         ]
     for ranks, steps in itertools.product((2, 8, 64), windows):
         job = Job(ranks=ranks, cv=0.05, alone=0.4)
         cells = shares(job, steps=steps, repetitions=repetitions, method="window")
         rows.append([f"local_sgd H={PERIOD}", "window", str(ranks), "5 %", str(steps), *cells])
     each = ["exchange %", "wait %", "comm %", "overlap %"]
-    return table(["job", "by", "ranks", "jitter", "window", *each, "comm ±", "steps after it"], rows)
+    return table(
+        ["job", "by", "ranks", "jitter", "window", *each, "comm ±", "steps after it"], rows
+    )
 
 
 def _noise(cv: float, rho: float) -> str:
@@ -253,29 +288,56 @@ def _noise(cv: float, rho: float) -> str:
 def table_of_stragglers(repetitions: int) -> str:
     """How often a straggler is named."""
     rows = []
-    windows = [("quick", 20), ("quick", 60), ("quick", 400), ("window", 44), ("window", 100), ("window", 400)]
+    windows = [
+        ("quick", 20),
+        ("quick", 60),
+        ("quick", 400),
+        ("window", 44),
+        ("window", 100),
+        ("window", 400),
+    ]
     for ranks, (method, steps) in itertools.product((2, 8, 64), windows):
         equal = [
-            Job(ranks=ranks, cv=cv, alone=0, rho=rho) for cv, rho in ((0.02, 0), (0.05, 0), (0.05, 0.5), (0.05, 0.8))
+            Job(ranks=ranks, cv=cv, alone=0, rho=rho)
+            for cv, rho in ((0.02, 0), (0.05, 0), (0.05, 0.5), (0.05, 0.8))
         ]
         jobs = [*equal, Job(ranks=ranks, cv=0.05, alone=0, slow=0.1)]
         cells = (named(job, steps=steps, repetitions=repetitions, method=method) for job in jobs)
         rows.append([method, str(ranks), str(steps), *cells])
     return table(
-        ["by", "ranks", "window", "cv 2 %", "cv 5 %", "AR(1) 0.5", "AR(1) 0.8", "one 10 % slower, cv 5 %"], rows
+        [
+            "by",
+            "ranks",
+            "window",
+            "cv 2 %",
+            "cv 5 %",
+            "AR(1) 0.5",
+            "AR(1) 0.8",
+            "one 10 % slower, cv 5 %",
+        ],
+        rows,
     )
 
 
 def main() -> None:
     """Simulate and print an entry for docs/log.md."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.exchange", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--repetitions", type=int, default=200, help="trials of each kind (default 200)")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.exchange", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument(
+        "--repetitions", type=int, default=200, help="trials of each kind (default 200)"
+    )
     options = parser.parse_args()
     print(heading("Is what the exchange costs told as it is?"), end="\n\n")
-    print("Truth / mean of the trials / how often the interval covers the truth; comm ± is the median half-width in")
+    print(
+        "Truth / mean of the trials / how often the interval covers the truth; comm ± is the median half-width in"
+    )
     print("points.", end="\n\n")
     print(table_of_shares((30, 100, 1000), options.repetitions), end="\n\n")
-    print("How often a straggler is named among equal ranks; the slower one where there is one.", end="\n\n")
+    print(
+        "How often a straggler is named among equal ranks; the slower one where there is one.",
+        end="\n\n",
+    )
     print(table_of_stragglers(options.repetitions))
 
 

@@ -1,25 +1,29 @@
 """Does dtsweep's loop train as fast as a plain PyTorch loop, and a session as fast as a fresh launch?
 
-Four comparisons of samples per second, for a compute-heavy and a communication-heavy point, and for two whose steps
-take 5 ms and next to no time, where what the instruments cost per step shows best; the second of them also for `zero1`
-and `fsdp` against the same written by hand with torch:
+Four comparisons of samples per second, for a compute-heavy and a communication-heavy point, and for
+two whose steps take 5 ms and next to no time, where what the instruments cost per step shows best;
+the second of them also for `zero1` and `fsdp` against the same written by hand with torch:
 
-- in turns of ten steps: on one model the plain loop, dtsweep's loop that reads the clock at the two ends alone, and the
-  same with all instruments (steps and phases are timed, the window is looked at, the host is watched) take turns in an
-  order that is drawn. A launch gives the mean of the differences, a tenth of them cut off at both ends; the intervals
-  are Student's t over launches. What a window pays once, when it begins, is not in it.
-- same ranks: dtsweep's loop (`dtsweep.worker.attempt`) and the plain loop below take turns, ABBA, in one launch of
-  torchrun. A pair of neighbouring blocks gives a ratio; the interval of the median ratio is by order statistics. In
-  how many pairs the plain loop's wall clock per step lies in the interval of dtsweep's row is counted: that of the mean
-  step, made from the steps of all ranks as any row is. The plain loop's block varies as much as the row's: of intervals
-  that hold the truth in 95 % this counts 83 %, and again 95 % where they are made √2 times as wide, counted too.
+- in turns of ten steps: on one model the plain loop, dtsweep's loop that reads the clock at the two
+  ends alone, and the same with all instruments (steps and phases are timed, the window is looked
+  at, the host is watched) take turns in an order that is drawn. A launch gives the mean of the
+  differences, a tenth of them cut off at both ends; the intervals are Student's t over launches.
+  What a window pays once, when it begins, is not in it.
+- same ranks: dtsweep's loop (`dtsweep.worker.attempt`) and the plain loop below take turns, ABBA,
+  in one launch of torchrun. A pair of neighbouring blocks gives a ratio; the interval of the median
+  ratio is by order statistics. In how many pairs the plain loop's wall clock per step lies in the
+  interval of dtsweep's row is counted: that of the mean step, made from the steps of all ranks as
+  any row is. The plain loop's block varies as much as the row's: of intervals that hold the truth
+  in 95 % this counts 83 %, and again 95 % where they are made √2 times as wide, counted too.
 - separate launches: each loop alone in launches of torchrun that take turns.
-- session and fresh: the last of three trials in a session, and one trial in a launch of its own, taking turns.
+- session and fresh: the last of three trials in a session, and one trial in a launch of its own,
+  taking turns.
 
-Launches of one and the same job differ by several percent, so the last two can't tell as little apart as the first;
-the interval of their ratio of medians is a percentile bootstrap over launches. All blocks have the same number of
-steps, after the same warm-up; a rate is that of the whole world until its slowest rank is done. The plain loop
-leaves Python's garbage collector on, as plain loops do; dtsweep turns it off inside the window.
+Launches of one and the same job differ by several percent, so the last two can't tell as little
+apart as the first; the interval of their ratio of medians is a percentile bootstrap over launches.
+All blocks have the same number of steps, after the same warm-up; a rate is that of the whole world
+until its slowest rank is done. The plain loop leaves Python's garbage collector on, as plain loops
+do; dtsweep turns it off inside the window.
 """
 
 from __future__ import annotations
@@ -73,7 +77,9 @@ class Compared(NamedTuple):
 
 POINTS: Mapping[str, Compared] = {
     "compute-heavy": Compared(workloads.Gpt(layers=2, width=128, sequence=64), 64),
-    "communication-heavy": Compared(workloads.Gpt(layers=1, width=512, sequence=8, vocabulary=8192), 1),
+    "communication-heavy": Compared(
+        workloads.Gpt(layers=1, width=512, sequence=8, vocabulary=8192), 1
+    ),
     "short": Compared(workloads.Gpt(layers=2, width=64, sequence=64), 4),
     "tiny": Compared(workloads.Gpt(layers=1, width=32, sequence=16), 1),
     "zero1": Compared(workloads.Gpt(layers=2, width=256, sequence=64), 4, "zero1", "adamw"),
@@ -106,7 +112,12 @@ def plain_loop(point: Point, *, rank: int, device: torch.device, steps: int) -> 
     def train(first: int, last: int) -> None:
         for step in range(first, last):
             start = (step * point.workers + rank) * point.micro_batch
-            train_step(point, model, optimizer, workload.batch(range(start, start + point.micro_batch), device))
+            train_step(
+                point,
+                model,
+                optimizer,
+                workload.batch(range(start, start + point.micro_batch), device),
+            )
         wait_for(device)
 
     train(0, WARMUP)
@@ -118,7 +129,9 @@ def plain_loop(point: Point, *, rank: int, device: torch.device, steps: int) -> 
     return seconds
 
 
-def train_step(point: Point, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Any) -> None:
+def train_step(
+    point: Point, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Any
+) -> None:
     """What every loop does in a step."""
     point.workload.loss(model, batch).backward()
     optimizer.step()
@@ -142,9 +155,13 @@ class Block(NamedTuple):
 def plain_block(sweep: Sweep, context: RankContext) -> Block:
     """Time the plain loop."""
     point = candidates(sweep)[0].point
-    seconds = plain_loop(point, rank=context.rank, device=context.device, steps=sweep.measure.max_steps)
+    seconds = plain_loop(
+        point, rank=context.rank, device=context.device, steps=sweep.measure.max_steps
+    )
     release_memory(context.device)
-    return Block(point.global_batch * sweep.measure.max_steps / max_over_ranks(context.device, seconds)[0])
+    return Block(
+        point.global_batch * sweep.measure.max_steps / max_over_ranks(context.device, seconds)[0]
+    )
 
 
 def dtsweep_block(sweep: Sweep, context: RankContext) -> Block:
@@ -183,14 +200,25 @@ def steps_in_turns(sweep: Sweep, context: RankContext, rounds: int) -> NDArray[n
         (rounds, 3) seconds of the slowest rank: plain, edge-only, instrumented.
     """
     point = candidates(sweep)[0].point
-    job = Job(point=point, rank=context.rank, device=context.device, loss=loss_in_precision(point, context.device))
+    job = Job(
+        point=point,
+        rank=context.rank,
+        device=context.device,
+        loss=loss_in_precision(point, context.device),
+    )
     mode: Any = load_mode(point.sync)(job)
     torch.manual_seed(0)
-    mode.prepare(point.workload.build().to(context.device).train(), functools.partial(make_optimizer, point=point))
+    mode.prepare(
+        point.workload.build().to(context.device).train(),
+        functools.partial(make_optimizer, point=point),
+    )
     loop = Loop(job, mode)
     loop.run("warmup", range(WARMUP))
     (period_s,) = max_over_ranks(context.device, float(loop.segments[-1].times["step_s"].mean()))
-    clock, edge = loop.clock, EdgeClock() if context.device.type == "cpu" else EdgeCudaClock(context.device)
+    clock, edge = (
+        loop.clock,
+        EdgeClock() if context.device.type == "cpu" else EdgeCudaClock(context.device),
+    )
     # Looked at all the time, and never sure.
     steps = (rounds + 1) * FEW
     measure = replace(sweep.measure, half_width=0.02, min_steps=steps, max_steps=steps)
@@ -233,7 +261,10 @@ class EdgeCudaClock(CudaClock):
         """No step is either."""
 
 
-BLOCKS: Mapping[str, Callable[[Sweep, RankContext], Block]] = {DTSWEEP: dtsweep_block, PLAIN: plain_block}
+BLOCKS: Mapping[str, Callable[[Sweep, RankContext], Block]] = {
+    DTSWEEP: dtsweep_block,
+    PLAIN: plain_block,
+}
 
 
 def be_a_rank(options: argparse.Namespace) -> None:
@@ -241,7 +272,9 @@ def be_a_rank(options: argparse.Namespace) -> None:
     sweep = sweep_of(options.ranks, workers=int(os.environ["WORLD_SIZE"]), steps=options.steps)
     device = take_device(sweep.resources, index=int(os.environ["LOCAL_RANK"]))
     distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    context = become_rank(distributed.get_rank(), device, workload=sweep.workload, own_variables=["OMP_NUM_THREADS"])
+    context = become_rank(
+        distributed.get_rank(), device, workload=sweep.workload, own_variables=["OMP_NUM_THREADS"]
+    )
     rates: list[Any] = []
     if options.rounds:
         rates = steps_in_turns(sweep, context, options.rounds).tolist()
@@ -259,9 +292,19 @@ def sweep_of(name: str, *, workers: int, steps: int) -> Sweep:
     workload, micro_batch, sync, optimizer = POINTS[name]
     return Sweep(
         workload=workload,
-        axes={"workers": [workers], "micro_batch": [micro_batch], "sync": [sync], "optimizer": [optimizer]},
+        axes={
+            "workers": [workers],
+            "micro_batch": [micro_batch],
+            "sync": [sync],
+            "optimizer": [optimizer],
+        },
         measure=Measure(
-            warmup_steps=WARMUP, min_steps=steps, max_steps=steps, min_seconds=0, max_seconds=600, canary=False
+            warmup_steps=WARMUP,
+            min_steps=steps,
+            max_steps=steps,
+            min_seconds=0,
+            max_seconds=600,
+            canary=False,
         ),
     )
 
@@ -269,18 +312,24 @@ def sweep_of(name: str, *, workers: int, steps: int) -> Sweep:
 def session(name: str, blocks: str, *, steps: int, workers: int) -> NDArray[np.float64]:
     """Run blocks in one launch of torchrun; return each of them: (blocks, fields of `Block`)."""
     arguments = ["--ranks", name, "--blocks", blocks, "--steps", str(steps)]
-    return np.array(json.loads(torchrun("benchmarks.fidelity", *arguments, workers=workers)), dtype=np.float64)
+    return np.array(
+        json.loads(torchrun("benchmarks.fidelity", *arguments, workers=workers)), dtype=np.float64
+    )
 
 
 def same_ranks(name: str, *, pairs: int, steps: int, workers: int) -> list[str]:
     """Both loops in turns in one launch: a row; the first two blocks, which start everything, are left out."""
-    turns = "".join(DTSWEEP + PLAIN if index % 2 == 0 else PLAIN + DTSWEEP for index in range(pairs))
+    turns = "".join(
+        DTSWEEP + PLAIN if index % 2 == 0 else PLAIN + DTSWEEP for index in range(pairs)
+    )
     found = session(name, DTSWEEP + PLAIN + turns, steps=steps, workers=workers)[2:]
     ours, plain = (found[[turn == loop for turn in turns]] for loop in (DTSWEEP, PLAIN))
     micro_batch = POINTS[name].micro_batch
     wall_s = micro_batch * workers / plain[:, 0]
     mean_s, reach_s = ours[:, 1:].mean(axis=1), (ours[:, 2] - ours[:, 1]) / 2
-    inside, nearly = (int(np.sum(abs(wall_s - mean_s) <= reach_s * factor)) for factor in (1, 2**0.5))
+    inside, nearly = (
+        int(np.sum(abs(wall_s - mean_s) <= reach_s * factor)) for factor in (1, 2**0.5)
+    )
     what = (
         f"same ranks, ABBA; the plain loop's wall per step lies in {inside} of {pairs} rows' intervals "
         f"(±{np.median(reach_s / mean_s):.1%}), in {nearly} of those √2 times as wide"
@@ -292,13 +341,20 @@ def in_turns(name: str, *, rounds: int, workers: int) -> list[list[str]]:
     """What a step pays for dtsweep's loop, and for its instruments: two rows."""
     arguments = ["--ranks", name, "--rounds", str(rounds), "--steps", str(FEW)]
     launches = [
-        np.array(json.loads(torchrun("benchmarks.fidelity", *arguments, workers=workers))) / FEW * 1e6
+        np.array(json.loads(torchrun("benchmarks.fidelity", *arguments, workers=workers)))
+        / FEW
+        * 1e6
         for _ in range(TURN_LAUNCHES)
     ]
     rows = []
-    for what, (other, base) in {"instrumented to plain": (2, 0), "edge-only to plain": (1, 0)}.items():
+    for what, (other, base) in {
+        "instrumented to plain": (2, 0),
+        "edge-only to plain": (1, 0),
+    }.items():
         # A pause falls on whom it will.
-        more = np.array([stats.trim_mean(found[:, other] - found[:, base], 0.1) for found in launches])
+        more = np.array(
+            [stats.trim_mean(found[:, other] - found[:, base], 0.1) for found in launches]
+        )
         step = np.array([np.median(found[:, base]) for found in launches])
         low, high = with_interval(more / step)[1:]
         mean, least, most = with_interval(more)
@@ -306,9 +362,14 @@ def in_turns(name: str, *, rounds: int, workers: int) -> list[list[str]]:
             quartiles([1e6 / float(np.median(found[:, kind])) for found in launches], form=".4g")
             for kind in (other, base)
         ]
-        shown = [f"{1 / (1 + (more / step).mean()):.4f}", f"{1 / (1 + high):.4f}–{1 / (1 + low):.4f}"]
+        shown = [
+            f"{1 / (1 + (more / step).mean()):.4f}",
+            f"{1 / (1 + high):.4f}–{1 / (1 + low):.4f}",
+        ]
         title = f"{what}, one model, {rounds} turns of {FEW} steps in each launch; steps/s"
-        rows.append([title, str(TURN_LAUNCHES), *spread, *shown, f"{mean:.0f} ({least:.0f}–{most:.0f})"])
+        rows.append(
+            [title, str(TURN_LAUNCHES), *spread, *shown, f"{mean:.0f} ({least:.0f}–{most:.0f})"]
+        )
     return rows
 
 
@@ -319,7 +380,9 @@ def with_interval(values: NDArray[np.float64]) -> tuple[float, float, float]:
     return mean, mean - reach, mean + reach
 
 
-def separate(name: str, *, launches: int, steps: int, workers: int) -> dict[str, NDArray[np.float64]]:
+def separate(
+    name: str, *, launches: int, steps: int, workers: int
+) -> dict[str, NDArray[np.float64]]:
     """Each loop in launches of its own, in turns."""
     rates: dict[str, list[float]] = {loop: [] for loop in BLOCKS}
     for index in range(launches):
@@ -328,14 +391,19 @@ def separate(name: str, *, launches: int, steps: int, workers: int) -> dict[str,
     return {loop: np.array(values) for loop, values in rates.items()}
 
 
-def sessions(name: str, *, launches: int, steps: int, workers: int) -> dict[str, NDArray[np.float64]]:
+def sessions(
+    name: str, *, launches: int, steps: int, workers: int
+) -> dict[str, NDArray[np.float64]]:
     """The last trial of a session, and a trial alone, in turns; learning rates tell a session's trials apart."""
     sweep = sweep_of(name, workers=workers, steps=steps)
     rates: dict[str, list[float]] = {"session": [], "fresh": []}
     for index in range(launches):
         for kind in sorted(rates, reverse=index % 2 == 1):
             fresh = kind == "fresh"
-            axes = {**sweep.axes, "learning_rate": list(LEARNING_RATES[-1:] if fresh else LEARNING_RATES)}
+            axes = {
+                **sweep.axes,
+                "learning_rate": list(LEARNING_RATES[-1:] if fresh else LEARNING_RATES),
+            }
             one = replace(sweep, axes=axes, measure=replace(sweep.measure, fresh=fresh))
             with tempfile.TemporaryDirectory(prefix="dtsweep-fidelity-") as folder:
                 frame = run(one, folder)
@@ -365,7 +433,9 @@ def measured(name: str, options: argparse.Namespace) -> list[list[str]]:
     rate = session(name, DTSWEEP + DTSWEEP, **size)[-1, 0]
     size["steps"] = max(FEW, round(options.seconds * rate / (micro_batch * options.workers)))
     parameters = sum(tensor.numel() for tensor in workload.build().parameters()) / 1e6
-    kind = f"{name}: {parameters:.1f} M parameters, micro_batch {micro_batch}, {size['steps']} steps"
+    kind = (
+        f"{name}: {parameters:.1f} M parameters, micro_batch {micro_batch}, {size['steps']} steps"
+    )
     if sync != "ddp":
         return [[kind, *[""] * 6], same_ranks(name, pairs=options.pairs, **size)]
     return [
@@ -385,12 +455,25 @@ def measured(name: str, options: argparse.Namespace) -> list[list[str]]:
 
 def main() -> None:
     """Measure all points and print an entry for docs/log.md."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fidelity", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--pairs", type=int, default=16, help="pairs of blocks in the same ranks (default 16)")
-    parser.add_argument("--launches", type=int, default=5, help="launches of each kind, 0 leaves them out (default 5)")
-    parser.add_argument("--seconds", type=float, default=2.0, help="length of a block, about (default 2)")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.fidelity", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument(
+        "--pairs", type=int, default=16, help="pairs of blocks in the same ranks (default 16)"
+    )
+    parser.add_argument(
+        "--launches",
+        type=int,
+        default=5,
+        help="launches of each kind, 0 leaves them out (default 5)",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, help="length of a block, about (default 2)"
+    )
     parser.add_argument("--workers", type=int, default=2, help="(default 2)")
-    parser.add_argument("--points", nargs="+", choices=POINTS, default=list(POINTS), help="(default all)")
+    parser.add_argument(
+        "--points", nargs="+", choices=POINTS, default=list(POINTS), help="(default all)"
+    )
     for internal in ("--ranks", "--blocks"):
         parser.add_argument(internal, help=argparse.SUPPRESS)
     for number in ("--steps", "--rounds"):
@@ -403,7 +486,12 @@ def main() -> None:
     compared = ["dtsweep or session, samples/s", "edge-only, plain or fresh"]
     headers = ["what", "n each", *compared, "ratio", "95 % interval", "more per step, µs"]
     note = f"{options.workers} workers; median (quartiles); how the intervals are made: benchmarks/fidelity.py."
-    print(heading("Does dtsweep's loop train as fast as a plain PyTorch loop?"), table(headers, rows), note, sep="\n\n")
+    print(
+        heading("Does dtsweep's loop train as fast as a plain PyTorch loop?"),
+        table(headers, rows),
+        note,
+        sep="\n\n",
+    )
 
 
 if __name__ == "__main__":

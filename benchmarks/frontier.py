@@ -1,9 +1,10 @@
 """How fast is the frontier of a million points found, beside the libraries that find it?
 
-Points lie at random in a cube (few are on the frontier), or near a sphere around the origin (many are). All libraries
-get the same array in turns, and have to mark the same rows as ours; each one's time is the best of its turns. One that
-takes longer than `--limit` is not asked for more points; one that is not installed is named (`pip install paretoset
-pymoo`). `ours` is `dtsweep.analysis.on_frontier`.
+Points lie at random in a cube (few are on the frontier), or near a sphere around the origin (many
+are). All libraries get the same array in turns, and have to mark the same rows as ours; each one's
+time is the best of its turns. One that takes longer than `--limit` is not asked for more points;
+one that is not installed is named (`pip install paretoset pymoo`). `ours` is
+`dtsweep.analysis.on_frontier`.
 """
 
 from __future__ import annotations
@@ -73,7 +74,10 @@ def timed(find: Callable[[Costs], Marks], costs: Costs) -> tuple[float, Marks]:
 
 def rows(args: argparse.Namespace, shape: str, objectives: int) -> list[list[str]]:
     """Time all libraries on sets that grow."""
-    found, slow = [], {name for name in LIBRARIES if name != "ours" and importlib.util.find_spec(name) is None}
+    found, slow = (
+        [],
+        {name for name in LIBRARIES if name != "ours" and importlib.util.find_spec(name) is None},
+    )
     for count in args.points:
         costs = points(count, objectives, shape)
         _, expected = timed(on_frontier, costs)
@@ -87,25 +91,40 @@ def rows(args: argparse.Namespace, shape: str, objectives: int) -> list[list[str
                 best[name] = min(seconds, best.get(name, seconds))
                 if seconds > args.limit:
                     slow.add(name)
-        cells = [f"{best[name]:.3g} s ({best[name] / best['ours']:.3g})" if name in best else "–" for name in LIBRARIES]
+        cells = [
+            f"{best[name]:.3g} s ({best[name] / best['ours']:.3g})" if name in best else "–"
+            for name in LIBRARIES
+        ]
         found.append([shape, str(objectives), f"{count:,}", f"{expected.sum():,}", *cells])
     return found
 
 
 def main() -> None:
     """Print an entry for docs/log.md."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--points", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--objectives", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--limit", type=float, default=10.0, help="seconds after which a library gets no more points")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=10.0,
+        help="seconds after which a library gets no more points",
+    )
     args = parser.parse_args()
     cells = [
-        row for objectives in args.objectives for shape in ("cube", "sphere") for row in rows(args, shape, objectives)
+        row
+        for objectives in args.objectives
+        for shape in ("cube", "sphere")
+        for row in rows(args, shape, objectives)
     ]
     print(heading("how fast is the frontier of a million points found?"))
     print()
-    print("Seconds, in brackets times ours; – is not asked (not installed, or over the limit with fewer points).")
+    print(
+        "Seconds, in brackets times ours; – is not asked (not installed, or over the limit with fewer points)."
+    )
     print()
     print(table(["points lie in", "objectives", "points", "on the frontier", *LIBRARIES], cells))
 

@@ -28,7 +28,9 @@ class Liar:
         """Give sines of the sample's number."""
         if self.lie == "ends" and samples.start > 1000:
             samples = range(1)
-        numbers = torch.arange(64) if self.lie == "size" else torch.arange(samples.start, samples.stop)
+        numbers = (
+            torch.arange(64) if self.lie == "size" else torch.arange(samples.start, samples.stop)
+        )
         if self.lie == "whims":
             return torch.rand(len(numbers), 32, generator=UNSEEDED).to(device)
         return torch.sin(numbers[:, None] * torch.arange(1, 33)).to(device)

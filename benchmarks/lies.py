@@ -1,10 +1,11 @@
 """What is said of trials that did something else than their row would say, and of honest ones?
 
-Each lie is one that a user told without knowing it. Workers that don't exchange, batches that are not what was asked
-for, and numbers that can't be are tried by `torchrun -m dtsweep.worker benchmarks/liar.py`; results that
-are resumed with other code or data by `dtsweep run --in-process`, twice with a change in between. `--before FOLDER`
-tries the same with the code of another checkout, beside this one. What the checks cost is the time in them, of that of
-the attempt, on rank 0 of honest trials under torchrun with windows of up to 4 s.
+Each lie is one that a user told without knowing it. Workers that don't exchange, batches that are
+not what was asked for, and numbers that can't be are tried by `torchrun -m dtsweep.worker
+benchmarks/liar.py`; results that are resumed with other code or data by `dtsweep run --in-process`,
+twice with a change in between. `--before FOLDER` tries the same with the code of another checkout,
+beside this one. What the checks cost is the time in them, of that of the attempt, on rank 0 of
+honest trials under torchrun with windows of up to 4 s.
 """
 
 from __future__ import annotations
@@ -103,9 +104,13 @@ def changes() -> Mapping[str, Callable[[Path], None]]:
         write(folder, "unused.py", "X = 1\n")
 
     return {
-        "a module that `build` imports is edited": lambda f: write(f, "net.py", MODULE.format(more="", width=9)),
+        "a module that `build` imports is edited": lambda f: write(
+            f, "net.py", MODULE.format(more="", width=9)
+        ),
         "a module that that one imports is edited": lambda f: write(f, "deep.py", "WIDTH = 9\n"),
-        "the data file is replaced by one of its size": lambda f: write(f, "data.bin", "other bytes!"),
+        "the data file is replaced by one of its size": lambda f: write(
+            f, "data.bin", "other bytes!"
+        ),
         "honest: a comment, and another file beside it": write_nothing_new,
     }
 
@@ -142,7 +147,12 @@ def tried(settings: str, code: Path) -> str:
         return f"`{row['status']}`: {row['reason']}"
     flags = [flag for flag in row["flags"] if flag in ("unrepeatable", "implausible")]
     agree = {True: ", gradients seen to agree"}.get(row.get("gradients_agree"), "")
-    return "`ok`" + agree + "".join(f", flagged `{flag}`" for flag in flags) + f" {row.get('implausible') or ''}"
+    return (
+        "`ok`"
+        + agree
+        + "".join(f", flagged `{flag}`" for flag in flags)
+        + f" {row.get('implausible') or ''}"
+    )
 
 
 def cost(name: str, workers: int) -> str:
@@ -155,7 +165,9 @@ def shares_of(name: str) -> list[float]:
     """Run the attempts of a rank, with a clock around each check."""
     workload, micro_batch = HONEST[name]
     distributed.init_process_group("gloo")
-    context = become_rank(distributed.get_rank(), torch.device("cpu"), workload=workload, own_variables=())
+    context = become_rank(
+        distributed.get_rank(), torch.device("cpu"), workload=workload, own_variables=()
+    )
     spent: list[float] = []
 
     def timed(check: Callable[..., Any]) -> Callable[..., Any]:
@@ -168,13 +180,22 @@ def shares_of(name: str) -> list[float]:
 
         return run
 
-    checks = ((attempt, "check_batch"), (after_window, "check_late_batch"), (after_window, "inspect_step"))
+    checks = (
+        (attempt, "check_batch"),
+        (after_window, "check_late_batch"),
+        (after_window, "inspect_step"),
+    )
     for module, check in checks:
         setattr(module, check, timed(getattr(module, check)))
     point = Point(workers=distributed.get_world_size(), micro_batch=micro_batch, workload=workload)
     shares = []
     for _ in range(ATTEMPTS):
-        tasks = [task_of(Sweep(workload=workload, axes={"workers": [1]}, measure=Measure(max_seconds=4)), point)]
+        tasks = [
+            task_of(
+                Sweep(workload=workload, axes={"workers": [1]}, measure=Measure(max_seconds=4)),
+                point,
+            )
+        ]
         distributed.broadcast_object_list(tasks, src=0)
         spent.clear()
         began = time.perf_counter()
@@ -185,7 +206,9 @@ def shares_of(name: str) -> list[float]:
     return shares[1:]
 
 
-def called(arguments: Sequence[str], *, code: Path, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+def called(
+    arguments: Sequence[str], *, code: Path, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run Python with the code of a checkout."""
     environment = {**os.environ, "PYTHONPATH": str(code), "OMP_NUM_THREADS": "1"}
     return subprocess.run(
@@ -203,15 +226,26 @@ def main() -> None:
     """Print an entry for docs/log.md."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--share-of", choices=HONEST, help=argparse.SUPPRESS)
-    parser.add_argument("--before", type=Path, metavar="FOLDER", help="Another checkout, tried as well.")
+    parser.add_argument(
+        "--before", type=Path, metavar="FOLDER", help="Another checkout, tried as well."
+    )
     options = parser.parse_args()
     if options.share_of:
         shares = shares_of(options.share_of)
         print(json.dumps(shares) if int(os.environ["RANK"]) == 0 else "", end="")
         return
-    codes = {"now": ROOT} if options.before is None else {"before": options.before.resolve(), "now": ROOT}
-    rows = [[lie, *(tried(settings, code) for code in codes.values())] for lie, settings in RUN.items()]
-    rows += [[lie, *(resumed(change, code) for code in codes.values())] for lie, change in changes().items()]
+    codes = (
+        {"now": ROOT}
+        if options.before is None
+        else {"before": options.before.resolve(), "now": ROOT}
+    )
+    rows = [
+        [lie, *(tried(settings, code) for code in codes.values())] for lie, settings in RUN.items()
+    ]
+    rows += [
+        [lie, *(resumed(change, code) for code in codes.values())]
+        for lie, change in changes().items()
+    ]
     costs = [[name, *(cost(name, workers) for workers in (1, 2))] for name in HONEST]
     print(heading("What is said of trials that did something else than their row would say?"))
     print("", table(["what happened", *codes], rows), sep="\n")

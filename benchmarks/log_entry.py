@@ -81,9 +81,22 @@ def torchrun(*arguments: str, workers: int, before: Sequence[str] = ()) -> str:
     Raises:
         subprocess.CalledProcessError: it failed; its stderr was shown.
     """
-    command = [*before, sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers)]
+    command = [
+        *before,
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(workers),
+    ]
     ended = subprocess.run(
-        [*command, "-m", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=1800
+        [*command, "-m", *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=1800,
     )
     return ended.stdout
 
@@ -96,15 +109,23 @@ def run(sweep: Sweep, results: str) -> pd.DataFrame:
     """
     frame = dtsweep.run(sweep, results, address="local")
     if set(frame["status"]) - {"ok", "skipped"}:
-        raise SystemExit(f"not all trials are ok: {frame[['status', 'reason']].drop_duplicates().to_dict('records')}")
+        raise SystemExit(
+            f"not all trials are ok: {frame[['status', 'reason']].drop_duplicates().to_dict('records')}"
+        )
     return frame
 
 
 def _commit() -> str:
     def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout.strip()
 
-    changed = " with uncommitted changes" if git("status", "--porcelain", "--", "dtsweep", "benchmarks") else ""
+    changed = (
+        " with uncommitted changes"
+        if git("status", "--porcelain", "--", "dtsweep", "benchmarks")
+        else ""
+    )
     return f"commit {git('rev-parse', '--short', 'HEAD')}{changed}"
 
 

@@ -1,12 +1,13 @@
 """Is a smaller world inside a larger one's session measured as in a launch of its own, and what does it save?
 
-A pair is two launches that live at the same time: one of two workers, of which one is idle while the points of one
-worker run, and one of one worker. They take turns, trial by trial in the order ABBA, so that a drift of the machine
-falls out; what a launch itself adds does not, which is what pairs are for. A pair gives the mean logarithm of the
-ratios of samples per second; the interval of the ratio is Student's t over pairs.
+A pair is two launches that live at the same time: one of two workers, of which one is idle while
+the points of one worker run, and one of one worker. They take turns, trial by trial in the order
+ABBA, so that a drift of the machine falls out; what a launch itself adds does not, which is what
+pairs are for. A pair gives the mean logarithm of the ratios of samples per second; the interval of
+the ratio is Student's t over pairs.
 
-Both launches run beside the other's idle processes, so what these cost shows nowhere in the ratio: the processor time
-that an idle one takes while another is measured stands beside it.
+Both launches run beside the other's idle processes, so what these cost shows nowhere in the ratio:
+the processor time that an idle one takes while another is measured stands beside it.
 """
 
 from __future__ import annotations
@@ -102,15 +103,17 @@ class Launch:
 
 def _point(workers: int, micro_batch: int) -> Point:
     found = (candidate.point for candidate in candidates(SWEEP))
-    return next(point for point in found if (point.workers, point.micro_batch) == (workers, micro_batch))
+    return next(
+        point for point in found if (point.workers, point.micro_batch) == (workers, micro_batch)
+    )
 
 
 def pair(storage: str, *, own_first: bool) -> dict[str, Any]:
     """Run two launches side by side.
 
     Returns:
-        `logarithms` of nested over own by point; `start_s` of each launch; `idle` seconds of processor time that the
-        idle process took in each second in which another was measured.
+        `logarithms` of nested over own by point; `start_s` of each launch; `idle` seconds of
+        processor time that the idle process took in each second in which another was measured.
     """
     order = [1, 2] if own_first else [2, 1]
     launches = {workers: Launch(workers, storage=storage) for workers in order}
@@ -126,14 +129,20 @@ def pair(storage: str, *, own_first: bool) -> dict[str, Any]:
     idle = (launches[2].cpu_s()[1] - before[1]) / (time.monotonic() - began)
     for launch in launches.values():
         launch.close()
-    return {"logarithms": logarithms, "start_s": [launches[1].start_s, launches[2].start_s], "idle": idle}
+    return {
+        "logarithms": logarithms,
+        "start_s": [launches[1].start_s, launches[2].start_s],
+        "idle": idle,
+    }
 
 
 @contextmanager
 def private_ray() -> Iterator[str]:
     """A Ray with room for both launches; gives a folder for what Train leaves."""
     os.environ.update({"RAY_worker_niceness": "0", **train_settings(300.0, cluster=None)})
-    with tempfile.TemporaryDirectory(prefix="dtsweep-", dir="/tmp", ignore_cleanup_errors=True) as temporary:
+    with tempfile.TemporaryDirectory(
+        prefix="dtsweep-", dir="/tmp", ignore_cleanup_errors=True
+    ) as temporary:
         ray.init(
             address="local",
             num_cpus=4,
@@ -178,7 +187,9 @@ def main() -> None:
         ["start of a launch of one worker, s", quartiles(starts[:, 0], form=".1f")],
         ["start of a launch of two workers, s", quartiles(starts[:, 1], form=".1f")],
     ]
-    print(table([f"{pairs} pairs of launches", "mean (95 % interval), or median (quartiles)"], rows))
+    print(
+        table([f"{pairs} pairs of launches", "mean (95 % interval), or median (quartiles)"], rows)
+    )
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
 """What does a trial cost beyond the training itself: in a session, by torchrun, with a TorchTrainer of its own?
 
-The training itself is the measured window (`window_s`: from the ranks' common start to the last one's end). All else
-counts as overhead, for all three alike: starting, building the model, warm-up, checks and counts, steps without the
-exchange, gathering, cleaning up, storing. Settings are those of a user's sweep, but for the length of the window; they
-are printed next to the figures. A trial's time is
+The training itself is the measured window (`window_s`: from the ranks' common start to the last
+one's end). All else counts as overhead, for all three alike: starting, building the model, warm-up,
+checks and counts, steps without the exchange, gathering, cleaning up, storing. Settings are those
+of a user's sweep, but for the length of the window; they are printed next to the figures. A trial's
+time is
 
-- session, fresh: from its start to the start of the next trial (`started_at`), the first of a session left out;
+- session, fresh: from its start to the start of the next trial (`started_at`), the first of a
+  session left out;
 - torchrun: from starting the command to its end.
 
-What the session itself costs to start is given beside it. The torchrun calls run half before, half after the others,
-so that a drift of the machine shows in their spread.
+What the session itself costs to start is given beside it. The torchrun calls run half before, half
+after the others, so that a drift of the machine shows in their spread.
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ def main() -> None:
     """Run all three and print an entry for docs/log.md."""
     options = _options()
     with tempfile.TemporaryDirectory(prefix="dtsweep-overhead-") as folder:
-        by_torchrun = _by_torchrun(options.torchrun - options.torchrun // 2, workers=options.workers)
+        by_torchrun = _by_torchrun(
+            options.torchrun - options.torchrun // 2, workers=options.workers
+        )
         with watched() as looks:
             began = time.perf_counter()
             session = _run(f"{folder}/session", options.trials, workers=options.workers)
@@ -75,7 +79,9 @@ def main() -> None:
         by_torchrun += _by_torchrun(options.torchrun // 2, workers=options.workers)
         ranks = Results(f"{folder}/session").table("ranks")["pid"].to_pylist()
         # A canary comes first, and waits for the start.
-        startup_s = float(Results(f"{folder}/session").table("trials").to_pandas()["startup_s"].max())
+        startup_s = float(
+            Results(f"{folder}/session").table("trials").to_pandas()["startup_s"].max()
+        )
     rest_s = (session_s - float(session["window_s"].sum())) / len(session)
     print(
         heading("What does a trial cost beyond the training itself?"),
@@ -132,7 +138,10 @@ def _usages(processes: Sequence[psutil.Process]) -> Iterator[tuple[int, Usage]]:
             descriptors = process.num_fds()
         except (psutil.NoSuchProcess, psutil.ZombieProcess):
             continue
-        yield process.pid, Usage(title=title, resident_bytes=memory, threads=threads, descriptors=descriptors)
+        yield (
+            process.pid,
+            Usage(title=title, resident_bytes=memory, threads=threads, descriptors=descriptors),
+        )
 
 
 def _run(results: str, trials: int, *, workers: int, fresh: bool = False) -> pd.DataFrame:
@@ -141,7 +150,8 @@ def _run(results: str, trials: int, *, workers: int, fresh: bool = False) -> pd.
     rates: list[float | int | str | None] = [1e-3 + index * 1e-6 for index in range(trials)]
     axes = {**sweep.axes, "workers": [workers], "learning_rate": rates}
     rows = run(replace(sweep, axes=axes, measure=replace(sweep.measure, fresh=fresh)), results)
-    # Canaries are measured longer: they are part of what a session costs, and not of what a trial does.
+    # Canaries are measured longer: they are part of what a session costs, and not of what a trial
+    # does.
     return rows[rows["role"] == "trial"].reset_index(drop=True)
 
 
@@ -150,12 +160,16 @@ def _by_torchrun(calls: int, *, workers: int) -> list[float]:
     rests = []
     for _ in range(calls):
         began = time.perf_counter()
-        row = json.loads(torchrun("dtsweep.worker", str(POINT), f"workers={workers}", workers=workers))
+        row = json.loads(
+            torchrun("dtsweep.worker", str(POINT), f"workers={workers}", workers=workers)
+        )
         rests.append(time.perf_counter() - began - row["window_s"])
     return rests
 
 
-def _comparison(session: pd.DataFrame, by_torchrun: Sequence[float], fresh: NDArray[np.float64]) -> str:
+def _comparison(
+    session: pd.DataFrame, by_torchrun: Sequence[float], fresh: NDArray[np.float64]
+) -> str:
     """The three side by side; a ratio's quartiles are those of all pairs of trials."""
     ours = overheads(session)[1:]
     measured = {"session": ours, "torchrun": np.array(by_torchrun), "fresh TorchTrainer": fresh}
@@ -169,7 +183,9 @@ def _comparison(session: pd.DataFrame, by_torchrun: Sequence[float], fresh: NDAr
         for name, values in measured.items()
     ]
     inside = session["overhead_s"].to_numpy(dtype=np.float64)[1:-1] * 1e3
-    rows.insert(1, ["… of it outside the ranks", str(len(inside)), quartiles(inside, form=".1f"), ""])
+    rows.insert(
+        1, ["… of it outside the ranks", str(len(inside)), quartiles(inside, form=".1f"), ""]
+    )
     return table(["a trial by", "trials", "ms beyond the window", "times the session's"], rows)
 
 
@@ -180,9 +196,24 @@ def _flatness(session: pd.DataFrame, looks: Sequence[Look], ranks: set[int]) -> 
     for mark in sorted({mark for mark in MARKS if mark < count} | {count}):
         began = session["started_at"].iloc[mark - 1]
         # Where the last trial began, ranks may be gone at the nearest look.
-        _, usages = min((look for look in looks if ranks <= look[1].keys()), key=lambda look: abs(look[0] - began))
-        rows.append([str(mark), quartiles(rests[max(1, mark - AROUND) : mark], form=".1f"), *_memory(usages, ranks)])
-    headers = ["trial", f"ms beyond the window, last {AROUND}", "driver, MiB", "session, MiB", "a rank, MiB"]
+        _, usages = min(
+            (look for look in looks if ranks <= look[1].keys()),
+            key=lambda look: abs(look[0] - began),
+        )
+        rows.append(
+            [
+                str(mark),
+                quartiles(rests[max(1, mark - AROUND) : mark], form=".1f"),
+                *_memory(usages, ranks),
+            ]
+        )
+    headers = [
+        "trial",
+        f"ms beyond the window, last {AROUND}",
+        "driver, MiB",
+        "session, MiB",
+        "a rank, MiB",
+    ]
     return table([*headers, "a rank's threads", "a rank's descriptors", "all processes, MiB"], rows)
 
 
@@ -193,15 +224,27 @@ def _memory(usages: Mapping[int, Usage], ranks: set[int]) -> list[str]:
     groups = [[usages[psutil.Process().pid]], session, own]
     memory = [f"{max(usage.resident_bytes for usage in group) / 2**20:.0f}" for group in groups]
     most = [max(usage.threads for usage in own), max(usage.descriptors for usage in own)]
-    return [*memory, *map(str, most), f"{sum(usage.resident_bytes for usage in usages.values()) / 2**20:.0f}"]
+    return [
+        *memory,
+        *map(str, most),
+        f"{sum(usage.resident_bytes for usage in usages.values()) / 2**20:.0f}",
+    ]
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.overhead", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--trials", type=int, default=2000, help="trials of the session (default 2000)")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.overhead", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument(
+        "--trials", type=int, default=2000, help="trials of the session (default 2000)"
+    )
     parser.add_argument("--torchrun", type=int, default=10, help="calls of torchrun (default 10)")
-    parser.add_argument("--fresh", type=int, default=3, help="trials with a TorchTrainer of their own (default 3)")
-    parser.add_argument("--workers", type=int, default=2, help="workers of the one world (default 2)")
+    parser.add_argument(
+        "--fresh", type=int, default=3, help="trials with a TorchTrainer of their own (default 3)"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=2, help="workers of the one world (default 2)"
+    )
     return parser.parse_args()
 
 

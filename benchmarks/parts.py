@@ -1,10 +1,11 @@
 """What does a trial cost next to its window, part by part, on rank 0 and in the driver?
 
-A first table is of trials in a session, as a user runs them: what rank 0 says of its parts (`build_s`, `warmup_s`,
-`after_window_s`, `cleanup_s` of `ranks`), what its slot takes around it, and what the driver takes around that. A
-second one takes the rank apart: two ranks of torchrun run the points of a sweep one after the other, but for those of
-the parameter server, which need Ray. There a part's time is its own: what another part does inside it counts there.
-What is done once per process or session falls on the first trial.
+A first table is of trials in a session, as a user runs them: what rank 0 says of its parts
+(`build_s`, `warmup_s`, `after_window_s`, `cleanup_s` of `ranks`), what its slot takes around it,
+and what the driver takes around that. A second one takes the rank apart: two ranks of torchrun run
+the points of a sweep one after the other, but for those of the parameter server, which need Ray.
+There a part's time is its own: what another part does inside it counts there. What is done once per
+process or session falls on the first trial.
 
 `--sweep benchmarks/tiny.py`, the default, is a workload that hardly trains.
 """
@@ -93,12 +94,16 @@ def ranks(file: str) -> list[dict[str, Any]]:
     """In a rank: run the points of a sweep file; give the seconds of each part, attempt by attempt."""
     distributed.init_process_group("gloo")
     sweep, _ = read_sweep(ROOT / file)
-    context = become_rank(distributed.get_rank(), torch.device("cpu"), workload=sweep.workload, own_variables=())
+    context = become_rank(
+        distributed.get_rank(), torch.device("cpu"), workload=sweep.workload, own_variables=()
+    )
     clocks = Clocks()
     for name, (module, function) in PARTS.items():
         setattr(module, function, clocks.around(name, getattr(module, function)))
     run_attempt = clocks.around("all else in a rank", attempt.run_attempt)
-    possible = [c.point for c in candidates(sweep) if c.reason is None and c.point.workers == WORKERS]
+    possible = [
+        c.point for c in candidates(sweep) if c.reason is None and c.point.workers == WORKERS
+    ]
     found = list[dict[str, Any]]()
     for point in [point for point in possible if point.sync != "parameter_server"]:
         for _ in range(TIMES if len(possible) > 1 else TRIALS):
@@ -107,7 +112,12 @@ def ranks(file: str) -> list[dict[str, Any]]:
             clocks.spent.clear()
             ended = run_attempt(context, tasks[0])
             assert ended.status == "ok", ended.reason
-            found.append({"point": f"{point.sync} {point.micro_batch} × {point.accumulation}", **clocks.spent})
+            found.append(
+                {
+                    "point": f"{point.sync} {point.micro_batch} × {point.accumulation}",
+                    **clocks.spent,
+                }
+            )
             if len(found) == 1:
                 # As in a session.
                 gc.freeze()
@@ -118,7 +128,10 @@ def ranks(file: str) -> list[dict[str, Any]]:
 def in_a_session(file: str) -> list[list[str]]:
     """Run a sweep file's first point in one session, at many learning rates; a row of the table for each part."""
     sweep, _ = read_sweep(ROOT / file)
-    axes = {name: values[:1] if isinstance(values, list) else values for name, values in sweep.axes.items()}
+    axes = {
+        name: values[:1] if isinstance(values, list) else values
+        for name, values in sweep.axes.items()
+    }
     rates: list[float | int | str | None] = [1e-3 + index * 1e-6 for index in range(TRIALS)]
     with tempfile.TemporaryDirectory(prefix="dtsweep-parts-") as folder:
         sweep = replace(sweep, axes={**axes, "workers": [WORKERS], "learning_rate": rates})
@@ -140,11 +153,17 @@ def in_a_session(file: str) -> list[list[str]]:
         "cleaning up": on_rank["cleanup_s"],
         "hand-over to the ranks and their replies": trials["trial_s"] - on_rank.sum(axis=1),
         "the driver until it has the result": trials["overhead_s"],
-        "the driver: making and storing rows, next trial": until_next - trials["trial_s"] - trials["overhead_s"],
+        "the driver: making and storing rows, next trial": until_next
+        - trials["trial_s"]
+        - trials["overhead_s"],
         "all but the window": until_next - on_rank["window_s"],
     }
     return [
-        [name, f"{seconds.iloc[0] * 1e3:.0f}", quartiles(seconds.iloc[1:].dropna() * 1e3, form=".1f")]
+        [
+            name,
+            f"{seconds.iloc[0] * 1e3:.0f}",
+            quartiles(seconds.iloc[1:].dropna() * 1e3, form=".1f"),
+        ]
         for name, seconds in parts.items()
     ]
 
@@ -152,7 +171,9 @@ def in_a_session(file: str) -> list[list[str]]:
 def main() -> None:
     """Print an entry for docs/log.md."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sweep", default="benchmarks/tiny.py", help="a sweep file, from the repository")
+    parser.add_argument(
+        "--sweep", default="benchmarks/tiny.py", help="a sweep file, from the repository"
+    )
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank:
@@ -162,7 +183,10 @@ def main() -> None:
     print(heading("What does a trial cost next to its window?"), end="\n\n")
     print(settings(read_sweep(ROOT / options.sweep)[0].measure), end="\n\n")
     headers = ["first, ms", "median (quartiles) of the others, ms"]
-    print(table([f"part of {TRIALS} trials in a session", *headers], in_a_session(options.sweep)), end="\n\n")
+    print(
+        table([f"part of {TRIALS} trials in a session", *headers], in_a_session(options.sweep)),
+        end="\n\n",
+    )
     sent = torchrun("benchmarks.parts", "--rank", "--sweep", options.sweep, workers=WORKERS)
     frame = pd.DataFrame(json.loads(sent)).fillna(0.0)
     numbers = frame.drop(columns="point")

@@ -1,14 +1,15 @@
 """How good is a recommendation, on simulated sweeps whose truth is known?
 
-A sweep has 24 points: 1, 2, 4 and 8 workers, three micro-batches, two accumulations. Their true rates follow from costs
-that are drawn for each sweep: a pass costs a fixed time and one per sample, an exchange a fixed time and one that grows
-with the workers, part of which hides behind the pass. Many of these points lie within a few percent of the best. A
-launch measures all of them once: what it adds to all alike, what it adds to each, and what its window's own error is
-(which the row says) is normal. Two canaries, with the same error, watch a machine that does not drift. Recommended is
+A sweep has 24 points: 1, 2, 4 and 8 workers, three micro-batches, two accumulations. Their true
+rates follow from costs that are drawn for each sweep: a pass costs a fixed time and one per sample,
+an exchange a fixed time and one that grows with the workers, part of which hides behind the pass.
+Many of these points lie within a few percent of the best. A launch measures all of them once: what
+it adds to all alike, what it adds to each, and what its window's own error is (which the row says)
+is normal. Two canaries, with the same error, watch a machine that does not drift. Recommended is
 the highest throughput.
 
-A recommendation is `right` when the true rate of its point is within 2 % of the best one, and wrong without saying so
-when it is not, and it says that launches tell it from all others (`told`).
+A recommendation is `right` when the true rate of its point is within 2 % of the best one, and wrong
+without saying so when it is not, and it says that launches tell it from all others (`told`).
 """
 
 from __future__ import annotations
@@ -60,10 +61,14 @@ def true_rates(rng: np.random.Generator) -> NDArray[np.float64]:
     return np.array(rates)
 
 
-def sweep_of(rates: NDArray[np.float64], noise: Noise, *, launches: int, rng: np.random.Generator) -> pd.DataFrame:
+def sweep_of(
+    rates: NDArray[np.float64], noise: Noise, *, launches: int, rng: np.random.Generator
+) -> pd.DataFrame:
     """Draw the trials of one sweep."""
     shape = (len(rates), launches)
-    logs = rng.normal(0, np.hypot(noise.window, noise.own), shape) + rng.normal(0, noise.shared, launches)
+    logs = rng.normal(0, np.hypot(noise.window, noise.own), shape) + rng.normal(
+        0, noise.shared, launches
+    )
     measured = rates[:, None] * np.exp(logs)
     point, launch = (axis.ravel() for axis in np.indices(shape))
     workers, micro_batch, accumulation = np.array(POINTS)[point].T
@@ -115,7 +120,9 @@ def tried(noise: Noise, *, launches: int, sweeps: int) -> list[str]:
     rows = rows.assign(status="ok", semantics="exact", hosts=1, workload="Simulated", sync="ddp")
     rows = rows.reindex(columns=[column.name for column in TRIALS])
     types = {FLOAT: "float64", INT: "Int64"}
-    rows = rows.astype({column.name: types[column.type] for column in TRIALS if column.type in types})
+    rows = rows.astype(
+        {column.name: types[column.type] for column in TRIALS if column.type in types}
+    )
     rows["flags"] = [[] for _ in range(len(rows))]
     found = recommend(rows.copy())
     chosen = [(truths[int(each.point["env_id"])], int(each.point["point_id"])) for each in found]
@@ -128,7 +135,9 @@ def tried(noise: Noise, *, launches: int, sweeps: int) -> list[str]:
 
 def main() -> None:
     """Print an entry for docs/log.md."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sweeps", type=int, default=200)
     parser.add_argument("--launches", type=int, nargs="+", default=[1, 2, 3, 5])
     args = parser.parse_args()
@@ -139,7 +148,14 @@ def main() -> None:
     ]
     print(heading(f"how good is a recommendation, on {args.sweeps} simulated sweeps a row?"))
     print()
-    headers = ["noise", "launches", "right", "says: can't tell", "says: one launch each", "says: sure"]
+    headers = [
+        "noise",
+        "launches",
+        "right",
+        "says: can't tell",
+        "says: one launch each",
+        "says: sure",
+    ]
     print(table([*headers, "sure and wrong", "95 % lose less than"], rows))
 
 

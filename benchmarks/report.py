@@ -1,7 +1,8 @@
 """CPU time of `dtsweep report`, after imports, for 36 and for 3,000 trials.
 
-The trials are those of a results folder, repeated with other learning rates and launches. The measured values of each
-copy are multiplied by one factor per launch and one per point, both of about 1 %.
+The trials are those of a results folder, repeated with other learning rates and launches. The
+measured values of each copy are multiplied by one factor per launch and one per point, both of
+about 1 %.
 """
 
 from __future__ import annotations

@@ -1,20 +1,24 @@
 """Are two points told apart only where they differ? The A/A test of `dtsweep.analysis.difference`.
 
-Simulated from real step times: `step_series` in the folder that DTSWEEP_TEST_DATA names has the steps of 12 launches of
-one and the same job. A simulated sweep has two points with so many launches each, drawn from those with replacement;
-either the two are the same, or every step of the second takes 5 % longer.
+Simulated from real step times: `step_series` in the folder that DTSWEEP_TEST_DATA names has the
+steps of 12 launches of one and the same job. A simulated sweep has two points with so many launches
+each, drawn from those with replacement; either the two are the same, or every step of the second
+takes 5 % longer.
 
-- one session: a launch measures both points, as dtsweep does with points of one world. What is particular to the launch
-  is common to both; the steps are drawn anew for each, in blocks of 20 neighbours, which keeps their autocorrelation.
-- separate launches: each point has launches of its own, with their steps as they were measured: drawing them anew
-  would count the variance within launches twice.
+- one session: a launch measures both points, as dtsweep does with points of one world. What is
+  particular to the launch is common to both; the steps are drawn anew for each, in blocks of 20
+  neighbours, which keeps their autocorrelation.
+- separate launches: each point has launches of its own, with their steps as they were measured:
+  drawing them anew would count the variance within launches twice.
 
-Then from Gaussian noise, since points of a real sweep are unequally noisy (half-widths from 1 % to 76 % in one): how
-often the first two of ten points are told apart that vary as `CELLS` says; how often the intervals of `over_launches`
-hold the truth; and how often `frontier` leaves out one of two points that are both best.
+Then from Gaussian noise, since points of a real sweep are unequally noisy (half-widths from 1 % to
+76 % in one): how often the first two of ten points are told apart that vary as `CELLS` says; how
+often the intervals of `over_launches` hold the truth; and how often `frontier` leaves out one of
+two points that are both best.
 
-With `--real N`, N sweeps are run: the two points differ in their learning rate alone, which takes no time. That
-also tests what the first simulation assumes, that the points of a session share what is particular to it.
+With `--real N`, N sweeps are run: the two points differ in their learning rate alone, which takes
+no time. That also tests what the first simulation assumes, that the points of a session share what
+is particular to it.
 """
 
 from __future__ import annotations
@@ -97,11 +101,15 @@ def series() -> NDArray[np.float64]:
     folder = Path(os.environ.get("DTSWEEP_TEST_DATA", "")) / "step_series"
     found = [np.load(file)[WARMUP:] for file in sorted(folder.glob(SERIES))]
     if not found:
-        raise SystemExit(f"no {SERIES} in {folder}; DTSWEEP_TEST_DATA names the folder above step_series")
+        raise SystemExit(
+            f"no {SERIES} in {folder}; DTSWEEP_TEST_DATA names the folder above step_series"
+        )
     return np.array(found)
 
 
-def windows(steps: NDArray[np.float64], drawn: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
+def windows(
+    steps: NDArray[np.float64], drawn: NDArray[np.int64], rng: np.random.Generator
+) -> NDArray[np.float64]:
     """Draw a window of steps for each drawn launch, in blocks that wrap around: (launches drawn, steps)."""
     length = steps.shape[1]
     starts = rng.integers(length, size=(len(drawn), length // BLOCK, 1))
@@ -128,11 +136,25 @@ def simulated(*, sweeps: int, launches: int, slower: float, shared: bool) -> pd.
         times = [steps[drawn], steps[rng.integers(len(steps), size=size)]]
     frames = []
     for point, window, factor in zip((FIRST, SECOND), times, (1, 1 + slower), strict=True):
-        names = [f"launch {number}" if shared else f"launch {number} of {point}" for number in range(size)]
-        known = {"env_id": np.repeat(np.arange(sweeps).astype(str), launches), "session": names, "trial_id": names}
-        measured = {"samples_per_s": 1 / window.mean(axis=1), "latency_s": np.median(window, axis=1) * factor}
+        names = [
+            f"launch {number}" if shared else f"launch {number} of {point}"
+            for number in range(size)
+        ]
+        known = {
+            "env_id": np.repeat(np.arange(sweeps).astype(str), launches),
+            "session": names,
+            "trial_id": names,
+        }
+        measured = {
+            "samples_per_s": 1 / window.mean(axis=1),
+            "latency_s": np.median(window, axis=1) * factor,
+        }
         measured["samples_per_s"] /= factor
-        frames.append(pd.DataFrame(known | measured | {"point_id": point, "status": "ok", "semantics": "exact"}))
+        frames.append(
+            pd.DataFrame(
+                known | measured | {"point_id": point, "status": "ok", "semantics": "exact"}
+            )
+        )
     rows = pd.concat(frames, ignore_index=True).reindex(columns=[column.name for column in TRIALS])
     return difference(rows, FIRST, SECOND)
 
@@ -142,7 +164,9 @@ def noisy(cell: Cell, *, sweeps: int, launches: int, shared: bool, seed: int) ->
     rng = np.random.default_rng(seed)
     shape = (sweeps, len(cell.windows), launches)
     windows = np.array(cell.windows)[:, None] / 100
-    added = np.pad(cell.launches, (0, len(windows) - len(cell.launches)), mode="edge")[:, None] / 100
+    added = (
+        np.pad(cell.launches, (0, len(windows) - len(cell.launches)), mode="edge")[:, None] / 100
+    )
     logs = rng.normal(size=shape) * np.hypot(windows, added)
     if shared:
         logs += rng.normal(0, 0.03, (sweeps, 1, launches))
@@ -150,7 +174,10 @@ def noisy(cell: Cell, *, sweeps: int, launches: int, shared: bool, seed: int) ->
     sweep, point, launch = (axis.ravel() for axis in np.indices(shape))
     owner = np.zeros_like(point) if shared else point
     names = np.array([FIRST, SECOND, *map(str, range(len(windows) - 2))])
-    rates, errors = 100 * np.exp(logs.ravel()), cell.claimed * np.broadcast_to(windows, shape).ravel()
+    rates, errors = (
+        100 * np.exp(logs.ravel()),
+        cell.claimed * np.broadcast_to(windows, shape).ravel(),
+    )
     rows = pd.DataFrame(
         {
             "env_id": sweep.astype(str),
@@ -185,7 +212,10 @@ def held(cell: Cell, *, sweeps: int, launches: int, seed: int) -> list[str]:
 def left_out(*, sweeps: int, shared: bool, seed: int) -> str:
     """In how many sweeps one of two points is off the frontier that are both best: 3 launches, noise 2.5 %."""
     cell = Cell("", [2.5, 2.5])
-    rows, others = (noisy(cell, sweeps=sweeps, launches=3, shared=shared, seed=number) for number in (seed, seed + 1))
+    rows, others = (
+        noisy(cell, sweeps=sweeps, launches=3, shared=shared, seed=number)
+        for number in (seed, seed + 1)
+    )
     first = rows["point_id"] == FIRST
     rows["latency_s"] = others["samples_per_s"] * np.where(first, 1.0, 0.97)
     rows["samples_per_s"] *= np.where(first, 1.0, 0.99)
@@ -209,13 +239,23 @@ def uneven(*, sweeps: int, seed: int) -> list[str]:
         for cell in CELLS
     ]
     intervals = [
-        [cell.what, str(count), *held(cell, sweeps=sweeps // 10 + 1, launches=count, seed=next(seeds))]
+        [
+            cell.what,
+            str(count),
+            *held(cell, sweeps=sweeps // 10 + 1, launches=count, seed=next(seeds)),
+        ]
         for cell in CELLS[:2]
         for count in LAUNCHES
     ]
-    off = [[kind, left_out(sweeps=sweeps, shared=shared, seed=next(seeds))] for kind, shared in kinds.items()]
+    off = [
+        [kind, left_out(sweeps=sweeps, shared=shared, seed=next(seeds))]
+        for kind, shared in kinds.items()
+    ]
     return [
-        table(["two of ten points", *(f"{kind}, {count}" for kind in kinds for count in LAUNCHES)], told),
+        table(
+            ["two of ten points", *(f"{kind}, {count}" for kind in kinds for count in LAUNCHES)],
+            told,
+        ),
         f"Called faster or slower, by launches, in {sweeps} sweeps each; the two are equal but where it says apart. "
         "Not alike: against the assumption that launches add as much to all points.",
         table(["points", "launches of their own", "first two", "others"], intervals),
@@ -247,23 +287,44 @@ def row(what: str, found: pd.DataFrame, *, launches: int) -> list[str]:
         rows = found[found["of"] == of]
         same = (rows["verdict"] == Verdict.NOT_DISTINGUISHABLE).sum()
         half = (rows["ratio_high"] - rows["ratio_low"]) / 2
-        cells += [f"{same} of {len(rows)}", quartiles(rows["ratio"].to_numpy(), form=".3f"), f"{half.median():.3f}"]
+        cells += [
+            f"{same} of {len(rows)}",
+            quartiles(rows["ratio"].to_numpy(), form=".3f"),
+            f"{half.median():.3f}",
+        ]
     return cells
 
 
 def main() -> None:
     """Simulate, run what is asked for, and print an entry for docs/log.md."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.same_point", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--sweeps", type=int, default=500, help="simulated sweeps of each kind (default 500)")
-    parser.add_argument("--launches", type=int, default=12, help="launches of each point (default 12)")
-    parser.add_argument("--uneven", type=int, default=200, help="simulated sweeps of each unequal noise (default 200)")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.same_point", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument(
+        "--sweeps", type=int, default=500, help="simulated sweeps of each kind (default 500)"
+    )
+    parser.add_argument(
+        "--launches", type=int, default=12, help="launches of each point (default 12)"
+    )
+    parser.add_argument(
+        "--uneven",
+        type=int,
+        default=200,
+        help="simulated sweeps of each unequal noise (default 200)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the unequal noise (default 0)")
-    parser.add_argument("--real", type=int, default=0, metavar="N", help="sweeps to run (default none)")
+    parser.add_argument(
+        "--real", type=int, default=0, metavar="N", help="sweeps to run (default none)"
+    )
     options = parser.parse_args()
     size = {"sweeps": options.sweeps, "launches": options.launches}
     kinds = {"one session": True, "separate launches": False}
     rows = [
-        row(f"simulated, {kind}, {truth}", simulated(**size, slower=slower, shared=shared), launches=options.launches)
+        row(
+            f"simulated, {kind}, {truth}",
+            simulated(**size, slower=slower, shared=shared),
+            launches=options.launches,
+        )
         for kind, shared in kinds.items()
         for truth, slower in (("the same", 0.0), ("5 % apart", 0.05))
     ]
@@ -274,7 +335,11 @@ def main() -> None:
     headers = ["sweeps", "launches", "method"]
     headers += [head.format(name) for name in ("throughput", "median step") for head in each]
     note = "Ratios of the first point to the second, median (quartiles); half-widths of their 95 % intervals, median."
-    parts = [heading("Are two points told apart only where they differ?"), table(headers, rows), note]
+    parts = [
+        heading("Are two points told apart only where they differ?"),
+        table(headers, rows),
+        note,
+    ]
     print(*parts, *uneven(sweeps=options.uneven, seed=options.seed), sep="\n\n")
 
 

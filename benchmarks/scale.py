@@ -1,9 +1,9 @@
 """What do ten thousand trials cost: to plan, store, resume, merge, report, and to run with nothing to train?
 
-Each part runs in a process of its own, whose wall time and peak of resident memory are given. `resume` is a plan of
-trials that are all done, each in files of its own, as many kills would leave them; `resume_merged` is the same after
-`compact`. The stored attempts are copies of a real one under the names of the plan's trials. `run` goes through Ray
-Tune; its trials train next to nothing.
+Each part runs in a process of its own, whose wall time and peak of resident memory are given.
+`resume` is a plan of trials that are all done, each in files of its own, as many kills would leave
+them; `resume_merged` is the same after `compact`. The stored attempts are copies of a real one
+under the names of the plan's trials. `run` goes through Ray Tune; its trials train next to nothing.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ class Cost:
 def main() -> None:
     """Run the parts and print an entry for docs/log.md."""
     options = _options()
-    folder = Path(tempfile.mkdtemp(prefix="dtsweep-scale-") if options.folder is None else options.folder)
+    folder = Path(
+        tempfile.mkdtemp(prefix="dtsweep-scale-") if options.folder is None else options.folder
+    )
     folder.mkdir(parents=True, exist_ok=True)
     costs = [PART_RUNS[part](folder, options.trials) for part in PARTS if part in options.only]
     rows = [
@@ -81,14 +83,23 @@ def main() -> None:
         ]
         for cost in costs
     ]
-    headers = ["part", "trials", "s", "ms a trial", "peak of its process, MiB", "files: trials, ranks, steps"]
+    headers = [
+        "part",
+        "trials",
+        "s",
+        "ms a trial",
+        "peak of its process, MiB",
+        "files: trials, ranks, steps",
+    ]
     print(heading("What do ten thousand trials cost?"), table(headers, rows), sep="\n\n")
 
 
 def _plan(folder: Path, trials: int) -> Cost:
     points = trials * POINTS_PER_TRIAL
     file = _sweep_file(folder / "many.py", points)
-    return _command("plan --json", points, ["plan", str(file), "--json", "--results", str(folder / "none")])
+    return _command(
+        "plan --json", points, ["plan", str(file), "--json", "--results", str(folder / "none")]
+    )
 
 
 def _store(folder: Path, trials: int) -> Cost:
@@ -100,11 +111,23 @@ def _store(folder: Path, trials: int) -> Cost:
     types, sources = column_types(sweep.workload), sources_of(sweep.workload, file=sweep.file)
     began = time.perf_counter()
     for trial in made.to_run:
-        own = {**row, **point_row(sweep, trial.point), "trial_id": trial.trial_id, "attempt_id": uuid.uuid4().hex}
-        own |= {"repeat": trial.repeat, "harness": "ray", "started_at": datetime.now(UTC), **sources.columns(own)}
+        own = {
+            **row,
+            **point_row(sweep, trial.point),
+            "trial_id": trial.trial_id,
+            "attempt_id": uuid.uuid4().hex,
+        }
+        own |= {
+            "repeat": trial.repeat,
+            "harness": "ray",
+            "started_at": datetime.now(UTC),
+            **sources.columns(own),
+        }
         results.commit(own, ranks=ranks, steps=steps, workload_types=types)
     seconds = time.perf_counter() - began
-    return Cost(part="store", trials=trials, seconds=seconds, peak_bytes=None, files=_files(folder / "all"))
+    return Cost(
+        part="store", trials=trials, seconds=seconds, peak_bytes=None, files=_files(folder / "all")
+    )
 
 
 def _real_attempt(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
@@ -124,7 +147,10 @@ def _real_attempt(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], d
 
 def _resume(folder: Path, trials: int) -> Cost:
     return _command(
-        "resume", trials, ["plan", str(folder / "all.py"), "--results", str(folder / "all")], folder / "all"
+        "resume",
+        trials,
+        ["plan", str(folder / "all.py"), "--results", str(folder / "all")],
+        folder / "all",
     )
 
 
@@ -143,7 +169,9 @@ def _report(folder: Path, trials: int) -> Cost:
 
 def _run_all(folder: Path, trials: int) -> Cost:
     file, where = _sweep_file(folder / "run.py", trials), folder / "run"
-    return _command("run", trials, ["run", str(file), "--results", str(where), "--address", "local"], where)
+    return _command(
+        "run", trials, ["run", str(file), "--results", str(where), "--address", "local"], where
+    )
 
 
 PART_RUNS: dict[str, Callable[[Path, int], Cost]] = dict(
@@ -162,32 +190,52 @@ def _command(part: str, trials: int, arguments: Sequence[str], results: Path | N
 
 def _measured(part: str, trials: int, command: Sequence[str], results: Path | None = None) -> Cost:
     began = time.perf_counter()
-    ended = subprocess.run([sys.executable, "-c", LAUNCHER, *command], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", LAUNCHER, *command], cwd=ROOT, stdout=subprocess.PIPE, check=True
+    )
     seconds = time.perf_counter() - began
     files = "" if results is None else _files(results)
-    return Cost(part=part, trials=trials, seconds=seconds, peak_bytes=int(ended.stdout) * 1024, files=files)
+    return Cost(
+        part=part, trials=trials, seconds=seconds, peak_bytes=int(ended.stdout) * 1024, files=files
+    )
 
 
 def _run(arguments: Sequence[str]) -> None:
-    subprocess.run([sys.executable, "-m", "dtsweep", *arguments], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "dtsweep", *arguments], cwd=ROOT, check=True, capture_output=True
+    )
 
 
 def _files(results: Path) -> str:
-    return ", ".join(str(len(list((results / name).glob("*.parquet")))) for name in ("trials", "ranks", "steps"))
+    return ", ".join(
+        str(len(list((results / name).glob("*.parquet")))) for name in ("trials", "ranks", "steps")
+    )
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.scale", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("--trials", type=int, default=10_000, help="how many (default 10000)")
-    parser.add_argument("--only", type=_parts, default=PARTS, metavar="PART,…", help=f"parts to run: {','.join(PARTS)}")
-    parser.add_argument("--folder", help="where files go and stay, for parts that follow another; else a new one")
+    parser.add_argument(
+        "--only",
+        type=_parts,
+        default=PARTS,
+        metavar="PART,…",
+        help=f"parts to run: {','.join(PARTS)}",
+    )
+    parser.add_argument(
+        "--folder", help="where files go and stay, for parts that follow another; else a new one"
+    )
     return parser.parse_args()
 
 
 def _parts(text: str) -> tuple[str, ...]:
     parts = tuple(text.split(","))
     if unknown := sorted(set(parts) - set(PARTS)):
-        raise argparse.ArgumentTypeError(f"no parts {', '.join(unknown)}; there are {', '.join(PARTS)}")
+        raise argparse.ArgumentTypeError(
+            f"no parts {', '.join(unknown)}; there are {', '.join(PARTS)}"
+        )
     return parts
 
 

@@ -1,26 +1,30 @@
 """Does a rank take the memory that arithmetic says, mode by mode? What sharding saves, on 2 and 4 ranks.
 
-The model is 8 blocks of `Linear(1024, 4096)` and `Linear(4096, 1024)`, 256 MiB of parameters in fp32, trained by AdamW
-with one sample per pass: activations are 0.2 MiB, a thousandth of the parameters. A trial runs as any does
-(`dtsweep.worker.attempt`), and what it takes is its `memory_peak_bytes`, less what the process has before: that is
-measured after a trial of the same mode with a model of a few KiB, so that libraries and threads are there. The table
-has the rank that took most.
+The model is 8 blocks of `Linear(1024, 4096)` and `Linear(4096, 1024)`, 256 MiB of parameters in
+fp32, trained by AdamW with one sample per pass: activations are 0.2 MiB, a thousandth of the
+parameters. A trial runs as any does (`dtsweep.worker.attempt`), and what it takes is its
+`memory_peak_bytes`, less what the process has before: that is measured after a trial of the same
+mode with a model of a few KiB, so that libraries and threads are there. The table has the rank that
+took most.
 
-Arithmetic is what a rank keeps from step to step, and what comes to it at the moment when most is there:
+Arithmetic is what a rank keeps from step to step, and what comes to it at the moment when most is
+there:
 
-- `ddp`: parameters, DDP's buckets and AdamW's two averages stay. Most is there in the update: all gradients, and of one
-  parameter the square root and its quotient.
-- `zero1`: the same with 1/n of the averages. It updates parameters of one size one after another, so that the quotient
-  of the one before is still there.
-- `fsdp_grad`: 1/n of the parameters and averages stay. Most is there at the end of forward: all parameters whole, and
-  the last block gathered as it travels, beside gloo's own copy of that.
-- `fsdp`, `hsdp`: the same stays, in `hsdp` by workers of a node. Most is there when backward has come to the second
-  block: the gradients of all blocks behind it in shards, and four blocks: it itself, what the one behind it handed to
-  the reduce-scatter, the first one as it is gathered ahead, and gloo's copy of that.
+- `ddp`: parameters, DDP's buckets and AdamW's two averages stay. Most is there in the update: all
+  gradients, and of one parameter the square root and its quotient.
+- `zero1`: the same with 1/n of the averages. It updates parameters of one size one after another,
+  so that the quotient of the one before is still there.
+- `fsdp_grad`: 1/n of the parameters and averages stay. Most is there at the end of forward: all
+  parameters whole, and the last block gathered as it travels, beside gloo's own copy of that.
+- `fsdp`, `hsdp`: the same stays, in `hsdp` by workers of a node. Most is there when backward has
+  come to the second block: the gradients of all blocks behind it in shards, and four blocks: it
+  itself, what the one behind it handed to the reduce-scatter, the first one as it is gathered
+  ahead, and gloo's copy of that.
 
-glibc's allocator keeps what it was given back, by thresholds that grow with what a process asks for, so a peak of
-resident memory holds more than was in use at once. With `MALLOC_MMAP_THRESHOLD_=65536` it gives large tensors back to
-the kernel at once. Both are measured: with it the peak is held against arithmetic, without it is what a trial shows.
+glibc's allocator keeps what it was given back, by thresholds that grow with what a process asks
+for, so a peak of resident memory holds more than was in use at once. With
+`MALLOC_MMAP_THRESHOLD_=65536` it gives large tensors back to the kernel at once. Both are measured:
+with it the peak is held against arithmetic, without it is what a trial shows.
 """
 
 from __future__ import annotations
@@ -67,7 +71,9 @@ class Blocks:
         return nn.Sequential(*(self._block() for _ in range(self.depth)))
 
     def _block(self) -> nn.Module:
-        return nn.Sequential(nn.Linear(self.width, self.hidden), nn.ReLU(), nn.Linear(self.hidden, self.width))
+        return nn.Sequential(
+            nn.Linear(self.width, self.hidden), nn.ReLU(), nn.Linear(self.hidden, self.width)
+        )
 
     def batch(self, samples: range, device: torch.device) -> Tensor:
         """Make rows of ones."""
@@ -156,8 +162,14 @@ def peak_of(context: RankContext, mode: str, workload: Blocks) -> int:
     """`memory_peak_bytes` of a trial on this rank."""
     workers = distributed.get_world_size()
     axes = {"workers": [workers], "sync": [mode], "optimizer": ["adamw"], "micro_batch": [1]}
-    steps = Measure(warmup_steps=2, min_steps=3, max_steps=3, min_seconds=0, half_width=None, max_seconds=600)
-    sweep = Sweep(workload=workload, axes=axes | ({"node_size": [NODE]} if mode == "hsdp" else {}), measure=steps)
+    steps = Measure(
+        warmup_steps=2, min_steps=3, max_steps=3, min_seconds=0, half_width=None, max_seconds=600
+    )
+    sweep = Sweep(
+        workload=workload,
+        axes=axes | ({"node_size": [NODE]} if mode == "hsdp" else {}),
+        measure=steps,
+    )
     tasks = [task_of(sweep, candidates(sweep)[0].point)]
     distributed.broadcast_object_list(tasks, src=0)
     measured = run_attempt(replace(context, workload=workload), tasks[0]).measured
@@ -170,7 +182,9 @@ def be_a_rank(modes: list[str]) -> None:
     sweep = Sweep(workload=MODEL, axes={})
     device = take_device(sweep.resources, index=int(os.environ["LOCAL_RANK"]))
     distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    context = become_rank(distributed.get_rank(), device, workload=MODEL, own_variables=["OMP_NUM_THREADS"])
+    context = become_rank(
+        distributed.get_rank(), device, workload=MODEL, own_variables=["OMP_NUM_THREADS"]
+    )
     taken: dict[str, int] = {}
     for mode in modes:
         everyone: list[Any] = [None] * distributed.get_world_size()
@@ -186,7 +200,9 @@ def launched(modes: list[str], *, workers: int, threshold: str | None) -> dict[s
     os.environ.pop(THRESHOLD, None)
     if threshold:
         os.environ[THRESHOLD] = threshold
-    taken: dict[str, int] = json.loads(torchrun("benchmarks.sharding", "--ranks", *modes, workers=workers))
+    taken: dict[str, int] = json.loads(
+        torchrun("benchmarks.sharding", "--ranks", *modes, workers=workers)
+    )
     return taken
 
 
@@ -216,7 +232,9 @@ def rows_of(workers: int) -> list[list[str]]:
 
 def main() -> None:
     """Measure all modes and print an entry for docs/log.md."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.sharding", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.sharding", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 4], help="(default 2 4)")
     parser.add_argument("--ranks", nargs="+", choices=ARITHMETIC, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -224,7 +242,14 @@ def main() -> None:
         be_a_rank(options.ranks)
         return
     rows = [cells for workers in options.workers for cells in rows_of(workers)]
-    headers = ["mode", "ranks", "kept, MiB", "more at most, MiB", "arithmetic, MiB", f"measured with {THRESHOLD}, MiB"]
+    headers = [
+        "mode",
+        "ranks",
+        "kept, MiB",
+        "more at most, MiB",
+        "arithmetic, MiB",
+        f"measured with {THRESHOLD}, MiB",
+    ]
     print(heading("Does a rank take the memory that arithmetic says?"), end="\n\n")
     print(table([*headers, "difference", "as malloc comes, MiB"], rows), end="\n\n")
     print(

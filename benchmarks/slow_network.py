@@ -1,24 +1,26 @@
 """When does compression pay? Step times of every compression behind networks of several bandwidths.
 
-A launch of two ranks under torchrun runs in a network namespace of its own, whose loopback `tc` limits (`tbf`, a token
-bucket) to one rate after another. A trial runs as any does (`dtsweep.worker.attempt`); before the first of a rate a
-plain socket shows what the limit lets through. Every launch after the first leaves slow rates out, at which steps take
-seconds and differ little; every second one goes through the variants the other way round. What doesn't depend on the
+A launch of two ranks under torchrun runs in a network namespace of its own, whose loopback `tc`
+limits (`tbf`, a token bucket) to one rate after another. A trial runs as any does
+(`dtsweep.worker.attempt`); before the first of a rate a plain socket shows what the limit lets
+through. Every launch after the first leaves slow rates out, at which steps take seconds and differ
+little; every second one goes through the variants the other way round. What doesn't depend on the
 rate, bytes and `compression_error`, is measured at the first one.
 
 The loopback carries what both ranks send. So the exchange of a step takes at least
 
     both ranks' `bytes_sent_per_step` × 8 ÷ rate
 
-and a rate stands for a link of half of it, each way, between two machines. By arithmetic a step takes its work, the
-compression's own time and that: a compression wins over plain `ddp` below
+and a rate stands for a link of half of it, each way, between two machines. By arithmetic a step
+takes its work, the compression's own time and that: a compression wins over plain `ddp` below
 
     (bits that both ranks send with `ddp` − bits that they send with it) ÷ `compress_s`
 
-and at any bandwidth where it has no time of its own. The same bandwidth is measured where the step times cross: between
-two rates a step time is taken for linear in 1 ÷ rate. A step time is `latency_s`, the median step (of `local_sgd` the
-mean) of the launch in which it is shortest, because what else runs on the machine only makes steps longer; its interval
-is the hull of all launches' own 95 % intervals. A compression's own time is its least, too.
+and at any bandwidth where it has no time of its own. The same bandwidth is measured where the step
+times cross: between two rates a step time is taken for linear in 1 ÷ rate. A step time is
+`latency_s`, the median step (of `local_sgd` the mean) of the launch in which it is shortest,
+because what else runs on the machine only makes steps longer; its interval is the hull of all
+launches' own 95 % intervals. A compression's own time is its least, too.
 """
 
 from __future__ import annotations
@@ -81,7 +83,9 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
 DRAWN = [name for name in VARIANTS if name != "bf16" and not name.endswith("zstd")]
 """What the picture has: the others lie on lines that are there."""
 
-MEASURE = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=1, max_seconds=60, exchange="precise")
+MEASURE = Measure(
+    half_width=None, warmup_steps=2, min_steps=4, min_seconds=1, max_seconds=60, exchange="precise"
+)
 
 KEPT = (
     *("latency_s", "latency_s_low", "latency_s_high", "comm_share", "overlap_share"),
@@ -107,7 +111,11 @@ def words_before() -> list[str]:
         SystemExit: there are no rights, or no `tc`.
     """
     said = "no `tc` (package iproute2)"
-    for words in (["unshare", "--net"], ["unshare", "--map-root-user", "--net"]) if shutil.which("tc") else ():
+    for words in (
+        (["unshare", "--net"], ["unshare", "--map-root-user", "--net"])
+        if shutil.which("tc")
+        else ()
+    ):
         try:
             _limit(1000, words)
             return [*words, "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
@@ -166,16 +174,27 @@ def be_a_rank(model: str, rates: Sequence[int], variants: Sequence[str]) -> None
             row = measured(context, model, name)
             if rank == 0:
                 row["overlap_share"] = row["overlap_share"] if mbits >= SLOW_MBITS else None
-                said = {"model": model, "mbits": mbits, "passing_mbits": passing, "variant": name, **row}
+                said = {
+                    "model": model,
+                    "mbits": mbits,
+                    "passing_mbits": passing,
+                    "variant": name,
+                    **row,
+                }
                 print(json.dumps(said), flush=True)
-                print(f"{model} {mbits} Mbit/s {name}: {row['latency_s'] * 1e3:.0f} ms", file=sys.stderr)
+                print(
+                    f"{model} {mbits} Mbit/s {name}: {row['latency_s'] * 1e3:.0f} ms",
+                    file=sys.stderr,
+                )
     distributed.destroy_process_group()
 
 
 def measured(context: RankContext, model: str, name: str) -> dict[str, Any]:
     """The columns of a variant's trial, on rank 0."""
     axes = {"workers": WORKERS, "micro_batch": 8, **VARIANTS[name]}
-    sweep = Sweep(workload=MODELS[model], axes={key: [value] for key, value in axes.items()}, measure=MEASURE)
+    sweep = Sweep(
+        workload=MODELS[model], axes={key: [value] for key, value in axes.items()}, measure=MEASURE
+    )
     (candidate,) = candidates(sweep)
     assert candidate.reason is None, candidate.reason
     # The attempt's name is drawn: all ranks take rank 0's.
@@ -186,12 +205,16 @@ def measured(context: RankContext, model: str, name: str) -> dict[str, Any]:
     everyone: list[Any] = [None] * WORKERS
     distributed.all_gather_object(everyone, (context.facts, result))
     facts = {rank: own for rank, (own, _) in enumerate(everyone)}
-    results = with_warmup_marked(candidate.point, {rank: own for rank, (_, own) in enumerate(everyone)})
+    results = with_warmup_marked(
+        candidate.point, {rank: own for rank, (_, own) in enumerate(everyone)}
+    )
     row = trial_row(sweep, candidate.point, tasks[0], facts, results, harness="torchrun")
     return {column: row.get(column) for column in KEPT}
 
 
-def launched(words: Sequence[str], model: str, rates: Sequence[int], variants: Sequence[str]) -> list[dict[str, Any]]:
+def launched(
+    words: Sequence[str], model: str, rates: Sequence[int], variants: Sequence[str]
+) -> list[dict[str, Any]]:
     """Rows of one launch."""
     own = ["--model", model, "--rates", *map(str, rates), "--variants", *variants]
     said = torchrun("benchmarks.slow_network", *own, workers=WORKERS, before=words)
@@ -205,7 +228,11 @@ def all_rows(words: Sequence[str], options: argparse.Namespace) -> list[dict[str
         for model in options.models:
             here = [rate for rate in rates if launch == 0 or rate >= SLOW_MBITS]
             order = variants if launch % 2 == 0 else variants[::-1]
-            rows += [{"launch": launch, **row} for row in launched(words, model, here, order)] if here else []
+            rows += (
+                [{"launch": launch, **row} for row in launched(words, model, here, order)]
+                if here
+                else []
+            )
             if options.out:
                 options.out.mkdir(parents=True, exist_ok=True)
                 (options.out / "rows.json").write_text(json.dumps(rows), "utf-8")
@@ -222,12 +249,21 @@ def print_entry(rows: Rows, models: Mapping[str, Mapping[str, Curve]]) -> None:
     print("A plain socket got, in Mbit/s:", "; ".join(limits), end="\n\n")
     for model, known in models.items():
         print(f"{model} parameters:", table_of_steps(known), sep="\n\n", end="\n\n")
-    print("Below which bandwidth each wins over `ddp`, by the shortest steps and by each launch:", end="\n\n")
+    print(
+        "Below which bandwidth each wins over `ddp`, by the shortest steps and by each launch:",
+        end="\n\n",
+    )
     print(table_of_crossings(models), end="\n\n")
     hidden = {
-        (model, rate): cell.overlap_share for model in models for rate, cell in models[model][PLAIN].cells.items()
+        (model, rate): cell.overlap_share
+        for model in models
+        for rate, cell in models[model][PLAIN].cells.items()
     }
-    shares = (f"{s * 100:.0f} % ({model}, {as_rate(rate)})" for (model, rate), s in hidden.items() if s is not None)
+    shares = (
+        f"{s * 100:.0f} % ({model}, {as_rate(rate)})"
+        for (model, rate), s in hidden.items()
+        if s is not None
+    )
     print("Of the exchange of `ddp` hides behind backward:", "; ".join(shares))
 
 
@@ -237,20 +273,39 @@ def main() -> None:
         prog="python -m benchmarks.slow_network", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument(
-        "--rates", type=int, nargs="+", default=[10_000, 1000, 100], help="Mbit/s (default 10000 1000 100)"
+        "--rates",
+        type=int,
+        nargs="+",
+        default=[10_000, 1000, 100],
+        help="Mbit/s (default 10000 1000 100)",
     )
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="(default all)")
-    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS), help="(default all)")
+    parser.add_argument(
+        "--models", nargs="+", choices=MODELS, default=list(MODELS), help="(default all)"
+    )
+    parser.add_argument(
+        "--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS), help="(default all)"
+    )
     parser.add_argument("--launches", type=int, default=2, help="of each model (default 2)")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where rows.json and compression.svg go")
-    parser.add_argument("--read", type=Path, metavar="FILE", help="rows.json of an earlier run, instead of measuring")
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="where rows.json and compression.svg go"
+    )
+    parser.add_argument(
+        "--read",
+        type=Path,
+        metavar="FILE",
+        help="rows.json of an earlier run, instead of measuring",
+    )
     parser.add_argument("--model", choices=MODELS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.rates.sort(reverse=True)
     if options.model:
         be_a_rank(options.model, options.rates, options.variants)
         return
-    rows = json.loads(options.read.read_text("utf-8")) if options.read else all_rows(words_before(), options)
+    rows = (
+        json.loads(options.read.read_text("utf-8"))
+        if options.read
+        else all_rows(words_before(), options)
+    )
     models = {model: curves_of(rows, model) for model in options.models}
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,9 @@
 """Where do the seconds of a run go that are no measurement: by phase, by process, by import; and a launch beside Ray's.
 
-The run is one of the command line, in a process of its own, of a sweep file: phases are told by its lines and by the
-rows' times, processes are looked at while it runs. A launch of a session is compared with a bare `TorchTrainer` of as
-many workers in one private Ray, in turns: from asking for it until all ranks are in their loop.
+The run is one of the command line, in a process of its own, of a sweep file: phases are told by its
+lines and by the rows' times, processes are looked at while it runs. A launch of a session is
+compared with a bare `TorchTrainer` of as many workers in one private Ray, in turns: from asking for
+it until all ranks are in their loop.
 """
 
 from __future__ import annotations
@@ -30,7 +31,15 @@ from dtsweep.results.store import Results
 LOOK_S = 0.2
 """From one look at the processes to the next."""
 
-IMPORTS = ("dtsweep", "dtsweep.cli", "ray", "ray.tune", "ray.train.torch", "torch", "dtsweep.worker.attempt")
+IMPORTS = (
+    "dtsweep",
+    "dtsweep.cli",
+    "ray",
+    "ray.tune",
+    "ray.train.torch",
+    "torch",
+    "dtsweep.worker.attempt",
+)
 
 
 @dataclass(kw_only=True)
@@ -59,7 +68,12 @@ def watch(command: Sequence[str], *, code: Path) -> Watched:
     watched = Watched(began=time.time())
     environment = {**os.environ, "PYTHONPATH": str(code), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
-        command, cwd=code, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=code,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         looker = threading.Thread(target=_look, args=(process, watched))
         looker.start()
@@ -97,7 +111,14 @@ def _title(words: Sequence[str]) -> str:
     text = " ".join(words)
     if found := re.search(r"ray::(\w+)", text):
         return f"ray::{found[1]}"
-    programs = ("gcs_server", "raylet/raylet", "runtime_env/agent", "dashboard/agent", "log_monitor", "autoscaler")
+    programs = (
+        "gcs_server",
+        "raylet/raylet",
+        "runtime_env/agent",
+        "dashboard/agent",
+        "log_monitor",
+        "autoscaler",
+    )
     named = next((name for name in programs if name in text), None)
     if named is None and "default_worker" in text:
         return "a worker that has no title yet"
@@ -127,7 +148,9 @@ def measured_s(rows: pd.DataFrame, ranks: pd.DataFrame, steps: pd.DataFrame) -> 
     """Seconds of a run in which something was measured."""
     after = steps[steps["part"].isin(["exchange", "no_exchange"]) & (steps["rank"] == 0)]
     # As they were timed: `window_s` of a trial is without the warm-up that was found in it.
-    windows = ranks[ranks["rank"] == 0].set_index("attempt_id")["window_s"].reindex(rows["attempt_id"])
+    windows = (
+        ranks[ranks["rank"] == 0].set_index("attempt_id")["window_s"].reindex(rows["attempt_id"])
+    )
     is_canary = (rows["role"] == "canary").to_numpy()
     return {
         "windows of trials": float(windows[~is_canary].sum()),
@@ -144,7 +167,9 @@ def by_process(watched: Watched, until: float) -> list[list[str]]:
             for pid, (title, cpu) in look.items():
                 seen[pid] = (title, cpu, seen[pid][2] if pid in seen else at)
     frame = pd.DataFrame(list(seen.values()), columns=["title", "cpu_s", "from_s"])
-    kinds = frame.groupby("title").agg(count=("cpu_s", "size"), cpu_s=("cpu_s", "sum"), from_s=("from_s", "min"))
+    kinds = frame.groupby("title").agg(
+        count=("cpu_s", "size"), cpu_s=("cpu_s", "sum"), from_s=("from_s", "min")
+    )
     kinds = kinds.sort_values("cpu_s", ascending=False)
     return [
         [str(title), str(row["count"].astype(int)), f"{row['from_s']:.1f}", f"{row['cpu_s']:.1f}"]
@@ -157,7 +182,8 @@ def import_s(module: str) -> float:
     code = f"import time; b = time.perf_counter(); import {module}; print(time.perf_counter() - b)"
     run = [sys.executable, "-c", code]
     return min(
-        float(subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True).stdout) for _ in range(3)
+        float(subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+        for _ in range(3)
     )
 
 
@@ -166,19 +192,37 @@ def the_run(sweep: str, code: Path) -> str:
     with tempfile.TemporaryDirectory(prefix="dtsweep-starts-") as folder:
         results = f"{folder}/results"
         watched = watch(
-            [sys.executable, "-m", "dtsweep", "run", sweep, "--results", results, "--address", "local"], code=code
+            [
+                sys.executable,
+                "-m",
+                "dtsweep",
+                "run",
+                sweep,
+                "--results",
+                results,
+                "--address",
+                "local",
+            ],
+            code=code,
         )
         # With canaries: they are part of the run's time.
         stored = Results(results)
         rows = stored.table("trials").to_pandas()
         rows = rows[rows["started_at"].notna() & rows["trial_s"].notna()].sort_values("started_at")
-        measured = measured_s(rows, stored.table("ranks").to_pandas(), stored.table("steps").to_pandas())
+        measured = measured_s(
+            rows, stored.table("ranks").to_pandas(), stored.table("steps").to_pandas()
+        )
     spent = phases(watched, rows)
     first_s = list(spent.values())
     until = sum(first_s[:3]) + float(rows["startup_s"].iloc[0])
     everything = watched.seconds
-    parts = [[name, f"{seconds:.1f}", f"{seconds / everything:.0%}"] for name, seconds in spent.items()]
-    parts += [[f"… in {name}", f"{seconds:.1f}", f"{seconds / everything:.0%}"] for name, seconds in measured.items()]
+    parts = [
+        [name, f"{seconds:.1f}", f"{seconds / everything:.0%}"] for name, seconds in spent.items()
+    ]
+    parts += [
+        [f"… in {name}", f"{seconds:.1f}", f"{seconds / everything:.0%}"]
+        for name, seconds in measured.items()
+    ]
     outside = everything - sum(measured.values())
     windows = measured["windows of trials"] + measured["windows of canaries"]
     # From the first session's start on, until the last trial has ended.
@@ -193,7 +237,12 @@ def the_run(sweep: str, code: Path) -> str:
         [
             table([f"{sweep}: {len(rows)} trials and canaries", "s", "share"], parts),
             table(
-                [f"process, until the first trial at {until:.1f} s", "how many", "from s", "processor time, s"],
+                [
+                    f"process, until the first trial at {until:.1f} s",
+                    "how many",
+                    "from s",
+                    "processor time, s",
+                ],
                 by_process(watched, until),
             ),
         ]
@@ -231,7 +280,9 @@ def _bare_start_s(workers: int, storage: str) -> float:
     config = RunConfig(name=f"bare-{time.monotonic_ns()}", storage_path=storage)
     return (
         float(
-            TorchTrainer(loop, scaling_config=ScalingConfig(num_workers=workers), run_config=config).fit().return_value
+            TorchTrainer(loop, scaling_config=ScalingConfig(num_workers=workers), run_config=config)
+            .fit()
+            .return_value
         )
         - began
     )
@@ -240,9 +291,13 @@ def _bare_start_s(workers: int, storage: str) -> float:
 def main() -> None:
     """Print an entry for docs/log.md."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sweep", default="sweeps/batchsize.py", help="a sweep file, from the repository")
+    parser.add_argument(
+        "--sweep", default="sweeps/batchsize.py", help="a sweep file, from the repository"
+    )
     parser.add_argument("--launches", type=int, default=5, help="launches of each kind (default 5)")
-    parser.add_argument("--before", type=Path, metavar="FOLDER", help="another checkout, which runs the sweep first")
+    parser.add_argument(
+        "--before", type=Path, metavar="FOLDER", help="another checkout, which runs the sweep first"
+    )
     options = parser.parse_args()
     print(heading("Where do the seconds of a run go that are no measurement?"))
     for name, code in {"before": options.before, "now": ROOT}.items():

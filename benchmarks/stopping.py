@@ -1,23 +1,26 @@
 """When may a window end? dtsweep's rule beside fixed windows, AdaptDL's and nvbench's, on made and on real step times.
 
-Every rule is played the same step times, from a job's first step on, and says after how many of them it ends, which
-mean it then gives, and with which 95 % interval:
+Every rule is played the same step times, from a job's first step on, and says after how many of
+them it ends, which mean it then gives, and with which 95 % interval:
 
-- dtsweep: a window as it is shipped, `Window` with its `Rule` and all limits of `Measure()`, on a clock that the steps
-  move on, and the columns that `trial_columns` makes of it. A window whose mean has no interval, since its steps still
-  drift (it is flagged), is no miss; the tables say how many these are.
+- dtsweep: a window as it is shipped, `Window` with its `Rule` and all limits of `Measure()`, on a
+  clock that the steps move on, and the columns that `trial_columns` makes of it. A window whose
+  mean has no interval, since its steps still drift (it is flagged), is no miss; the tables say how
+  many these are.
 - fixed: 10 steps left out, 50 measured.
 - AdaptDL: 5 steps left out, 16 measured, as in the traces that it publishes.
-- nvbench: its `stdrel` criterion, <https://github.com/NVIDIA/nvbench>, as `nvbench/detail/stdrel_criterion.cxx` has
-  it: one step left out; from the 10th on it ends after the step that brings the noise, standard deviation by mean of
-  all steps so far, below 0.5 %, or when the noise has settled. That is asked at every 16th step once there are more
-  than 64 values of it: the last 512 lie within 5 % of the latest one (root mean square). Its least time is left out.
+- nvbench: its `stdrel` criterion, <https://github.com/NVIDIA/nvbench>, as
+  `nvbench/detail/stdrel_criterion.cxx` has it: one step left out; from the 10th on it ends after
+  the step that brings the noise, standard deviation by mean of all steps so far, below 0.5 %, or
+  when the noise has settled. That is asked at every 16th step once there are more than 64 values of
+  it: the last 512 lie within 5 % of the latest one (root mean square). Its least time is left out.
 
-The last three give no interval of the mean; theirs is Student's t for independent steps. They end at 1000 measured
-steps at the latest. Steps are counted with those that are left out.
+The last three give no interval of the mean; theirs is Student's t for independent steps. They end
+at 1000 measured steps at the latest. Steps are counted with those that are left out.
 
-What changes more slowly than a window lasts can't be seen in it. Such step times are played on after the window, as
-blocks of steps in turn with others that are left out: what a synchronous trial does to see what its exchange costs.
+What changes more slowly than a window lasts can't be seen in it. Such step times are played on
+after the window, as blocks of steps in turn with others that are left out: what a synchronous trial
+does to see what its exchange costs.
 
 `--check` plays kinds of noise that the rule was not made with, other seeds, and steps of 300 ms.
 """
@@ -94,7 +97,9 @@ def by_dtsweep(series: Series, period: int = 1) -> Stopped:
     blocks = np.where(parts == "exchange", (np.arange(len(seconds)) - used) // BLOCK_STEPS, -1)
     measured = Measured(
         steps={
-            "part": np.where(blocks % 2 == 0, parts, np.where(parts == "exchange", "no_exchange", parts)),
+            "part": np.where(
+                blocks % 2 == 0, parts, np.where(parts == "exchange", "no_exchange", parts)
+            ),
             "block": blocks,
             "step_s": seconds,
             "start_s": np.cumsum(seconds) - seconds - seconds[:skipped].sum(),
@@ -107,9 +112,13 @@ def by_dtsweep(series: Series, period: int = 1) -> Stopped:
         memory_peak_bytes=0,
     )
     point = Point(sync="local_sgd", sync_period=period) if period > 1 else Point()
-    row = trial_columns(point, mark_warmup(point, [measured]), nodes=["one"], half_width=MEASURE.half_width)
+    row = trial_columns(
+        point, mark_warmup(point, [measured]), nodes=["one"], half_width=MEASURE.half_width
+    )
     half = math.inf if row["half_width"] is None else row["half_width"] * row["step_mean_s"]
-    return Stopped(used, row["step_mean_s"], half, row["stop_reason"] == "precise", "unstable" in row["flags"])
+    return Stopped(
+        used, row["step_mean_s"], half, row["stop_reason"] == "precise", "unstable" in row["flags"]
+    )
 
 
 def window_of(series: Series, *, skipped: int, period: int) -> tuple[int, str]:
@@ -178,7 +187,9 @@ FrontierProbability = NDArray[np.float64]
 Size = tuple[int, int]
 
 
-def noisy(random: np.random.Generator, size: Size, *, cv: float, rho: float = 0.0) -> FrontierProbability:
+def noisy(
+    random: np.random.Generator, size: Size, *, cv: float, rho: float = 0.0
+) -> FrontierProbability:
     """Steps of mean 1; each remembers `rho` of the one before."""
     drawn = random.normal(size=size)
     drawn[:, 1:] *= math.sqrt(1 - rho**2)
@@ -186,19 +197,27 @@ def noisy(random: np.random.Generator, size: Size, *, cv: float, rho: float = 0.
     return series
 
 
-def spiky(random: np.random.Generator, size: Size, *, share: float, longer: float) -> FrontierProbability:
+def spiky(
+    random: np.random.Generator, size: Size, *, share: float, longer: float
+) -> FrontierProbability:
     """So large a share of the steps takes so much longer."""
     return noisy(random, size, cv=0.02) * (1 + longer * (random.random(size) < share))
 
 
-def warming(random: np.random.Generator, size: Size, *, slower: float, tau: float) -> FrontierProbability:
+def warming(
+    random: np.random.Generator, size: Size, *, slower: float, tau: float
+) -> FrontierProbability:
     """The first step takes this share longer; after `tau` steps a 2.7th of that is left."""
     return noisy(random, size, cv=0.02) * (1 + slower * np.exp(-np.arange(size[1]) / tau))
 
 
-def pausing(random: np.random.Generator, size: Size, *, every: int, longer: float) -> FrontierProbability:
+def pausing(
+    random: np.random.Generator, size: Size, *, every: int, longer: float
+) -> FrontierProbability:
     """Every so many steps one takes so much longer; which is the first of them is drawn."""
-    pauses: NDArray[np.bool_] = (np.arange(size[1]) + random.integers(every, size=(size[0], 1))) % every == 0
+    pauses: NDArray[np.bool_] = (
+        np.arange(size[1]) + random.integers(every, size=(size[0], 1))
+    ) % every == 0
     return noisy(random, size, cv=0.01) * (1 + longer * pauses)
 
 
@@ -208,27 +227,37 @@ def skewed(random: np.random.Generator, size: Size, *, sigma: float) -> Frontier
     return series
 
 
-def exchanging(random: np.random.Generator, size: Size, *, cv: float, longer: float) -> FrontierProbability:
+def exchanging(
+    random: np.random.Generator, size: Size, *, cv: float, longer: float
+) -> FrontierProbability:
     """Every eighth step has an exchange and takes so much longer."""
-    series: FrontierProbability = noisy(random, size, cv=cv) * (1 + longer * (np.arange(size[1]) % 8 == 7))
+    series: FrontierProbability = noisy(random, size, cv=cv) * (
+        1 + longer * (np.arange(size[1]) % 8 == 7)
+    )
     return series
 
 
 def waving(random: np.random.Generator, size: Size) -> FrontierProbability:
     """A sine of ±3 % with a period of 400 steps."""
     phase = random.random((size[0], 1))
-    return noisy(random, size, cv=0.02) * (1 + 0.03 * np.sin(2 * np.pi * (np.arange(size[1]) / 400 + phase)))
+    return noisy(random, size, cv=0.02) * (
+        1 + 0.03 * np.sin(2 * np.pi * (np.arange(size[1]) / 400 + phase))
+    )
 
 
 def switching(random: np.random.Generator, size: Size) -> FrontierProbability:
     """Two levels 20 % apart, each for about 150 steps."""
-    is_upper = (np.cumsum(random.random(size) < 1 / 150, axis=1) + random.integers(2, size=(size[0], 1))) % 2
+    is_upper = (
+        np.cumsum(random.random(size) < 1 / 150, axis=1) + random.integers(2, size=(size[0], 1))
+    ) % 2
     return noisy(random, size, cv=0.02) * np.where(is_upper, 1.1, 0.9)
 
 
 def heavy_tailed(random: np.random.Generator, size: Size) -> FrontierProbability:
     """One step in 200 takes longer by half or more, without a bound (Pareto, 1.5)."""
-    return noisy(random, size, cv=0.02) * (1 + (random.random(size) < 1 / 200) * 0.5 * (1 + random.pareto(1.5, size)))
+    return noisy(random, size, cv=0.02) * (
+        1 + (random.random(size) < 1 / 200) * 0.5 * (1 + random.pareto(1.5, size))
+    )
 
 
 @dataclass(frozen=True)
@@ -260,8 +289,12 @@ CHECKS: Mapping[str, Regime] = {
     "cv 2 %, 5 % of steps +30 %": Regime(partial(spiky, share=0.05, longer=0.3), 1.015),
     "cv 2 %, warm-up +40 %, τ 20": Regime(partial(warming, slower=0.4, tau=20)),
     "cv 1 %, each 37th step +80 %": Regime(partial(pausing, every=37, longer=0.8), 1 + 0.8 / 37),
-    "cv 2 %, exchange +60 % each 8th": Regime(partial(exchanging, cv=0.02, longer=0.6), 1.075, period=8),
-    "cv 10 %, exchange +60 % each 8th": Regime(partial(exchanging, cv=0.1, longer=0.6), 1.075, period=8),
+    "cv 2 %, exchange +60 % each 8th": Regime(
+        partial(exchanging, cv=0.02, longer=0.6), 1.075, period=8
+    ),
+    "cv 10 %, exchange +60 % each 8th": Regime(
+        partial(exchanging, cv=0.1, longer=0.6), 1.075, period=8
+    ),
 }
 """Kept aside when the rule was made."""
 
@@ -314,7 +347,9 @@ def share_of(which: NDArray[np.bool_], among: NDArray[np.bool_]) -> str:
     return f"{which[among].mean():.3f}" if among.sum() >= 20 else "–"
 
 
-def by_length(regimes: Mapping[str, Regime], lengths: Sequence[float], *, repetitions: int, seed: int) -> str:
+def by_length(
+    regimes: Mapping[str, Regime], lengths: Sequence[float], *, repetitions: int, seed: int
+) -> str:
     """A table of dtsweep's rule: a row for each kind of step times, a column for each length of a step."""
     rows: list[list[str]] = []
     of_length: dict[float, list[Played]] = defaultdict(list)
@@ -330,9 +365,17 @@ def by_length(regimes: Mapping[str, Regime], lengths: Sequence[float], *, repeti
         rows.append(cells)
     last = ["all"]
     for played in of_length.values():
-        precise, wrong = (np.concatenate([getattr(p, name) for p in played]) for name in ("is_precise", "is_wrong"))
-        worst, steps = min(p.covers.mean() for p in played), np.mean([p.steps.mean() for p in played])
-        last.append(f"≥ {worst:.3f} / {steps:.0f} / {precise.mean():.2f} / {share_of(wrong, precise)} /")
+        precise, wrong = (
+            np.concatenate([getattr(p, name) for p in played])
+            for name in ("is_precise", "is_wrong")
+        )
+        worst, steps = (
+            min(p.covers.mean() for p in played),
+            np.mean([p.steps.mean() for p in played]),
+        )
+        last.append(
+            f"≥ {worst:.3f} / {steps:.0f} / {precise.mean():.2f} / {share_of(wrong, precise)} /"
+        )
     return table(["step times", *map(length, lengths)], [*rows, last])
 
 
@@ -350,10 +393,13 @@ def beside_others(step_s: float, *, repetitions: int) -> str:
         for rule, stop in RULES.items():
             seen = play(stop, series, regime.truth * step_s)
             all_steps[rule].append(seen.steps.mean())
-            cells.append(f"{seen.covers.mean():.2f} / {seen.steps.mean():.0f} / {seen.is_wrong.mean():.3f}")
+            cells.append(
+                f"{seen.covers.mean():.2f} / {seen.steps.mean():.0f} / {seen.is_wrong.mean():.3f}"
+            )
         rows.append(cells)
     return table(
-        ["step times", *RULES], [*rows, ["mean of all", *(f"{np.mean(all_steps[rule]):.0f}" for rule in RULES)]]
+        ["step times", *RULES],
+        [*rows, ["mean of all", *(f"{np.mean(all_steps[rule]):.0f}" for rule in RULES)]],
     )
 
 
@@ -365,7 +411,9 @@ def caught_later(*, repetitions: int) -> str:
         for step_s in STEP_S:
             series = drawn(regime, repetitions=repetitions, step_s=step_s, seed=number)
             seen = play(by_dtsweep, series, regime.truth * step_s)
-            parts = [f"{part.mean():.2f}" for part in (seen.covers, seen.is_wrong, seen.is_unstable)]
+            parts = [
+                f"{part.mean():.2f}" for part in (seen.covers, seen.is_wrong, seen.is_unstable)
+            ]
             cells.append(" / ".join([*parts, share_of(seen.is_unstable, seen.is_wrong)]))
         rows.append(cells)
     return table(["step times", *map(length, STEP_S)], rows)
@@ -380,11 +428,19 @@ def replayed(folder: Path) -> str:
     rows = []
     for kind, group in [*kinds.items(), ("all", everything)]:
         cells = [replay(rule, group, starts=[0]) for rule in RULES.values()]
-        rows.append([f"{kind}, {len(group)}", *cells, replay(by_dtsweep, group, starts=range(1, STARTS + 1))])
+        rows.append(
+            [
+                f"{kind}, {len(group)}",
+                *cells,
+                replay(by_dtsweep, group, starts=range(1, STARTS + 1)),
+            ]
+        )
     return table(["job, series", *RULES, f"dtsweep, {STARTS} starts each"], rows)
 
 
-def replay(rule: Callable[[Series], Stopped], group: Sequence[Series], *, starts: Sequence[int]) -> str:
+def replay(
+    rule: Callable[[Series], Stopped], group: Sequence[Series], *, starts: Sequence[int]
+) -> str:
     """A cell: of a rule that begins at each series' first step (0), or somewhere in its first half (other seeds)."""
     seen, distances = [], []
     for series in group:
@@ -419,7 +475,10 @@ def tables(repetitions: int, *, check: bool) -> Iterator[str]:
     """Yield the tables, each with what stands in its cells."""
     count = f"{repetitions} series each."
     if check:
-        yield by_length(CHECKS, CHECK_STEP_S, repetitions=repetitions, seed=1000) + f"\n\n{count} {OF_A_CELL}"
+        yield (
+            by_length(CHECKS, CHECK_STEP_S, repetitions=repetitions, seed=1000)
+            + f"\n\n{count} {OF_A_CELL}"
+        )
         return
     yield by_length(REGIMES, STEP_S, repetitions=repetitions, seed=0) + f"\n\n{count} {OF_A_CELL}"
     yield beside_others(0.05, repetitions=repetitions) + f"\n\n{count} Steps of 50 ms. {OF_A_RULE}"
@@ -433,11 +492,21 @@ def tables(repetitions: int, *, check: bool) -> Iterator[str]:
 
 def main() -> None:
     """Play the series to the rules and print an entry for docs/log.md."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.stopping", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--repetitions", type=int, default=300, help="series of each kind (default 300)")
-    parser.add_argument("--check", action="store_true", help="kinds of noise that the rule was not made with, alone")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.stopping", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument(
+        "--repetitions", type=int, default=300, help="series of each kind (default 300)"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="kinds of noise that the rule was not made with, alone"
+    )
     options = parser.parse_args()
-    print(heading("When may a window end?"), *tables(options.repetitions, check=options.check), sep="\n\n")
+    print(
+        heading("When may a window end?"),
+        *tables(options.repetitions, check=options.check),
+        sep="\n\n",
+    )
 
 
 if __name__ == "__main__":

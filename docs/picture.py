@@ -62,10 +62,19 @@ def picture(content: Content) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
         f'<rect x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8" fill="white" stroke="{LIGHT}"/>',
-        text(18, 28, f"Step time against throughput: {content.headline.partition(' · ')[0]}", size=16, colour=DARK),
+        text(
+            18,
+            28,
+            f"Step time against throughput: {content.headline.partition(' · ')[0]}",
+            size=16,
+            colour=DARK,
+        ),
         *_legend(drawn),
         *_axes(field),
-        *(text(18, HEIGHT + BELOW + LINE * number, line, size=12) for number, line in enumerate(below)),
+        *(
+            text(18, HEIGHT + BELOW + LINE * number, line, size=12)
+            for number, line in enumerate(below)
+        ),
         *(part for found in drawn for part in _beaten(field, found)),
         *(part for found in reversed(drawn) for part in _line(field, found)),
         *(_ring(*field.place(row)) for row in rows if row["knee"]),
@@ -131,11 +140,16 @@ def _line(field: Field, found: Frontier) -> Iterator[str]:
 def _bars(field: Field, row: Any) -> str:
     """The intervals of a point as lines that end with the axes; none where one is unknown."""
     across, down = field.place(row)
-    steps, rates = ([row[f"{name}_{end}"] for end in ("low", "high")] for name in ("latency_s", "samples_per_s"))
+    steps, rates = (
+        [row[f"{name}_{end}"] for end in ("low", "high")] for name in ("latency_s", "samples_per_s")
+    )
     lines = []
     if not math.isnan(steps[0]):
         # Logarithms know no value below 0, which an interval may have.
-        low, high = (min(max(field.across(max(s * 1e3, field.step_ms.low)), LEFT), WIDTH - RIGHT) for s in steps)
+        low, high = (
+            min(max(field.across(max(s * 1e3, field.step_ms.low)), LEFT), WIDTH - RIGHT)
+            for s in steps
+        )
         lines.append(f"M{low:.1f} {down:.1f} H{high:.1f}")
     if not math.isnan(rates[0]):
         low, high = (min(max(field.down(rate), TOP), HEIGHT - BOTTOM) for rate in rates)
@@ -152,10 +166,18 @@ def _named(across: float, down: float, words: str) -> Iterator[str]:
     is_right, bottom = across > WIDTH / 2, HEIGHT - BOTTOM - 14
     line = f"M{across:.1f} {down + 8:.1f} V{bottom - 16}"
     yield f'<path d="{line}" stroke="{DARK}" stroke-width="1.2" stroke-dasharray="2 3"/>'
-    yield text(across + (8 if is_right else -8), bottom, words, anchor="end" if is_right else "start", colour=DARK)
+    yield text(
+        across + (8 if is_right else -8),
+        bottom,
+        words,
+        anchor="end" if is_right else "start",
+        colour=DARK,
+    )
 
 
-def text(x: float, y: float, words: str, *, anchor: str = "start", size: int = 13, colour: str = MIDDLE) -> str:
+def text(
+    x: float, y: float, words: str, *, anchor: str = "start", size: int = 13, colour: str = MIDDLE
+) -> str:
     """Words in the picture, on a ground of their own that keeps lines off."""
     ground = 'stroke="white" stroke-width="4" paint-order="stroke"'
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{colour}"'

@@ -24,7 +24,11 @@ def write_pages() -> None:
     """Write the pages as they follow from the code."""
     (FOLDER / "columns.md").write_text(columns_page(), "utf-8")
     for page, tables in {
-        "sweep-files.md": {"axes": axes(), "Measure": settings(Measure), "Resources": settings(Resources)},
+        "sweep-files.md": {
+            "axes": axes(),
+            "Measure": settings(Measure),
+            "Resources": settings(Resources),
+        },
         "sync-modes.md": {
             "modes": modes(),
             "compressions": compressions(),
@@ -55,7 +59,10 @@ def with_table(text: str, name: str, table: str) -> str:
 def axes() -> str:
     """The table of axes, as they are declared on the fields of a point."""
     defaults = {item.name: _default(item) for item in fields(Point)}
-    rows = [(f"`{name}`", defaults[name], axis.unit, _values(name), axis.meaning) for name, axis in AXES.items()]
+    rows = [
+        (f"`{name}`", defaults[name], axis.unit, _values(name), axis.meaning)
+        for name, axis in AXES.items()
+    ]
     return _table(("field", "default", "unit", "values", "meaning"), rows)
 
 
@@ -177,28 +184,47 @@ def _yes(holds: bool) -> str:
 
 def carriers() -> str:
     """The table of modes and compressions: which go together, and by which constraint the others don't."""
-    found = {(mode, name): _reason(Point(sync=mode, compression=name)) for mode in MODES for name in COMPRESSIONS}
+    found = {
+        (mode, name): _reason(Point(sync=mode, compression=name))
+        for mode in MODES
+        for name in COMPRESSIONS
+    }
     reasons = list(dict.fromkeys(filter(None, found.values())))
-    words = {pair: f"no ({reasons.index(reason) + 1})" if reason else "yes" for pair, reason in found.items()}
+    words = {
+        pair: f"no ({reasons.index(reason) + 1})" if reason else "yes"
+        for pair, reason in found.items()
+    }
     rows = [(f"`{mode}`", *(words[mode, name] for name in COMPRESSIONS)) for mode in MODES]
     table = _table(("carried by", *(f"`{name}`" for name in COMPRESSIONS)), rows)
-    return table + "\n" + "".join(f"{number}. {reason}\n" for number, reason in enumerate(reasons, 1))
+    return (
+        table + "\n" + "".join(f"{number}. {reason}\n" for number, reason in enumerate(reasons, 1))
+    )
 
 
 def _reason(point: Point) -> str | None:
     """Why a point can't be measured, in words for all modes and compressions of which it is said; None where it can."""
-    applying = (constraint.reason for constraint in CONSTRAINTS if constraint.applies(point, Harness()))
+    applying = (
+        constraint.reason for constraint in CONSTRAINTS if constraint.applies(point, Harness())
+    )
     reason = next(applying, None)
-    return reason and reason.replace("{point.sync}", "the mode").replace("{point.compression}", "the compression")
+    return reason and reason.replace("{point.sync}", "the mode").replace(
+        "{point.compression}", "the compression"
+    )
 
 
 def _docstrings(kind: type) -> dict[str, str]:
     """The docstring of each field of a dataclass, in one line."""
-    (body,) = [node.body for node in ast.parse(inspect.getsource(kind)).body if isinstance(node, ast.ClassDef)]
+    (body,) = [
+        node.body
+        for node in ast.parse(inspect.getsource(kind)).body
+        if isinstance(node, ast.ClassDef)
+    ]
     found = {}
     for statement, behind in itertools.pairwise(body):
         match statement, behind:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
+                value=ast.Constant(value=str(text))
+            ):
                 found[name] = " ".join(text.split())
     return found
 
@@ -206,7 +232,9 @@ def _docstrings(kind: type) -> dict[str, str]:
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [" | ".join(cells) for cells in (header, *rows)]
     rule = "|" + "---|" * len(header)
-    return "".join(f"{line}\n" for line in (f"| {lines[0]} |", rule, *(f"| {line} |" for line in lines[1:])))
+    return "".join(
+        f"{line}\n" for line in (f"| {lines[0]} |", rule, *(f"| {line} |" for line in lines[1:]))
+    )
 
 
 if __name__ == "__main__":

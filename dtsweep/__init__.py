@@ -1,16 +1,19 @@
 """Measure the latency/throughput frontier of a distributed training job on a Ray cluster.
 
-A point × repeat is a trial; each try at it is an attempt, whose message to the ranks is a task. A session is a live
-worker group that measures many points, so that it is one launch of each of them; a repeat is measured in another
-launch. A slot is an actor that holds one session at a time. A world is a set of workers that needs a process group of
-its own, a window the timed steps of a trial, a canary a fixed point that shows whether the machine changed.
+A point × repeat is a trial; each try at it is an attempt, whose message to the ranks is a task. A
+session is a live worker group that measures many points, so that it is one launch of each of them;
+a repeat is measured in another launch. A slot is an actor that holds one session at a time. A world
+is a set of workers that needs a process group of its own, a window the timed steps of a trial, a
+canary a fixed point that shows whether the machine changed.
 
-From a sweep file to Parquet: points, trials, tasks, ranks, their results, rows. From Parquet to an answer: rows, the
-attempt that stands for each trial, launches, points; then frontiers (`report`) or candidates (`recommend`), and words.
+From a sweep file to Parquet: points, trials, tasks, ranks, their results, rows. From Parquet to an
+answer: rows, the attempt that stands for each trial, launches, points; then frontiers (`report`) or
+candidates (`recommend`), and words.
 
-The rooms, in the order of imports: whoever calls stands below what it calls, so follow a value from `cli` upwards. A
-room imports only rooms above it, a file only files above it in its room's own list; `tests/test_imports.py` reads both
-lists. On the right stands which processes import a room; readers are processes that read results:
+The rooms, in the order of imports: whoever calls stands below what it calls, so follow a value from
+`cli` upwards. A room imports only rooms above it, a file only files above it in its room's own
+list; `tests/test_imports.py` reads both lists. On the right stands which processes import a room;
+readers are processes that read results:
 
     errors          what a user did that can't be measured, in one line
     text            numbers and tables for the terminal

@@ -14,9 +14,9 @@ CREDENTIALS = re.compile(
 )
 """What gives a URL's reader access: its user with a password, a token in their place, or one among its options.
 
-`ssh://git@host` and `abfs://container@account` have a name there, `http://host:3128/a@b` has a port. Unlike the
-standard has it, a password may hold slashes: secret keys of S3 do. It ends where another URL begins, and somewhere,
-so that a long log is read through in a second.
+`ssh://git@host` and `abfs://container@account` have a name there, `http://host:3128/a@b` has a
+port. Unlike the standard has it, a password may hold slashes: secret keys of S3 do. It ends where
+another URL begins, and somewhere, so that a long log is read through in a second.
 """
 
 
@@ -70,7 +70,9 @@ def error_line(error: BaseException) -> str:
     >>> error_line(ValueError("no such layer\nin all")), error_line(KeyError())
     ('ValueError: no such layer', 'KeyError')
     """
-    return ": ".join([type(error).__name__, *without_credentials(str(error).strip()).splitlines()[:1]])
+    return ": ".join(
+        [type(error).__name__, *without_credentials(str(error).strip()).splitlines()[:1]]
+    )
 
 
 def nearest(given: str, allowed: Iterable[str]) -> str | None:

@@ -61,7 +61,9 @@ def print_table(columns: Mapping[str, Sequence[str]], *, console: Console, style
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap))
     for header in columns:
         is_text = header in TEXT_COLUMNS
-        table.add_column(header, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
+        table.add_column(
+            header, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold"
+        )
     for row in zip(*columns.values(), strict=True):
         table.add_row(*map(plain, row), style=style)
     console.print(table)
@@ -83,7 +85,10 @@ def _gap(console: Console) -> int:
 
 def format_integers(column: pd.Series[Any]) -> list[str]:
     """Write whole numbers; unknown is empty."""
-    return ["" if value is None else f"{value:,}" for value in column.astype("object").where(column.notna(), None)]
+    return [
+        "" if value is None else f"{value:,}"
+        for value in column.astype("object").where(column.notna(), None)
+    ]
 
 
 def format_number(value: float, *, digits: int = 4) -> str:
@@ -106,7 +111,9 @@ def format_rate(value: float, low: float = math.nan, high: float = math.nan) -> 
     return _in_unit(value, low, high, unit=_unit_of(value))
 
 
-def format_rates(values: Iterable[float], lows: Iterable[float] = (), highs: Iterable[float] = ()) -> list[str]:
+def format_rates(
+    values: Iterable[float], lows: Iterable[float] = (), highs: Iterable[float] = ()
+) -> list[str]:
     """Write a column of numbers per second, with their intervals, all in the unit of the largest.
 
     >>> format_rates([85138.0, 109123.0]), format_rates([812.34, 25810.2])
@@ -114,7 +121,10 @@ def format_rates(values: Iterable[float], lows: Iterable[float] = (), highs: Ite
     """
     values = list(values)
     unit = _unit_of(max((value for value in values if not math.isnan(value)), default=0.0))
-    return [_in_unit(*known, unit=unit) for known in itertools.zip_longest(values, lows, highs, fillvalue=math.nan)]
+    return [
+        _in_unit(*known, unit=unit)
+        for known in itertools.zip_longest(values, lows, highs, fillvalue=math.nan)
+    ]
 
 
 def format_interval(value: float, half: float, *, decimals: int = 9) -> str:

@@ -1,7 +1,7 @@
 """One global batch: is it better made of large micro-batches, or of small ones that accumulate?
 
-Accumulation needs less memory and exchanges as rarely; what it costs is small matrices. A function of the other axes
-keeps the global batch at 128.
+Accumulation needs less memory and exchanges as rarely; what it costs is small matrices. A function
+of the other axes keeps the global batch at 128.
 """
 
 from dtsweep import Measure, Sweep, workloads

@@ -1,9 +1,10 @@
 """Does compressing what travels make steps shorter here?
 
-Gradients (of `local_sgd` the changes of a period) travel whole, rounded, thinned out or of low rank;
-`compression_coding` packs what was rounded or thinned out. A combination that does not exist is no point; the plan says
-why. What an update loses is the column `compression_error`. On a cluster, go on with `--set workers=2,4,8`, your own
-`workload` and those of the compressions that won here.
+Gradients (of `local_sgd` the changes of a period) travel whole, rounded, thinned out or of low
+rank; `compression_coding` packs what was rounded or thinned out. A combination that does not exist
+is no point; the plan says why. What an update loses is the column `compression_error`. On a
+cluster, go on with `--set workers=2,4,8`, your own `workload` and those of the compressions that
+won here.
 """
 
 from dtsweep import Measure, Sweep, workloads

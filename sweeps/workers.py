@@ -1,7 +1,7 @@
 """How much faster does one and the same training go on more workers?
 
-Strong scaling: a step has `global_batch` samples however many workers share them, and accumulation follows. On a
-cluster, go on with `--set workers=1,2,4,8`.
+Strong scaling: a step has `global_batch` samples however many workers share them, and accumulation
+follows. On a cluster, go on with `--set workers=1,2,4,8`.
 """
 
 from dtsweep import Measure, Sweep, workloads

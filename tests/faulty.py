@@ -40,7 +40,10 @@ class Faulty:
         print(f"about to {self.fault}")
         if self.fault == "raise":
             raise ValueError("wrong on one rank")
-        if self.fault == "kill" and not (mark := Path(os.environ["DTSWEEP_TEST_MARK"], "killed")).exists():
+        if (
+            self.fault == "kill"
+            and not (mark := Path(os.environ["DTSWEEP_TEST_MARK"], "killed")).exists()
+        ):
             mark.touch()  # once: the next attempt goes well
             os.kill(os.getpid(), signal.SIGKILL)
         if self.fault == "hang":
@@ -55,10 +58,28 @@ sweep = Sweep(
     workload=Faulty(),
     axes={
         "workers": [2],
-        "workload.fault": ["none", "raise", "raise_everywhere", "kill", "hang", "stop", "oom", "nan", "bypass", "size"],
+        "workload.fault": [
+            "none",
+            "raise",
+            "raise_everywhere",
+            "kill",
+            "hang",
+            "stop",
+            "oom",
+            "nan",
+            "bypass",
+            "size",
+        ],
         "micro_batch": [1, 2],
     },
     skip=lambda p: "faults once" if p.micro_batch == 2 and p.workload.fault != "none" else None,
     # A canary would be one of these, at fault like it.
-    measure=Measure(half_width=None, min_seconds=0, min_steps=5, warmup_steps=8, max_warmup_seconds=8, canary=False),
+    measure=Measure(
+        half_width=None,
+        min_seconds=0,
+        min_steps=5,
+        warmup_steps=8,
+        max_warmup_seconds=8,
+        canary=False,
+    ),
 )

@@ -13,19 +13,26 @@ from dtsweep.sweep.modes import latency_column
 def trials(*rows: dict[str, Any], **common: Any) -> pd.DataFrame:
     """One `ok` trial per row, every point its own unless `point_id` says otherwise; what is not given is null."""
     columns = {column.name: column.type for column in TRIALS}
-    filled = [_with_errors(_with_latency(_defaults(number) | common | row)) for number, row in enumerate(rows)]
+    filled = [
+        _with_errors(_with_latency(_defaults(number) | common | row))
+        for number, row in enumerate(rows)
+    ]
     extra = [name for row in filled for name in row if name not in columns]
     frame = pd.DataFrame(filled, columns=list(dict.fromkeys([*columns, *extra])))
     types = {INT: "Int64", FLOAT: "float64"}
     # In one piece, as `load` gives it: pandas warns of a hundred columns in memory of their own.
-    return frame.astype({name: types[kind] for name, kind in columns.items() if kind in types}).copy()
+    return frame.astype(
+        {name: types[kind] for name, kind in columns.items() if kind in types}
+    ).copy()
 
 
 def _with_latency(row: dict[str, Any]) -> dict[str, Any]:
     """The row with `latency_s` and its interval, by its semantics."""
     column = latency_column(row["semantics"])
     ends = ("", "_low", "_high", "_error")
-    return {f"latency_s{end}": row[f"{column}{end}"] for end in ends if f"{column}{end}" in row} | row
+    return {
+        f"latency_s{end}": row[f"{column}{end}"] for end in ends if f"{column}{end}" in row
+    } | row
 
 
 def _with_errors(row: dict[str, Any]) -> dict[str, Any]:

@@ -100,10 +100,14 @@ def outcome(
 
 
 def _steps(
-    step_s: Sequence[float], turns: Sequence[tuple[bool, Sequence[float]]], phases: Mapping[str, float]
+    step_s: Sequence[float],
+    turns: Sequence[tuple[bool, Sequence[float]]],
+    phases: Mapping[str, float],
 ) -> Steps:
     blocks = [exchanges for exchanges, times in turns for _ in times]
-    seconds = np.array([1.0] * SKIPPED + [*step_s] + [second for _, times in turns for second in times])
+    seconds = np.array(
+        [1.0] * SKIPPED + [*step_s] + [second for _, times in turns for second in times]
+    )
     count = len(seconds)
     return {
         "step": np.arange(count),
@@ -115,14 +119,20 @@ def _steps(
             + ["exchange" if exchanges else "no_exchange" for exchanges in blocks]
         ),
         "block": np.array(
-            [-1] * (count - len(blocks)) + [block for block, (_, times) in enumerate(turns) for _ in times], dtype=int
+            [-1] * (count - len(blocks))
+            + [block for block, (_, times) in enumerate(turns) for _ in times],
+            dtype=int,
         ),
-        "loss": np.where(np.arange(count) < count - len(blocks), np.linspace(2.0, 1.0, count), np.nan),
+        "loss": np.where(
+            np.arange(count) < count - len(blocks), np.linspace(2.0, 1.0, count), np.nan
+        ),
         **{name: seconds * share for name, share in phases.items()},
     }
 
 
-def pairs(with_exchange: Sequence[float], without: Sequence[float]) -> list[tuple[bool, list[float]]]:
+def pairs(
+    with_exchange: Sequence[float], without: Sequence[float]
+) -> list[tuple[bool, list[float]]]:
     """Blocks of one step in turns: A B B A …, the i-th of both lists a pair."""
     turns: list[tuple[bool, list[float]]] = []
     for pair, (one, other) in enumerate(zip(with_exchange, without, strict=True)):
@@ -137,19 +147,25 @@ def by_rank(ranks: Sequence[Sent]) -> tuple[dict[int, RankFacts], dict[int, Rank
     return {rank: sent.facts for rank, sent in enumerate(ranks)}, results
 
 
-def marked(ranks: Sequence[Sent], **fields: Any) -> tuple[dict[int, RankFacts], dict[int, RankResult]]:
+def marked(
+    ranks: Sequence[Sent], **fields: Any
+) -> tuple[dict[int, RankFacts], dict[int, RankResult]]:
     """The facts and results by rank, their warm-up found."""
     _, point = _trial(len(ranks), fields)
     known, results = by_rank(ranks)
     return known, with_warmup_marked(point, results)
 
 
-def row_of(ranks: Sequence[Sent], *, measure: Measure | None = None, **fields: Any) -> dict[str, Any]:
+def row_of(
+    ranks: Sequence[Sent], *, measure: Measure | None = None, **fields: Any
+) -> dict[str, Any]:
     """The row of `trials` of a point with these fields, 4 samples a pass where nothing is said."""
     sweep, point = _trial(len(ranks), fields, measure)
     return trial_row(sweep, point, task_of(sweep, point), *marked(ranks, **fields))
 
 
-def _trial(workers: int, fields: dict[str, Any], measure: Measure | None = None) -> tuple[Sweep, Point]:
+def _trial(
+    workers: int, fields: dict[str, Any], measure: Measure | None = None
+) -> tuple[Sweep, Point]:
     sweep = Sweep(workload=Tokens(), axes={"workers": [workers]}, measure=measure or Measure())
     return sweep, Point(workers=workers, workload=Tokens(), **{"micro_batch": 4, **fields})

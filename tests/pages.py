@@ -67,11 +67,15 @@ def commands() -> list[str]:
 
 def tables(page: str, *, first: str) -> list[dict[str, str]]:
     """Rows of the tables of a page whose first column has this header; backquotes are taken off."""
-    lines = [line for path in PAGES if path.name == page for line in path.read_text("utf-8").splitlines()]
+    lines = [
+        line for path in PAGES if path.name == page for line in path.read_text("utf-8").splitlines()
+    ]
     rows: list[dict[str, str]] = []
     header: list[str] = []
     for line in lines:
-        cells = [cell.strip() for cell in line.strip("|").split(" | ")] if line.startswith("|") else []
+        cells = (
+            [cell.strip() for cell in line.strip("|").split(" | ")] if line.startswith("|") else []
+        )
         if not cells:
             header = []
         elif not header:
@@ -83,7 +87,9 @@ def tables(page: str, *, first: str) -> list[dict[str, str]]:
 
 def make_study(folder: Path) -> None:
     """Put the example sweeps into a folder, with results of batchsize.py as a run would leave them."""
-    shutil.copytree(ROOT / "sweeps", folder / "sweeps", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "sweeps", folder / "sweeps", ignore=shutil.ignore_patterns("__pycache__")
+    )
     make_results(folder, "batchsize")
 
 
@@ -104,12 +110,22 @@ def make_results(folder: Path, name: str) -> None:
             "env_id": "a1b2",
             "flags": [],
         }
-        where = {"status": "ok", "hosts": 1, "devices": "CPU", "started_at": start + timedelta(minutes=number)}
+        where = {
+            "status": "ok",
+            "hosts": 1,
+            "devices": "CPU",
+            "started_at": start + timedelta(minutes=number),
+        }
         ranks = np.repeat(np.arange(point.workers), 4)
         results.commit(
             task_row(sweep, point, task) | measured | where,
             ranks=[{"rank": rank, "node": "a"} for rank in range(point.workers)],
-            steps={"rank": ranks, "step": ranks * 0, "warmup": ranks > 0, "step_s": step_s + ranks * 0.0},
+            steps={
+                "rank": ranks,
+                "step": ranks * 0,
+                "warmup": ranks > 0,
+                "step_s": step_s + ranks * 0.0,
+            },
             workload_types=column_types(sweep.workload),
         )
     results.compact()

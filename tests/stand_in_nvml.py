@@ -75,7 +75,9 @@ class StandInNvml:
             "nvmlDeviceGetCurrentClocksEventReasons": self.limits,
             "nvmlDeviceGetPowerUsage": self.power_mw,
             "nvmlDeviceGetTotalEnergyConsumption": self.energy_mj,
-            "nvmlDeviceGetComputeRunningProcesses_v3": [SimpleNamespace(pid=pid) for pid in self.pids],
+            "nvmlDeviceGetComputeRunningProcesses_v3": [
+                SimpleNamespace(pid=pid) for pid in self.pids
+            ],
             "nvmlDeviceGetEccMode": [1, 1],
             "nvmlDeviceGetSupportedEventTypes": 0x1F,
             "nvmlEventSetCreate": "events",

@@ -53,7 +53,9 @@ def test_every_mode_has_its_semantics_and_what_it_reads() -> None:
 
 
 def test_the_table_of_modes_and_compressions_says_what_can_be_measured() -> None:
-    rows = {row.pop("carried by").strip("`"): row for row in tables("sync-modes.md", first="carried by")}
+    rows = {
+        row.pop("carried by").strip("`"): row for row in tables("sync-modes.md", first="carried by")
+    }
     assert list(rows) == list(MODES)
     for mode, row in rows.items():
         assert [name.strip("`") for name in row] == list(COMPRESSIONS)
@@ -78,7 +80,9 @@ def test_every_method_of_a_mode_is_listed_with_its_arguments() -> None:
     known = []
     for method in methods:
         if method.__module__ == SyncMode.__module__:
-            own = [p.replace(annotation=p.empty) for p in inspect.signature(method).parameters.values()][1:]
+            own = [
+                p.replace(annotation=p.empty) for p in inspect.signature(method).parameters.values()
+            ][1:]
             known.append(f"{method.__name__}({', '.join(map(str, own))})")
     assert [row["method"].strip("`") for row in tables("sync-modes.md", first="method")] == known
 
@@ -95,7 +99,13 @@ def test_every_rule_that_ends_a_window_is_listed() -> None:
     rows = tables("measuring.md", first="`stop_reason`")
     named = {word for row in rows for word in re.findall(r"\w+", row["`stop_reason`"])}
     fixed = Rule(Measure(half_width=None, min_steps=1, min_seconds=0, max_steps=3, max_seconds=9))
-    limits = {fixed.limit(steps=steps, seconds=seconds) for steps, seconds in [(3, 0.0), (1, 9.0), (1, 0.0)]}
-    sure, raced = Rule(Measure()), Rule(Measure(), race=Race(rivals=[(0.5, 2.0)], samples_per_step=1))
+    limits = {
+        fixed.limit(steps=steps, seconds=seconds)
+        for steps, seconds in [(3, 0.0), (1, 9.0), (1, 0.0)]
+    }
+    sure, raced = (
+        Rule(Measure()),
+        Rule(Measure(), race=Race(rivals=[(0.5, 2.0)], samples_per_step=1)),
+    )
     shown = {rule.look(np.ones(60), seconds=60) for rule in (sure, raced)}
     assert named == limits | shown == {"precise", "dominated", "enough", "max_steps", "max_seconds"}

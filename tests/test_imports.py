@@ -75,43 +75,66 @@ def listed(docstring: str | None) -> list[str]:
 
 ROOMS = listed(dtsweep.__doc__)
 FILES = {
-    room: listed(importlib.import_module(f"dtsweep.{room}").__doc__) for room in ROOMS if (PACKAGE / room).is_dir()
+    room: listed(importlib.import_module(f"dtsweep.{room}").__doc__)
+    for room in ROOMS
+    if (PACKAGE / room).is_dir()
 }
 # A mode is listed once, in MODES, as a compression is in COMPRESSIONS; one file may have several.
-FILES["sync"] += dict.fromkeys(mode.implementation.partition(":")[0].rpartition(".")[2] for mode in MODES.values())
+FILES["sync"] += dict.fromkeys(
+    mode.implementation.partition(":")[0].rpartition(".")[2] for mode in MODES.values()
+)
 FILES["compression"] += dict.fromkeys(
     info.implementation.partition(":")[0].rpartition(".")[2] for info in COMPRESSIONS.values()
 )
 # A room's __init__ is its face: it may import all of its files, and comes after them.
-ORDER = [module for room in ROOMS for module in (*(f"{room}.{name}" for name in FILES.get(room, ())), room)]
+ORDER = [
+    module
+    for room in ROOMS
+    for module in (*(f"{room}.{name}" for name in FILES.get(room, ())), room)
+]
 
 
 def names_of_modules() -> dict[str, Path]:
     """The package's modules by the names that the docstrings use; faces and commands that only pass on, not."""
     files = {file.relative_to(PACKAGE): file for file in PACKAGE.rglob("*.py")}
-    named = {".".join(part.with_suffix("").parts).removesuffix(".__init__"): file for part, file in files.items()}
-    return {name: file for name, file in named.items() if name.rpartition(".")[2] not in ("__init__", "__main__")}
+    named = {
+        ".".join(part.with_suffix("").parts).removesuffix(".__init__"): file
+        for part, file in files.items()
+    }
+    return {
+        name: file
+        for name, file in named.items()
+        if name.rpartition(".")[2] not in ("__init__", "__main__")
+    }
 
 
 def imports_of(node: ast.AST, *, in_function: bool = False) -> Iterator[Import]:
     """Yield what code imports when it runs: not for type checkers, and not what a module runs as a command."""
     for child in ast.iter_child_nodes(node):
         match child:
-            case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Compare(left=ast.Name(id="__name__"))):
+            case ast.If(
+                test=ast.Name(id="TYPE_CHECKING") | ast.Compare(left=ast.Name(id="__name__"))
+            ):
                 for other in child.orelse:
                     yield from imports_of(ast.Module([other], []), in_function=in_function)
             case ast.Import(names=names):
                 yield from (Import(child.lineno, name.name, in_function) for name in names)
             case ast.ImportFrom(module=str(module), names=names):
                 assert child.level == 0, f"line {child.lineno}: imports give the whole name"
-                yield from (Import(child.lineno, f"{module}.{name.name}", in_function) for name in names)
+                yield from (
+                    Import(child.lineno, f"{module}.{name.name}", in_function) for name in names
+                )
             case _:
-                inside = in_function or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+                inside = in_function or isinstance(
+                    child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+                )
                 yield from imports_of(child, in_function=inside)
 
 
 MODULES = names_of_modules()
-IMPORTS = {name: list(imports_of(ast.parse(file.read_text("utf-8")))) for name, file in MODULES.items()}
+IMPORTS = {
+    name: list(imports_of(ast.parse(file.read_text("utf-8")))) for name, file in MODULES.items()
+}
 
 
 def is_in(module: str, owners: str) -> bool:
@@ -147,21 +170,33 @@ def test_a_module_imports_only_what_stands_above_it(module: str) -> None:
         if name.partition(".")[0] == "dtsweep" and (module, name) != RETURNED:
             inner = name.removeprefix("dtsweep.")
             source = inner if inner in MODULES else inner.rpartition(".")[0]
-            assert source in above, f"{MODULES[module]}:{line} imports {source or 'the package itself'}"
+            assert source in above, (
+                f"{MODULES[module]}:{line} imports {source or 'the package itself'}"
+            )
 
 
 @pytest.mark.parametrize("library", OWNERS)
 def test_a_heavy_library_is_imported_by_its_owners_alone(library: str) -> None:
-    users = {module for module, found in IMPORTS.items() if library in {i.name.partition(".")[0] for i in found}}
+    users = {
+        module
+        for module, found in IMPORTS.items()
+        if library in {i.name.partition(".")[0] for i in found}
+    }
     assert not [module for module in users if not is_in(module, OWNERS[library])]
-    assert not [owner for owner in OWNERS[library].split() if not any(is_in(module, owner) for module in users)]
+    assert not [
+        owner
+        for owner in OWNERS[library].split()
+        if not any(is_in(module, owner) for module in users)
+    ]
 
 
 @pytest.mark.parametrize("library", ONLY_IN_FUNCTIONS)
 def test_a_library_that_few_calls_need_is_imported_inside_functions(library: str) -> None:
     for module, found in IMPORTS.items():
         if is_in(module, ONLY_IN_FUNCTIONS[library]):
-            outside = [i.line for i in found if i.name.partition(".")[0] == library and not i.in_function]
+            outside = [
+                i.line for i in found if i.name.partition(".")[0] == library and not i.in_function
+            ]
             assert not outside, f"{MODULES[module]}:{outside} imports {library} with the module"
 
 
@@ -201,7 +236,9 @@ def test_help_loads_no_heavy_library() -> None:
 
 def test_a_plan_loads_no_heavy_library(tmp_path: Path) -> None:
     # Arrow brings NumPy along.
-    assert heavy_after(command("plan", "sweeps/batchsize.py", "--results", str(tmp_path))) <= {"numpy"}
+    assert heavy_after(command("plan", "sweeps/batchsize.py", "--results", str(tmp_path))) <= {
+        "numpy"
+    }
 
 
 def test_a_broken_sweep_file_is_refused_before_a_heavy_library_is_loaded(tmp_path: Path) -> None:

@@ -25,7 +25,9 @@ ONE_TRIAL = "--set workers=1 --set micro_batch=4 --set accumulation=1 --set sync
 
 RUNS = sorted({line for line in commands() if line.startswith("dtsweep sweeps/")})
 IN_PROCESS = [line for line in commands() if line.endswith(" --in-process")]
-READERS = tuple(f"dtsweep {name} " for name in ("plan", "report", "recommend", "difference", "compare"))
+READERS = tuple(
+    f"dtsweep {name} " for name in ("plan", "report", "recommend", "difference", "compare")
+)
 READS = [line for line in commands() if line.startswith(READERS)]
 DOCTOR = "dtsweep doctor"
 CLOUD = [line for line in commands() if line.startswith(("ray up ", "ray exec "))]
@@ -33,7 +35,8 @@ CLOUD = [line for line in commands() if line.startswith(("ray up ", "ray exec ")
 
 BY_RAY = [line for line in commands() if line.startswith(("ray start ", "ray job ", "export RAY_"))]
 """What they do is run in `tests/driver`, with addresses of this machine: `ray start` by `test_hosts.py` and
-`test_connect.py`, with more options; jobs, and by variables what is exported, by `test_connect.py`."""
+`test_connect.py`, with more options; jobs, and by variables what is exported, by `test_connect.py`.
+"""
 
 CONTROLS = [line for line in commands() if line.startswith("torchrun ")]
 PYTHON = blocks("python")
@@ -52,35 +55,55 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_command_is_run_or_named_as_not_run() -> None:
-    assert {*RUNS, *IN_PROCESS, *READS, DOCTOR, *CONTROLS, *NOT_RUN, *CLOUD, *BY_RAY, "make sweep"} == {*commands()}
+    assert {
+        *RUNS,
+        *IN_PROCESS,
+        *READS,
+        DOCTOR,
+        *CONTROLS,
+        *NOT_RUN,
+        *CLOUD,
+        *BY_RAY,
+        "make sweep",
+    } == {*commands()}
 
 
 @pytest.mark.parametrize("line", READS)
-def test_what_reads_results_prints_something(line: str, study: Path, dtsweep_command: Command) -> None:
+def test_what_reads_results_prints_something(
+    line: str, study: Path, dtsweep_command: Command
+) -> None:
     done = dtsweep_command(*shlex.split(line)[1:], folder=study)
     assert done.returncode == 0, done.stderr
     assert done.stdout
 
 
 @pytest.mark.ray
-def test_the_runs_of_the_readme_end_with_a_frontier(study: Path, dtsweep_command: Command, ray_address: str) -> None:
+def test_the_runs_of_the_readme_end_with_a_frontier(
+    study: Path, dtsweep_command: Command, ray_address: str
+) -> None:
     for line in RUNS:
         # Values of --set add up; a world of two workers is a session more.
         arguments = line.partition("dtsweep ")[2].replace("workers=1,2", "workers=1")
-        done = dtsweep_command(*shlex.split(f"{arguments} {ONE_TRIAL} --address {ray_address}"), folder=study)
+        done = dtsweep_command(
+            *shlex.split(f"{arguments} {ONE_TRIAL} --address {ray_address}"), folder=study
+        )
         assert done.returncode == 0, done.stderr
         assert "Frontier" in done.stdout
 
 
 @pytest.mark.parametrize("line", IN_PROCESS)
-def test_a_run_in_this_process_ends_with_a_frontier(line: str, study: Path, dtsweep_command: Command) -> None:
+def test_a_run_in_this_process_ends_with_a_frontier(
+    line: str, study: Path, dtsweep_command: Command
+) -> None:
     done = dtsweep_command(*shlex.split(line)[1:], "--set", "workload.width=16", folder=study)
     assert done.returncode == 0, done.stderr
     assert "Frontier" in done.stdout
 
 
 @pytest.mark.ray
-def test_the_doctor_looks_at_this_machine(study: Path, dtsweep_command: Command, ray_address: str) -> None:
+def test_the_doctor_looks_at_this_machine(
+    study: Path, dtsweep_command: Command, ray_address: str
+) -> None:
     done = dtsweep_command(*DOCTOR.split()[1:], "--address", ray_address, folder=study)
     # A busy machine has problems; that it has a word for each is what counts.
     assert done.returncode in (0, 1), done.stderr
@@ -91,14 +114,18 @@ def test_the_doctor_looks_at_this_machine(study: Path, dtsweep_command: Command,
 @pytest.mark.parametrize("line", CONTROLS)
 def test_the_control_prints_its_row(line: str, study: Path) -> None:
     launch = [sys.executable, "-m", "torch.distributed.run", *shlex.split(line)[1:]]
-    done = subprocess.run(launch, cwd=study, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        launch, cwd=study, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert '"status": "ok"' in done.stdout
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_make_sweep_runs_the_first_sweep() -> None:
-    done = subprocess.run(["make", "-n", "sweep"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        ["make", "-n", "sweep"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
     assert any(line.endswith("-m dtsweep sweeps/batchsize.py") for line in done.stdout.splitlines())
 
 
@@ -112,7 +139,9 @@ def test_a_sweep_that_is_shown_can_be_planned(block: Block, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["batchsize", "own_model"])
 def test_the_readme_shows_a_sweep_as_it_is(name: str) -> None:
-    assert (ROOT / "sweeps" / f"{name}.py").read_text("utf-8") in [b.text for b in SWEEPS if b.page == "README.md"]
+    assert (ROOT / "sweeps" / f"{name}.py").read_text("utf-8") in [
+        b.text for b in SWEEPS if b.page == "README.md"
+    ]
 
 
 @pytest.mark.parametrize("block", CODE, ids=str)
@@ -139,6 +168,15 @@ def test_links_lead_to_files(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_options_that_are_named_exist(page: Path) -> None:
     lines = page.read_text("utf-8").splitlines()
-    text = "\n".join(re.sub("`ray [^`]*`", "", line) for line in lines if not line.startswith(("ray ", "torchrun ")))
-    known = {option for command in cli.commands.values() for parameter in command.params for option in parameter.opts}
+    text = "\n".join(
+        re.sub("`ray [^`]*`", "", line)
+        for line in lines
+        if not line.startswith(("ray ", "torchrun "))
+    )
+    known = {
+        option
+        for command in cli.commands.values()
+        for parameter in command.params
+        for option in parameter.opts
+    }
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) <= known

@@ -11,7 +11,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.crossings import crossing, crossing_by_arithmetic, curves_of, measured_crossings, picture
+from benchmarks.crossings import (
+    crossing,
+    crossing_by_arithmetic,
+    curves_of,
+    measured_crossings,
+    picture,
+)
 from tests.pages import ROOT
 
 RATES = (10_000, 1000, 100)
@@ -24,9 +30,24 @@ def rows(name: str, *, megabytes: float, own_s: float | None = None) -> list[dic
     for launch, rate in [(0, RATES[0]), (0, RATES[1]), (0, RATES[2]), (1, RATES[0]), (1, RATES[1])]:
         step_s = WORK_S * (1 + launch) + (own_s or 0) + 2 * megabytes * 8 / rate
         ends = {f"latency_s{end}": step_s for end in ("", "_low", "_high")}
-        known = {"comm_share": None, "overlap_share": None, "compress_s": own_s, "compression_error": None}
+        known = {
+            "comm_share": None,
+            "overlap_share": None,
+            "compress_s": own_s,
+            "compression_error": None,
+        }
         sent = {"bytes_sent_per_step": megabytes * 1e6 if rate == RATES[0] else None}
-        made.append({"launch": launch, "model": "m", "mbits": rate, "variant": name, **ends, **known, **sent})
+        made.append(
+            {
+                "launch": launch,
+                "model": "m",
+                "mbits": rate,
+                "variant": name,
+                **ends,
+                **known,
+                **sent,
+            }
+        )
     return made
 
 
@@ -38,14 +59,18 @@ def test_without_overlap_measured_and_arithmetic_crossings_are_the_same() -> Non
 
 
 def test_less_to_send_without_own_time_wins_at_all_and_more_never() -> None:
-    found = curves_of(rows("ddp", megabytes=8) + rows("less", megabytes=1) + rows("more", megabytes=9), "m")
+    found = curves_of(
+        rows("ddp", megabytes=8) + rows("less", megabytes=1) + rows("more", megabytes=9), "m"
+    )
     for name, expected in (("less", math.inf), ("more", 0.0)):
         assert crossing_by_arithmetic(found["ddp"], found[name]) == expected
         assert measured_crossings(found["ddp"], found[name]) == [expected] * 3
 
 
 def test_a_lead_that_is_lost_again_does_not_count() -> None:
-    assert crossing([1000, 100, 10], [1.0, 2.0, 9.0], [0.9, 3.0, 3.0]) == pytest.approx(1 / (0.01 + 0.09 / 7))
+    assert crossing([1000, 100, 10], [1.0, 2.0, 9.0], [0.9, 3.0, 3.0]) == pytest.approx(
+        1 / (0.01 + 0.09 / 7)
+    )
 
 
 def test_the_picture_has_a_line_with_a_name_for_each_variant() -> None:

@@ -39,7 +39,9 @@ def test_an_example_asks_one_question_and_has_points(file: Path) -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_an_example_fits_on_two_cores(file: Path) -> None:
     sweep, points = possible(file.name)
-    assert max(candidate.point.workers for candidate in points) * sweep.resources.cpus_per_worker <= 2
+    assert (
+        max(candidate.point.workers for candidate in points) * sweep.resources.cpus_per_worker <= 2
+    )
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
@@ -84,9 +86,15 @@ def test_sharding_has_the_stages_of_zero_at_two_sizes() -> None:
 def test_sync_modes_has_all_modes_and_goes_from_exact_to_unbounded() -> None:
     _, points = possible("sync_modes.py")
     assert {candidate.point.sync for candidate in points} == set(MODES)
-    servers = [candidate.point for candidate in points if candidate.point.sync == "parameter_server"]
-    assert {(point.staleness, point.shards) for point in servers} == {(s, n) for s in (0, 2, None) for n in (1, 2)}
-    assert {candidate.point.sync_period for candidate in points if candidate.point.sync == "local_sgd"} == {2, 8, 32}
+    servers = [
+        candidate.point for candidate in points if candidate.point.sync == "parameter_server"
+    ]
+    assert {(point.staleness, point.shards) for point in servers} == {
+        (s, n) for s in (0, 2, None) for n in (1, 2)
+    }
+    assert {
+        candidate.point.sync_period for candidate in points if candidate.point.sync == "local_sgd"
+    } == {2, 8, 32}
     assert {candidate.point.semantics for candidate in points} == {"exact", "stale", "local"}
 
 
@@ -94,7 +102,9 @@ def test_compression_has_every_compression_in_every_mode_that_it_lists_and_none_
     sweep, points = possible("compression.py")
     pairs = {(candidate.point.sync, candidate.point.compression) for candidate in points}
     assert pairs == {(sync, name) for sync in sweep.axes["sync"] for name in (None, *COMPRESSIONS)}
-    coded = {candidate.point.compression for candidate in points if candidate.point.compression_coding}
+    coded = {
+        candidate.point.compression for candidate in points if candidate.point.compression_coding
+    }
     assert coded == {name for name, info in COMPRESSIONS.items() if info.can_be_coded}
 
 

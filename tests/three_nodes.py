@@ -58,7 +58,9 @@ def nodes() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray's own spelling
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
+    )
     for _ in range(3):
         cluster.add_node(num_cpus=1)
     yield cluster
@@ -69,5 +71,7 @@ def nodes() -> Iterator[Any]:
 def folder(tmp_path: Path) -> Path:
     """A sweep file with a module beside it."""
     (tmp_path / "sweep.py").write_text(SWEEP)
-    (tmp_path / "beside.py").write_text("from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n")
+    (tmp_path / "beside.py").write_text(
+        "from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n"
+    )
     return tmp_path

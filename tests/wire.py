@@ -1,6 +1,7 @@
 """What the modes send between processes of this machine: as dtsweep counts it, and as the kernel does.
 
-A network namespace has a loopback of its own, on which nothing else is sent: `in_a_namespace` starts this file in one.
+A network namespace has a loopback of its own, on which nothing else is sent: `in_a_namespace`
+starts this file in one.
 """
 
 from __future__ import annotations
@@ -62,8 +63,14 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "ring": {},
     "tree": {},
     f"local_sgd sync_period={PERIOD}": {"sync_period": PERIOD},
-    **{f"ddp {name}": {"overlap": False, "compression": name, **LARGER.get(name, {})} for name in COMPRESSIONS},
-    **{f"ddp {name} zstd": {"overlap": False, "compression": name, "compression_coding": "zstd"} for name in CODED},
+    **{
+        f"ddp {name}": {"overlap": False, "compression": name, **LARGER.get(name, {})}
+        for name in COMPRESSIONS
+    },
+    **{
+        f"ddp {name} zstd": {"overlap": False, "compression": name, "compression_coding": "zstd"}
+        for name in CODED
+    },
     **{f"ring {name}": {"compression": name} for name in ("bf16", "int8", "topk")},
     "ring int8 zstd": {"compression": "int8", "compression_coding": "zstd"},
     "zero1 bf16": {"compression": "bf16"},
@@ -103,7 +110,11 @@ def model_bytes() -> int:
 
 def sent_on_loopback() -> int:
     """Bytes that the kernel has sent through the loopback of this network namespace, headers included."""
-    (line,) = [line for line in Path("/proc/net/dev").read_text("utf-8").splitlines() if line.strip().startswith("lo:")]
+    (line,) = [
+        line
+        for line in Path("/proc/net/dev").read_text("utf-8").splitlines()
+        if line.strip().startswith("lo:")
+    ]
     return int(line.partition(":")[2].split()[8])
 
 
@@ -122,11 +133,18 @@ def kernel_bytes(work: Callable[[], object]) -> int:
 class Trained:
     """A mode on one rank, warm."""
 
-    def __init__(self, name: str, *, workers: int, rank: int, compiled: Callable[..., Any] | None = None) -> None:
+    def __init__(
+        self, name: str, *, workers: int, rank: int, compiled: Callable[..., Any] | None = None
+    ) -> None:
         mode = name.partition(" ")[0]
         self.info, self.clock = MODES[mode], CpuClock()
         self.point = Point(
-            workers=workers, micro_batch=2, sync=mode, optimizer="adam", workload=Blocks(), **VARIANTS[name]
+            workers=workers,
+            micro_batch=2,
+            sync=mode,
+            optimizer="adam",
+            workload=Blocks(),
+            **VARIANTS[name],
         )
         job = Job(point=self.point, rank=rank, device=CPU, loss=loss_in_precision(self.point, CPU))
         self._batches: Iterator[Iterator[Any]] = batches_of_steps(job)
@@ -173,7 +191,9 @@ def count_variant(name: str, *, workers: int, rank: int) -> dict[str, Any]:
     """What a rank of a mode sends."""
     trained = Trained(name, workers=workers, rank=rank)
     # What else the kernel sends, once more what was lost on a busy machine, can only add to it.
-    found = min((counted(trained.run) for _ in range(TRIES)), key=lambda each: float(each["kernel"]))
+    found = min(
+        (counted(trained.run) for _ in range(TRIES)), key=lambda each: float(each["kernel"])
+    )
     found["idle"] = min(trained.without_exchange() for _ in range(2)) / STEPS
     trained.mode.close()
     return found
@@ -216,7 +236,9 @@ def count_odd(*, workers: int) -> dict[str, Any]:
 
 def count_all(rank: int, workers: int, folder: Path) -> None:
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers
+    )
     found = {name: count_variant(name, workers=workers, rank=rank) for name in VARIANTS}
     if workers == 2:
         found |= count_odd(workers=workers)
@@ -241,7 +263,15 @@ def what_ranks_send(workers: int, folder: Path) -> list[dict[str, dict[str, Any]
     """What each rank sends by variant; in a namespace of its own where there are the rights."""
     words = in_a_namespace() or []
     subprocess.run(
-        [*words, sys.executable, "-m", "tests.wire", str(workers), str(folder), *(["alone"] if words else [])],
+        [
+            *words,
+            sys.executable,
+            "-m",
+            "tests.wire",
+            str(workers),
+            str(folder),
+            *(["alone"] if words else []),
+        ],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"},
         check=True,

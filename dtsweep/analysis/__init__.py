@@ -1,6 +1,7 @@
 """Questions to the table of trials: functions of a frame, or of a `Study` of it, which prepares each table once.
 
-Readers; imports pandas and SciPy in functions alone. Only `load` and `node_speeds` read files. In reading order:
+Readers; imports pandas and SciPy in functions alone. Only `load` and `node_speeds` read files. In
+reading order:
 
     superseded      which rows to leave out: of an older source, or of other environment variables
     load            reads the table of trials, without rows that newer ones supersede

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 EXPLAINS, OUTWEIGHS = 0.2, 2.0
 """What arithmetic, memory or launches must take of the device's work at least to be its limit, as a share, and how many
-times what the next of them takes: all three are lower bounds, and peaks are known to some ten percent."""
+times what the next of them takes: all three are lower bounds, and peaks are known to some ten
+percent.
+"""
 
 UNKNOWN_NOISE = 0.25
 """Half of the interval of a share without one, as a share of it: too few steps."""
@@ -26,7 +28,15 @@ WORK = ("compute", "memory", "launch")
 
 _WORDS = {"input": "loading batches", "exchange": "exposed exchange", "work": "device work"}
 _COLUMNS = (
-    *("bound", "bound_share", "bound_share_low", "bound_share_high", "bound_reason", "second", "second_share"),
+    *(
+        "bound",
+        "bound_share",
+        "bound_share_low",
+        "bound_share_high",
+        "bound_reason",
+        "second",
+        "second_share",
+    ),
     *("next_axes", "input_share", "exchange_share", "waiting_share", "work_share"),
     *("compute_share", "memory_share", "launch_share"),
 )
@@ -61,53 +71,69 @@ class Part(NamedTuple):
 def bottleneck(frame: Frame) -> pd.DataFrame:
     """Name what limits each point, with the number that says so and what to try next.
 
-    A step is the sum of four parts: `input_share` (loading batches), `exchange_share` (exchange that nothing hides),
-    `waiting_share` (for the slowest worker: where one stands out, what it is slower than the mean of the others), and
-    `work_share` (the rest: the device's work on the others). A part is the bound where its 95 % interval lies above
-    those of all others; one that is not known counts as `UNKNOWN_NOISE`.
+    A step is the sum of four parts: `input_share` (loading batches), `exchange_share` (exchange
+    that nothing hides), `waiting_share` (for the slowest worker: where one stands out, what it is
+    slower than the mean of the others), and `work_share` (the rest: the device's work on the
+    others). A part is the bound where its 95 % interval lies above those of all others; one that is
+    not known counts as `UNKNOWN_NOISE`.
 
-    Device work is told further by what it would take at the measured rates: `compute_share` (its arithmetic at the
-    peak), `memory_share` (moving bytes), `launch_share` (launching operations). One of them limits it where it is at
-    least `EXPLAINS` of it and `OUTWEIGHS` times each other one; an unknown one may be all that is left.
+    Device work is told further by what it would take at the measured rates: `compute_share` (its
+    arithmetic at the peak), `memory_share` (moving bytes), `launch_share` (launching operations).
+    One of them limits it where it is at least `EXPLAINS` of it and `OUTWEIGHS` times each other
+    one; an unknown one may be all that is left.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
 
     Returns:
-        One row per row of `over_launches`, by `point_id`, `env_id` and `hosts`: `bound` (compute, exchange, memory,
-        input, host, straggler; None where what was measured can't tell), `bound_share` with `_low` and `_high`, the
-        part's share of the step, for compute, memory and host that of the device's work; `bound_reason`, in a sentence;
-        `second`, the next largest part, and `second_share`; `next_axes`, a list of two or three
-        `dtsweep.analysis.next_axes.NextAxis`, empty without a bound; and the shares above, null where unknown.
+        One row per row of `over_launches`, by `point_id`, `env_id` and `hosts`: `bound` (compute,
+        exchange, memory, input, host, straggler; None where what was measured can't tell),
+        `bound_share` with `_low` and `_high`, the part's share of the step, for compute, memory and
+        host that of the device's work; `bound_reason`, in a sentence; `second`, the next largest
+        part, and `second_share`; `next_axes`, a list of two or three
+        `dtsweep.analysis.next_axes.NextAxis`, empty without a bound; and the shares above, null
+        where unknown.
     """
     import pandas as pd
 
     study = study_of(frame)
     steps = study.trials["step_mean_s"]
     trials = study.trials.assign(
-        compute_share=study.trials["compute_share"].fillna(study.trials["hfu"]).fillna(study.trials["mfu"]),
+        compute_share=study.trials["compute_share"]
+        .fillna(study.trials["hfu"])
+        .fillna(study.trials["mfu"]),
         compress_share=study.trials["compress_s"] / steps,
         optimizer_share=study.trials["optimizer_s"] / steps,
-        waits_for_host=study.trials["flags"].map(lambda flags: "host_bound" in (flags if flags is not None else ())),
+        waits_for_host=study.trials["flags"].map(
+            lambda flags: "host_bound" in (flags if flags is not None else ())
+        ),
     )
     groups = trials.groupby(list(POINT), dropna=False, sort=False)
     means = groups[["compute_share", "compress_share", "optimizer_share", "waits_for_host"]].mean()
     told = groups.agg(comm_reason=("comm_reason", "first"))
     told["straggler"] = _stragglers(trials).reindex(told.index)
     points = study.points.drop(columns="compute_share")
-    points = pd.concat([points, means.reset_index(drop=True), told.reset_index(drop=True)], axis="columns")
+    points = pd.concat(
+        [points, means.reset_index(drop=True), told.reset_index(drop=True)], axis="columns"
+    )
     rows = points.astype(object).where(points.notna(), None).to_dict("records")
     judged = [_judged({str(name): value for name, value in row.items()}) for row in rows]
     found = pd.DataFrame(judged, columns=_COLUMNS, dtype=object)
     numbers = [name for name in _COLUMNS if "share" in name]
-    return pd.concat([points[[*POINT]], found.astype(dict.fromkeys(numbers, "float64"))], axis="columns")
+    return pd.concat(
+        [points[[*POINT]], found.astype(dict.fromkeys(numbers, "float64"))], axis="columns"
+    )
 
 
 def _stragglers(trials: pd.DataFrame) -> pd.Series[str]:
     """The worker that more than half of a point's launches name as the straggler, by `POINT`."""
     launches = trials.groupby(list(POINT), dropna=False, sort=False).size().rename("launches")
     named = trials.groupby([*POINT, "straggler"], dropna=False).size().rename("named")
-    counts = named.reset_index().dropna(subset=["straggler"]).merge(launches.reset_index(), on=list(POINT))
+    counts = (
+        named.reset_index()
+        .dropna(subset=["straggler"])
+        .merge(launches.reset_index(), on=list(POINT))
+    )
     most = counts[counts["named"] > counts["launches"] / 2]
     return most.set_index(list(POINT))["straggler"]
 
@@ -115,15 +141,22 @@ def _stragglers(trials: pd.DataFrame) -> pd.Series[str]:
 def _judged(row: Row) -> Row:
     """The columns of one point."""
     parts = parts_of(row)
-    surely = [part for part in parts if all(part.low > other.high for other in parts if other is not part)]
+    surely = [
+        part for part in parts if all(part.low > other.high for other in parts if other is not part)
+    ]
     # What is unknown may be as large as it can be.
     first, second = sorted(
-        parts, key=lambda part: (part in surely, part.high if part.share is None else part.share), reverse=True
+        parts,
+        key=lambda part: (part in surely, part.high if part.share is None else part.share),
+        reverse=True,
     )[:2]
     work = parts[-1].high if parts[-1].share is None else parts[-1].share
     bound, reason = _verdict(first, second, row, is_sure=bool(surely))
     if work < 0 and parts[-1].high < 0:
-        bound, reason = None, f"what was measured of the step adds up to {(1 - work) * 100:.0f} % of it"
+        bound, reason = (
+            None,
+            f"what was measured of the step adds up to {(1 - work) * 100:.0f} % of it",
+        )
     for name, part in zip(("input", "exchange", "waiting", "work"), parts, strict=True):
         row[f"{name}_share"] = part.share
     known = {
@@ -132,7 +165,9 @@ def _judged(row: Row) -> Row:
         "bound_share_low": first.low,
         "bound_share_high": first.high,
         "bound_reason": reason,
-        "second": (_limit_of_work(row, work)[0] or "work") if second.name == "work" else second.name,
+        "second": (_limit_of_work(row, work)[0] or "work")
+        if second.name == "work"
+        else second.name,
         "second_share": second.share,
         "next_axes": next_axes(bound, row | {"work_share": work}),
     }
@@ -148,11 +183,19 @@ def parts_of(row: Row) -> list[Part]:
     """
     mode = MODES[row["sync"]]
     is_alone = row["workers"] == 1 and not mode.servers({"shards": row["shards"] or 1})
-    parts = [_part(row, "input", "data_share"), _part(row, "exchange", "exchange_share"), _waiting(row)]
+    parts = [
+        _part(row, "input", "data_share"),
+        _part(row, "exchange", "exchange_share"),
+        _waiting(row),
+    ]
     if is_alone:
-        parts[1:] = [Part("exchange", "exposed exchange", 0.0, 0.0, 0.0), Part("wait", "waiting", 0.0, 0.0, 0.0)]
+        parts[1:] = [
+            Part("exchange", "exposed exchange", 0.0, 0.0, 0.0),
+            Part("wait", "waiting", 0.0, 0.0, 0.0),
+        ]
     elif row["semantics"] == "stale" and row["comm_share"] is not None:
-        # A step is a worker's own push: what it waits for others, by the bound, is in the same number.
+        # A step is a worker's own push: what it waits for others, by the bound, is in the same
+        # number.
         exchange = _part(row | {"exchange_share": row["comm_share"]}, "exchange", "comm_share")
         parts[1:] = [exchange, Part("wait", "waiting", 0.0, 0.0, 0.0)]
     return _with_work(parts, row)
@@ -182,9 +225,14 @@ def _with_work(parts: Sequence[Part], row: Row) -> list[Part]:
     at_least = row["compute_share"] or 0.0
     rest = 1 - sum(part.share for part in parts if part.share is not None)
     if any(part.share is None for part in parts):
-        known = [part if part.share is not None else part._replace(high=rest - at_least) for part in parts]
+        known = [
+            part if part.share is not None else part._replace(high=rest - at_least)
+            for part in parts
+        ]
         return [*known, Part("work", _WORDS["work"], None, at_least, rest)]
-    spreads = [(part.share - part.low, part.high - part.share) for part in parts if part.share is not None]
+    spreads = [
+        (part.share - part.low, part.high - part.share) for part in parts if part.share is not None
+    ]
     if row["comm_share_low"] is not None and row["exchange_share_low"] is not None:
         spreads[1:] = _spreads_of_comm(row)
     up, down = (math.hypot(*each) for each in zip(*spreads, strict=True))
@@ -194,13 +242,18 @@ def _with_work(parts: Sequence[Part], row: Row) -> list[Part]:
 def _spreads_of_comm(row: Row) -> list[tuple[float, float]]:
     """Distances to the lower and upper end of the interval of exchange and wait together.
 
-    One of them is larger by what the other one is smaller, so their own intervals don't add up. Where a straggler
-    stands out, more of the wait counts than is in `comm_share`.
+    One of them is larger by what the other one is smaller, so their own intervals don't add up.
+    Where a straggler stands out, more of the wait counts than is in `comm_share`.
     """
-    spreads = [(row["comm_share"] - row["comm_share_low"], row["comm_share_high"] - row["comm_share"])]
+    spreads = [
+        (row["comm_share"] - row["comm_share_low"], row["comm_share_high"] - row["comm_share"])
+    ]
     if row["straggler"] is not None and row["wait_share_low"] is not None:
         more = 1 / (row["workers"] - 1)
-        below, above = row["wait_share"] - row["wait_share_low"], row["wait_share_high"] - row["wait_share"]
+        below, above = (
+            row["wait_share"] - row["wait_share_low"],
+            row["wait_share_high"] - row["wait_share"],
+        )
         spreads.append((below * more, above * more))
     return spreads
 
@@ -211,7 +264,10 @@ def _verdict(first: Part, second: Part, row: Row, *, is_sure: bool) -> tuple[str
         return None, "numbers that can't all be true: see `implausible`"
     if not is_sure:
         if first.share is None or second.share is None:
-            return None, f"{row['comm_reason'] or 'the exchange was not measured'}: what limits it can't be told"
+            return (
+                None,
+                f"{row['comm_reason'] or 'the exchange was not measured'}: what limits it can't be told",
+            )
         return None, f"can't tell {first.told} from {second.told}"
     if first.name == "wait":
         return None, f"{first.told} of the step: none stands out"
@@ -225,8 +281,14 @@ def _verdict(first: Part, second: Part, row: Row, *, is_sure: bool) -> tuple[str
 def _limit_of_work(row: Row, work: float) -> tuple[str | None, str]:
     """What device work, this share of a step, is limited by, and by which number; None, and why that can't be told."""
     known = {name: row[f"{name}_share"] for name in WORK}
-    words = {"compute": "arithmetic at the peak", "memory": "moving bytes", "launch": "launching operations"}
-    told = ", ".join(f"{words[name]} {share * 100:.0f} %" for name, share in known.items() if share is not None)
+    words = {
+        "compute": "arithmetic at the peak",
+        "memory": "moving bytes",
+        "launch": "launching operations",
+    }
+    told = ", ".join(
+        f"{words[name]} {share * 100:.0f} %" for name, share in known.items() if share is not None
+    )
     if row["waits_for_host"] > 0.5:
         return "host", "the GPU waits for its host in most steps"
     largest = max(known, key=lambda name: known[name] or 0.0)
@@ -234,7 +296,11 @@ def _limit_of_work(row: Row, work: float) -> tuple[str | None, str]:
     if not share:
         return None, "nothing is known of its operations"
     # What is unknown takes no more than what is left.
-    most = [(work - share) / OUTWEIGHS if each is None else each for name, each in known.items() if name != largest]
+    most = [
+        (work - share) / OUTWEIGHS if each is None else each
+        for name, each in known.items()
+        if name != largest
+    ]
     if share < EXPLAINS * work:
         return None, f"nothing that is known explains it ({told})"
     if share < OUTWEIGHS * max(most):

@@ -22,7 +22,9 @@ WORLD = ("point_id", *(item.name for item in fields(World)), *_WHERE)
 
 def canaries_of(frame: pd.DataFrame) -> pd.DataFrame:
     """Compare the canaries of a frame with each other; `canaries` of `dtsweep.analysis.study` describes the columns."""
-    rows = frame[frame["role"].isin(["canary"]) & (frame["status"] == "ok")].dropna(subset=["step_mean_s"])
+    rows = frame[frame["role"].isin(["canary"]) & (frame["status"] == "ok")].dropna(
+        subset=["step_mean_s"]
+    )
     rows = _beside_their_world(rows.sort_values("started_at", kind="stable"))
     sessions = rows.groupby([*WORLD, "session"], dropna=False, sort=False)
     rows = rows.assign(count=sessions["ratio"].transform("size")).set_index(sessions.ngroup())
@@ -54,15 +56,20 @@ def drift_of(watched: pd.DataFrame) -> float | None:
         watched: rows of `canaries`.
 
     Returns:
-        What the same point took longer at one time than at another, as a share, where canaries tell of a drift; else
-        down to which one they would (`known_to`); None where there were none to compare.
+        What the same point took longer at one time than at another, as a share, where canaries tell
+        of a drift; else down to which one they would (`known_to`); None where there were none to
+        compare.
     """
     drifted = watched[watched["flagged"].fillna(value=False)]
     if drifted.empty:
         return None if watched["known_to"].isna().all() else float(watched["known_to"].max())
     worlds = drifted.groupby(list(WORLD), dropna=False)[["first_ratio", "last_ratio"]]
-    # Ratios are to what the canaries of the world have in common, 1; of one canary there is no last one: nan.
-    slowest, fastest = worlds.max().max(axis=1).clip(lower=1.0), worlds.min().min(axis=1).clip(upper=1.0)
+    # Ratios are to what the canaries of the world have in common, 1; of one canary there is no last
+    # one: nan.
+    slowest, fastest = (
+        worlds.max().max(axis=1).clip(lower=1.0),
+        worlds.min().min(axis=1).clip(upper=1.0),
+    )
     return float((slowest / fastest).max()) - 1
 
 
@@ -72,13 +79,17 @@ def significant_drift(watched: pd.DataFrame) -> float | None:
 
 
 def _levels(rows: pd.DataFrame) -> Level:
-    return level_of(rows["step_mean_s"], error_s=rows["step_mean_s_error"], half_width=rows["half_width"])
+    return level_of(
+        rows["step_mean_s"], error_s=rows["step_mean_s_error"], half_width=rows["half_width"]
+    )
 
 
 def _beside_their_world(rows: pd.DataFrame) -> pd.DataFrame:
     """Compare each canary with the median of its world's."""
     worlds = rows.groupby(list(WORLD), dropna=False)
-    medians = np.array([median_of(_levels(world)) for _, world in worlds]).reshape(-1, 2)[worlds.ngroup()]
+    medians = np.array([median_of(_levels(world)) for _, world in worlds]).reshape(-1, 2)[
+        worlds.ngroup()
+    ]
     off = change(_levels(rows), Level(*medians.T))
     return rows.assign(
         in_world=worlds["step_mean_s"].transform("size"),

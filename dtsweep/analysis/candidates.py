@@ -25,24 +25,29 @@ def read_goal(points: pd.DataFrame, goal: Goal) -> Objective:
         goal: with one objective.
 
     Raises:
-        SweepError: it has none, two, or one that is no column of numbers; its semantics are unknown.
+        SweepError: it has none, two, or one that is no column of numbers; its semantics are
+            unknown.
     """
     given = [name for name in (goal.minimize, goal.maximize) if name is not None]
     if len(given) != 1:
         raise SweepError("a recommendation needs one objective: minimize or maximize one column")
     if unknown := sorted({*goal.allow} - {*SEMANTICS}):
-        raise SweepError(f"semantics {unknown[0]!r} is unknown; allow some of {', '.join(SEMANTICS[1:])}")
+        raise SweepError(
+            f"semantics {unknown[0]!r} is unknown; allow some of {', '.join(SEMANTICS[1:])}"
+        )
     minimize, maximize = ([name] if name else [] for name in (goal.minimize, goal.maximize))
     return read_objectives(points, minimize=minimize, maximize=maximize)[0]
 
 
-def with_candidates(points: pd.DataFrame, goal: Goal, objective: Objective, condition: Condition) -> pd.DataFrame:
+def with_candidates(
+    points: pd.DataFrame, goal: Goal, objective: Objective, condition: Condition
+) -> pd.DataFrame:
     """Mark which points are candidates, and why others are not.
 
     Returns:
-        The points with `is_allowed`, by semantics; `is_implausible`, whether their numbers contradict each other;
-        `is_unknown`, whether what is asked for was not measured; `is_met`, whether they are known to meet the
-        condition; `is_candidate`.
+        The points with `is_allowed`, by semantics; `is_implausible`, whether their numbers
+        contradict each other; `is_unknown`, whether what is asked for was not measured; `is_met`,
+        whether they are known to meet the condition; `is_candidate`.
     """
     met = condition.holds(points)
     is_known = met.notna() & points[objective.name].notna()
@@ -62,8 +67,9 @@ def narrowed(points: pd.DataFrame, goal: Goal) -> pd.DataFrame:
     """Narrow the candidates of one model and environment, as `with_candidates` gives them.
 
     Returns:
-        The points with `is_slow`, whether their rate is below the goal's share of the candidates' best one; `is_alone`,
-        whether one worker, which exchanges with nobody, does without exact updates; `is_candidate`, where neither is
+        The points with `is_slow`, whether their rate is below the goal's share of the candidates'
+        best one; `is_alone`, whether one worker, which exchanges with nobody, does without exact
+        updates; `is_candidate`, where neither is
         so: who is alone stays where there is nobody else.
     """
     is_candidate, rates = points["is_candidate"], points["samples_per_s"]
@@ -71,11 +77,15 @@ def narrowed(points: pd.DataFrame, goal: Goal) -> pd.DataFrame:
     is_alone = (points["workers"] == 1) & (points["semantics"] != "exact")
     kept = is_candidate & ~is_slow
     return points.assign(
-        is_slow=is_slow, is_alone=is_alone, is_candidate=kept & ~is_alone if (kept & ~is_alone).any() else kept
+        is_slow=is_slow,
+        is_alone=is_alone,
+        is_candidate=kept & ~is_alone if (kept & ~is_alone).any() else kept,
     )
 
 
-def unmeasured_of(points: pd.DataFrame, objective: Objective, condition: Condition) -> tuple[str, ...]:
+def unmeasured_of(
+    points: pd.DataFrame, objective: Objective, condition: Condition
+) -> tuple[str, ...]:
     """Name the columns asked for that are null in points that are allowed and unknown: settings where no others are."""
     asked = dict.fromkeys([objective.name, *condition.columns])
     unknown, settings = points[points["is_unknown"] & points["is_allowed"]], setting_columns(points)

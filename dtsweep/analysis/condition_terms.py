@@ -38,7 +38,9 @@ def compared(column: pd.Series[Any], sign: str, value: Any, *, is_setting: bool)
     known = column[~is_null]
     is_number = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
     if is_number != (isinstance(value, float)) and len(known):
-        raise SweepError(f"{column.name} is compared with {value!r}, but has {'numbers' if is_number else 'words'}")
+        raise SweepError(
+            f"{column.name} is compared with {value!r}, but has {'numbers' if is_number else 'words'}"
+        )
     if isinstance(value, str) and column.name in AXES:
         there = sorted(known.unique())
         if value not in (*there, *AXES[str(column.name)].choices):
@@ -57,5 +59,6 @@ def compared(column: pd.Series[Any], sign: str, value: Any, *, is_setting: bool)
         case _:
             found = known == value
     truth = found.astype("boolean").reindex(column.index)
-    # A setting that is null is none of the values; which number the mode has in its place is not known.
+    # A setting that is null is none of the values; which number the mode has in its place is not
+    # known.
     return truth.fillna(sign == "!=") if is_setting and sign in ("=", "==", "!=") else truth

@@ -25,19 +25,20 @@ def difference(
 ) -> pd.DataFrame:
     """Compare two points over launches: by throughput and by latency, or by what is asked for.
 
-    The logarithms of the launch means are compared. Which method, is decided by what was launched and whether windows
-    know their own error, never by the values:
+    The logarithms of the launch means are compared. Which method, is decided by what was launched
+    and whether windows know their own error, never by the values:
 
-    - `paired`: where two or more launches measured both points (or the only launch of one of them did, and others
-      say how far points of a launch differ), launch by launch; what is particular to a launch then falls out. This is
-      so for points of one world, which a session measures one after the other.
+    - `paired`: where two or more launches measured both points (or the only launch of one of them
+      did, and others say how far points of a launch differ), launch by launch; what is particular
+      to a launch then falls out. This is so for points of one world, which a session measures one
+      after the other.
     - `welch`: Welch's t, where each point has launches of its own, at least two.
-    - `paired_pooled` and `pooled`: the same with what launches add to windows' own errors pooled over all points of
-      the environment (of pairs: the points that share launches), where it is known with at least twice the degrees of
-      freedom, and where a point has one launch. Each point brings the variance within its own launches, and its own
-      launches moderate the two.
-    - `none`: too few launches; there is no interval.
-    Where one of the two has one launch, the drift of the machine that canaries tell of is added to the interval.
+    - `paired_pooled` and `pooled`: the same with what launches add to windows' own errors pooled
+      over all points of the environment (of pairs: the points that share launches), where it is
+      known with at least twice the degrees of freedom, and where a point has one launch. Each point
+      brings the variance within its own launches, and its own launches moderate the two.
+    - `none`: too few launches; there is no interval. Where one of the two has one launch, the drift
+    of the machine that canaries tell of is added to the interval.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it with canaries, or a study of it.
@@ -46,14 +47,17 @@ def difference(
         of: one of `ASKED`, or several.
 
     Returns:
-        One row per environment that measured both, each number of `hosts` of a with each of b (`hosts_a`, `hosts_b`),
-        and `of`: `ratio`, that of a over that of b (null where one is unknown), with `ratio_low` and `ratio_high`, its
-        95 % interval; `verdict` on a and, where that is unknown, `verdict_reason` (`dtsweep.inference.verdicts`);
-        `method`; `detectable_ratio`, `more_launches` and `more_launches_reason` (`dtsweep.inference.power`);
-        `launches_a`, `launches_b`, those with a value; `caution_a`, `caution_b`, as in `over_launches`; `env_id`.
+        One row per environment that measured both, each number of `hosts` of a with each of b
+        (`hosts_a`, `hosts_b`), and `of`: `ratio`, that of a over that of b (null where one is
+        unknown), with `ratio_low` and `ratio_high`, its 95 % interval; `verdict` on a and, where
+        that is unknown, `verdict_reason` (`dtsweep.inference.verdicts`); `method`;
+        `detectable_ratio`, `more_launches` and `more_launches_reason` (`dtsweep.inference.power`);
+        `launches_a`, `launches_b`, those with a value; `caution_a`, `caution_b`, as in
+        `over_launches`; `env_id`.
 
     Raises:
-        SweepError: a point was not measured, or the two never in one environment; `of` has none of `ASKED`.
+        SweepError: a point was not measured, or the two never in one environment; `of` has none of
+            `ASKED`.
     """
     import pandas as pd
 
@@ -61,7 +65,9 @@ def difference(
     check_asked(*names)
     study = study_of(frame)
     both = _with_both(study.trials, a, b)
-    rows = [row for there in both for name in names for row in _compared(study, there, a, b, of=name)]
+    rows = [
+        row for there in both for name in names for row in _compared(study, there, a, b, of=name)
+    ]
     found = pd.DataFrame(rows).astype({"verdict_reason": object, "more_launches_reason": object})
     return found.astype({"more_launches": "Int64"})
 
@@ -70,19 +76,33 @@ def _with_both(trials: pd.DataFrame, a: str, b: str) -> list[pd.DataFrame]:
     """The trials of each environment in which both points were measured."""
     for point in (a, b):
         if point not in set(trials["point_id"]):
-            raise SweepError(f"no ok trial of point {point!r}; over_launches(frame).point_id lists what was measured")
-    both = [there for _, there in trials.groupby("env_id", dropna=False) if {a, b} <= set(there["point_id"])]
+            raise SweepError(
+                f"no ok trial of point {point!r}; over_launches(frame).point_id lists what was measured"
+            )
+    both = [
+        there
+        for _, there in trials.groupby("env_id", dropna=False)
+        if {a, b} <= set(there["point_id"])
+    ]
     if not both:
-        raise SweepError(f"points {a!r} and {b!r} were measured in different environments (env_id); run both in one")
+        raise SweepError(
+            f"points {a!r} and {b!r} were measured in different environments (env_id); run both in one"
+        )
     return both
 
 
-def _compared(study: Study, trials: pd.DataFrame, a: str, b: str, *, of: str) -> list[dict[str, object]]:
+def _compared(
+    study: Study, trials: pd.DataFrame, a: str, b: str, *, of: str
+) -> list[dict[str, object]]:
     """Rows of `difference`, for the trials of one environment."""
     env_id = trials["env_id"].iloc[0]
     launches = study.launches(env_id, of)
     drift = significant_drift(of_environment(study.canaries, env_id)) or 0.0
-    pair = trials[trials["point_id"].isin([a, b])].groupby(list(POINT), dropna=False, sort=False)[["caution"]].first()
+    pair = (
+        trials[trials["point_id"].isin([a, b])]
+        .groupby(list(POINT), dropna=False, sort=False)[["caution"]]
+        .first()
+    )
     pair = pair.astype(object).where(pair.notna(), None).reset_index().astype({"env_id": object})
     pair = pair.merge(launches.points.reset_index(names="row"), how="left", on=list(POINT))
     rows, others = (pair[pair["point_id"] == point].to_dict("records") for point in (a, b))
@@ -128,7 +148,9 @@ def _row(launches: Launches, a: float, b: float, *, of: str, drift: float) -> di
     }
 
 
-def _verdict(estimate: float, half_width: float, *, counts: list[int], of: str) -> tuple[Verdict, Reason | None]:
+def _verdict(
+    estimate: float, half_width: float, *, counts: list[int], of: str
+) -> tuple[Verdict, Reason | None]:
     """Judge the first of two points; with the reason where that is unknown."""
     if np.isnan(half_width):
         return Verdict.UNKNOWN, untested_because(counts)

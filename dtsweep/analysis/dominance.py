@@ -70,13 +70,16 @@ class PointCosts:
             significant=by_estimate & self._in_measured(each, lambda found: found.greater),
             untested=by_estimate & ~_in_all(found.tested for found in each) & single,
             by_estimate=by_estimate,
-            far=by_estimate & self._in_measured(each, lambda found: found.estimate > _FAR * found.half_width),
+            far=by_estimate
+            & self._in_measured(each, lambda found: found.estimate > _FAR * found.half_width),
         )
 
     def has_tests(self, numbers: Rows) -> bool:
         """Whether launches can tell anything of these points."""
         measured = [cost.launches for cost in self.costs if not cost.is_exact]
-        return not measured or any(each.apart or each.together or each.counts[numbers].max() > 1 for each in measured)
+        return not measured or any(
+            each.apart or each.together or each.counts[numbers].max() > 1 for each in measured
+        )
 
     def centres(self, numbers: Rows) -> NDArray[np.float64]:
         """Costs by the means over all launches of each, (points, objectives)."""
@@ -84,7 +87,9 @@ class PointCosts:
 
     def _in_measured(self, each: Sequence[Contrasts], holds: Callable[[Contrasts], Truth]) -> Truth:
         """Where it holds in all objectives that are measured; those that are set need no test."""
-        measured = [holds(found) for found, cost in zip(each, self.costs, strict=True) if not cost.is_exact]
+        measured = [
+            holds(found) for found, cost in zip(each, self.costs, strict=True) if not cost.is_exact
+        ]
         return _in_all(measured) if measured else np.ones(each[0].estimate.shape, dtype=np.bool_)
 
     def in_blocks(self, first: Rows, second: Rows) -> Dominance:
@@ -102,14 +107,17 @@ def compare_all(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Row
         numbers: rows of points in it.
     """
     found = costs.beaten(numbers, numbers)
-    return _named(found.significant, found.untested, _for_any(found.by_estimate)), np.arange(len(numbers))
+    return _named(found.significant, found.untested, _for_any(found.by_estimate)), np.arange(
+        len(numbers)
+    )
 
 
 def compare_near(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
     """The same of many points, without comparing each with each; near is none where nothing can be tested.
 
-    A point that is told by far to be worse than one which nothing beats is dominated, whatever else there is. All
-    others are compared with all, and so is what beats them, so that no circle is overlooked.
+    A point that is told by far to be worse than one which nothing beats is dominated, whatever else
+    there is. All others are compared with all, and so is what beats them, so that no circle is
+    overlooked.
     """
     best = np.flatnonzero(on_frontier(costs.centres(numbers)))
     if not costs.has_tests(numbers):
@@ -121,7 +129,9 @@ def compare_near(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Ro
     is_near[unbeaten] = True
     order, found = _with_what_beats(costs, numbers, np.flatnonzero(is_near))
     names = np.full(len(numbers), "dominated", dtype="<U10")
-    names[order] = _named(found.significant[:, order], found.untested[:, order], _for_any(found.by_estimate))
+    names[order] = _named(
+        found.significant[:, order], found.untested[:, order], _for_any(found.by_estimate)
+    )
     return names, np.flatnonzero(is_near)
 
 
@@ -141,14 +151,17 @@ def _with_what_beats(costs: PointCosts, numbers: Rows, waiting: Rows) -> tuple[R
 def _named(significant: Truth, untested: Truth, is_beaten: Truth) -> NDArray[np.str_]:
     from scipy.sparse.csgraph import connected_components
 
-    # Where points share some launches each can be told to be beaten by the next one: none of these is off for that.
+    # Where points share some launches each can be told to be beaten by the next one: none of these
+    # is off for that.
     circle = connected_components(significant, connection="strong")[1]
     significant = significant & (circle[:, None] != circle)
     # The means of single launches can close such a circle, too.
     circle = connected_components(significant | untested, connection="strong")[1]
     untested = untested & (circle[:, None] != circle)
     return np.select(
-        [significant.any(axis=1), untested.any(axis=1), is_beaten], ["dominated", "untested", "undecided"], "frontier"
+        [significant.any(axis=1), untested.any(axis=1), is_beaten],
+        ["dominated", "untested", "undecided"],
+        "frontier",
     )
 
 

@@ -42,26 +42,28 @@ def frontier(
 ) -> pd.DataFrame:
     """Find the points that no other one beats, for each semantics, model and environment.
 
-    A point is off the frontier where launches tell (`inference.contrasts`) that another one is better in each objective
-    (equal is enough where an objective is set, not measured, as `workers`).
-    By estimates alone more points are beaten.
+    A point is off the frontier where launches tell (`inference.contrasts`) that another one is
+    better in each objective (equal is enough where an objective is set, not measured, as
+    `workers`). By estimates alone more points are beaten.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
         minimize: columns of points that should be small.
         maximize: columns that should be large.
-        where: a condition that points have to meet, as `parse_condition` reads it; empty for all points.
-        compare_models: compare all models with each other, as if a sample of one were one of another.
+        where: a condition that points have to meet, as `parse_condition` reads it; empty for all
+            points.
+        compare_models: compare all models with each other, as if a sample of one were one of
+            another.
 
     Returns:
-        The points of `over_launches`, sorted by semantics, model (fewest FLOPs first),
-        environment and the first objective, with
-        `meets`, whether the condition is met, null where what it asks for was not measured;
-        `standing`, one of `STANDINGS`, null where it is not met or an objective is null;
-        `on_frontier`, True where that is `frontier` or `undecided`;
-        `frontier_probability`, how often it is when all means are drawn anew with the errors of `inference.contrasts`,
-        null where a point has too few launches for that, beside points that have more;
-        `knee`, True where `knee_of` finds it among the means, and `knee_probability`, how often in those draws.
+        The points of `over_launches`, sorted by semantics, model (fewest FLOPs first), environment
+        and the first objective, with `meets`, whether the condition is met, null where what it asks
+        for was not measured; `standing`, one of `STANDINGS`, null where it is not met or an
+        objective is null; `on_frontier`, True where that is `frontier` or `undecided`;
+        `frontier_probability`, how often it is when all means are drawn anew with the errors of
+        `inference.contrasts`, null where a point has too few launches for that, beside points that
+        have more; `knee`, True where `knee_of` finds it among the means, and `knee_probability`,
+        how often in those draws.
 
     Raises:
         SweepError: an objective or the condition can't be read.
@@ -69,17 +71,24 @@ def frontier(
     study = study_of(frame)
     objectives = read_objectives(study.points, minimize=minimize, maximize=maximize)
     points = study.points.assign(meets=study.condition(where).holds(study.points))
-    points = points.assign(standing=None, frontier_probability=np.nan, knee=False, knee_probability=np.nan)
+    points = points.assign(
+        standing=None, frontier_probability=np.nan, knee=False, knee_probability=np.nan
+    )
     asked = points[points["meets"].fillna(value=False)]
     for env_id in asked["env_id"].drop_duplicates():
         there, trials = of_environment(asked, env_id), of_environment(study.trials, env_id)
         _judge(points, there, trials, objectives, compare_models=compare_models)
     points["on_frontier"] = points["standing"].isin(["frontier", "undecided"])
-    return _sorted(points, objectives[0], models=[] if compare_models else ["flops_per_sample", *MODEL])
+    return _sorted(
+        points, objectives[0], models=[] if compare_models else ["flops_per_sample", *MODEL]
+    )
 
 
 def hypervolume(
-    points: pd.DataFrame, *, minimize: Sequence[str] = MINIMIZED, maximize: Sequence[str] = MAXIMIZED
+    points: pd.DataFrame,
+    *,
+    minimize: Sequence[str] = MINIMIZED,
+    maximize: Sequence[str] = MAXIMIZED,
 ) -> pd.DataFrame:
     """Measure how much each frontier dominates of what lies above the worst that was measured.
 
@@ -89,10 +98,11 @@ def hypervolume(
         maximize: columns that should be large.
 
     Returns:
-        One row per semantics, model and environment: `hypervolume`, the volume that its frontier dominates, as
-        a share of the box from the worst to the best value of each objective among all points of the environment, on
-        logarithmic scales where all values are positive. Frontiers of one environment share the box, so their
-        volumes compare; those of two environments don't. Null where no objective varies.
+        One row per semantics, model and environment: `hypervolume`, the volume that its frontier
+        dominates, as a share of the box from the worst to the best value of each objective among
+        all points of the environment, on logarithmic scales where all values are positive.
+        Frontiers of one environment share the box, so their volumes compare; those of two
+        environments don't. Null where no objective varies.
     """
     import pandas as pd
 
@@ -148,7 +158,9 @@ def _judge(
 def _sorted(points: pd.DataFrame, first: Objective, *, models: Sequence[str]) -> pd.DataFrame:
     # What comes last is sorted by first: only the objective may run downwards.
     points = points.sort_values(first.name, ascending=not first.maximize, kind="stable")
-    return points.sort_values(["semantics", *models, "env_id"], key=_in_order, ignore_index=True, kind="stable")
+    return points.sort_values(
+        ["semantics", *models, "env_id"], key=_in_order, ignore_index=True, kind="stable"
+    )
 
 
 def _in_order(column: pd.Series) -> pd.Series:

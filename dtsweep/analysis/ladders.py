@@ -52,7 +52,10 @@ def ladders_of(points: pd.DataFrame, launches: Callable[[Any], Launches], *, per
         raise SweepError(f"scaling per {per!r} is not known; use per='worker' or per='node'")
     size = _SIZES[per]
     points = points.dropna(subset=["samples_per_s", size])
-    same = [c for c in setting_columns(points) if c not in _BATCH_SHAPE] + ["model_digest", "env_id"]
+    same = [c for c in setting_columns(points) if c not in _BATCH_SHAPE] + [
+        "model_digest",
+        "env_id",
+    ]
     if per == "node":
         points = points.assign(workers_per_node=points["workers"] / points["hosts"])
         same.append("workers_per_node")
@@ -70,7 +73,9 @@ def compared_sizes(rows: pd.DataFrame, launches: Callable[[Any], Launches]) -> d
     found: dict[Any, Contrasts] = {}
     for env_id, there in rows.groupby("env_id", dropna=False):
         known = launches(env_id)
-        numbers = there[list(POINT)].merge(known.points.reset_index(names="row"), how="left", on=list(POINT))
+        numbers = there[list(POINT)].merge(
+            known.points.reset_index(names="row"), how="left", on=list(POINT)
+        )
         for group, places in there.reset_index().groupby("group").indices.items():
             points = numbers["row"].to_numpy()[places]
             found[group] = contrasts(known, points, points)
@@ -85,7 +90,17 @@ def _grouped_points(points: pd.DataFrame, *, same: list[str], size: str) -> pd.D
     strong = _grouped(batched, kind="strong", keys=[*same, "global_batch"], size=size)
     strong["group"] += weak["group"].nunique()
     measured_columns = ["launches", "samples_per_s", *COMPARED, "caution"]
-    shown = ["group", "kind", "point_id", *same, "hosts", *_BATCH_SHAPE, "global_batch", "base", *measured_columns]
+    shown = [
+        "group",
+        "kind",
+        "point_id",
+        *same,
+        "hosts",
+        *_BATCH_SHAPE,
+        "global_batch",
+        "base",
+        *measured_columns,
+    ]
     return pd.concat([weak, strong], ignore_index=True).reindex(columns=list(dict.fromkeys(shown)))
 
 
@@ -96,4 +111,6 @@ def _grouped(points: pd.DataFrame, *, kind: str, keys: list[str], size: str) -> 
     several = rows.groupby(keys, dropna=False)[size].transform("nunique") > 1
     rows = rows[several]
     groups = rows.groupby(keys, dropna=False)
-    return rows.assign(group=groups.ngroup(), base=groups[size].transform("first")).sort_values(["group", size])
+    return rows.assign(group=groups.ngroup(), base=groups[size].transform("first")).sort_values(
+        ["group", size]
+    )

@@ -24,7 +24,13 @@ ASKED = ("samples_per_s", "latency_s", "step_mean_s", "step_p50_s", "step_p95_s"
 _OF_A_STEP = ("comm_share", "exchange_share", "wait_share", "data_share")
 _KNOWN_WITHIN = (*ASKED, *_OF_A_STEP)
 _SHARES = ("mfu", "hfu", *_OF_A_STEP, "compute_share", "memory_share", "launch_share")
-_USED = ("energy_j_per_sample", "power_w", "bytes_sent_per_step", "compression_error", "staleness_mean")
+_USED = (
+    "energy_j_per_sample",
+    "power_w",
+    "bytes_sent_per_step",
+    "compression_error",
+    "staleness_mean",
+)
 _MEANS = (*ASKED, "tokens_per_s", *_SHARES, *_USED)
 _MODEL = ("model_digest", "parameters", "flops_per_sample", "optimizer_class")
 _FACTS = ("semantics", "global_batch", "devices", "backend", "harness", *_MODEL)
@@ -39,8 +45,8 @@ def setting_columns(frame: pd.DataFrame) -> list[str]:
         frame: trials or points.
 
     Returns:
-        The fields of a point, `workload` and its fields, in the frame's words: two rows that agree in all of
-        them differ at most in where and when they ran.
+        The fields of a point, `workload` and its fields, in the frame's words: two rows that agree
+        in all of them differ at most in where and when they ran.
     """
     workload = [c for c in frame.columns if c.startswith("workload_") and c != "workload_digest"]
     return [c for c in ("workload", *AXES, "environment", *workload) if c in frame.columns]
@@ -58,14 +64,17 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
         frame: one row per trial, as `dtsweep.load` gives it.
 
     Returns:
-        The `ok` trials without canaries, the oldest first, with `launch` (the session, or else the trial itself),
-        `mfu` made comparable (`by_best_peak`), and `caution` of its point.
+        The `ok` trials without canaries, the oldest first, with `launch` (the session, or else the
+        trial itself), `mfu` made comparable (`by_best_peak`), and `caution` of its point.
     """
     trials = frame.sort_values("started_at", kind="stable", na_position="first")
     trials = without_canaries(trials[trials["status"] == "ok"]).reset_index(drop=True)
     bounds = [f"{name}_{end}" for name in _KNOWN_WITHIN for end in ("low", "high", "error")]
-    # astype leaves every column in memory of its own, which pandas warns of; a copy is in one piece.
-    trials = trials.astype(dict.fromkeys([*_KNOWN_WITHIN, *bounds, *_SHARES, "tokens_per_s"], "float64")).copy()
+    # astype leaves every column in memory of its own, which pandas warns of; a copy is in one
+    # piece.
+    trials = trials.astype(
+        dict.fromkeys([*_KNOWN_WITHIN, *bounds, *_SHARES, "tokens_per_s"], "float64")
+    ).copy()
     trials = by_best_peak(trials)
     launch = trials["session"].where(trials["session"].notna(), trials["trial_id"])
     return _replaced(trials, {"launch": launch, "caution": _cautions(trials)})
@@ -83,7 +92,9 @@ def _replaced(trials: pd.DataFrame, columns: Mapping[str, pd.Series[Any]]) -> pd
     """Assign columns all at once: pandas warns of many small ones."""
     import pandas as pd
 
-    return pd.concat([trials.drop(columns=list(columns), errors="ignore"), pd.DataFrame(columns)], axis="columns")
+    return pd.concat(
+        [trials.drop(columns=list(columns), errors="ignore"), pd.DataFrame(columns)], axis="columns"
+    )
 
 
 def check_asked(*names: str) -> None:
@@ -94,7 +105,9 @@ def check_asked(*names: str) -> None:
     """
     for name in names or ("",):
         if name not in ASKED:
-            raise SweepError(f"launches can't be compared by {name!r}; use one of {', '.join(ASKED)}")
+            raise SweepError(
+                f"launches can't be compared by {name!r}; use one of {', '.join(ASKED)}"
+            )
 
 
 def points_of(trials: pd.DataFrame) -> pd.DataFrame:
@@ -111,7 +124,9 @@ def points_of(trials: pd.DataFrame) -> pd.DataFrame:
         found = _intervals(trials, name, relative=relative).reindex(points.index)
         points[[f"{name}_low", f"{name}_high"]] = found[["low", "high"]]
         if relative:
-            points["interval"] = points["interval"].where(points["interval"].notna(), found["interval"])
+            points["interval"] = points["interval"].where(
+                points["interval"].notna(), found["interval"]
+            )
     points["caution"] = groups["caution"].first()
     # Where all are null pandas makes numbers of them, which match no text.
     return points.reset_index().astype({"env_id": object})
@@ -129,22 +144,36 @@ def joined_cautions(words: Iterable[str]) -> str:
 
 def _intervals(trials: pd.DataFrame, name: str, *, relative: bool) -> pd.DataFrame:
     """`low`, `high` and the kind of `interval`, by `POINT`."""
-    known = trials[[*POINT, "launch", *(f"{name}{end}" for end in ("", "_low", "_high", "_error"))]].dropna(
-        subset=[name]
-    )
+    known = trials[
+        [*POINT, "launch", *(f"{name}{end}" for end in ("", "_low", "_high", "_error"))]
+    ].dropna(subset=[name])
     groups = known.groupby(list(POINT), dropna=False, sort=False)
-    rows = groups[[name, f"{name}_low", f"{name}_high"]].mean().set_axis(["mean", "low", "high"], axis=1)
+    rows = (
+        groups[[name, f"{name}_low", f"{name}_high"]]
+        .mean()
+        .set_axis(["mean", "low", "high"], axis=1)
+    )
     rows[["half", "beyond", "pooled"]] = np.nan
     places = groups.ngroup()
     for _, there in known.groupby("env_id", dropna=False):
         found = _halves(launches_of(there, name, relative=relative))
         rows.iloc[places[there.index].unique(), -3:] = found
     unit = rows["mean"] if relative else 1.0
-    half, beyond, several = rows["half"] * unit, rows["beyond"] * unit, groups["launch"].nunique() > 1
-    low = (rows["mean"] - np.hypot(rows["mean"] - rows["low"], beyond)).mask(several, rows["mean"] - half)
-    high = (rows["mean"] + np.hypot(rows["high"] - rows["mean"], beyond)).mask(several, rows["mean"] + half)
+    half, beyond, several = (
+        rows["half"] * unit,
+        rows["beyond"] * unit,
+        groups["launch"].nunique() > 1,
+    )
+    low = (rows["mean"] - np.hypot(rows["mean"] - rows["low"], beyond)).mask(
+        several, rows["mean"] - half
+    )
+    high = (rows["mean"] + np.hypot(rows["high"] - rows["mean"], beyond)).mask(
+        several, rows["mean"] + half
+    )
     kinds = (
-        several.map({True: "launches", False: "launch"}).mask(rows["pooled"] == 1, "pooled").where(low.notna(), None)
+        several.map({True: "launches", False: "launch"})
+        .mask(rows["pooled"] == 1, "pooled")
+        .where(low.notna(), None)
     )
     return rows.assign(low=low, high=high, interval=kinds)
 
@@ -155,11 +184,15 @@ def _halves(launches: Launches) -> Numbers:
     own = np.maximum(counts - 1, 0).astype("float64")
     with np.errstate(invalid="ignore"):
         known = Known(launches.squares / own / counts, own)
-    pooled = pooled_is_better(own, pooled=pool.counted if pool else 0, launches=counts) & ~np.isnan(launches.within)
+    pooled = pooled_is_better(own, pooled=pool.counted if pool else 0, launches=counts) & ~np.isnan(
+        launches.within
+    )
     beyond = np.zeros(len(counts))
     if pool:
         expected = pool.variances(launches.within) / counts
-        both = moderated(pool, expected, weight=1 / counts, within=launches.within / counts, own=known)
+        both = moderated(
+            pool, expected, weight=1 / counts, within=launches.within / counts, own=known
+        )
         known = Known(*(np.where(pooled, a, b) for a, b in zip(both, known, strict=True)))
         beyond[pooled] = students_t(pool.degrees) * max(0.0, pool.added) ** 0.5
     return np.column_stack([students_t(known.degrees) * known.variance**0.5, beyond, pooled])

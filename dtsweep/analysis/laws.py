@@ -1,6 +1,7 @@
 """Laws of scaling, fitted to the sizes of a group.
 
-Amdahl (1967) for strong scaling, Gustafson (1988) for weak, Gunther's Universal Scalability Law (1993) for both.
+Amdahl (1967) for strong scaling, Gustafson (1988) for weak, Gunther's Universal Scalability Law
+(1993) for both.
 """
 
 from __future__ import annotations
@@ -26,7 +27,15 @@ if TYPE_CHECKING:
 _NUMBERS = ("serial_share", "contention", "coherency", "peak", "pays_to")
 _NAMES = [
     *(f"{name}{end}" for name in _NUMBERS for end in ("", "_low", "_high")),
-    *("peak_extrapolates", "pays_to_extrapolates", "residual", "errors", "contradicted", "reason", "sizes_needed"),
+    *(
+        "peak_extrapolates",
+        "pays_to_extrapolates",
+        "residual",
+        "errors",
+        "contradicted",
+        "reason",
+        "sizes_needed",
+    ),
 ]
 
 _FARTHEST = 2.0**40
@@ -54,18 +63,26 @@ def _universal(n: Any, at: Numbers) -> Any:
 
 LAWS: Mapping[str, Law] = {
     "amdahl": Law(kinds=("strong",), parameters=("serial_share",), rate=_universal, ends=True),
-    "gustafson": Law(kinds=("weak",), parameters=("serial_share",), rate=lambda n, at: n - at * (n - 1), ends=False),
-    "usl": Law(kinds=("weak", "strong"), parameters=("contention", "coherency"), rate=_universal, ends=True),
+    "gustafson": Law(
+        kinds=("weak",),
+        parameters=("serial_share",),
+        rate=lambda n, at: n - at * (n - 1),
+        ends=False,
+    ),
+    "usl": Law(
+        kinds=("weak", "strong"), parameters=("contention", "coherency"), rate=_universal, ends=True
+    ),
 }
 
 
 def laws(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataFrame:
     """Fit Amdahl's or Gustafson's law, and the Universal Scalability Law, to each group of `scaling`.
 
-    Throughput of n workers over that of one is 1 ÷ (s + (1 − s) ÷ n) by Amdahl, n − s (n − 1) by Gustafson, and
-    n ÷ (1 + σ (n − 1) + κ n (n − 1)) by the USL. Fitted are the logarithms of speed-ups by least squares, weighted by
-    the errors that `difference` finds; that of the base is in all of them. A law needs as many sizes as parameters,
-    and two more: its base, and one that can contradict it.
+    Throughput of n workers over that of one is 1 ÷ (s + (1 − s) ÷ n) by Amdahl, n − s (n − 1) by
+    Gustafson, and n ÷ (1 + σ (n − 1) + κ n (n − 1)) by the USL. Fitted are the logarithms of
+    speed-ups by least squares, weighted by the errors that `difference` finds; that of the base is
+    in all of them. A law needs as many sizes as parameters, and two more: its base, and one that
+    can contradict it.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
@@ -73,14 +90,16 @@ def laws(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataF
         worth: what one more has to add, as a share of what each of the base does.
 
     Returns:
-        One row per group and law: what `worthwhile` has of a group; `law`; `serial_share` (s), or `contention` (σ) and
-        `coherency` (κ); `peak`, the size of the USL's highest throughput, null where κ can't be told from 0; `pays_to`,
-        the smallest size from which one more adds less than `worth` by the law, null where it always adds more; `_low`
-        and `_high` of each, its 95 % interval, null where there is no end; `peak_extrapolates`,
-        `pays_to_extrapolates`: True where it lies outside the sizes measured; `residual`, the distance of speed-ups
-        from the law as a share; `errors`, what intervals go by: `launches`, or `residuals` where launches say nothing,
-        or say that the law misses (`contradicted`, else False, or null); `reason`, why there is no fit, a code of
-        `dtsweep.inference.verdicts`; `sizes_needed` by the law.
+        One row per group and law: what `worthwhile` has of a group; `law`; `serial_share` (s), or
+        `contention` (σ) and `coherency` (κ); `peak`, the size of the USL's highest throughput, null
+        where κ can't be told from 0; `pays_to`, the smallest size from which one more adds less
+        than `worth` by the law, null where it always adds more; `_low` and `_high` of each, its 95
+        % interval, null where there is no end; `peak_extrapolates`,
+        `pays_to_extrapolates`: True where it lies outside the sizes measured; `residual`, the
+        distance of speed-ups from the law as a share; `errors`, what intervals go by: `launches`,
+        or `residuals` where launches say nothing, or say that the law misses (`contradicted`, else
+        False, or null); `reason`, why there is no fit, a code of `dtsweep.inference.verdicts`;
+        `sizes_needed` by the law.
 
     Raises:
         SweepError: `per` is neither; `worth` is not from 0 to 1.
@@ -92,7 +111,9 @@ def laws(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataF
     for group, there in rows.groupby("group"):
         for name, law in LAWS.items():
             if there["kind"].iloc[0] in law.kinds:
-                row = _law_row(law, there[size].to_numpy("float64"), ladders.compared[group], worth=worth)
+                row = _law_row(
+                    law, there[size].to_numpy("float64"), ladders.compared[group], worth=worth
+                )
                 found.append(group_row(there, size=size) | {"law": name} | row)
     return group_table(found, rows, columns=["law", *_NAMES])
 
@@ -110,12 +131,20 @@ def _law_row(law: Law, sizes: Numbers, compared: Contrasts, *, worth: float) -> 
         reaches=reaches(compared)[1:, 1:],
         parameters=len(law.parameters),
     )
-    row: dict[str, Any] = {"residual": fit.residual, "errors": fit.errors, "contradicted": fit.contradicted}
+    row: dict[str, Any] = {
+        "residual": fit.residual,
+        "errors": fit.errors,
+        "contradicted": fit.contradicted,
+    }
     row["sizes_needed"] = needed
     for number, name in enumerate(law.parameters):
         row |= _range_of(name, fit.edge[:, number])
     if law.ends:
-        row |= _end("pays_to", np.maximum(sizes[0], _pays_to(law, fit.edge, base=sizes[0], worth=worth)), sizes=sizes)
+        row |= _end(
+            "pays_to",
+            np.maximum(sizes[0], _pays_to(law, fit.edge, base=sizes[0], worth=worth)),
+            sizes=sizes,
+        )
     if "coherency" in law.parameters and row["coherency_low"] > 0:
         row |= _end("peak", _peak(fit.edge), sizes=sizes)
     return row
@@ -123,12 +152,18 @@ def _law_row(law: Law, sizes: Numbers, compared: Contrasts, *, worth: float) -> 
 
 def _range_of(name: str, values: Numbers) -> dict[str, float]:
     """A number with its interval, from its values at the best fit and around it."""
-    return {name: float(values[0]), f"{name}_low": float(values.min()), f"{name}_high": float(values.max())}
+    return {
+        name: float(values[0]),
+        f"{name}_low": float(values.min()),
+        f"{name}_high": float(values.max()),
+    }
 
 
 def _end(name: str, values: Numbers, *, sizes: Numbers) -> dict[str, Any]:
     """A size with its interval, null where it is further than any; and whether it was measured up to there."""
-    row: dict[str, Any] = {key: value if value < _FARTHEST else None for key, value in _range_of(name, values).items()}
+    row: dict[str, Any] = {
+        key: value if value < _FARTHEST else None for key, value in _range_of(name, values).items()
+    }
     if row[name] is not None:
         row[f"{name}_extrapolates"] = not sizes[0] <= row[name] <= sizes[-1]
     return row

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFrame:
     """Read one row per trial and harness: its newest `ok` attempt, else its newest; the oldest first.
 
-    Whole numbers are Int64 and truth values boolean, with or without nulls. All others are float64 (null is NaN),
-    text, and UTC times.
+    Whole numbers are Int64 and truth values boolean, with or without nulls. All others are float64
+    (null is NaN), text, and UTC times.
 
-    Rows of an older source of a workload, its packages or its data are left out, as are launches of a point in an
-    older environment of the sweep's resources: an interrupted `--rerun all` leaves them. A warning says how many, and
-    another one names each file that can't be read.
+    Rows of an older source of a workload, its packages or its data are left out, as are launches of
+    a point in an older environment of the sweep's resources: an interrupted `--rerun all` leaves
+    them. A warning says how many, and another one names each file that can't be read.
 
     Args:
         results: the place.
@@ -47,5 +47,6 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
             stacklevel=2,
         )
     left_out = frame["attempt_id"][reasons.index]
-    # A later attempt of a trial that is left out stands for it instead, such as a failure of the newest source.
+    # A later attempt of a trial that is left out stands for it instead, such as a failure of the
+    # newest source.
     return trials_of(attempts, canaries=canaries, superseded=frozenset(left_out))

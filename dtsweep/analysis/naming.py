@@ -24,8 +24,9 @@ def find_point(points: pd.DataFrame, text: str) -> str:
 
     Args:
         points: rows of `over_launches`.
-        text: a `point_id` or the beginning of one; or settings, `workers=2 sync=ddp workload.width=64`, as many as
-            tell the point from all others: a condition of `where` in which spaces are `and`.
+        text: a `point_id` or the beginning of one; or settings, `workers=2 sync=ddp
+            workload.width=64`, as many as tell the point from all others: a condition of `where` in
+            which spaces are `and`.
 
     Returns:
         Its `point_id`.
@@ -38,12 +39,16 @@ def find_point(points: pd.DataFrame, text: str) -> str:
     condition = parse_condition(_BETWEEN.sub(" and ", text.strip()), points)
     found = points[condition.holds(points).fillna(value=False).astype(bool)]
     if found.empty:
-        there = "; ".join(f"{_name(column)} is {_values(points[column])}" for column in condition.columns)
+        there = "; ".join(
+            f"{_name(column)} is {_values(points[column])}" for column in condition.columns
+        )
         raise SweepError(f"no measured point has {text!r}: {there}")
     if (count := found["point_id"].nunique()) > 1:
         apart = [c for c in setting_columns(found) if found[c].nunique(dropna=False) > 1]
         what = " and ".join(f"{_name(column)} ({_values(found[column])})" for column in apart)
-        raise SweepError(f"{count} points have {text!r}; add what tells them apart: {what or 'their point_id alone'}")
+        raise SweepError(
+            f"{count} points have {text!r}; add what tells them apart: {what or 'their point_id alone'}"
+        )
     return str(found["point_id"].iloc[0])
 
 
@@ -52,7 +57,9 @@ def _by_name(names: list[str], text: str) -> str:
     if text in meant or len(meant) == 1:
         return text if text in meant else meant[0]
     if meant:
-        raise SweepError(f"{len(meant)} points begin with {text!r}: {_listed(meant)}; give more of it")
+        raise SweepError(
+            f"{len(meant)} points begin with {text!r}: {_listed(meant)}; give more of it"
+        )
     raise SweepError(
         f"no ok trial of point {text!r}; give a point_id, its beginning, or settings: 'workers=2 sync=ddp'"
     )

@@ -57,14 +57,20 @@ def _of_exchange(row: Row) -> Iterator[NextAxis]:
     if "overlap" in mode.reads and row["overlap"] is False:
         yield NextAxis("overlap", share, "begin the exchange while backward still runs")
     if (compressing := row["compress_share"]) and compressing > share / 2:
-        yield NextAxis("compression", compressing, "compressing takes most of it: a cheaper one, or none")
+        yield NextAxis(
+            "compression", compressing, "compressing takes most of it: a cheaper one, or none"
+        )
     if "sync_period" in mode.reads:
-        yield NextAxis("sync_period", share, "exchange after more steps; workers drift further apart")
+        yield NextAxis(
+            "sync_period", share, "exchange after more steps; workers drift further apart"
+        )
     if mode.exchanges_each_pass:
         yield NextAxis("micro_batch", share, "more work for each exchange, where memory allows")
         yield NextAxis("sync", share, "ddp exchanges once a step, where the whole model fits")
     else:
-        yield NextAxis("accumulation", share, "one exchange for more passes, with a larger global_batch")
+        yield NextAxis(
+            "accumulation", share, "one exchange for more passes, with a larger global_batch"
+        )
     yield from _of_what_travels(row, mode, share)
 
 
@@ -74,9 +80,13 @@ def _of_what_travels(row: Row, mode: ModeInfo, share: float) -> Iterator[NextAxi
     if "shards" in mode.reads:
         yield NextAxis("shards", share, "more servers share the parameters")
     if "bucket_bytes" in mode.reads:
-        yield NextAxis("bucket_bytes", share, "pieces of another size may hide better behind backward")
+        yield NextAxis(
+            "bucket_bytes", share, "pieces of another size may hide better behind backward"
+        )
     if row["semantics"] == "exact":
-        yield NextAxis("sync", share, "local_sgd exchanges once in sync_period steps; updates become local")
+        yield NextAxis(
+            "sync", share, "local_sgd exchanges once in sync_period steps; updates become local"
+        )
 
 
 def _of_straggler(row: Row) -> Iterator[NextAxis]:
@@ -85,22 +95,32 @@ def _of_straggler(row: Row) -> Iterator[NextAxis]:
     if (row["hosts"] or 1) > 1:
         yield NextAxis("placement", share, "other nodes, without the slow one")
     if row["semantics"] == "local":
-        yield NextAxis("sync_period", share, "wait after more steps: it helps where the slow one changes")
+        yield NextAxis(
+            "sync_period", share, "wait after more steps: it helps where the slow one changes"
+        )
     else:
-        yield NextAxis("sync", share, "parameter_server lets the others go on; updates become stale")
+        yield NextAxis(
+            "sync", share, "parameter_server lets the others go on; updates become stale"
+        )
 
 
 def _of_input(row: Row) -> Iterator[NextAxis]:
     share = row["input_share"]
-    yield NextAxis("workload", share, "let batch() keep, decode beforehand or load ahead what it gives")
-    yield NextAxis("micro_batch", share, "what a call of batch() costs whatever its size falls on more samples")
+    yield NextAxis(
+        "workload", share, "let batch() keep, decode beforehand or load ahead what it gives"
+    )
+    yield NextAxis(
+        "micro_batch", share, "what a call of batch() costs whatever its size falls on more samples"
+    )
 
 
 def _of_compute(row: Row) -> Iterator[NextAxis]:
     work, arithmetic = row["work_share"], row["compute_share"]
     yield from _narrower(row, work)
     if arithmetic < work / 2:
-        yield NextAxis("micro_batch", work - arithmetic, "larger products come nearer the device's peak")
+        yield NextAxis(
+            "micro_batch", work - arithmetic, "larger products come nearer the device's peak"
+        )
     yield from _fewer_updates(row)
     yield NextAxis("workers", work, "share the samples out, as long as the exchange stays small")
 
@@ -110,21 +130,31 @@ def _of_memory(row: Row) -> Iterator[NextAxis]:
     yield from _fewer_updates(row)
     yield from _narrower(row, share)
     yield NextAxis("workload", share, "fuse operations, as torch.compile in build() does")
-    yield NextAxis("workers", row["work_share"], "share the samples out, where workers have memory of their own")
+    yield NextAxis(
+        "workers",
+        row["work_share"],
+        "share the samples out, where workers have memory of their own",
+    )
 
 
 def _of_host(row: Row) -> Iterator[NextAxis]:
     share = row["work_share"]
     yield NextAxis("micro_batch", share, "more samples for each operation that is launched")
-    yield NextAxis("workload", share, "fewer and larger operations, as torch.compile in build() makes them")
+    yield NextAxis(
+        "workload", share, "fewer and larger operations, as torch.compile in build() makes them"
+    )
     yield from _fewer_updates(row)
 
 
 def _narrower(row: Row, share: float) -> Iterator[NextAxis]:
     if row["precision"] != "bf16":
-        yield NextAxis("precision", share, "bf16, where the device has units for it; numbers are rounded more")
+        yield NextAxis(
+            "precision", share, "bf16, where the device has units for it; numbers are rounded more"
+        )
 
 
 def _fewer_updates(row: Row) -> Iterator[NextAxis]:
     if (share := row["optimizer_share"] or 0.0) > NOTICEABLE:
-        yield NextAxis("accumulation", share, "one update for more passes, with a larger global_batch")
+        yield NextAxis(
+            "accumulation", share, "one update for more passes, with a larger global_batch"
+        )

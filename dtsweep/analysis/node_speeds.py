@@ -27,28 +27,32 @@ _COLUMNS = [*_NODE, "speed", "speed_low", "speed_high", "fastest", "trials", "la
 def node_speeds(results: Results | str | Path) -> pd.DataFrame:
     """Estimate the speed of each node relative to the fastest one that it can be compared with.
 
-    By what a step takes a rank without waiting for others (`work_s` of `ranks`), the mean over a node's ranks of the
-    same trial. Nodes are compared within trials alone: a trial that ran on two of them says how fast the one is beside
-    the other, whatever was trained, and trials link nodes that no trial had both of. Least squares on logarithms: in
-    each launch with a level of its own for each trial, then over launches, since what is particular to a launch is in
-    all of its trials.
+    By what a step takes a rank without waiting for others (`work_s` of `ranks`), the mean over a
+    node's ranks of the same trial. Nodes are compared within trials alone: a trial that ran on two
+    of them says how fast the one is beside the other, whatever was trained, and trials link nodes
+    that no trial had both of. Least squares on logarithms: in each launch with a level of its own
+    for each trial, then over launches, since what is particular to a launch is in all of its
+    trials.
 
     Args:
         results: the place, or what `dtsweep.load` would read.
 
     Returns:
-        One row per node and device model, the fastest first: `node`, `device`; `speed`, 1 for the `fastest` node of
-        those that trials link it with, whose name that column has, and less for others; `speed_low` and `speed_high`,
-        its 95 % interval over launches, null where there are no more of them than speeds need, as with one; `trials`
-        that it shared with another node, and their `launches`; `reason`, a code of
-        `dtsweep.inference.verdicts.Reason`, null where there is a speed.
+        One row per node and device model, the fastest first: `node`, `device`; `speed`, 1 for the
+        `fastest` node of those that trials link it with, whose name that column has, and less for
+        others; `speed_low` and `speed_high`, its 95 % interval over launches, null where there are
+        no more of them than speeds need, as with one; `trials` that it shared with another node,
+        and their `launches`; `reason`, a code of `dtsweep.inference.verdicts.Reason`, null where
+        there is a speed.
 
     Raises:
         SweepError: Nothing is stored there; it is no place.
         StorageError: It can't be read.
     """
     if not isinstance(results, Results | str | Path):
-        raise SweepError("node_speeds reads the table of ranks, too: give it the place of the results, not a table")
+        raise SweepError(
+            "node_speeds reads the table of ranks, too: give it the place of the results, not a table"
+        )
     trials = measured(load(results))
     return speeds_of(trials, ranks_of(results, trials))
 
@@ -78,7 +82,12 @@ def speeds_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     """
     ranks = ranks.merge(trials[["attempt_id", "launch"]], on="attempt_id")
     work = ranks.assign(log=np.log(ranks["work_s"].astype("float64")))
-    cells = work.groupby(["attempt_id", "launch", *_NODE], dropna=False)["log"].mean().dropna().reset_index()
+    cells = (
+        work.groupby(["attempt_id", "launch", *_NODE], dropna=False)["log"]
+        .mean()
+        .dropna()
+        .reset_index()
+    )
     nodes = work.groupby(_NODE, dropna=False, as_index=False).size()[_NODE]
     cells = cells[cells.groupby("attempt_id")["log"].transform("size") > 1]
     rows = nodes.merge(_of_sets(cells), how="left", on=_NODE).reindex(columns=_COLUMNS)
@@ -92,18 +101,26 @@ def _of_sets(cells: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     groups = cells.groupby(_NODE, dropna=False)
-    found = groups.agg(trials=("attempt_id", "nunique"), launches=("launch", "nunique")).reset_index()
+    found = groups.agg(
+        trials=("attempt_id", "nunique"), launches=("launch", "nunique")
+    ).reset_index()
     nodes = groups.ngroup().to_numpy().astype(np.intp)
-    trials, launches = (cells[name].factorize()[0].astype(np.intp) for name in ("attempt_id", "launch"))
+    trials, launches = (
+        cells[name].factorize()[0].astype(np.intp) for name in ("attempt_id", "launch")
+    )
     nodes, launches, logs = _of_launches(nodes, trials, launches, cells["log"].to_numpy())
     sets = _linked(nodes, launches)
     parts = []
     for number in np.unique(sets):
         here = sets[nodes] == number
         _, own = np.unique(nodes[here], return_inverse=True)
-        estimate, half_width = _relative(logs[here], own, np.unique(launches[here], return_inverse=True)[1])
+        estimate, half_width = _relative(
+            logs[here], own, np.unique(launches[here], return_inverse=True)[1]
+        )
         rows = found[sets == number].assign(speed=np.exp(estimate))
-        rows = rows.assign(speed_low=np.exp(estimate - half_width), speed_high=np.exp(estimate + half_width))
+        rows = rows.assign(
+            speed_low=np.exp(estimate - half_width), speed_high=np.exp(estimate + half_width)
+        )
         parts.append(rows.assign(fastest=rows["node"].iloc[int(estimate.argmax())]))
     return pd.concat(parts) if parts else found.reindex(columns=_COLUMNS)
 
@@ -120,7 +137,9 @@ def _linked(nodes: Indices, trials: Indices) -> Indices:
     return sets
 
 
-def _of_launches(nodes: Indices, trials: Indices, launches: Indices, logs: Numbers) -> tuple[Indices, Indices, Numbers]:
+def _of_launches(
+    nodes: Indices, trials: Indices, launches: Indices, logs: Numbers
+) -> tuple[Indices, Indices, Numbers]:
     """How slow each node was in each launch, beside the others that trials of the launch link it with.
 
     Args:
@@ -130,8 +149,8 @@ def _of_launches(nodes: Indices, trials: Indices, launches: Indices, logs: Numbe
         logs: logarithm of the time.
 
     Returns:
-        One entry per node, launch and set of nodes that trials of it link: the node, the number of the set, which
-        counts as a launch, and the logarithm.
+        One entry per node, launch and set of nodes that trials of it link: the node, the number of
+        the set, which counts as a launch, and the logarithm.
     """
     parts, count = [(nodes[:0], launches[:0], logs[:0])], 0
     for launch in np.unique(launches):
@@ -146,11 +165,14 @@ def _of_launches(nodes: Indices, trials: Indices, launches: Indices, logs: Numbe
     return of_nodes, of_sets, of_logs
 
 
-def _least_squares(logs: Numbers, nodes: Indices, trials: Indices) -> tuple[Numbers, Numbers, float]:
+def _least_squares(
+    logs: Numbers, nodes: Indices, trials: Indices
+) -> tuple[Numbers, Numbers, float]:
     """Fit how slow nodes are, where each trial has a level of its own.
 
     Returns:
-        Logarithms; their covariances, as multiples of the residual's variance; the sum of squares that is left.
+        Logarithms; their covariances, as multiples of the residual's variance; the sum of squares
+        that is left.
     """
     each_node, each_trial = np.eye(nodes.max() + 1)[nodes], np.eye(trials.max() + 1)[trials]
     counts = each_trial.sum(axis=0)
@@ -165,7 +187,8 @@ def _least_squares(logs: Numbers, nodes: Indices, trials: Indices) -> tuple[Numb
 def _relative(logs: Numbers, nodes: Indices, launches: Indices) -> tuple[Numbers, Numbers]:
     """Logarithms of the speeds of linked nodes beside the fastest, and half of their 95 % intervals.
 
-    These hold for all pairs of nodes together (Bonferroni): which node is the fastest is found from the same noise.
+    These hold for all pairs of nodes together (Bonferroni): which node is the fastest is found from
+    the same noise.
 
     Args:
         logs: (cells,) how slow a node was in a launch, a logarithm.
@@ -181,6 +204,8 @@ def _relative(logs: Numbers, nodes: Indices, launches: Indices) -> tuple[Numbers
     spread = np.diag(inverse) + inverse[first, first] - 2 * inverse[first]
     variance = np.maximum(spread, 0) * (residual / free if free > 0 else np.nan)
     pairs = len(slowness) * (len(slowness) - 1) / 2
-    half_width: Numbers = stdtrit(float(free) if free > 0 else np.nan, 1 - 0.025 / pairs) * variance**0.5
+    half_width: Numbers = (
+        stdtrit(float(free) if free > 0 else np.nan, 1 - 0.025 / pairs) * variance**0.5
+    )
     half_width[first] = 0.0
     return estimate, half_width

@@ -67,7 +67,10 @@ class Cost:
 
 
 def read_objectives(
-    points: pd.DataFrame, *, minimize: Sequence[str] = MINIMIZED, maximize: Sequence[str] = MAXIMIZED
+    points: pd.DataFrame,
+    *,
+    minimize: Sequence[str] = MINIMIZED,
+    maximize: Sequence[str] = MAXIMIZED,
 ) -> tuple[Objective, ...]:
     """Look objectives up in the columns of points.
 
@@ -83,18 +86,27 @@ def read_objectives(
 
     names = [*minimize, *maximize]
     if not names:
-        raise SweepError("a frontier needs an objective: minimize or maximize a column, such as latency_s")
+        raise SweepError(
+            "a frontier needs an objective: minimize or maximize a column, such as latency_s"
+        )
     numbers = [str(c) for c in points.columns if pd.api.types.is_numeric_dtype(points[c])]
     exact = {*setting_columns(points), *_EXACT}
     for name in names:
         if name not in numbers:
             near = nearest(name, numbers)
-            meant = f"; did you mean {near!r}?" if near else "; docs/columns.md lists what is measured"
+            meant = (
+                f"; did you mean {near!r}?" if near else "; docs/columns.md lists what is measured"
+            )
             raise SweepError(f"objective {name!r} is no column of numbers{meant}")
         if names.count(name) > 1:
             raise SweepError(f"objective {name!r} is given twice; minimize or maximize it, once")
     return tuple(
-        Objective(name, name in maximize, name in exact, is_relative=not (points[name].astype("float64") <= 0).any())
+        Objective(
+            name,
+            name in maximize,
+            name in exact,
+            is_relative=not (points[name].astype("float64") <= 0).any(),
+        )
         for name in names
     )
 
@@ -114,7 +126,11 @@ def cost_of(trials: pd.DataFrame, objective: Objective) -> Cost:
     values = trials[objective.name].astype("float64")
     errors = trials.reindex(columns=[f"{objective.name}_error"]).iloc[:, 0].astype("float64")
     columns = trials[[*POINT, "launch"]].assign(
-        cost=objective.costs(values), cost_error=errors / values if objective.is_relative else errors
+        cost=objective.costs(values),
+        cost_error=errors / values if objective.is_relative else errors,
     )
     found = launches_of(columns, "cost")
-    return Cost(replace(found, within=np.zeros(len(found.within))) if objective.is_exact else found, objective.is_exact)
+    return Cost(
+        replace(found, within=np.zeros(len(found.within))) if objective.is_exact else found,
+        objective.is_exact,
+    )

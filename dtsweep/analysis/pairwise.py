@@ -54,32 +54,47 @@ class PairTest:
     def excess(self, numbers: Rows, other: Rows) -> Excess:
         """Compare points with another one.
 
-        Two with one launch each, where nothing says how far launches differ, are told apart by the intervals within
-        them and by the drift of the machine: not at all where that is unknown. An interval that is not known counts as
-        the widest that is; where none is, as `UNKNOWN_HALF`.
+        Two with one launch each, where nothing says how far launches differ, are told apart by the
+        intervals within them and by the drift of the machine: not at all where that is unknown. An
+        interval that is not known counts as the widest that is; where none is, as `UNKNOWN_HALF`.
         """
         found = self.cost.contrasts(numbers, other)
         is_tested = found.tested[:, 0]
-        sizes = np.ones(len(self.windows)) if self.objective.is_relative else np.abs(self.cost.launches.centres)
-        widest = np.nanmax(self.windows) if np.isfinite(self.windows).any() else UNKNOWN_HALF * sizes
+        sizes = (
+            np.ones(len(self.windows))
+            if self.objective.is_relative
+            else np.abs(self.cost.launches.centres)
+        )
+        widest = (
+            np.nanmax(self.windows) if np.isfinite(self.windows).any() else UNKNOWN_HALF * sizes
+        )
         halves = np.where(np.isnan(self.windows), widest, self.windows)
         by_one_launch = np.maximum(
             np.hypot(halves[numbers], halves[other]), self._drifted(sizes[numbers], sizes[other])
         )
-        return Excess(found.estimate[:, 0], np.where(is_tested, found.half_width[:, 0], by_one_launch), is_tested)
+        return Excess(
+            found.estimate[:, 0],
+            np.where(is_tested, found.half_width[:, 0], by_one_launch),
+            is_tested,
+        )
 
     def _drifted(self, sizes: Numbers, others: Numbers) -> Numbers:
         """What the machine's drift makes of values of these sizes, as `cost` counts."""
         larger = np.maximum(sizes, others)
         if self.drift is None:
             return np.full(larger.shape, np.inf)
-        return np.full(larger.shape, np.log1p(self.drift)) if self.objective.is_relative else self.drift * larger
+        return (
+            np.full(larger.shape, np.log1p(self.drift))
+            if self.objective.is_relative
+            else self.drift * larger
+        )
 
     def ratios(self, points: pd.DataFrame, others: pd.DataFrame) -> dict[str, Numbers]:
         """The objective of points over that of others, one of them a single point, with its 95 % interval.
 
         Returns:
-            By the end of the column's name; less it, where one may be 0 or below; nan where it was not measured.
+            By the end of the column's name; less it, where one may be 0 or below; nan where it was
+            not measured.
         """
         rows, columns = self.numbers_of(points), self.numbers_of(others)
         if (rows < 0).any() or (columns < 0).any():
@@ -88,7 +103,10 @@ class PairTest:
         sign = -1 if self.objective.maximize else 1
         estimate, half_width = sign * found.estimate.ravel(), found.half_width.ravel()
         ends = {"": estimate, "_low": estimate - half_width, "_high": estimate + half_width}
-        return {end: np.exp(value) if self.objective.is_relative else value for end, value in ends.items()}
+        return {
+            end: np.exp(value) if self.objective.is_relative else value
+            for end, value in ends.items()
+        }
 
 
 def _named(points: pd.DataFrame) -> pd.MultiIndex:
@@ -110,13 +128,23 @@ def comparison_of(trials: pd.DataFrame, objective: Objective, *, drift: float | 
     if objective.is_relative:
         # Of a point of another model it may be 0.
         trials = trials[trials[name].astype("float64") > 0]
-    known = trials.reindex(columns=[f"{name}_low", f"{name}_high", f"{name}_error"]).astype("float64")
-    # The standard error alone leaves out what an interval has for what is rare: launches show that, one does not.
-    halves = ((known[f"{name}_high"] - known[f"{name}_low"]) / 2).fillna(1.96 * known[f"{name}_error"])
+    known = trials.reindex(columns=[f"{name}_low", f"{name}_high", f"{name}_error"]).astype(
+        "float64"
+    )
+    # The standard error alone leaves out what an interval has for what is rare: launches show that,
+    # one does not.
+    halves = ((known[f"{name}_high"] - known[f"{name}_low"]) / 2).fillna(
+        1.96 * known[f"{name}_error"]
+    )
     if objective.is_relative:
         halves /= trials[name].astype("float64")
     cost = cost_of(trials, objective)
-    windows = halves.groupby([trials[key] for key in POINT], dropna=False, sort=False).mean().to_numpy()
+    windows = (
+        halves.groupby([trials[key] for key in POINT], dropna=False, sort=False).mean().to_numpy()
+    )
     return PairTest(
-        objective=objective, cost=cost, windows=np.zeros(len(windows)) if objective.is_exact else windows, drift=drift
+        objective=objective,
+        cost=cost,
+        windows=np.zeros(len(windows)) if objective.is_exact else windows,
+        drift=drift,
     )

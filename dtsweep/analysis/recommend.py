@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtsweep.analysis.candidates import narrowed, read_goal, unmeasured_of, why_none, with_candidates
+from dtsweep.analysis.candidates import (
+    narrowed,
+    read_goal,
+    unmeasured_of,
+    why_none,
+    with_candidates,
+)
 from dtsweep.analysis.dominance import Rows
 from dtsweep.analysis.frontier import MODEL
 from dtsweep.analysis.objectives import Cost, Objective, read_objectives
@@ -43,12 +49,16 @@ class Recommendation:
     """How well launches support it."""
     others: pd.DataFrame
     """The other candidates, the best first: rows of `over_launches` with `ratio`, the objective of the recommended
-    point over theirs (less theirs where one may be 0 or below), `ratio_low` and `ratio_high`, its 95 % interval, null
-    where there is no test, and `is_tied`, whether it is not told from the best one."""
+    point over theirs (less theirs where one may be 0 or below), `ratio_low` and `ratio_high`, its
+    95 % interval, null where there is no test, and `is_tied`, whether it is not told from the best
+    one.
+    """
     alternatives: pd.DataFrame
     """What is better in something else, or by updates that are not allowed: rows of `over_launches` with `better`, the
-    column by which it was chosen, `is_allowed`, and `<column>_ratio` of `latency_s` and of `samples_per_s`, what it
-    has over the recommended point, with `_low` and `_high`, null where there is no test."""
+    column by which it was chosen, `is_allowed`, and `<column>_ratio` of `latency_s` and of
+    `samples_per_s`, what it has over the recommended point, with `_low` and `_high`, null where
+    there is no test.
+    """
     unknown: int
     """Points left out because what is asked for was not measured."""
     unmeasured: tuple[str, ...]
@@ -66,19 +76,23 @@ class Recommendation:
         return self.others[self.others["is_tied"]]
 
 
-def recommend(frame: Frame, goal: Goal = GOALS["throughput"], *, compare_models: bool = False) -> list[Recommendation]:
+def recommend(
+    frame: Frame, goal: Goal = GOALS["throughput"], *, compare_models: bool = False
+) -> list[Recommendation]:
     """Recommend one configuration for a goal, for each model and environment.
 
-    Candidates have allowed semantics and a value of the objective, meet the condition and the goal's `least_rate`, and
-    their numbers don't contradict each other; one worker with inexact updates is a candidate only where there is no
-    other. No frontier is computed.
+    Candidates have allowed semantics and a value of the objective, meet the condition and the
+    goal's `least_rate`, and their numbers don't contradict each other; one worker with inexact
+    updates is a candidate only where there is no other. No frontier is computed.
 
-    Of the best candidate and of those that it is not told from (by `inference.contrasts`; with one launch each by the
-    intervals within them and the machine's drift, not at all where that is unknown) and whose means are within 5 % of
-    it, the one with the fewest workers is recommended, of several the best.
+    Of the best candidate and of those that it is not told from (by `inference.contrasts`; with one
+    launch each by the intervals within them and the machine's drift, not at all where that is
+    unknown) and whose means are within 5 % of it, the one with the fewest workers is recommended,
+    of several the best.
 
     Args:
-        frame: one row per trial, as `dtsweep.load(results, canaries=True)` gives it, or a study of it.
+        frame: one row per trial, as `dtsweep.load(results, canaries=True)` gives it, or a study of
+            it.
         goal: what counts.
         compare_models: compare all models with each other.
 
@@ -101,13 +115,21 @@ def recommend(frame: Frame, goal: Goal = GOALS["throughput"], *, compare_models:
 
     found = []
     ordered = points.sort_values("flops_per_sample", kind="stable")
-    for _, there in ordered.groupby([*(() if compare_models else MODEL), "env_id"], dropna=False, sort=False):
+    for _, there in ordered.groupby(
+        [*(() if compare_models else MODEL), "env_id"], dropna=False, sort=False
+    ):
         if there["is_candidate"].any():
-            found.append(_recommended(there, goal, condition, functools.partial(compare, there["env_id"].iloc[0])))
+            found.append(
+                _recommended(
+                    there, goal, condition, functools.partial(compare, there["env_id"].iloc[0])
+                )
+            )
     return found
 
 
-def _recommended(points: pd.DataFrame, goal: Goal, condition: Condition, compare: Compare) -> Recommendation:
+def _recommended(
+    points: pd.DataFrame, goal: Goal, condition: Condition, compare: Compare
+) -> Recommendation:
     """Choose among the points of one model and environment."""
     points = narrowed(points, goal)
     rows = points[points["is_candidate"]]
@@ -125,7 +147,9 @@ def _recommended(points: pd.DataFrame, goal: Goal, condition: Condition, compare
     near = near.sort_values("samples_per_s", ascending=False, kind="stable")
     chosen = near.sort_values(["workers", "centre"], kind="stable").index[:1]
     others = order.drop(index=chosen).sort_values("centre", kind="stable").drop(columns="centre")
-    ratios = {f"ratio{end}": values for end, values in known.ratios(rows.loc[chosen], others).items()}
+    ratios = {
+        f"ratio{end}": values for end, values in known.ratios(rows.loc[chosen], others).items()
+    }
     sure = Certainty.SINGLE_LAUNCH
     if others.empty:
         sure = Certainty.ONLY_CANDIDATE
@@ -142,7 +166,14 @@ def _recommended(points: pd.DataFrame, goal: Goal, condition: Condition, compare
         alternatives=_alternatives(points, points.loc[chosen], objective, compare),
         unknown=int((points["is_unknown"] & points["is_allowed"]).sum()),
         unmeasured=unmeasured_of(points, objective, condition),
-        slow=int((points["is_slow"] & points["is_allowed"] & points["is_met"] & ~points["is_implausible"]).sum()),
+        slow=int(
+            (
+                points["is_slow"]
+                & points["is_allowed"]
+                & points["is_met"]
+                & ~points["is_implausible"]
+            ).sum()
+        ),
         implausible=int((points["is_implausible"] & points["is_allowed"]).sum()),
         drift=known.drift,
     )
@@ -160,7 +191,9 @@ def _best(cost: Cost, numbers: Rows) -> int:
     return best
 
 
-def _alternatives(points: pd.DataFrame, chosen: pd.DataFrame, objective: Objective, compare: Compare) -> pd.DataFrame:
+def _alternatives(
+    points: pd.DataFrame, chosen: pd.DataFrame, objective: Objective, compare: Compare
+) -> pd.DataFrame:
     """Points that are told to be better in something than the recommended one, as others are told from the best."""
     would_do = points["is_allowed"] | (points["is_met"] & ~points["is_slow"])
     pool = points[would_do & ~points["is_alone"] & ~points["is_implausible"]]
@@ -179,5 +212,9 @@ def _alternatives(points: pd.DataFrame, chosen: pd.DataFrame, objective: Objecti
             rows.append(first.index[0])
             better.append(each.name)
     kept = pool.loc[rows].assign(better=better)
-    ratios = {f"{name}_ratio{end}": r for name, each in known.items() for end, r in each.ratios(kept, chosen).items()}
+    ratios = {
+        f"{name}_ratio{end}": r
+        for name, each in known.items()
+        for end, r in each.ratios(kept, chosen).items()
+    }
     return kept.assign(**ratios).reset_index(drop=True)

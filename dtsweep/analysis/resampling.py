@@ -117,7 +117,8 @@ def _mixture(costs: PointCosts) -> Numbers:
 def _root(half_width: Numbers) -> Numbers:
     """Symmetric root of a covariance whose differences have these reaches (classical scaling, Torgerson 1952).
 
-    Only differences matter for a frontier; what all points have in common, as a launch that measured all, is left out.
+    Only differences matter for a frontier; what all points have in common, as a launch that
+    measured all, is left out.
     """
     squares = (half_width / 1.96) ** 2
     centred = squares - squares.mean(axis=0) - squares.mean(axis=1)[:, None] + squares.mean()

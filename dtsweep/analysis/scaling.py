@@ -24,24 +24,26 @@ _DIFFERING = {"weak": ["global_batch"], "strong": ["micro_batch", "accumulation"
 def scaling(frame: Frame, *, per: Per = "worker") -> pd.DataFrame:
     """Compare the throughput of larger worlds with the smallest one of their group.
 
-    A group has points of one model (`model_digest`) that are equal in all fields but
-    workers, micro_batch and accumulation, and were measured in one environment; per node also in the workers on each
-    node. `weak`: equal micro_batch and accumulation. `strong`: equal global_batch, where the fastest micro_batch ×
-    accumulation of a size stands for it; a point without global_batch (an asynchronous mode) is in no strong group. The
-    fastest is a maximum of noisy rates, so a little too high, more so where more shapes were measured. A size that was
-    measured on several numbers of hosts is stood for by the fastest, too.
+    A group has points of one model (`model_digest`) that are equal in all fields but workers,
+    micro_batch and accumulation, and were measured in one environment; per node also in the workers
+    on each node. `weak`: equal micro_batch and accumulation. `strong`: equal global_batch, where
+    the fastest micro_batch × accumulation of a size stands for it; a point without global_batch (an
+    asynchronous mode) is in no strong group. The fastest is a maximum of noisy rates, so a little
+    too high, more so where more shapes were measured. A size that was measured on several numbers
+    of hosts is stood for by the fastest, too.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
         per: what a world is counted in: workers, or nodes (`hosts`).
 
     Returns:
-        One row per group and size, smallest first: `group` (number), `kind`, the settings, `base` (the
-        smallest size of the group), `speed_up` over the base as `difference` estimates it (where it compares in pairs,
-        that need not be the ratio of the two `samples_per_s`), `efficiency` = speed_up ÷ (size ÷ base), and `gain`:
-        what each worker more than the next smaller size has adds, as a share of what one of the base does (null for the
-        base); `_low` and `_high` of the three, their 95 % intervals; `caution`, as in `over_launches`, of the row and
-        of its base. Groups of one size give no row.
+        One row per group and size, smallest first: `group` (number), `kind`, the settings, `base`
+        (the smallest size of the group), `speed_up` over the base as `difference` estimates it
+        (where it compares in pairs, that need not be the ratio of the two `samples_per_s`),
+        `efficiency` = speed_up ÷ (size ÷ base), and `gain`: what each worker more than the next
+        smaller size has adds, as a share of what one of the base does (null for the base); `_low`
+        and `_high` of the three, their 95 % intervals; `caution`, as in `over_launches`, of the row
+        and of its base. Groups of one size give no row.
 
     Raises:
         SweepError: `per` is neither.
@@ -64,14 +66,20 @@ def group_row(there: pd.DataFrame, *, size: str) -> dict[str, Any]:
     """
     first = there.iloc[0]
     return {
-        **{name: first[name] for name in group_columns(there)[:-2] if name not in _DIFFERING[first["kind"]]},
+        **{
+            name: first[name]
+            for name in group_columns(there)[:-2]
+            if name not in _DIFFERING[first["kind"]]
+        },
         "sizes": len(there),
         "largest": there[size].max(),
         "caution": joined_cautions(there["caution"]),
     }
 
 
-def group_table(found: Sequence[Mapping[str, Any]], rows: pd.DataFrame, *, columns: Sequence[str]) -> pd.DataFrame:
+def group_table(
+    found: Sequence[Mapping[str, Any]], rows: pd.DataFrame, *, columns: Sequence[str]
+) -> pd.DataFrame:
     """Make a table of what `group_row` gives with further columns; settings have the types that they have in `rows`."""
     import pandas as pd
 
@@ -79,7 +87,9 @@ def group_table(found: Sequence[Mapping[str, Any]], rows: pd.DataFrame, *, colum
     return table.astype({name: rows[name].dtype for name in group_columns(rows)[:-2]})
 
 
-def with_speed_ups(rows: pd.DataFrame, *, size: str, compared: Mapping[Any, Contrasts]) -> pd.DataFrame:
+def with_speed_ups(
+    rows: pd.DataFrame, *, size: str, compared: Mapping[Any, Contrasts]
+) -> pd.DataFrame:
     """Add the columns that `scaling` computes: of each row to the first one of its group.
 
     Args:
@@ -108,7 +118,9 @@ def _speed_ups(sizes: Numbers, found: Contrasts) -> dict[str, Numbers]:
     return columns | _gains(sizes, found, *(columns[f"speed_up{end}"] for end in ENDS))
 
 
-def _gains(sizes: Numbers, found: Contrasts, speed_up: Numbers, low: Numbers, high: Numbers) -> dict[str, Numbers]:
+def _gains(
+    sizes: Numbers, found: Contrasts, speed_up: Numbers, low: Numbers, high: Numbers
+) -> dict[str, Numbers]:
     """What a worker more adds, with an interval from those of the two speed-ups (Zou and Donner 2008)."""
     squares = reaches(found)
     scale = np.sqrt(np.outer(np.diag(squares), np.diag(squares)))
@@ -126,14 +138,16 @@ def _gains(sizes: Numbers, found: Contrasts, speed_up: Numbers, low: Numbers, hi
 def reaches(found: Contrasts) -> Numbers:
     """Covariance of the logarithms of speed-ups, in squares of half-widths of 95 % intervals.
 
-    Each size has an error of its own, and that of the base is in all; what launches have in common falls out where
-    they are compared in pairs. So the squared half-width of a difference is a sum of two, which are found here.
+    Each size has an error of its own, and that of the base is in all; what launches have in common
+    falls out where they are compared in pairs. So the squared half-width of a difference is a sum
+    of two, which are found here.
 
     Args:
         found: each size of a group with each, the base first.
 
     Returns:
-        (sizes, sizes); 0 for the base itself, nan for sizes that can't be tested against the others.
+        (sizes, sizes); 0 for the base itself, nan for sizes that can't be tested against the
+        others.
     """
     from scipy.optimize import nnls
 

@@ -67,7 +67,9 @@ class Study:
     def ladders(self, per: Per) -> Ladders:
         """Groups of points by their number of workers or nodes."""
         if per not in self._ladders:
-            self._ladders[per] = ladders_of(self.points, lambda env_id: self.launches(env_id, "samples_per_s"), per=per)
+            self._ladders[per] = ladders_of(
+                self.points, lambda env_id: self.launches(env_id, "samples_per_s"), per=per
+            )
         return self._ladders[per]
 
     def condition(self, text: str) -> Condition:
@@ -112,19 +114,21 @@ def study_of(frame: Frame) -> Study:
 def launch_sigma(frame: Frame, *, of: str = "samples_per_s") -> pd.DataFrame:
     """Estimate what launches of one and the same point differ by, beyond what their steps explain.
 
-    Points that one launch measured share what is particular to it, so that they say once what it is: `degrees` counts
-    launches less one for each set of points that share launches, not for each point.
+    Points that one launch measured share what is particular to it, so that they say once what it
+    is: `degrees` counts launches less one for each set of points that share launches, not for each
+    point.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
         of: one of `ASKED`.
 
     Returns:
-        One row per `env_id` (the index), as shares of the point's mean: `launch_sigma`, the standard deviation of
-        what launches add, not below 0, null where no window's own error is known; `spread`, the standard deviation
-        of launch means over all points with several, errors of windows included; `degrees` of freedom; `points`
-        with several launches, and `left_out`, further ones of which too few launches have a value (`step_p99_s` needs
-        100 steps). An environment where no point has two launches has no row.
+        One row per `env_id` (the index), as shares of the point's mean: `launch_sigma`, the
+        standard deviation of what launches add, not below 0, null where no window's own error is
+        known; `spread`, the standard deviation of launch means over all points with several, errors
+        of windows included; `degrees` of freedom; `points` with several launches, and `left_out`,
+        further ones of which too few launches have a value (`step_p99_s` needs 100 steps). An
+        environment where no point has two launches has no row.
 
     Raises:
         SweepError: `of` is none of `ASKED`.
@@ -138,24 +142,26 @@ def over_launches(frame: Frame) -> pd.DataFrame:
 
     Launches in another environment, or on another number of hosts, are another point (`POINT`).
 
-    `_low` and `_high` of `latency_s`, `samples_per_s`, `comm_share` with its two parts, and `data_share` are a 95 %
-    interval. `interval` says which:
+    `_low` and `_high` of `latency_s`, `samples_per_s`, `comm_share` with its two parts, and
+    `data_share` are a 95 % interval. `interval` says which:
 
     - `launches`: Student's t over the point's own launch means.
-    - `pooled`: with what launches add (`launch_sigma`), which all points of the environment have in common, where it is
-      known with at least twice the degrees of freedom of the point's own launches. Several launches: that and the
-      point's own variance within a launch, moderated by its own launches. One launch gets half-widths of
-      sqrt(h² + (t · launch_sigma · mean)²), h within the launch.
+    - `pooled`: with what launches add (`launch_sigma`), which all points of the environment have in
+      common, where it is known with at least twice the degrees of freedom of the point's own
+      launches. Several launches: that and the point's own variance within a launch, moderated by
+      its own launches. One launch gets half-widths of sqrt(h² + (t · launch_sigma · mean)²), h
+      within the launch.
     - `launch`: within the one launch there is; another launch may well lie outside.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
 
     Returns:
-        One row per point: the settings; `launches`; the means over launches of rates, step times, shares,
-        energy, bytes sent, staleness and `compression_error`; `throughput_per_latency` = samples_per_s ÷ latency_s;
-        the highest `memory_peak_bytes`; `latency_s` (`step_p50_s`, or `step_mean_s` where semantics is local); the
-        intervals; `interval`, null where there is none; `caution`, what puts these numbers in doubt: the flags of
+        One row per point: the settings; `launches`; the means over launches of rates, step times,
+        shares, energy, bytes sent, staleness and `compression_error`; `throughput_per_latency` =
+        samples_per_s ÷ latency_s; the highest `memory_peak_bytes`; `latency_s` (`step_p50_s`, or
+        `step_mean_s` where semantics is local); the intervals; `interval`, null where there is
+        none; `caution`, what puts these numbers in doubt: the flags of
         `dtsweep.results.statuses.CAUTIONS` that a launch has, mostly empty.
     """
     return study_of(frame).points
@@ -168,13 +174,15 @@ def canaries(frame: Frame) -> pd.DataFrame:
         frame: one row per trial, as `dtsweep.load` gives it, canaries included, or a study of it.
 
     Returns:
-        One row per world and session that measured a canary, the earliest first: the world; `session`; `canaries`
-        (how many ended `ok`); `first_s` and `last_s`, their `step_mean_s`, and `first_ratio` and `last_ratio`, the
-        same over the median of all canaries of the world (the better one is known, the more it counts); `drift` =
-        last ÷ first - 1, with `drift_low` and `drift_high`, its 95 % interval; `known_to`, half of the widest 95 %
-        interval of what is compared; `flagged`: the drift, or what a canary is from the world's median, is more than
-        2 % and more than its own interval; null where it is not, but such an interval is wider than 2 %; `trials`
-        that the session measured `ok`. With one canary `last_s`, `last_ratio` and the drift are null; with one in
-        the whole world `flagged` and `known_to` are null too, because nothing can be compared.
+        One row per world and session that measured a canary, the earliest first: the world;
+        `session`; `canaries` (how many ended `ok`); `first_s` and `last_s`, their `step_mean_s`,
+        and `first_ratio` and `last_ratio`, the same over the median of all canaries of the world
+        (the better one is known, the more it counts); `drift` = last ÷ first - 1, with `drift_low`
+        and `drift_high`, its 95 % interval; `known_to`, half of the widest 95 % interval of what is
+        compared; `flagged`: the drift, or what a canary is from the world's median, is more than 2
+        % and more than its own interval; null where it is not, but such an interval is wider than 2
+        %; `trials` that the session measured `ok`. With one canary `last_s`, `last_ratio` and the
+        drift are null; with one in the whole world `flagged` and `known_to` are null too, because
+        nothing can be compared.
     """
     return study_of(frame).canaries

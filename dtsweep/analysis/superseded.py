@@ -18,9 +18,9 @@ FIELD = "field "
 def superseded(frame: pd.DataFrame) -> pd.Series[Any]:
     """Give the reason why each row is superseded; null where it is not.
 
-    An interrupted `--rerun all` leaves rows of two jobs: with another source of the workload (`older_source`), or with
-    other environment variables of the sweep's resources, which are not part of a point's name. Unknown sources and
-    rows that are not `ok` are not superseded.
+    An interrupted `--rerun all` leaves rows of two jobs: with another source of the workload
+    (`older_source`), or with other environment variables of the sweep's resources, which are not
+    part of a point's name. Unknown sources and rows that are not `ok` are not superseded.
 
     Args:
         frame: one row per trial, canaries included.
@@ -38,14 +38,15 @@ def superseded(frame: pd.DataFrame) -> pd.Series[Any]:
 def older_source(frame: pd.DataFrame) -> pd.Series[Any]:
     """Describe how each row's source differs from the newest one of its workload.
 
-    Sources are the workload's code, the packages that it imports and its data (`sources`). The newest one is that of
-    the newest `ok` trial. Workloads are told apart by their names.
+    Sources are the workload's code, the packages that it imports and its data (`sources`). The
+    newest one is that of the newest `ok` trial. Workloads are told apart by their names.
 
     Args:
         frame: one row per trial.
 
     Returns:
-        One line per row; null where the source is the newest one or unknown, and where the row is not `ok`.
+        One line per row; null where the source is the newest one or unknown, and where the row is
+        not `ok`.
     """
     import pandas as pd
 

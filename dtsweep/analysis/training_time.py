@@ -24,49 +24,69 @@ _ENERGY = ["energy_j", "cpu_energy_j"]
 _WITH_ENDS = ("training_time_s", "samples_per_s", "speed_up", "efficiency", "gain")
 
 
-def training_time(frame: Frame, *, samples: int, kind: Literal["strong", "weak"] | None = None) -> pd.DataFrame:
+def training_time(
+    frame: Frame, *, samples: int, kind: Literal["strong", "weak"] | None = None
+) -> pd.DataFrame:
     """Give the time, speed-up, efficiency and energy of training on so many samples, for each number of workers.
 
-    The fastest point of each number of workers stands for it, by the mean over its launches: a maximum of noisy rates
-    and so a little too fast, more so where more settings were measured. Points of different semantics, models and
-    environments stand in tables of their own. It is the time for the data alone: no start, no validation, and
-    nothing of the loss that is reached.
+    The fastest point of each number of workers stands for it, by the mean over its launches: a
+    maximum of noisy rates and so a little too fast, more so where more settings were measured.
+    Points of different semantics, models and environments stand in tables of their own. It is the
+    time for the data alone: no start, no validation, and nothing of the loss that is reached.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
         samples: to train on, such as 50,000 for one pass over CIFAR-10.
-        kind: of each table only the group of `scaling` of this kind that has its highest throughput; else each number
-            of workers has the settings that are fastest for it.
+        kind: of each table only the group of `scaling` of this kind that has its highest
+            throughput; else each number of workers has the settings that are fastest for it.
 
     Returns:
-        One row per table and number of workers, exact updates first: `group` (number of the table); `kind`, `strong` or
-        `weak` where the rows of a table scale so and are otherwise equal, `free` where each has settings of its own,
-        null with one number of workers; the settings; `samples`; `training_time_s` = samples ÷ samples_per_s,
-        `samples_per_s`, `speed_up`, `efficiency` and `gain` over the table's smallest number of workers (`base`), each
-        with `_low` and `_high`, its 95 % interval as in `over_launches` (`interval` says which) and `scaling`;
-        `energy_j` of all devices and `cpu_energy_j` of the CPUs of all hosts, by their means in the windows, null
-        where no launch knows it; `launches`; `caution`, of the row and of its base.
+        One row per table and number of workers, exact updates first: `group` (number of the table);
+        `kind`, `strong` or `weak` where the rows of a table scale so and are otherwise equal,
+        `free` where each has settings of its own, null with one number of workers; the settings;
+        `samples`; `training_time_s` = samples ÷ samples_per_s, `samples_per_s`, `speed_up`,
+        `efficiency` and `gain` over the table's smallest number of workers (`base`), each with
+        `_low` and `_high`, its 95 % interval as in `over_launches` (`interval` says which) and
+        `scaling`; `energy_j` of all devices and `cpu_energy_j` of the CPUs of all hosts, by their
+        means in the windows, null where no launch knows it; `launches`; `caution`, of the row and
+        of its base.
 
     Raises:
         SweepError: `samples` is not above 0, or there is no such kind.
     """
     if kind not in (None, "strong", "weak"):
-        raise SweepError(f"scaling of kind {kind!r} is not known; use kind='strong', kind='weak' or None")
+        raise SweepError(
+            f"scaling of kind {kind!r} is not known; use kind='strong', kind='weak' or None"
+        )
     if not samples > 0:
-        raise SweepError(f"samples={samples!r} is no amount of data; give how many to train on, such as 50000")
+        raise SweepError(
+            f"samples={samples!r} is no amount of data; give how many to train on, such as 50000"
+        )
     study = study_of(frame)
     points = study.points.dropna(subset=["samples_per_s", "workers"])
     rows = _fastest(points if kind is None else _of_kind(points, study, kind=kind))
     compared = compared_sizes(rows, lambda env_id: study.launches(env_id, "samples_per_s"))
     rows = with_speed_ups(rows, size="workers", compared=compared)
     rows = rows.merge(_cpu_joules_per_sample(study.trials), how="left", on=list(POINT))
-    rows = rows.assign(samples=samples, **{name: samples * rows[f"{name}_per_sample"] for name in _ENERGY})
+    rows = rows.assign(
+        samples=samples, **{name: samples * rows[f"{name}_per_sample"] for name in _ENERGY}
+    )
     # Of the highest rate the shortest time; a rate that may be 0 leaves no longest one.
     for end, of in {"": "", "_low": "_high", "_high": "_low"}.items():
         rate = rows[f"samples_per_s{of}"]
         rows[f"training_time_s{end}"] = samples / rate.where(rate > 0)
     ends = [f"{name}{end}" for name in _WITH_ENDS for end in ("", "_low", "_high")]
-    shown = ["group", "kind", "point_id", *_TABLE, *setting_columns(rows), "hosts", "global_batch", "base", "samples"]
+    shown = [
+        "group",
+        "kind",
+        "point_id",
+        *_TABLE,
+        *setting_columns(rows),
+        "hosts",
+        "global_batch",
+        "base",
+        "samples",
+    ]
     return rows[list(dict.fromkeys([*shown, *ends, "interval", *_ENERGY, "launches", "caution"]))]
 
 
@@ -84,8 +104,13 @@ def with_cost(rows: pd.DataFrame, *, price: float) -> pd.DataFrame:
         SweepError: the price is below 0, or no number.
     """
     if not 0 <= price < math.inf:
-        raise SweepError(f"price={price!r} is none; give what one worker costs for an hour, such as 2.5")
-    hours = {f"cost{end}": rows[f"training_time_s{end}"].astype("float64") / 3600 for end in ("", "_low", "_high")}
+        raise SweepError(
+            f"price={price!r} is none; give what one worker costs for an hour, such as 2.5"
+        )
+    hours = {
+        f"cost{end}": rows[f"training_time_s{end}"].astype("float64") / 3600
+        for end in ("", "_low", "_high")
+    }
     workers = rows["workers"].astype("float64")
     return rows.assign(**{name: each * workers * price for name, each in hours.items()})
 
@@ -102,7 +127,9 @@ def _fastest(points: pd.DataFrame) -> pd.DataFrame:
     """The fastest point of each number of workers, smallest first, by table: exact updates first."""
     order = {semantics: number for number, semantics in enumerate(SEMANTICS)}
     points = points.assign(order=points["semantics"].map(order))
-    fastest = points.sort_values("samples_per_s", ascending=False, kind="stable").drop_duplicates([*_TABLE, "workers"])
+    fastest = points.sort_values("samples_per_s", ascending=False, kind="stable").drop_duplicates(
+        [*_TABLE, "workers"]
+    )
     rows = fastest.sort_values(["order", *_TABLE[1:], "workers"], ignore_index=True)
     tables = rows.groupby(_TABLE, dropna=False, sort=False)
     rows = rows.assign(group=tables.ngroup(), base=tables["workers"].transform("first"))
@@ -119,7 +146,11 @@ def _kind(there: pd.DataFrame) -> str | None:
         return "free"
     if len(there[["micro_batch", "accumulation"]].drop_duplicates()) == 1:
         return "weak"
-    return "strong" if there["global_batch"].notna().all() and there["global_batch"].nunique() == 1 else "free"
+    return (
+        "strong"
+        if there["global_batch"].notna().all() and there["global_batch"].nunique() == 1
+        else "free"
+    )
 
 
 def _cpu_joules_per_sample(trials: pd.DataFrame) -> pd.DataFrame:

@@ -14,21 +14,30 @@ _SAME_DEVICE = ("env_id", "precision", "cpus_per_worker")
 def by_best_peak(trials: pd.DataFrame) -> pd.DataFrame:
     """Relate what devices did to the best peaks of all trials, where peaks are measured and not looked up.
 
-    Each process measures its own peak, once: those of one machine lie some percent apart, and lower where workers with
-    several threads measure at once. Two points of a sweep would differ by that and not by what they compute.
+    Each process measures its own peak, once: those of one machine lie some percent apart, and lower
+    where workers with several threads measure at once. Two points of a sweep would differ by that
+    and not by what they compute.
 
     Args:
         trials: one row per trial, as `dtsweep.load` gives it.
 
     Returns:
-        The same, `mfu`, `hfu` and `compute_share` times the trial's measured peak over the highest of its environment,
-        precision and CPUs per worker; `memory_share` the same with `peak_bytes_per_s`, of as many workers, who share a
-        memory. The peaks themselves stay those of the trial.
+        The same, `mfu`, `hfu` and `compute_share` times the trial's measured peak over the highest
+        of its environment, precision and CPUs per worker; `memory_share` the same with
+        `peak_bytes_per_s`, of as many workers, who share a memory. The peaks themselves stay those
+        of the trial.
     """
     peaks = trials["peak_flops_per_s"].where(trials["peak_source"] == "measured")
     computing = _of_best(peaks, [trials[name] for name in _SAME_DEVICE])
-    moving = _of_best(trials["peak_bytes_per_s"], [trials[name] for name in (*_SAME_DEVICE, "workers")])
-    shares = {"mfu": computing, "hfu": computing, "compute_share": computing, "memory_share": moving}
+    moving = _of_best(
+        trials["peak_bytes_per_s"], [trials[name] for name in (*_SAME_DEVICE, "workers")]
+    )
+    shares = {
+        "mfu": computing,
+        "hfu": computing,
+        "compute_share": computing,
+        "memory_share": moving,
+    }
     return trials.assign(**{name: trials[name] * share for name, share in shares.items()})
 
 

@@ -16,7 +16,17 @@ if TYPE_CHECKING:
 
 Evaluate = Callable[["pd.DataFrame"], Truth]
 
-UNITS = {"s": 1, "ms": 1e-3, "us": 1e-6, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "k": 1e3, "M": 1e6, "G": 1e9}
+UNITS = {
+    "s": 1,
+    "ms": 1e-3,
+    "us": 1e-6,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+}
 """What a number may end with, and what it then counts."""
 
 _TOKENS = re.compile(
@@ -52,8 +62,10 @@ class Condition:
             points: rows with the columns that it asks for.
 
         Returns:
-            True, false or null by row. A comparison with what was not measured is null; a setting that is null is
-            known: it is left at what the mode has of its own, so that `compression = null` asks for it.
+            True, false or null by row. A comparison with what was not measured is null; a setting
+            that is null is
+            known: it is left at what the mode has of its own, so that `compression = null` asks for
+                it.
 
         Raises:
             SweepError: a column is compared with what it can't hold.
@@ -64,12 +76,14 @@ class Condition:
 def parse_condition(text: str, points: pd.DataFrame) -> Condition:
     """Read a condition.
 
-    Comparisons (`<=`, `<`, `>=`, `>`, `=`, `!=`, `in (…, …)`) of a column with a number, a word or a text in quotes,
-    joined by `and`, `or`, `not` and brackets. Numbers may end with one of `UNITS`. Nothing of it is run as code.
+    Comparisons (`<=`, `<`, `>=`, `>`, `=`, `!=`, `in (…, …)`) of a column with a number, a word or
+    a text in quotes, joined by `and`, `or`, `not` and brackets. Numbers may end with one of
+    `UNITS`. Nothing of it is run as code.
 
     Args:
         text: the condition; all points meet the empty one.
-        points: their columns are what it may ask for; a field of the workload also as `workload.<field>`.
+        points: their columns are what it may ask for; a field of the workload also as
+            `workload.<field>`.
 
     Raises:
         SweepError: it can't be read, or asks for what is no column.
@@ -124,7 +138,10 @@ class _Parser:
         column = self._column()
         if self._takes("in"):
             values = self._values()
-            return _joined([self._compared(column, "=", value) for value in values], lambda one, other: one | other)
+            return _joined(
+                [self._compared(column, "=", value) for value in values],
+                lambda one, other: one | other,
+            )
         token = self._next()
         if token.value not in SIGNS or token.kind != "sign":
             self._refuse(token, f"one of {' '.join(SIGNS)} or `in`")
@@ -207,8 +224,12 @@ class _Parser:
             return _Token(kind, text[1:-1] if kind == "text" else text, start)
         unit = found.group("unit")
         if unit and unit not in UNITS:
-            self._refuse(_Token("number", None, start), f"a number, or one with a unit of {', '.join(UNITS)}")
-        return _Token("number", float(found.group("number").replace("_", "")) * UNITS.get(unit, 1), start)
+            self._refuse(
+                _Token("number", None, start), f"a number, or one with a unit of {', '.join(UNITS)}"
+            )
+        return _Token(
+            "number", float(found.group("number").replace("_", "")) * UNITS.get(unit, 1), start
+        )
 
 
 def _joined(parts: Sequence[Evaluate], join: Callable[[Truth, Truth], Truth]) -> Evaluate:

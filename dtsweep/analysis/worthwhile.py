@@ -17,7 +17,9 @@ WORTH = 0.5
 """Share of what a worker of the base does that one more has to add, unless the caller says otherwise."""
 
 _TYPES: dict[str, Any] = {
-    **dict.fromkeys(("pays_to", "pays_to_low", "pays_to_high", "pays_at_least", "next_size"), "Int64"),
+    **dict.fromkeys(
+        ("pays_to", "pays_to_low", "pays_to_high", "pays_at_least", "next_size"), "Int64"
+    ),
     "verdict_reason": object,
 }
 _COLUMNS = (
@@ -29,8 +31,9 @@ _COLUMNS = (
 def worthwhile(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataFrame:
     """Say for each group of `scaling` from which size on one more doesn't pay.
 
-    Going from a size to the next one measured pays where each worker more adds at least `worth` of what a worker of the
-    base does (`gain` of `scaling`). A step is told to pay, or not to, by its 95 % interval alone.
+    Going from a size to the next one measured pays where each worker more adds at least `worth` of
+    what a worker of the base does (`gain` of `scaling`). A step is told to pay, or not to, by its
+    95 % interval alone.
 
     Args:
         frame: one row per trial, as `dtsweep.load` gives it, or a study of it.
@@ -38,13 +41,14 @@ def worthwhile(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd
         worth: what one more has to add, from 0 to 1.
 
     Returns:
-        One row per group: `group`, `kind`, `base` and settings as in `scaling`; `sizes` (how many) and `largest`;
-        `pays_to`, the smallest size from which the step to the next doesn't pay; `pays_to_low`, the smallest from which
-        it is not told to pay; `pays_to_high`, the smallest from which it is told not to (the three are null unless
-        some step is told not to pay, and so are not within the sizes measured); `pays_at_least`, as `pays_to_low`, also
-        where no step is told not to pay (null where nothing is told, or each step pays); `next_size`, the size measured
-        after `pays_to`; `verdict`, a code of `dtsweep.inference.verdicts.KneeVerdict`; `verdict_reason`, a code, null
-        unless that is unknown; `caution`, of any of the sizes.
+        One row per group: `group`, `kind`, `base` and settings as in `scaling`; `sizes` (how many)
+        and `largest`; `pays_to`, the smallest size from which the step to the next doesn't pay;
+        `pays_to_low`, the smallest from which it is not told to pay; `pays_to_high`, the smallest
+        from which it is told not to (the three are null unless some step is told not to pay, and so
+        are not within the sizes measured); `pays_at_least`, as `pays_to_low`, also where no step is
+        told not to pay (null where nothing is told, or each step pays); `next_size`, the size
+        measured after `pays_to`; `verdict`, a code of `dtsweep.inference.verdicts.KneeVerdict`;
+        `verdict_reason`, a code, null unless that is unknown; `caution`, of any of the sizes.
 
     Raises:
         SweepError: `per` is neither; `worth` is not from 0 to 1.
@@ -67,14 +71,21 @@ def check_worth(worth: float) -> None:
         SweepError: it is not from 0 to 1.
     """
     if not 0 <= worth <= 1:
-        raise SweepError(f"worth={worth!r} is no share; give what one more has to add, from 0 to 1, such as 0.5")
+        raise SweepError(
+            f"worth={worth!r} is no share; give what one more has to add, from 0 to 1, such as 0.5"
+        )
 
 
 def _row(there: pd.DataFrame, *, worth: float) -> dict[str, Any]:
     before = there["size"].to_numpy()[:-1]
     steps = there.iloc[1:]
     doesnt_pay, is_told_to, is_told_not_to = (
-        before[found] for found in (steps["gain"] < worth, ~(steps["gain_low"] >= worth), steps["gain_high"] < worth)
+        before[found]
+        for found in (
+            steps["gain"] < worth,
+            ~(steps["gain_low"] >= worth),
+            steps["gain_high"] < worth,
+        )
     )
     if steps["gain_low"].isna().all():
         return {"verdict": KneeVerdict.UNKNOWN, "verdict_reason": Reason.TOO_FEW_LAUNCHES}

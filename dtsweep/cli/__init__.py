@@ -1,6 +1,7 @@
 """The command line: `python -m dtsweep …`, or the script `dtsweep …`.
 
-The driver; imports click and rich, and all else in functions, so that help and mistakes are answered at once. In order:
+The driver; imports click and rich, and all else in functions, so that help and mistakes are
+answered at once. In order:
 
     options         arguments and options that commands share, and where their output goes
     plan_table      a plan in the terminal, and as JSON values

@@ -21,7 +21,9 @@ class _RunByDefault(click.Group):
         if args and args[0] not in self.commands and args[0] not in ("--help", "--version"):
             near = nearest(args[0], self.commands)
             if near and not Path(args[0]).exists():
-                raise SweepError(f"{args[0]!r} is neither a command nor a sweep file; did you mean {near!r}?")
+                raise SweepError(
+                    f"{args[0]!r} is neither a command nor a sweep file; did you mean {near!r}?"
+                )
             args = ["run", *args]
         return super().parse_args(ctx, args)
 

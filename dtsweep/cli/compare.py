@@ -30,7 +30,8 @@ of_option = click.option(
 def difference(results: str, a: str, b: str, of: tuple[str, ...], as_json: bool) -> None:
     """Say whether two points can be told apart, and how many more launches would.
 
-    A and B are each a point_id, its beginning, or settings that only one point has: 'workers=2 sync=ddp'.
+    A and B are each a point_id, its beginning, or settings that only one point has: 'workers=2
+    sync=ddp'.
     """
     from dtsweep.report.difference_view import compare_points, print_difference
 
@@ -51,14 +52,22 @@ def difference(results: str, a: str, b: str, of: tuple[str, ...], as_json: bool)
     show_default=True,
     help="Share by which a value must be worse to be a regression.",
 )
-@click.option("--other-machine", is_flag=True, help="Compare runs of different machines all the same.")
+@click.option(
+    "--other-machine", is_flag=True, help="Compare runs of different machines all the same."
+)
 @click.option(
     "--against",
     type=click.Choice(["LAST"], case_sensitive=False),
     help="In the place of BASE: the last runs of this machine in --history, to which NEW is added.",
 )
-@click.option("--history", metavar="DIR-or-URI", help="Where accepted runs are kept, for --against.")
-@click.option("--accept", is_flag=True, help="Add NEW to the history whatever was told, and begin anew with it.")
+@click.option(
+    "--history", metavar="DIR-or-URI", help="Where accepted runs are kept, for --against."
+)
+@click.option(
+    "--accept",
+    is_flag=True,
+    help="Add NEW to the history whatever was told, and begin anew with it.",
+)
 @click.option("--all", "show_all", is_flag=True, help="Show every comparison.")
 @json_option
 def compare(runs: tuple[str, ...], as_json: bool, show_all: bool, **options: Any) -> None:
@@ -71,7 +80,9 @@ def compare(runs: tuple[str, ...], as_json: bool, show_all: bool, **options: Any
 
     _check_usage(runs, **options)
     with telling_warnings():
-        compared = _against_last(runs[0], **options) if options["against"] else _two_runs(*runs, **options)
+        compared = (
+            _against_last(runs[0], **options) if options["against"] else _two_runs(*runs, **options)
+        )
     if as_json:
         print_json(compared)
     else:
@@ -79,14 +90,24 @@ def compare(runs: tuple[str, ...], as_json: bool, show_all: bool, **options: Any
     sys.exit(1 if compared["verdict"] == RunVerdict.REGRESSION and not options["accept"] else 0)
 
 
-def _check_usage(runs: tuple[str, ...], *, against: str | None, history: str | None, accept: bool, **_: Any) -> None:
+def _check_usage(
+    runs: tuple[str, ...], *, against: str | None, history: str | None, accept: bool, **_: Any
+) -> None:
     if len(runs) != (1 if against else 2):
-        wanted = "NEW alone with --against LAST" if against else "BASE and NEW, or NEW with --against LAST"
+        wanted = (
+            "NEW alone with --against LAST"
+            if against
+            else "BASE and NEW, or NEW with --against LAST"
+        )
         raise SweepError(f"compare takes {wanted}; it was given {len(runs)}")
     if against and not history:
-        raise SweepError("--against LAST needs a place for the runs: add --history FOLDER (or s3://…)")
+        raise SweepError(
+            "--against LAST needs a place for the runs: add --history FOLDER (or s3://…)"
+        )
     if not against and (history or accept):
-        raise SweepError("--history and --accept go with --against LAST; add it, and leave BASE out")
+        raise SweepError(
+            "--history and --accept go with --against LAST; add it, and leave BASE out"
+        )
 
 
 def _two_runs(
@@ -121,23 +142,33 @@ def _against_last(
         found = compare_runs(base, run, of=of, threshold=threshold, other_machine=other_machine)
         compared = comparison_json(found, threshold=threshold)
     elif entry is None:
-        raise SweepError(f"no trial of {run.name} ended ok, and {history} has no other run of this machine")
+        raise SweepError(
+            f"no trial of {run.name} ended ok, and {history} has no other run of this machine"
+        )
     else:
         which = f"The {'first' if is_new else 'only'} run of this machine in the history"
-        compared = first_json(run, threshold=threshold, words=f"{which}: there is nothing to compare it with.")
+        compared = first_json(
+            run, threshold=threshold, words=f"{which}: there is nothing to compare it with."
+        )
     adds = accept or (is_new and compared["verdict"] != RunVerdict.REGRESSION)
     if entry is not None and adds:
         append(history, entry)
     words = _on_history(adds=adds, is_new=is_new, accept=accept)
     return compared | {
-        "history": {"stored": is_new and adds, "words": words, "other_machines": len(earlier) - len(base)}
+        "history": {
+            "stored": is_new and adds,
+            "words": words,
+            "other_machines": len(earlier) - len(base),
+        }
     }
 
 
 def _on_history(*, adds: bool, is_new: bool, accept: bool) -> str:
     """Say what became of the run in its history."""
     if adds:
-        where = "This run is in the history now" if is_new else "This run was in the history already"
+        where = (
+            "This run is in the history now" if is_new else "This run was in the history already"
+        )
         return where + (", and what came before it no longer counts." if accept else ".")
     if is_new:
         return "Not added to the history: --accept adds it, and begins anew with it."

@@ -16,23 +16,50 @@ if TYPE_CHECKING:
     from dtsweep.report.content import Section
 
 where_option = click.option(
-    "--where", default="", metavar="CONDITION", help="What points have to keep to: 'step_p99_s<=200ms and workers<=8'."
+    "--where",
+    default="",
+    metavar="CONDITION",
+    help="What points have to keep to: 'step_p99_s<=200ms and workers<=8'.",
 )
 
 
 @click.command()
 @click.argument("results", metavar="RESULTS")
-@click.option("--all", "show_all", is_flag=True, help="Show dominated points, every scaling group and every reason.")
 @click.option(
-    "--compare-models", is_flag=True, help="Compare all models with each other: one frontier, not one for each."
+    "--all",
+    "show_all",
+    is_flag=True,
+    help="Show dominated points, every scaling group and every reason.",
 )
 @click.option(
-    "--minimize", multiple=True, metavar="COLUMN", help="Frontiers of this in place of latency_s; several times."
+    "--compare-models",
+    is_flag=True,
+    help="Compare all models with each other: one frontier, not one for each.",
 )
-@click.option("--maximize", multiple=True, metavar="COLUMN", help="Frontiers of this in place of samples_per_s.")
+@click.option(
+    "--minimize",
+    multiple=True,
+    metavar="COLUMN",
+    help="Frontiers of this in place of latency_s; several times.",
+)
+@click.option(
+    "--maximize",
+    multiple=True,
+    metavar="COLUMN",
+    help="Frontiers of this in place of samples_per_s.",
+)
 @where_option
-@click.option("--samples", type=click.IntRange(min=1), metavar="N", help="Also how long training on N samples takes.")
-@click.option("--price", type=click.FloatRange(min=0), help="And what it costs, at this price of a worker for an hour.")
+@click.option(
+    "--samples",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Also how long training on N samples takes.",
+)
+@click.option(
+    "--price",
+    type=click.FloatRange(min=0),
+    help="And what it costs, at this price of a worker for an hour.",
+)
 @json_option
 def report(results: str, **asked: Any) -> None:
     """Print what to take, what limits points, the frontiers, scaling and failures of results."""
@@ -42,10 +69,16 @@ def report(results: str, **asked: Any) -> None:
 @click.command()
 @click.argument("results", metavar="RESULTS")
 @click.option("--goal", type=click.Choice(list(GOALS)), help="What counts; throughput by default.")
-@click.option("--maximize", metavar="COLUMN", help="In place of a goal: a column that should be large.")
-@click.option("--minimize", metavar="COLUMN", help="In place of a goal: a column that should be small.")
+@click.option(
+    "--maximize", metavar="COLUMN", help="In place of a goal: a column that should be large."
+)
+@click.option(
+    "--minimize", metavar="COLUMN", help="In place of a goal: a column that should be small."
+)
 @where_option
-@click.option("--allow", default="", metavar="SEMANTICS", help="Beside exact updates: lossy,stale,local.")
+@click.option(
+    "--allow", default="", metavar="SEMANTICS", help="Beside exact updates: lossy,stale,local."
+)
 @click.option("--compare-models", is_flag=True, help="Compare all models with each other.")
 @json_option
 def recommend(results: str, compare_models: bool, as_json: bool, **asked: str | None) -> None:
@@ -61,13 +94,22 @@ def recommend(results: str, compare_models: bool, as_json: bool, **asked: str | 
 
 
 def _goal(
-    *, goal: str | None, maximize: str | None, minimize: str | None, where: str | None, allow: str | None
+    *,
+    goal: str | None,
+    maximize: str | None,
+    minimize: str | None,
+    where: str | None,
+    allow: str | None,
 ) -> Goal:
     from dataclasses import replace
 
     if goal and (maximize or minimize):
         raise SweepError("--goal names what counts; leave --maximize and --minimize out, or --goal")
-    made = Goal(maximize=maximize, minimize=minimize) if maximize or minimize else GOALS[goal or "throughput"]
+    made = (
+        Goal(maximize=maximize, minimize=minimize)
+        if maximize or minimize
+        else GOALS[goal or "throughput"]
+    )
     semantics = tuple(filter(None, (allow or "").replace(" ", "").split(",")))
     return replace(made, where=where or "", allow=semantics)
 
@@ -98,7 +140,9 @@ def print_results(
     from dtsweep.report.times import training_times
 
     if price is not None and samples is None:
-        raise SweepError("--price goes with --samples: how much data the training takes; add --samples N")
+        raise SweepError(
+            "--price goes with --samples: how much data the training takes; add --samples N"
+        )
     objectives = {name: asked.pop(name, ()) for name in ("minimize", "maximize")}
     if any(objectives.values()):
         asked |= objectives

@@ -44,13 +44,21 @@ if TYPE_CHECKING:
     metavar="S",
     help="Seconds to wait for nodes.",
 )
-@click.option("--profile", is_flag=True, help="Store a trace of some steps of each world's first trial.")
-@click.option("--in-process", is_flag=True, help="One worker in this process, without Ray: for a debugger.")
+@click.option(
+    "--profile", is_flag=True, help="Store a trace of some steps of each world's first trial."
+)
+@click.option(
+    "--in-process", is_flag=True, help="One worker in this process, without Ray: for a debugger."
+)
 @json_option
-def run(sweep: str, results: str | None, settings: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def run(
+    sweep: str, results: str | None, settings: tuple[str, ...], as_json: bool, **options: Any
+) -> None:
     """Run what is not yet in the results, then print the report; after Ctrl-C too."""
     if options["in_process"] and options["address"]:
-        raise SweepError("--in-process uses no Ray, so --address says nothing; leave one of them out")
+        raise SweepError(
+            "--in-process uses no Ray, so --address says nothing; leave one of them out"
+        )
     question, found = _read(sweep, settings)
 
     from dtsweep.driver.planned import Options
@@ -60,16 +68,23 @@ def run(sweep: str, results: str | None, settings: tuple[str, ...], as_json: boo
     try:
         tally = execute(question, found, Options(results=where, **options))
     except KeyboardInterrupt:  # while Ray starts or stops, where no trial runs
-        click.echo(f"dtsweep: interrupted; what was done is stored; {_how_to_go_on(options['rerun'])}", err=True)
+        click.echo(
+            f"dtsweep: interrupted; what was done is stored; {_how_to_go_on(options['rerun'])}",
+            err=True,
+        )
         sys.exit(130)
     if tally.storage_error is not None:
         tell(f"dtsweep: {tally.storage_error}")
     elif tally.signal_number is not None:
         _end_at_next_signal()
-        click.echo(f"dtsweep: interrupted; what was done is stored; {_how_to_go_on(options['rerun'])}", err=True)
+        click.echo(
+            f"dtsweep: interrupted; what was done is stored; {_how_to_go_on(options['rerun'])}",
+            err=True,
+        )
     elif tally.cluster_error is not None:
         click.echo(
-            f"dtsweep: {tally.cluster_error}; what was done is stored; {_how_to_go_on(options['rerun'])}", err=True
+            f"dtsweep: {tally.cluster_error}; what was done is stored; {_how_to_go_on(options['rerun'])}",
+            err=True,
         )
     # Where the run was interrupted before any trial had begun, there may be nothing to read.
     if tally.storage_error is None and (tally.signal_number is None or tally.statuses):
@@ -85,7 +100,12 @@ def run(sweep: str, results: str | None, settings: tuple[str, ...], as_json: boo
 @rerun_option
 @json_option
 def plan(
-    sweep: str, results: str | None, settings: tuple[str, ...], address: str | None, rerun: str | None, as_json: bool
+    sweep: str,
+    results: str | None,
+    settings: tuple[str, ...],
+    address: str | None,
+    rerun: str | None,
+    as_json: bool,
 ) -> None:
     """Say what a run would do, and why; starts nothing."""
     question, found = _read(sweep, settings)
@@ -107,7 +127,11 @@ def plan(
 
 @click.command()
 @address_option
-@click.option("--results", metavar="DIR-or-URI", help="Also try this place, and store there how fast links are.")
+@click.option(
+    "--results",
+    metavar="DIR-or-URI",
+    help="Also try this place, and store there how fast links are.",
+)
 @json_option
 def doctor(address: str | None, results: str | None, as_json: bool) -> None:
     """Check every node and the links between them: rates, counters, versions, clocks, networks, memory, disks, GPUs."""

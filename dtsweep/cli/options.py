@@ -16,11 +16,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 sweep_argument = click.argument("sweep", metavar="SWEEP.py")
-set_option = click.option("--set", "settings", multiple=True, metavar="AXIS=V1,V2", help="Narrow or replace an axis.")
+set_option = click.option(
+    "--set", "settings", multiple=True, metavar="AXIS=V1,V2", help="Narrow or replace an axis."
+)
 results_option = click.option(
     "--results", metavar="DIR-or-URI", help="Where results lie; results/<file name> by default."
 )
-rerun_option = click.option("--rerun", type=click.Choice(["failed", "all"]), help="Measure again what is done.")
+rerun_option = click.option(
+    "--rerun", type=click.Choice(["failed", "all"]), help="Measure again what is done."
+)
 address_option = click.option(
     "--address", metavar="local|auto|HOST:PORT", help="Which Ray; by default the one Ray would use."
 )

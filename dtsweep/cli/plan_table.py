@@ -19,7 +19,12 @@ TRIALS_LISTED = 60
 
 
 def print_plan(
-    plan: Plan, misfits: Mapping[str, str] | None, *, console: Console, where: str, axes: Iterable[str]
+    plan: Plan,
+    misfits: Mapping[str, str] | None,
+    *,
+    console: Console,
+    where: str,
+    axes: Iterable[str],
 ) -> None:
     """Print what a run would do: counts, reasons, order and expected time.
 
@@ -40,7 +45,10 @@ def print_plan(
     if listed:
         print_table(
             {
-                "#": [str(index + 1) if index < len(plan.to_run) else "" for index in range(len(listed))],
+                "#": [
+                    str(index + 1) if index < len(plan.to_run) else ""
+                    for index in range(len(listed))
+                ],
                 "repeat": [str(trial.repeat) for trial in listed],
                 "point": [short_name(trial.point, axes) for trial in listed],
                 "state": [(misfits or {}).get(trial.trial_id, trial.why) for trial in listed],
@@ -58,7 +66,9 @@ def print_plan(
         say(console, f"about {duration(plan.seconds)} with {sessions}, in the order above")
     say(
         console,
-        "feasibility not checked: --address asks a cluster" if misfits is None else f"{len(misfits)} trials don't fit",
+        "feasibility not checked: --address asks a cluster"
+        if misfits is None
+        else f"{len(misfits)} trials don't fit",
     )
 
 
@@ -80,10 +90,14 @@ def plan_json(plan: Plan, misfits: Mapping[str, str] | None) -> dict[str, Any]:
             for state, trials in (("to_run", plan.to_run), ("done", plan.done))
             for trial in trials
         ],
-        "skipped_points": [{**_fields(c.point), **c.overrides, "reason": c.reason} for c in plan.skipped],
+        "skipped_points": [
+            {**_fields(c.point), **c.overrides, "reason": c.reason} for c in plan.skipped
+        ],
     }
 
 
 def _fields(point: Point) -> dict[str, Any]:
-    workload = {f"workload_{name}": value for name, value in workload_fields(point.workload).items()}
+    workload = {
+        f"workload_{name}": value for name, value in workload_fields(point.workload).items()
+    }
     return {**point.columns(), **workload, "environment": dict(point.environment)}

@@ -58,13 +58,18 @@ class RunComparison:
 
 
 def compare_runs(
-    base: Sequence[Run], new: Run, *, of: Sequence[str], threshold: float, other_machine: bool = False
+    base: Sequence[Run],
+    new: Run,
+    *,
+    of: Sequence[str],
+    threshold: float,
+    other_machine: bool = False,
 ) -> RunComparison:
     """Compare a run with earlier ones.
 
     Args:
-        base: earlier runs, the oldest first; those of a history that ran on another machine are left out beforehand
-            (`of_machine`).
+        base: earlier runs, the oldest first; those of a history that ran on another machine are
+            left out beforehand (`of_machine`).
         new: the later one.
         of: rates and times to compare by.
         threshold: share by which a value must be worse to be a regression.
@@ -80,9 +85,13 @@ def compare_runs(
     machine = other_machines(base[-1], new, names)
     if machine and not other_machine:
         said = "; ".join(machine)
-        raise SweepError(f"these runs are of different machines: {said}; --other-machine compares them all the same")
+        raise SweepError(
+            f"these runs are of different machines: {said}; --other-machine compares them all the same"
+        )
     by_run, broken = len(base) >= RUNS_FROM, _broken(base, new)
-    launches = [_launches(run, {} if other_machine else names, by_run=by_run) for run in (*base, new)]
+    launches = [
+        _launches(run, {} if other_machine else names, by_run=by_run) for run in (*base, new)
+    ]
     questions = {"jump": (_joined(launches[:-1]), launches[-1])}
     if by_run:
         half = len(launches) // 2
@@ -107,14 +116,20 @@ def compare_runs(
 def _why_nothing(base: Run, new: Run) -> str:
     """Say why two runs can't be compared."""
     nothing = [nothing_in(run) for run in (base, new) if run.launches.empty]
-    return nothing[0] if nothing else f"no point is in both {base.name} and {new.name}; give runs of one sweep"
+    return (
+        nothing[0]
+        if nothing
+        else f"no point is in both {base.name} and {new.name}; give runs of one sweep"
+    )
 
 
 def _check_apart(base: Run, new: Run) -> None:
     """Refuse to compare trials with themselves."""
     then, now = (set(run.launches["attempt_id"]) for run in (base, new))
     if then and then == now:
-        raise SweepError(f"{base.name} and {new.name} are the same run: give another one to compare with")
+        raise SweepError(
+            f"{base.name} and {new.name} are the same run: give another one to compare with"
+        )
     if same := len(then & now):
         said = f"{same} of the {len(now)} trials of {new.name} are those of {base.name}"
         raise SweepError(f"{said}; measure what is to be compared into --results of its own")
@@ -132,7 +147,9 @@ def _launches(run: Run, names: Mapping[str, str], *, by_run: bool) -> pd.DataFra
     """Rows of `measured` with names that no other run has, and the machine in the place of the environment."""
     rows = run.launches
     machine = rows["env_id"].map(names) if names else "any"
-    return rows.assign(env_id=machine, launch=run.name if by_run else run.name + " " + rows["launch"])
+    return rows.assign(
+        env_id=machine, launch=run.name if by_run else run.name + " " + rows["launch"]
+    )
 
 
 def _joined(runs: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -143,7 +160,9 @@ def _joined(runs: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _broken(base: Sequence[Run], new: Run) -> pd.DataFrame:
-    measured_then, measured_now = (set().union(*(run.launches["point_id"] for run in runs)) for runs in (base, [new]))
+    measured_then, measured_now = (
+        set().union(*(run.launches["point_id"] for run in runs)) for runs in (base, [new])
+    )
     failed = new.trials[new.trials["status"].isin(BROKEN)]
     gone = failed["point_id"].isin(measured_then - measured_now)
     return failed[gone].drop_duplicates("point_id", keep="last").reset_index(drop=True)

@@ -18,7 +18,9 @@ from dtsweep.results.parquet import CorruptPartError, decode, encode
 from dtsweep.results.storage import Storage
 from dtsweep.results.store import HISTORY, Results
 
-_STEM = re.compile(r"part-(?P<time>\d{8}T\d{6})-(?P<run>[0-9a-f]{12})(?P<start>-start)?-[0-9a-f]{16}\.parquet")
+_STEM = re.compile(
+    r"part-(?P<time>\d{8}T\d{6})-(?P<run>[0-9a-f]{12})(?P<start>-start)?-[0-9a-f]{16}\.parquet"
+)
 
 MOST_ENTRIES = 100
 """Newest files that are read."""
@@ -39,7 +41,9 @@ class Entry:
     ranks: Any
 
 
-def entry_of(results: Results | str | Path, attempts: list[str], *, is_start: bool = False) -> Entry:
+def entry_of(
+    results: Results | str | Path, attempts: list[str], *, is_start: bool = False
+) -> Entry:
     """Make an entry of some attempts of results.
 
     Args:
@@ -93,7 +97,9 @@ def _opened(history: str | Path) -> Storage:
     """The place, unless results lie there: runs that were kept would be lost beside them."""
     storage = Storage(history)
     if storage.sizes("trials"):
-        raise SweepError(f"{storage.shown} holds results, not a history; give --history a place of its own")
+        raise SweepError(
+            f"{storage.shown} holds results, not a history; give --history a place of its own"
+        )
     return storage
 
 
@@ -139,7 +145,11 @@ def _key(name: str) -> str:
 def _read(storage: Storage, table: str, name: str | None) -> Any:
     """Rows of a file; no rows without one, and None where it was changed."""
     try:
-        files = [] if name is None else [decode(storage.read(HISTORY[table], name), name=name, table=table)]
+        files = (
+            []
+            if name is None
+            else [decode(storage.read(HISTORY[table], name), name=name, table=table)]
+        )
         return merged(table, files)
     except CorruptPartError as error:
         warnings.warn(f"{storage.shown}/{HISTORY[table]}/{name} is left out: {error}", stacklevel=3)

@@ -44,8 +44,13 @@ def machines_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, Machines
         # The driver's own process, with its other threads, is another machine than a worker's.
         where = "in this process" if harness == "in_process" else "workers"
         kinds = {
-            json.dumps({"device": device, "threads": threads, "process": where, **json.loads(machine)}, sort_keys=True)
-            for device, threads, machine in rows[["device", "threads", "machine"]].astype(object).to_numpy()
+            json.dumps(
+                {"device": device, "threads": threads, "process": where, **json.loads(machine)},
+                sort_keys=True,
+            )
+            for device, threads, machine in rows[["device", "threads", "machine"]]
+            .astype(object)
+            .to_numpy()
         }
         found[str(env_id)] = [json.loads(each) for each in sorted(kinds)]
     return found
@@ -70,7 +75,11 @@ def software_changes(then: Machines | None, now: Machines | None) -> list[str]:
     >>> software_changes([{"cpus": 2, "torch_version": "2.13"}], [{"cpus": 4, "torch_version": "2.14"}])
     ['torch 2.13 → 2.14']
     """
-    return _changes(then or (), now or (), is_software=True) if len(then or ()) == len(now or ()) else []
+    return (
+        _changes(then or (), now or (), is_software=True)
+        if len(then or ()) == len(now or ())
+        else []
+    )
 
 
 def _changes(then: Machines, now: Machines, *, is_software: bool) -> list[str]:
@@ -99,6 +108,10 @@ def same_machines(environments: Iterable[str], machines: Mapping[str, Machines])
     """
     names: dict[str, str] = {}
     for env_id in environments:
-        alike = (each for each in names.values() if not machine_changes(machines.get(each), machines.get(env_id)))
+        alike = (
+            each
+            for each in names.values()
+            if not machine_changes(machines.get(each), machines.get(env_id))
+        )
         names.setdefault(env_id, next(alike, env_id))
     return names

@@ -22,7 +22,18 @@ LEVEL = 0.05
 """How often at most a family of comparisons says anything of what does not differ."""
 
 COLUMNS = (
-    *("question", "point_id", "env_id", "hosts", "of", "ratio", "ratio_low", "ratio_high", "p_value", "p_adjusted"),
+    *(
+        "question",
+        "point_id",
+        "env_id",
+        "hosts",
+        "of",
+        "ratio",
+        "ratio_low",
+        "ratio_high",
+        "p_value",
+        "p_adjusted",
+    ),
     *("verdict", "verdict_reason", "is_worse", "is_regression", "detectable_ratio"),
     *("more_launches", "more_launches_reason", "launches_base", "launches_new", "caution"),
 )
@@ -39,26 +50,29 @@ def regressions(
 ) -> pd.DataFrame:
     """Compare the points of an earlier with those of a later run: Student's t on logarithms of launch means.
 
-    Under the hypothesis that nothing has changed the launches of both are launches of one job, so both say how far
-    these differ, also where one of the two has a single launch. What launches add is pooled over the points as in
-    `difference`. All comparisons that could be tested are one family: Holm's method keeps the probability of any wrong
-    "slower" or "faster" in it at 5 %, however the comparisons depend on each other (1979). A single launch
-    may have met a machine that had drifted: nothing within that is told of it, and intervals are wider by it.
+    Under the hypothesis that nothing has changed the launches of both are launches of one job, so
+    both say how far these differ, also where one of the two has a single launch. What launches add
+    is pooled over the points as in `difference`. All comparisons that could be tested are one
+    family: Holm's method keeps the probability of any wrong "slower" or "faster" in it at 5 %,
+    however the comparisons depend on each other (1979). A single launch may have met a machine that
+    had drifted: nothing within that is told of it, and intervals are wider by it.
 
     Args:
-        questions: by name, the trials of the earlier and of the later run, as `measured` gives them, with equal
-            `env_id` where they are of one machine. `launch` is what counts as one draw.
+        questions: by name, the trials of the earlier and of the later run, as `measured` gives
+            them, with equal `env_id` where they are of one machine. `launch` is what counts as one
+            draw.
         of: one of `ASKED`, or several.
         threshold: share by which a value must be worse to be a regression.
         drift: of the machine, as a share.
 
     Returns:
-        A row per question, point that both have, and `of`: `question`; `POINT`; `ratio`, that of the later over the
-        earlier, with `ratio_low` and `ratio_high`, its own 95 % interval; `p_value`, and `p_adjusted` by Holm;
-        `verdict` on the later and `verdict_reason`, codes as in `difference`; `is_worse`, by the
-        estimate by more than `threshold`; `is_regression`, if it is told to be slower as well; `detectable_ratio`, the
-        smallest true ratio above 1 that is told with 80 % probability at the least level of the family;
-        `more_launches` and `more_launches_reason`, as in `difference`, at that level; `launches_base`, `launches_new`;
+        A row per question, point that both have, and `of`: `question`; `POINT`; `ratio`, that of
+        the later over the earlier, with `ratio_low` and `ratio_high`, its own 95 % interval;
+        `p_value`, and `p_adjusted` by Holm; `verdict` on the later and `verdict_reason`, codes as
+        in `difference`; `is_worse`, by the estimate by more than `threshold`; `is_regression`, if
+        it is told to be slower as well; `detectable_ratio`, the smallest true ratio above 1 that is
+        told with 80 % probability at the least level of the family; `more_launches` and
+        `more_launches_reason`, as in `difference`, at that level; `launches_base`, `launches_new`;
         `caution`.
 
     Raises:
@@ -86,7 +100,9 @@ def _judged(rows: pd.DataFrame, *, threshold: float) -> pd.DataFrame:
     codes = [Verdict.UNKNOWN.value, Verdict.NOT_DISTINGUISHABLE.value, Verdict.SLOWER.value]
     rows["verdict"] = np.select([~tested, ~significant, worse], codes, Verdict.FASTER.value)
     rows["verdict_reason"] = rows["missing"].astype(object).where(~tested, None)
-    rows["is_worse"] = np.where(is_rate, rows["ratio"] < 1 - threshold, rows["ratio"] > 1 + threshold)
+    rows["is_worse"] = np.where(
+        is_rate, rows["ratio"] < 1 - threshold, rows["ratio"] > 1 + threshold
+    )
     rows["is_regression"] = (rows["verdict"] == Verdict.SLOWER) & rows["is_worse"]
     return _with_power(rows, level=LEVEL / max(1, int(tested.sum())))
 
@@ -110,18 +126,27 @@ def _compared(base: pd.DataFrame, new: pd.DataFrame, *, of: str, drift: float) -
 
     columns = [*_PAIR, "launch", "caution", of, f"{of}_error"]
     sides = [run[columns].assign(side=side) for side, run in (("base", base), ("new", new))]
-    cautions = [side.groupby(list(_PAIR), dropna=False)["caution"].first().reset_index() for side in sides]
+    cautions = [
+        side.groupby(list(_PAIR), dropna=False)["caution"].first().reset_index() for side in sides
+    ]
     pairs = cautions[0].merge(cautions[1], on=list(_PAIR), suffixes=("_base", "_new"))
     words = zip(pairs.pop("caution_base"), pairs.pop("caution_new"), strict=True)
     pairs["caution"] = [joined_cautions(both) for both in words]
     both = pd.concat(sides).dropna(subset=[of])
-    both = both.assign(point_id=both["side"] + " " + both["point_id"], launch=both["side"] + " " + both["launch"])
+    both = both.assign(
+        point_id=both["side"] + " " + both["point_id"], launch=both["side"] + " " + both["launch"]
+    )
     names = ["estimate", "half_width", "degrees", "launches_base", "launches_new"]
-    found = [_in_environment(there, of)[[*_PAIR, *names]] for _, there in both.groupby("env_id", dropna=False)]
+    found = [
+        _in_environment(there, of)[[*_PAIR, *names]]
+        for _, there in both.groupby("env_id", dropna=False)
+    ]
     known = pd.concat(found) if found else pd.DataFrame(columns=[*_PAIR, *names])
     rows = pairs.merge(known, how="left", on=list(_PAIR)).assign(of=of)
     counts = rows[["launches_base", "launches_new"]].astype("float64").fillna(0).astype("int64")
-    missing = np.where(counts["launches_base"] == 0, Reason.NOT_MEASURED.value, Reason.ONE_LAUNCH_EACH.value)
+    missing = np.where(
+        counts["launches_base"] == 0, Reason.NOT_MEASURED.value, Reason.ONE_LAUNCH_EACH.value
+    )
     drifted = np.where(counts.min(axis="columns") == 1, np.log1p(drift), 0.0)
     return _with_ratios(rows.assign(missing=missing, drifted=drifted, **counts))
 
@@ -132,7 +157,9 @@ def _in_environment(trials: pd.DataFrame, of: str) -> pd.DataFrame:
     rows = launches.points.assign(row=range(len(launches.points)))
     sides = rows["point_id"].str.partition(" ")
     rows = rows.assign(side=sides[0], point_id=sides[2])
-    pairs = rows[rows["side"] == "base"].merge(rows[rows["side"] == "new"], on=list(_PAIR), suffixes=("_base", "_new"))
+    pairs = rows[rows["side"] == "base"].merge(
+        rows[rows["side"] == "new"], on=list(_PAIR), suffixes=("_base", "_new")
+    )
     base, new = (pairs[f"row_{side}"].to_numpy("int64") for side in ("base", "new"))
     half_width, degrees, _ = _known(launches, base, new)
     return pairs.assign(
@@ -170,10 +197,16 @@ def _with_ratios(rows: pd.DataFrame) -> pd.DataFrame:
         beyond = (rows["estimate"].abs() - rows["drifted"]).clip(lower=0)
         p_values = 2 * stdtr(rows["degrees"], -(beyond / errors))
     half_width = rows["half_width"] + rows["drifted"]
-    ends = {"": rows["estimate"], "_low": rows["estimate"] - half_width, "_high": rows["estimate"] + half_width}
+    ends = {
+        "": rows["estimate"],
+        "_low": rows["estimate"] - half_width,
+        "_high": rows["estimate"] + half_width,
+    }
     ratios = {f"ratio{end}": np.exp(logs) for end, logs in ends.items()}
     # Equal values of launches that are all equal differ by nothing.
-    return rows.assign(error=errors, p_value=p_values.mask((errors == 0) & (beyond == 0), 1.0), **ratios)
+    return rows.assign(
+        error=errors, p_value=p_values.mask((errors == 0) & (beyond == 0), 1.0), **ratios
+    )
 
 
 def _with_power(rows: pd.DataFrame, *, level: float) -> pd.DataFrame:
@@ -196,5 +229,7 @@ def _with_power(rows: pd.DataFrame, *, level: float) -> pd.DataFrame:
         counted.append(enough(row["estimate"], needed))
     rows = rows.assign(detectable_ratio=np.exp(logs))
     rows["more_launches"] = pd.array([number for number, _ in counted], dtype="Int64")
-    rows["more_launches_reason"] = pd.Series([reason for _, reason in counted], index=rows.index, dtype=object)
+    rows["more_launches_reason"] = pd.Series(
+        [reason for _, reason in counted], index=rows.index, dtype=object
+    )
     return rows[list(COLUMNS)]

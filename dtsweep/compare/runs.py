@@ -14,7 +14,13 @@ from dtsweep.analysis.load import load
 from dtsweep.analysis.study import Study
 from dtsweep.analysis.superseded import older_source
 from dtsweep.compare.history import Entry, entry_of
-from dtsweep.compare.machines import Machines, machine_changes, machines_of, same_machines, software_changes
+from dtsweep.compare.machines import (
+    Machines,
+    machine_changes,
+    machines_of,
+    same_machines,
+    software_changes,
+)
 from dtsweep.errors import SweepError
 from dtsweep.results.statuses import FINAL
 from dtsweep.results.store import Results, frame_of
@@ -99,7 +105,9 @@ def of_machine(base: Sequence[Run], new: Run) -> list[Run]:
     """Select the runs that share a machine with the new one; all where it failed before it said which it has."""
     names = names_of_machines([*base, new])
     own = {names[env_id] for env_id in _environments(new)}
-    return [run for run in base if not own or own & {names[env_id] for env_id in _environments(run)}]
+    return [
+        run for run in base if not own or own & {names[env_id] for env_id in _environments(run)}
+    ]
 
 
 def _environments(run: Run) -> list[str]:
@@ -143,7 +151,10 @@ def other_source(base: Run, new: Run) -> list[str]:
 
     columns = ["workload", "workload_digest", "sources", "started_at", "role", "status"]
     fields = [c for c in new.trials.columns if c.startswith("workload_") and c != "workload_digest"]
-    runs = [run.launches.reindex(columns=[*columns, *fields]).assign(side=side) for side, run in enumerate((base, new))]
+    runs = [
+        run.launches.reindex(columns=[*columns, *fields]).assign(side=side)
+        for side, run in enumerate((base, new))
+    ]
     both = pd.concat([run.astype(object) for run in runs], ignore_index=True)
     both["started_at"] = both["side"]
     said = older_source(both)[both["side"] == 0].dropna()

@@ -25,11 +25,16 @@ _DRAWS = "earlier,\nnew"
 _SAID_ONCE = ("of", _DRAWS)
 """Columns that are said above the table where all cells are the same."""
 
-QUESTIONS = {"jump": "against the runs before", "creep": "the later half of all runs against the earlier half"}
+QUESTIONS = {
+    "jump": "against the runs before",
+    "creep": "the later half of all runs against the earlier half",
+}
 """What rows of a comparison ask, where a history asks both."""
 
 
-def print_comparison(compared: Mapping[str, Any], *, console: Console, show_all: bool = False) -> None:
+def print_comparison(
+    compared: Mapping[str, Any], *, console: Console, show_all: bool = False
+) -> None:
     """Print what `comparison_json` holds.
 
     Args:
@@ -39,13 +44,20 @@ def print_comparison(compared: Mapping[str, Any], *, console: Console, show_all:
     """
     say(console, compared["words"], style="bold")
     for row in compared["broken"]:
-        say(console, f"No longer runs: {row['label']}: {row['status']}: {row['reason'] or 'no reason stored'}")
+        say(
+            console,
+            f"No longer runs: {row['label']}: {row['status']}: {row['reason'] or 'no reason stored'}",
+        )
     questions = dict.fromkeys(row["question"] for row in compared["rows"])
     for question in questions:
         rows = [row for row in compared["rows"] if row["question"] == question]
         rows.sort(key=lambda row: (not row["is_regression"], _ORDER.index(row["verdict"])))
         shown = rows if show_all else [row for row in rows if row["verdict"] in _TOLD]
-        say(console, f"\n{QUESTIONS[question].capitalize()}" if len(questions) > 1 else "", style="bold")
+        say(
+            console,
+            f"\n{QUESTIONS[question].capitalize()}" if len(questions) > 1 else "",
+            style="bold",
+        )
         if shown:
             _print_rows(shown, compared, console=console)
         if hidden := len(rows) - len(shown):
@@ -59,7 +71,9 @@ def print_comparison(compared: Mapping[str, Any], *, console: Console, show_all:
     notes = list(compared["notes"])
     if history := compared["history"]:
         others = history["other_machines"]
-        notes += [history["words"]] + [f"Left out of it: {count_of(others, 'run')} of other machines."] * bool(others)
+        notes += [history["words"]] + [
+            f"Left out of it: {count_of(others, 'run')} of other machines."
+        ] * bool(others)
     say(console, "\n" + "\n".join(notes))
 
 
@@ -67,21 +81,42 @@ def _listed(labels: Sequence[str], *, show_all: bool) -> str:
     """Name points one a line; of many how many there are, and the first."""
     shown = labels if show_all else labels[:_SHOWN]
     more = len(labels) - len(shown)
-    lines = [count_of(len(labels), "point"), *shown, *[f"{more} more: --all shows them"] * bool(more)]
+    lines = [
+        count_of(len(labels), "point"),
+        *shown,
+        *[f"{more} more: --all shows them"] * bool(more),
+    ]
     return "\n  ".join(lines)
 
 
-def _print_rows(rows: Sequence[Mapping[str, Any]], compared: Mapping[str, Any], *, console: Console) -> None:
+def _print_rows(
+    rows: Sequence[Mapping[str, Any]], compared: Mapping[str, Any], *, console: Console
+) -> None:
     """Print comparisons as a table, and above it what is the same in all of them."""
     words = [row["label"].split() for row in rows]
-    is_shared = {word: all(word in others for others in words) for word in words[0]} if len(rows) > 1 else {}
+    is_shared = (
+        {word: all(word in others for others in words) for word in words[0]}
+        if len(rows) > 1
+        else {}
+    )
     shared = [word for word in words[0] if is_shared.get(word)]
     columns = _columns(rows, compared)
     columns["point"] = [" ".join(word for word in each if word not in shared) for each in words]
-    same = {name: cells[0] for name, cells in columns.items() if name in _SAID_ONCE and len(set(cells)) == 1}
-    said = [" ".join(shared), same.get("of", ""), _drawn(rows[0], compared) if _DRAWS in same else ""]
+    same = {
+        name: cells[0]
+        for name, cells in columns.items()
+        if name in _SAID_ONCE and len(set(cells)) == 1
+    }
+    said = [
+        " ".join(shared),
+        same.get("of", ""),
+        _drawn(rows[0], compared) if _DRAWS in same else "",
+    ]
     say(console, "; ".join(filter(None, said)))
-    print_table({name: cells for name, cells in columns.items() if name not in same and any(cells)}, console=console)
+    print_table(
+        {name: cells for name, cells in columns.items() if name not in same and any(cells)},
+        console=console,
+    )
 
 
 def _drawn(row: Mapping[str, Any], compared: Mapping[str, Any]) -> str:
@@ -90,11 +125,15 @@ def _drawn(row: Mapping[str, Any], compared: Mapping[str, Any]) -> str:
     return f"{then} {compared['unit']}{'es' if compared['unit'] == 'launch' else 's'} earlier, {now} now"
 
 
-def _columns(rows: Sequence[Mapping[str, Any]], compared: Mapping[str, Any]) -> dict[str, list[str]]:
+def _columns(
+    rows: Sequence[Mapping[str, Any]], compared: Mapping[str, Any]
+) -> dict[str, list[str]]:
     return {
         "point": [row["label"] for row in rows],
         "of": [row["of"] for row in rows],
-        "new over\nearlier": [f"{row['ratio']:.3f}" if row["ratio"] is not None else "" for row in rows],
+        "new over\nearlier": [
+            f"{row['ratio']:.3f}" if row["ratio"] is not None else "" for row in rows
+        ],
         "95 %": [_interval(row) for row in rows],
         _DRAWS: [f"{row['launches_base']}, {row['launches_new']}" for row in rows],
         "verdict": [_word(row, compared["threshold"]) for row in rows],

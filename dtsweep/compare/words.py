@@ -22,13 +22,13 @@ def comparison_json(found: RunComparison, *, threshold: float) -> dict[str, Any]
 
     Returns:
         `verdict` (a code of `RunVerdict`), `words` (the verdict in a sentence), `threshold`, `unit`
-        (what counts as one draw: launch or run), `comparisons` (how many could be tested: the size of
-        the family), `rows` (of `dtsweep.compare.regressions`, each with `label`), `broken` (points that
-        ran and don't: `point_id`, `label`, `status`, `reason`), `only_base` and `only_new` (points that
-        one run alone measured: `point_id`, `label`), `software`, `machine` and `source` (what differs, a
-        line each), `notes`, and of the runs in `base` and `new` `name`, `started_at`, `git_commit`,
-        `env_id`, `trials`, `drift`. The command adds `history`: null, or `stored`, `words` and
-        `other_machines` (runs left out).
+        (what counts as one draw: launch or run), `comparisons` (how many could be tested: the size
+        of the family), `rows` (of `dtsweep.compare.regressions`, each with `label`), `broken`
+        (points that ran and don't: `point_id`, `label`, `status`, `reason`), `only_base` and
+        `only_new` (points that one run alone measured: `point_id`, `label`), `software`, `machine`
+        and `source` (what differs, a line each), `notes`, and of the runs in `base` and `new`
+        `name`, `started_at`, `git_commit`, `env_id`, `trials`, `drift`. The command adds `history`:
+        null, or `stored`, `words` and `other_machines` (runs left out).
     """
     labels = _labels([*found.base, found.new])
     rows = [row | {"label": labels[row["point_id"]]} for row in records_of(found.rows)]
@@ -36,13 +36,17 @@ def comparison_json(found: RunComparison, *, threshold: float) -> dict[str, Any]
     tested = sum(row["p_value"] is not None for row in rows)
     return {
         "verdict": _code(found, tested=tested),
-        "words": _verdict(rows, broken, threshold=threshold, way=_way_to_tell([*found.base, found.new])),
+        "words": _verdict(
+            rows, broken, threshold=threshold, way=_way_to_tell([*found.base, found.new])
+        ),
         "threshold": threshold,
         "comparisons": tested,
         "unit": "run" if found.is_by_run else "launch",
         "rows": rows,
         "broken": [row | {"label": labels[row["point_id"]]} for row in broken],
-        "only_base": _only(found.base[-1], found.new, labels, without=[row["point_id"] for row in broken]),
+        "only_base": _only(
+            found.base[-1], found.new, labels, without=[row["point_id"] for row in broken]
+        ),
         "only_new": _only(found.new, found.base[-1], labels),
         "software": list(found.software),
         "machine": list(found.machine),
@@ -61,8 +65,24 @@ def _code(found: RunComparison, *, tested: int) -> RunVerdict:
 
 def first_json(new: Run, *, threshold: float, words: str) -> dict[str, Any]:
     """Give what `comparison_json` gives of a run that has no earlier one."""
-    nothing = ("rows", "broken", "only_base", "only_new", "software", "machine", "source", "notes", "base")
-    told = {"verdict": RunVerdict.FIRST, "words": words, "threshold": threshold, "comparisons": 0, "unit": "launch"}
+    nothing = (
+        "rows",
+        "broken",
+        "only_base",
+        "only_new",
+        "software",
+        "machine",
+        "source",
+        "notes",
+        "base",
+    )
+    told = {
+        "verdict": RunVerdict.FIRST,
+        "words": words,
+        "threshold": threshold,
+        "comparisons": 0,
+        "unit": "launch",
+    }
     return told | {name: [] for name in nothing} | {"new": _facts(new)}
 
 
@@ -76,10 +96,14 @@ def _labels(runs: Sequence[Run]) -> dict[str, str]:
     return {str(row["point_id"]): trial_label(row, varying) for _, row in points.iterrows()}
 
 
-def _only(run: Run, other: Run, labels: Mapping[str, str], *, without: Sequence[str] = ()) -> list[dict[str, str]]:
+def _only(
+    run: Run, other: Run, labels: Mapping[str, str], *, without: Sequence[str] = ()
+) -> list[dict[str, str]]:
     """Points that one run measured and the other did not."""
     apart = set(run.launches["point_id"]) - set(other.launches["point_id"]) - set(without)
-    return [{"point_id": name, "label": labels[name]} for name in sorted(apart, key=labels.__getitem__)]
+    return [
+        {"point_id": name, "label": labels[name]} for name in sorted(apart, key=labels.__getitem__)
+    ]
 
 
 def _facts(run: Run) -> dict[str, Any]:
@@ -94,7 +118,9 @@ def _way_to_tell(runs: Sequence[Run]) -> str:
     return "Measure(repeats=3) in both runs would tell, or a history of runs (--against LAST)."
 
 
-def _verdict(rows: Sequence[Mapping[str, Any]], broken: Sequence[Any], *, threshold: float, way: str) -> str:
+def _verdict(
+    rows: Sequence[Mapping[str, Any]], broken: Sequence[Any], *, threshold: float, way: str
+) -> str:
     """Say in a sentence or two what was told; nothing that was not tested is called unchanged."""
     tested = [row for row in rows if row["p_value"] is not None]
     worse = [row for row in rows if row["is_regression"]]
@@ -102,17 +128,24 @@ def _verdict(rows: Sequence[Mapping[str, Any]], broken: Sequence[Any], *, thresh
     if worse:
         points = count_of(len({row["point_id"] for row in worse}), "point")
         over = " over the history" if {row["question"] for row in worse} == {"creep"} else ""
-        said.append(f"{points} slower by more than {share_in_percent(threshold)}{over}, told among {among}")
+        said.append(
+            f"{points} slower by more than {share_in_percent(threshold)}{over}, told among {among}"
+        )
     if broken:
         said.append(f"{count_of(len(broken), 'point')} ran before and failed now")
-    untested = f" {count_of(len(rows) - len(tested), 'comparison')} could not be tested." * (len(tested) < len(rows))
+    untested = f" {count_of(len(rows) - len(tested), 'comparison')} could not be tested." * (
+        len(tested) < len(rows)
+    )
     if said:
         return f"Regression: {'; '.join(said)}.{untested}"
     if not tested:
         reasons = list(dict.fromkeys(row["more_launches_reason"] for row in rows))
         words = f"Nothing can be told: {'; '.join(LONG_REASON_WORDS[code] for code in reasons)}."
         return f"{words} {way}" if Reason.ONE_LAUNCH_EACH in reasons else words
-    shares = [row["detectable_ratio"] - 1 if row["detectable_ratio"] is not None else math.inf for row in tested]
+    shares = [
+        row["detectable_ratio"] - 1 if row["detectable_ratio"] is not None else math.inf
+        for row in tested
+    ]
     half_width = " to ".join(dict.fromkeys(map(share_in_percent, (min(shares), max(shares)))))
     by_point = ", by point," if " to " in half_width else ""
     return f"No regression told by {among}; a slowdown of {half_width}{by_point} would mostly have been told.{untested}"
@@ -127,11 +160,16 @@ def share_in_percent(share: float) -> str:
     return f"{share * 100:.2g} %" if share < 0.995 else "over 100 %"
 
 
-def _notes(found: RunComparison, rows: Sequence[Mapping[str, Any]], *, threshold: float) -> list[str]:
+def _notes(
+    found: RunComparison, rows: Sequence[Mapping[str, Any]], *, threshold: float
+) -> list[str]:
     """What to know of the comparison."""
     if not rows:
         return _differences(found)
-    runs, tested = count_of(len(found.base), "earlier run"), [row for row in rows if row["p_value"] is not None]
+    runs, tested = (
+        count_of(len(found.base), "earlier run"),
+        [row for row in rows if row["p_value"] is not None],
+    )
     notes = [
         f"Each of {runs} counts as one launch: how far runs differ is in the intervals."
         if found.is_by_run
@@ -142,13 +180,17 @@ def _notes(found: RunComparison, rows: Sequence[Mapping[str, Any]], *, threshold
         notes.append(
             f"Told means that any of the {len(tested)} comparisons is told wrongly in at most 5 % of cases (Holm)."
         )
-    doubtful = [row for row in tested if row["verdict"] == Verdict.NOT_DISTINGUISHABLE and row["is_worse"]]
+    doubtful = [
+        row for row in tested if row["verdict"] == Verdict.NOT_DISTINGUISHABLE and row["is_worse"]
+    ]
     if doubtful:
         more = [row["more_launches"] for row in doubtful]
         what = "runs" if found.is_by_run else "launches in both runs"
         needed = "more than 100" if None in more else f"about {max(more)}"
         worse = f"Worse by more than {share_in_percent(threshold)} by the means and not told"
-        notes.append(f"{worse}: {count_of(len(more), 'comparison')}; {needed} more {what} would tell.")
+        notes.append(
+            f"{worse}: {count_of(len(more), 'comparison')}; {needed} more {what} would tell."
+        )
     return [*_drift(found), *notes, *_differences(found)]
 
 

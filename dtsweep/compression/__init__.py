@@ -1,7 +1,7 @@
 """Compressions, a family to choose from: what travels in place of gradients and parameter changes.
 
-Ranks and the parameter server's shards; imports torch. The list of compressions is `dtsweep.sweep.compressions`. In
-reading order:
+Ranks and the parameter server's shards; imports torch. The list of compressions is
+`dtsweep.sweep.compressions`. In reading order:
 
     compression  what a compression is, and what its object knows of the tensor that is exchanged
     scale_blocks  values as rows of blocks, each of which has a scale of its own

@@ -18,7 +18,10 @@ class Coding:
 
     def __init__(self) -> None:
         """Make what a process uses again and again."""
-        self._encoder, self._decoder = zstandard.ZstdCompressor(level=LEVEL), zstandard.ZstdDecompressor()
+        self._encoder, self._decoder = (
+            zstandard.ZstdCompressor(level=LEVEL),
+            zstandard.ZstdDecompressor(),
+        )
 
     def encode(self, payload: Tensor) -> Tensor:
         """Bytes, (elements,), that say the same, on the same device; at least one."""

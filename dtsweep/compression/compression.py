@@ -44,13 +44,13 @@ class Compression:
         """Make what travels.
 
         Args:
-            values: (elements,), not written to. Where the compression keeps what it left out, always as many as
-                the layout has; else any number.
+            values: (elements,), not written to. Where the compression keeps what it left out,
+                always as many as the layout has; else any number.
 
         Returns:
-            A payload, 1-D: bytes (`uint8`); of those that are added up (`all_reduce`) floats, divided by `layout.ranks`
-            beforehand, so that the sum is the mean's. Its length depends on nothing but the number of values; of none
-            it is empty.
+            A payload, 1-D: bytes (`uint8`); of those that are added up (`all_reduce`) floats,
+            divided by `layout.ranks` beforehand, so that the sum is the mean's. Its length depends
+            on nothing but the number of values; of none it is empty.
         """
         raise NotImplementedError
 

@@ -1,7 +1,7 @@
 """The mean of a tensor over workers, compressed: begun and finished apart, so that other work can stand between.
 
-A class for each way in which payloads come together. Whoever begins several tensors finishes them in the same order: so
-all workers begin their collectives in one order, whatever their clocks say.
+A class for each way in which payloads come together. Whoever begins several tensors finishes them
+in the same order: so all workers begin their collectives in one order, whatever their clocks say.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class Mean:
     apart = norm = 0.0
     """Of the exchange that was watched last: squared norms of the difference to the exact mean, and of that."""
 
-    def __init__(self, compression: Compression, collectives: Collectives, coding: Coding | None) -> None:
+    def __init__(
+        self, compression: Compression, collectives: Collectives, coding: Coding | None
+    ) -> None:
         """Take what makes payloads, what brings them together, and what makes them shorter on their way."""
         self._compression, self._collectives, self._coding = compression, collectives, coding
         self._given: Tensor | None = None
@@ -97,7 +99,10 @@ def apart_from_exact(mean: Tensor, given: Tensor, collectives: Collectives) -> t
     apart = norm = 0.0
     for part, own in zip(mean.split(WATCHED), given.split(WATCHED), strict=True):
         exact = collectives.all_reduce(own.to(torch.float64, copy=True))() / collectives.ranks
-        apart, norm = apart + float((part - exact).square().sum()), norm + float(exact.square().sum())
+        apart, norm = (
+            apart + float((part - exact).square().sum()),
+            norm + float(exact.square().sum()),
+        )
     return apart, norm
 
 
@@ -128,12 +133,23 @@ class _Delivered(Mean):
     """Payloads reach other workers as they are."""
 
     def _gather(self, payload: Tensor, mark: Mark) -> Arrive:
-        return self._send([payload], lambda rows: self._collectives.all_gather(rows[0]), mark, column=0)
+        return self._send(
+            [payload], lambda rows: self._collectives.all_gather(rows[0]), mark, column=0
+        )
 
     def _swap(self, payloads: list[Tensor], mark: Mark) -> Arrive:
-        return self._send(payloads, self._collectives.all_to_all, mark, column=self._collectives.rank)
+        return self._send(
+            payloads, self._collectives.all_to_all, mark, column=self._collectives.rank
+        )
 
-    def _send(self, payloads: list[Tensor], collective: Callable[[Tensor], Wait], mark: Mark, *, column: int) -> Arrive:
+    def _send(
+        self,
+        payloads: list[Tensor],
+        collective: Callable[[Tensor], Wait],
+        mark: Mark,
+        *,
+        column: int,
+    ) -> Arrive:
         """Send payloads, which are filled up to the longest; where they are coded, first how long they are.
 
         Args:
@@ -150,16 +166,29 @@ class _Delivered(Mean):
         mark("compress")
         sizes = torch.tensor([len(each) for each in coded], device=coded[0].device)
         return functools.partial(
-            self._send_coded, coded, collective, sizes=self._collectives.all_gather(sizes), column=column
+            self._send_coded,
+            coded,
+            collective,
+            sizes=self._collectives.all_gather(sizes),
+            column=column,
         )
 
     def _send_coded(
-        self, coded: list[Tensor], collective: Callable[[Tensor], Wait], mark: Mark, *, sizes: Wait, column: int
+        self,
+        coded: list[Tensor],
+        collective: Callable[[Tensor], Wait],
+        mark: Mark,
+        *,
+        sizes: Wait,
+        column: int,
     ) -> Sequence[Tensor]:
         assert self._coding is not None
         known = sizes()
         rows = _arrived(collective(_rows(coded, int(known.max()))), mark)
-        return [self._coding.decode(row[:size]) for row, size in zip(rows, known[:, column].tolist(), strict=True)]
+        return [
+            self._coding.decode(row[:size])
+            for row, size in zip(rows, known[:, column].tolist(), strict=True)
+        ]
 
 
 class Gathered(_Delivered):
@@ -207,7 +236,12 @@ MEANS = {"all_reduce": AddedUp, "all_gather": Gathered, "all_to_all": Shared}
 
 
 def mean_for(
-    point: Point, values: Tensor, collectives: Collectives, *, shapes: Sequence[torch.Size] = (), seed: int = 0
+    point: Point,
+    values: Tensor,
+    collectives: Collectives,
+    *,
+    shapes: Sequence[torch.Size] = (),
+    seed: int = 0,
 ) -> Mean:
     """Make what averages one tensor as a point says.
 
@@ -236,7 +270,11 @@ def _rows(payloads: list[Tensor], width: int) -> Tensor:
 
 
 def _filled(payload: Tensor, width: int) -> Tensor:
-    return payload if len(payload) == width else torch.nn.functional.pad(payload, (0, width - len(payload)))
+    return (
+        payload
+        if len(payload) == width
+        else torch.nn.functional.pad(payload, (0, width - len(payload)))
+    )
 
 
 def _arrived(wait: Wait, mark: Mark) -> Sequence[Tensor]:

@@ -1,7 +1,7 @@
 """`powersgd`: each matrix as the product of two thin ones, with error feedback (Vogels et al. 2019).
 
-torch's own hook can't be taken: inside a callback it waits for another collective, and where DDP has more than one
-bucket, gloo, whose threads run the callbacks, hangs.
+torch's own hook can't be taken: inside a callback it waits for another collective, and where DDP
+has more than one bucket, gloo, whose threads run the callbacks, hangs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class PowerSgd(Compression):
         """After the P's, which are made orthonormal, Q = transposed M P."""
         if self._is_halfway:
             return None
-        self._whole, *parts = payload.split([len(self._places), *(group.p.numel() for group in self._groups)])
+        self._whole, *parts = payload.split(
+            [len(self._places), *(group.p.numel() for group in self._groups)]
+        )
         if not self._groups:
             return None
         self._is_halfway = True
@@ -84,7 +86,9 @@ class PowerSgd(Compression):
 class _Matrices:
     """Those of one shape: where they begin in the flat tensor, their thin factors, and what was left out of them."""
 
-    def __init__(self, begins: list[int], shape: tuple[int, int], rank: int, layout: Layout) -> None:
+    def __init__(
+        self, begins: list[int], shape: tuple[int, int], rank: int, layout: Layout
+    ) -> None:
         self._begins, self._shape = begins, shape
         new = torch.empty(0, dtype=layout.dtype, device=layout.device).new_zeros
         self.p, self.q = (new(len(begins), size, rank) for size in shape)

@@ -36,7 +36,8 @@ class _Quantized(Compression):
         codes = torch.empty(len(values), dtype=torch.uint8, device=values.device)
         scales = torch.empty(blocks_in(len(values)), dtype=torch.float32, device=values.device)
         for cut, blocks, rows in in_rows(values):
-            # A little less than the codes could hold, so that no rounding of a float carries one past them.
+            # A little less than the codes could hold, so that no rounding of a float carries one
+            # past them.
             scale = scales[blocks].copy_(largest_of(rows).float() / (self.zero - 1.1))
             # A block of zeros, or of numbers too small to divide by, comes out as zeros.
             inverse = scale.reciprocal().nan_to_num_(nan=0.0, posinf=0.0)
@@ -59,7 +60,13 @@ class _Quantized(Compression):
         codes = self._unpack(payload[head:], len(values))
         for cut, blocks, rows in in_rows(values):
             # Not in the type of the values: in half precision a scale would be another, or 0.
-            steps = codes[cut].view(rows.shape).to(scales.dtype).sub_(self.zero).mul_(scales[blocks, None])
+            steps = (
+                codes[cut]
+                .view(rows.shape)
+                .to(scales.dtype)
+                .sub_(self.zero)
+                .mul_(scales[blocks, None])
+            )
             rows.add_(steps) if adds else rows.copy_(steps)
 
     def _noise(self, rows: Tensor) -> Tensor:

@@ -30,7 +30,9 @@ class RandomK(ErrorFeedback):
         """Draw the places of the payload that follows."""
         self._drawn += 1
         # Mixed, because torch's generators of a CPU take no more than 32 bits of a seed.
-        self._random.manual_seed(int(np.random.SeedSequence([self._layout.seed, self._drawn]).generate_state(1)[0]))
+        self._random.manual_seed(
+            int(np.random.SeedSequence([self._layout.seed, self._drawn]).generate_state(1)[0])
+        )
         self._positions = self._draw().to(self._layout.device)
 
     def _compress(self, values: Tensor) -> Tensor:
@@ -48,4 +50,6 @@ class RandomK(ErrorFeedback):
             return torch.empty(0, dtype=torch.int64)
         ends = torch.arange(count + 1) * numel // count
         within = torch.rand(count, generator=self._random, dtype=torch.float64) * ends.diff()
-        return (torch.randint(numel, (1,), generator=self._random) + ends[:-1] + within.long()) % numel
+        return (
+            torch.randint(numel, (1,), generator=self._random) + ends[:-1] + within.long()
+        ) % numel

@@ -29,9 +29,16 @@ def in_rows(values: Tensor) -> list[tuple[slice, slice, Tensor]]:
         Which values, which blocks, and a view of the values: (blocks, values of a block).
     """
     whole = len(values) // BLOCK * BLOCK
-    cuts = [*in_chunks(values[:whole]), *([slice(whole, len(values))] if whole < len(values) else [])]
+    cuts = [
+        *in_chunks(values[:whole]),
+        *([slice(whole, len(values))] if whole < len(values) else []),
+    ]
     return [
-        (cut, slice(cut.start // BLOCK, blocks_in(cut.stop)), values[cut].view(-1, min(BLOCK, cut.stop - cut.start)))
+        (
+            cut,
+            slice(cut.start // BLOCK, blocks_in(cut.stop)),
+            values[cut].view(-1, min(BLOCK, cut.stop - cut.start)),
+        )
         for cut in cuts
     ]
 

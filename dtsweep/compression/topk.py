@@ -27,7 +27,9 @@ class TopK(ErrorFeedback):
         """
         super().__init__(layout, point)
         if layout.numel >= 2**31:
-            raise ValueError(f"topk takes less than 2**31 values at a time, not {layout.numel}; set bucket_bytes")
+            raise ValueError(
+                f"topk takes less than 2**31 values at a time, not {layout.numel}; set bucket_bytes"
+            )
         assert point.compression_ratio is not None
         self._ratio = point.compression_ratio
 
@@ -40,7 +42,10 @@ class TopK(ErrorFeedback):
         """Add what travelled where it belongs."""
         count = len(payload) // (4 + values.element_size())
         # Copies: a payload may begin at any byte.
-        distances, given = payload[: 4 * count].clone().view(torch.int32), payload[4 * count :].clone()
+        distances, given = (
+            payload[: 4 * count].clone().view(torch.int32),
+            payload[4 * count :].clone(),
+        )
         values.index_add_(0, distances.cumsum(0), given.view(values.dtype), alpha=scale)
 
     def _largest(self, values: Tensor) -> Tensor:
@@ -48,12 +53,14 @@ class TopK(ErrorFeedback):
         numel = len(values)
         count = min(numel, math.ceil(self._ratio * numel))
         if numel >= AT_LEAST and 4 * count <= numel:
-            # A guess by a sample, below the true limit as good as always: only what is above it has to be put in order.
+            # A guess by a sample, below the true limit as good as always: only what is above it has
+            # to be put in order.
             sample = values[:: numel // SAMPLE].abs()
             rank = len(sample) * count / numel
             limit = sample.topk(math.ceil(rank + 4 * math.sqrt(rank) + 4)).values.min()
             found = [
-                (values[cut].abs() < limit).logical_not_().nonzero()[:, 0] + cut.start for cut in in_chunks(values)
+                (values[cut].abs() < limit).logical_not_().nonzero()[:, 0] + cut.start
+                for cut in in_chunks(values)
             ]
             candidates = torch.cat(found)
             if len(candidates) >= count:

@@ -1,6 +1,7 @@
 """Looks at every node before money is spent.
 
-The driver's process, and a task on each node; imports Ray, and torch in functions alone. In reading order:
+The driver's process, and a task on each node; imports Ray, and torch in functions alone. In reading
+order:
 
     examine         the task on a node: rates of matrix products, counters, versions
     look_around     what a node's host has left, its networks and clock; the dashboard

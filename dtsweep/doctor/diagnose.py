@@ -43,7 +43,9 @@ class Diagnosis:
     """One line each, with the next step."""
 
 
-def diagnose(address: str | None, *, tell: Callable[[str], None], results: str | None = None) -> Diagnosis:
+def diagnose(
+    address: str | None, *, tell: Callable[[str], None], results: str | None = None
+) -> Diagnosis:
     """Connect as a run does and examine all nodes at once, then the links between them.
 
     Args:
@@ -76,7 +78,9 @@ def diagnose(address: str | None, *, tell: Callable[[str], None], results: str |
     judged = [*found, *find_host_problems(hosts, dashboard=dashboard)]
     # A node that gives no answer gives none to either question.
     problems = dict.fromkeys([*filter(None, [slow_import()]), *place, *judged, *unmeasured])
-    return Diagnosis(nodes=nodes, hosts=hosts, links=links, dashboard=dashboard, problems=[*problems])
+    return Diagnosis(
+        nodes=nodes, hosts=hosts, links=links, dashboard=dashboard, problems=[*problems]
+    )
 
 
 def _store(results: str, links: Sequence[Row], *, tell: Callable[[str], None]) -> list[str]:
@@ -92,7 +96,9 @@ def _look_around(nodes: Sequence[Node]) -> list[Row]:
     """Look around on all nodes, then ask one after the other for its time: side by side, they would wait for us."""
     driver = ray.get_runtime_context().get_node_id()
     actor = ray.remote(num_cpus=0)(Host)
-    actors = {n.node_id: actor.options(scheduling_strategy=pinned_to(n.node_id)).remote() for n in nodes}
+    actors = {
+        n.node_id: actor.options(scheduling_strategy=pinned_to(n.node_id)).remote() for n in nodes
+    }
     tasks = {node_id: host.look_around.remote() for node_id, host in actors.items()}
     answers, reasons = answers_of(tasks, timeout_s=ANSWER_TIMEOUT_S, of_actors=True)
     rows = [_unanswered(node_id, reason) for node_id, reason in reasons.items()]
@@ -117,7 +123,10 @@ def _now_of(host: Any) -> float:
 
 def _known_to_ray(node: Node) -> Row:
     return {
-        "address": next((name[5:] for name in node.resources if name.startswith("node:") and "_" not in name), ""),
+        "address": next(
+            (name[5:] for name in node.resources if name.startswith("node:") and "_" not in name),
+            "",
+        ),
         "has_ranks": bool(for_ranks([node])),
         "ray_gpus": int(node.resources.get("GPU", 0)),
         "object_store_bytes": int(node.resources.get("object_store_memory", 0)),
@@ -161,4 +170,9 @@ def _named(link: Row, nodes: Sequence[Row]) -> Row:
     there = [known[node_id] for node_id in dict.fromkeys(link["node_ids"]) if node_id in known]
     devices = dict.fromkeys(row["device"] for row in there if "device" in row)
     backend = link["all_reduces"][0]["backend"]
-    return {**link, "backend": backend, "nodes": ", ".join(row["node"] for row in there), "device": ", ".join(devices)}
+    return {
+        **link,
+        "backend": backend,
+        "nodes": ", ".join(row["node"] for row in there),
+        "device": ", ".join(devices),
+    }

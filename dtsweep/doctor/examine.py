@@ -18,9 +18,9 @@ def examine(with_gpu: bool) -> Row:
         with_gpu: whether Ray gave this process a GPU.
 
     Returns:
-        `node`, `device`, `is_gpu` and `threads`; `rates`, by precision as `compare_with_peak` gives them;
-        whether `nvml` (None without a GPU, and for a slice of one) and `rapl` tell energy; `clock_source`; `versions`;
-        `misses_gpu`.
+        `node`, `device`, `is_gpu` and `threads`; `rates`, by precision as `compare_with_peak` gives
+        them; whether `nvml` (None without a GPU, and for a slice of one) and `rapl` tell energy;
+        `clock_source`; `versions`; `misses_gpu`.
     """
     import torch
 
@@ -33,7 +33,9 @@ def examine(with_gpu: bool) -> Row:
     device = torch.device("cuda", 0) if is_gpu else torch.device("cpu")
     known = fingerprint(device)
     rates = {
-        precision: compare_with_peak(matmul_flops(device, precision), peak_flops(known["device"], precision))
+        precision: compare_with_peak(
+            matmul_flops(device, precision), peak_flops(known["device"], precision)
+        )
         for precision, declared in PRECISIONS.items()
         if is_gpu or not declared.needs_gpu
     }
@@ -54,4 +56,8 @@ def examine(with_gpu: bool) -> Row:
 
 def compare_with_peak(measured: float, peak: float | None) -> dict[str, float | None]:
     """Put a measured rate beside the data sheet's, both in FLOP/s."""
-    return {"measured_flops_per_s": measured, "peak_flops_per_s": peak, "share": measured / peak if peak else None}
+    return {
+        "measured_flops_per_s": measured,
+        "peak_flops_per_s": peak,
+        "share": measured / peak if peak else None,
+    }

@@ -22,8 +22,13 @@ def alpha_beta(sizes: Sequence[int], times_s: Sequence[float]) -> tuple[float, f
     (100.0, 1000000000)
     """
     times = np.asarray(times_s, dtype=np.float64)
-    columns = np.stack([np.ones_like(times), np.asarray(sizes, dtype=np.float64)], axis=1) / times[:, None]
-    latency, per_byte = (float(value) for value in np.linalg.lstsq(columns, np.ones_like(times), rcond=None)[0])
+    columns = (
+        np.stack([np.ones_like(times), np.asarray(sizes, dtype=np.float64)], axis=1)
+        / times[:, None]
+    )
+    latency, per_byte = (
+        float(value) for value in np.linalg.lstsq(columns, np.ones_like(times), rcond=None)[0]
+    )
     if latency < 0:
         weights = columns[:, 1]
         latency, per_byte = 0.0, float(weights.sum() / (weights**2).sum())

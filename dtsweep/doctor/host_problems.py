@@ -58,7 +58,9 @@ def _clock_problems(row: Row) -> list[str]:
     ahead, error = row["clock_offset_s"], row["clock_error_s"]
     if abs(ahead) - error <= LARGEST_CLOCK_OFFSET_S:
         return []
-    return [f"its clock is {abs(ahead):.1f} s {'ahead' if ahead > 0 else 'behind'}; keep it by NTP (chrony)"]
+    return [
+        f"its clock is {abs(ahead):.1f} s {'ahead' if ahead > 0 else 'behind'}; keep it by NTP (chrony)"
+    ]
 
 
 def _space_problems(row: Row) -> list[str]:
@@ -72,7 +74,9 @@ def _space_problems(row: Row) -> list[str]:
         )
     for folder, disk in row["disks"].items():
         if disk["free_bytes"] < max(LEAST_FREE_DISK_BYTES, LEAST_FREE_SHARE * disk["total_bytes"]):
-            found.append(f"{folder} has {_gib(disk['free_bytes'])} free of {_gib(disk['total_bytes'])}; make room")
+            found.append(
+                f"{folder} has {_gib(disk['free_bytes'])} free of {_gib(disk['total_bytes'])}; make room"
+            )
     if row["has_driver"] and row["free_memory_bytes"] < OWN_PROCESSES_BYTES:
         found.append(
             f"{_gib(row['free_memory_bytes'])} of memory are free, and a run takes {_gib(OWN_PROCESSES_BYTES)} here "
@@ -85,7 +89,11 @@ def _network_problems(row: Row, *, several: bool) -> list[str]:
     """What keeps ranks from reaching each other: an interface that is not there, and between hosts the loopback."""
     known = ", ".join(name for name in row["interfaces"] if name != "lo") or "lo"
     if row["ray_gpus"]:
-        name, taken, alone = "NCCL_SOCKET_IFNAME", row["nccl_interfaces"], row["nccl_interfaces"] == ["lo"]
+        name, taken, alone = (
+            "NCCL_SOCKET_IFNAME",
+            row["nccl_interfaces"],
+            row["nccl_interfaces"] == ["lo"],
+        )
         problem = f"NCCL would take the loopback; set {name} to one of {known}"
     else:
         name, taken = "GLOO_SOCKET_IFNAME", row["gloo_address"]
@@ -95,7 +103,9 @@ def _network_problems(row: Row, *, several: bool) -> list[str]:
             f"{known}, in Resources(environment=…), or have the host name resolve to this host's address"
         )
     if not taken:
-        return [f"{name}={row['asked'].get(name)} names no interface of this host ({known}); set it to one of them"]
+        return [
+            f"{name}={row['asked'].get(name)} names no interface of this host ({known}); set it to one of them"
+        ]
     return [problem] if several and alone else []
 
 
@@ -107,23 +117,35 @@ def _gpu_problems(row: Row) -> list[str]:
     # A process can have a slice for a GPU (MIG).
     count = sum(1 if gpu["slices"] is None else gpu["slices"] for gpu in gpus)
     if row["ray_gpus"] > count:
-        found.append(f"Ray has {row['ray_gpus']} GPUs, the driver {count}; start Ray with --num-gpus={count}")
+        found.append(
+            f"Ray has {row['ray_gpus']} GPUs, the driver {count}; start Ray with --num-gpus={count}"
+        )
     for index, gpu in enumerate(gpus):
         if uses := _uses_of(gpu):
-            found.append(f"GPU {index} is not idle ({', '.join(uses)}); wait for whoever uses it (nvidia-smi)")
+            found.append(
+                f"GPU {index} is not idle ({', '.join(uses)}); wait for whoever uses it (nvidia-smi)"
+            )
         if gpu["memory_errors"]:
-            found.append(f"GPU {index} has {gpu['memory_errors']} uncorrected memory errors; take it out, or reset it")
+            found.append(
+                f"GPU {index} has {gpu['memory_errors']} uncorrected memory errors; take it out, or reset it"
+            )
     return found
 
 
 def _uses_of(gpu: Mapping[str, Any]) -> list[str]:
-    if gpu["slices"] is not None:  # the counters are those of all slices, some of which may be others'
+    if (
+        gpu["slices"] is not None
+    ):  # the counters are those of all slices, some of which may be others'
         return []
     processes, used, share = gpu["processes"], gpu["used_bytes"], gpu["utilization"]
     return [
         *([f"{processes} processes"] if processes else []),
         *([f"{_gib(used)} in use"] if used is not None and used > BUSY_GPU_BYTES else []),
-        *([f"busy for {share:.0%} of the time"] if share is not None and share > BUSY_GPU_SHARE else []),
+        *(
+            [f"busy for {share:.0%} of the time"]
+            if share is not None and share > BUSY_GPU_SHARE
+            else []
+        ),
     ]
 
 

@@ -55,7 +55,9 @@ class LinkRank:
         from torch import distributed
         from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is not in __all__
 
-        device, backend = (torch.device("cuda", 0), "nccl") if on_gpus else (torch.device("cpu"), "gloo")
+        device, backend = (
+            (torch.device("cuda", 0), "nccl") if on_gpus else (torch.device("cpu"), "gloo")
+        )
         store = self._store if rank == 0 else TCPStore(host, port, 2, is_master=False)
         distributed.init_process_group(
             backend, store=store, rank=rank, world_size=2, timeout=timedelta(seconds=PAIR_WITHIN_S)
@@ -80,7 +82,9 @@ def _time_size(size: int, device: Any) -> Row:
             distributed.all_reduce(message)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        mean = torch.tensor([(time.perf_counter() - began) / times], dtype=torch.float64, device=device)
+        mean = torch.tensor(
+            [(time.perf_counter() - began) / times], dtype=torch.float64, device=device
+        )
         distributed.all_reduce(mean)
         return mean.item() / 2
 
@@ -113,12 +117,14 @@ def pairs_of(nodes: Sequence[Node], *, kind: str) -> list[tuple[Node, Node]]:
     return [*inside[:1], *([(able[0], able[1])] if len(able) > 1 else [])]
 
 
-def measure_links(nodes: Sequence[Node], *, tell: Callable[[str], None]) -> tuple[list[Row], list[str]]:
+def measure_links(
+    nodes: Sequence[Node], *, tell: Callable[[str], None]
+) -> tuple[list[Row], list[str]]:
     """Measure the pairs of `pairs_of`, one after the other; with GPUs where two ranks can have one each.
 
     Returns:
-        A row per pair: `node_ids`, `is_within`, `all_reduces` (see `with_bandwidths`), `latency_s` and
-        `bandwidth_bytes_per_s` of `alpha_beta`. And why pairs could not be measured.
+        A row per pair: `node_ids`, `is_within`, `all_reduces` (see `with_bandwidths`), `latency_s`
+        and `bandwidth_bytes_per_s` of `alpha_beta`. And why pairs could not be measured.
     """
     of_kind = {kind: pairs_of(nodes, kind=kind) for kind in ("GPU", "CPU")}
     kind = "GPU" if of_kind["GPU"] else "CPU"
@@ -129,30 +135,52 @@ def measure_links(nodes: Sequence[Node], *, tell: Callable[[str], None]) -> tupl
         within = pair[0] is pair[1]
         tell(f"timing all-reduces {'within a node' if within else 'between two nodes'}")
         try:
-            found = [with_bandwidths(row) for row in _measure_pair([node.node_id for node in pair], kind)]
+            found = [
+                with_bandwidths(row) for row in _measure_pair([node.node_id for node in pair], kind)
+            ]
         except (ray.exceptions.RayError, TimeoutError) as error:
-            where = "two ranks of one node" if within else f"nodes {pair[0].node_id[:8]} and {pair[1].node_id[:8]}"
+            where = (
+                "two ranks of one node"
+                if within
+                else f"nodes {pair[0].node_id[:8]} and {pair[1].node_id[:8]}"
+            )
             reason = error_line(getattr(error, "cause", None) or error)
             variable = "NCCL_SOCKET_IFNAME" if kind == "GPU" else "GLOO_SOCKET_IFNAME"
             hint = f"see that nothing holds their resources, and which interface they take ({variable})"
             problems.append(f"{where} could not all-reduce: {reason}; {hint}")
             continue
-        latency, bandwidth = alpha_beta([row["size_bytes"] for row in found], [row["time_s"] for row in found])
+        latency, bandwidth = alpha_beta(
+            [row["size_bytes"] for row in found], [row["time_s"] for row in found]
+        )
         fitted = {"latency_s": latency, "bandwidth_bytes_per_s": bandwidth}
-        rows.append({"node_ids": [n.node_id for n in pair], "is_within": within, "all_reduces": found, **fitted})
+        rows.append(
+            {
+                "node_ids": [n.node_id for n in pair],
+                "is_within": within,
+                "all_reduces": found,
+                **fitted,
+            }
+        )
     return rows, problems
 
 
 def _measure_pair(node_ids: Sequence[str], kind: str) -> list[Row]:
     actor = ray.remote(LinkRank)
     resources = {"num_cpus": 1, "num_gpus": int(kind == "GPU"), "max_restarts": 0}
-    ranks = [actor.options(**resources, scheduling_strategy=pinned_to(node)).remote() for node in node_ids]
+    ranks = [
+        actor.options(**resources, scheduling_strategy=pinned_to(node)).remote()
+        for node in node_ids
+    ]
     try:
-        # Ray hides no GPU from a rank that asked for none, and torch may be unable to use one that it asked for.
+        # Ray hides no GPU from a rank that asked for none, and torch may be unable to use one that
+        # it asked for.
         able = ray.get([each.has_gpu.remote() for each in ranks], timeout=PAIR_WITHIN_S)
         on_gpus = kind == "GPU" and all(able)
         host, port = ray.get(ranks[0].listen.remote(), timeout=PAIR_WITHIN_S)
-        tasks = [each.measure.remote(rank, host, port, on_gpus=on_gpus) for rank, each in enumerate(ranks)]
+        tasks = [
+            each.measure.remote(rank, host, port, on_gpus=on_gpus)
+            for rank, each in enumerate(ranks)
+        ]
         return _rows_of(tasks)
     finally:
         for each in ranks:

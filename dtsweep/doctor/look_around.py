@@ -25,10 +25,11 @@ class Host:
         """What this host has left for a run.
 
         Returns:
-            `node`; `versions`; `free_memory_bytes`; `shared_memory_bytes`, None without any; `disks`, by folder as
-            `disk_bytes` gives them; `interfaces`, addresses by name; `gloo_address`, empty where the interface that
-            is asked for is missing; `nccl_interfaces`; `asked`, the variables that choose interfaces; `gpus`, None
-            without NVML.
+            `node`; `versions`; `free_memory_bytes`; `shared_memory_bytes`, None without any;
+            `disks`, by folder as `disk_bytes` gives them; `interfaces`, addresses by name;
+            `gloo_address`, empty where the interface that is asked for is missing;
+            `nccl_interfaces`; `asked`, the variables that choose interfaces; `gpus`, None without
+            NVML.
         """
         from dtsweep.hardware.readiness import (
             disk_bytes,
@@ -41,7 +42,11 @@ class Host:
         )
 
         known = interfaces()
-        asked = {name: os.environ[name] for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if name in os.environ}
+        asked = {
+            name: os.environ[name]
+            for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+            if name in os.environ
+        }
         return {
             "node": socket.gethostname(),
             "versions": all_versions(),
@@ -92,9 +97,13 @@ def clock_offset(pings: Sequence[Ping]) -> dict[str, float]:
     }
 
 
-def ask_clock(there: Callable[[], float], *, clock: Callable[[], float] = time.time) -> dict[str, float]:
+def ask_clock(
+    there: Callable[[], float], *, clock: Callable[[], float] = time.time
+) -> dict[str, float]:
     """Ask a host for its time some times; see `clock_offset`."""
-    return clock_offset([Ping(asked_at=clock(), there=there(), answered_at=clock()) for _ in range(PINGS)])
+    return clock_offset(
+        [Ping(asked_at=clock(), there=there(), answered_at=clock()) for _ in range(PINGS)]
+    )
 
 
 def dashboard_answers(address: str | None, *, timeout_s: float = 2.0) -> dict[str, Any] | None:
@@ -105,8 +114,8 @@ def dashboard_answers(address: str | None, *, timeout_s: float = 2.0) -> dict[st
         timeout_s: for its answer.
 
     Returns:
-        `address` and `asks_for_token`; None where there is none, what listens there speaks no HTTP, or it
-        listens on the loopback alone.
+        `address` and `asks_for_token`; None where there is none, what listens there speaks no HTTP,
+        or it listens on the loopback alone.
     """
     import http.client
 

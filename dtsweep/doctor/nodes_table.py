@@ -48,7 +48,10 @@ def rate_columns(rows: Rows) -> dict[str, list[str]]:
     lines = [(row, precision, speed) for row in rows for precision, speed in row["rates"].items()]
     return {
         "node": [row["node"] for row, _, _ in lines],
-        "device": [row["device"] if row["is_gpu"] else f"{row['device']} × {row['threads']}" for row, _, _ in lines],
+        "device": [
+            row["device"] if row["is_gpu"] else f"{row['device']} × {row['threads']}"
+            for row, _, _ in lines
+        ],
         "precision": [precision for _, precision, _ in lines],
         "measured\nTFLOP/s": [_format_tera(speed["measured_flops_per_s"]) for _, _, speed in lines],
         "peak\nTFLOP/s": [_format_tera(speed["peak_flops_per_s"]) for _, _, speed in lines],
@@ -65,7 +68,10 @@ def node_columns(rows: Rows) -> dict[str, list[str]]:
         "NVML": [answers[row["nvml"]] for row in rows],
         "RAPL": [answers[row["rapl"]] for row in rows],
         "clock": [row["clock_source"] or "unknown" for row in rows],
-        **{package: [row["versions"].get(f"{package}_version", "") for row in rows] for package in packages},
+        **{
+            package: [row["versions"].get(f"{package}_version", "") for row in rows]
+            for package in packages
+        },
     }
 
 
@@ -74,7 +80,9 @@ def host_columns(rows: Rows) -> dict[str, list[str]]:
     disks = [min(row["disks"].values(), key=lambda disk: disk["free_bytes"]) for row in rows]
     columns = {
         "node": [row["node"] for row in rows],
-        "clock\nahead ms": [_format_offset(row["clock_offset_s"], row["clock_error_s"]) for row in rows],
+        "clock\nahead ms": [
+            _format_offset(row["clock_offset_s"], row["clock_error_s"]) for row in rows
+        ],
         "gloo\nlistens on": [row["gloo_address"] or "none" for row in rows],
         "memory\nfree GiB": [_format_gib(row["free_memory_bytes"]) for row in rows],
         "shared\nGiB": [_format_gib(row["shared_memory_bytes"]) for row in rows],
@@ -91,7 +99,9 @@ def _print_link(link: Mapping[str, Any], *, console: Console) -> None:
     say(console, f"\nAll-reduce of two ranks {where} ({link['backend']})", style="bold")
     print_table(link_columns(link["all_reduces"]), console=console)
     bandwidth = link["bandwidth_bytes_per_s"]
-    rate = f"{format_number(bandwidth / 1e9, digits=3)} GB/s" if bandwidth else "an unknown bandwidth"
+    rate = (
+        f"{format_number(bandwidth / 1e9, digits=3)} GB/s" if bandwidth else "an unknown bandwidth"
+    )
     say(console, f"time = {format_number(link['latency_s'] * 1e6, digits=3)} µs + size / {rate}")
 
 

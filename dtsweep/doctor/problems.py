@@ -17,7 +17,9 @@ SLOW_CLOCK_SOURCES = frozenset({"hpet", "acpi_pm", "pit", "jiffies", "refined-ji
 """Clock sources of the kernel that take microseconds to read."""
 
 
-def find_problems(rows: Sequence[Row], *, here: Mapping[str, str], can_grow: bool = False) -> list[str]:
+def find_problems(
+    rows: Sequence[Row], *, here: Mapping[str, str], can_grow: bool = False
+) -> list[str]:
     """Say in one line each what is wrong and what to do about it.
 
     Args:
@@ -38,18 +40,28 @@ def _problems_of(row: Row, rows: Sequence[Row], here: Mapping[str, str]) -> list
     found = mismatches(row["versions"], here)
     if row["misses_gpu"]:
         torch_version = row["versions"].get("torch_version")
-        found.append(f"Ray has a GPU that torch {torch_version} can't use; install its CUDA or ROCm build")
+        found.append(
+            f"Ray has a GPU that torch {torch_version} can't use; install its CUDA or ROCm build"
+        )
     if row["nvml"] is False:
-        found.append("NVML gives no energy; make libnvidia-ml visible (in containers NVIDIA_DRIVER_CAPABILITIES)")
+        found.append(
+            "NVML gives no energy; make libnvidia-ml visible (in containers NVIDIA_DRIVER_CAPABILITIES)"
+        )
     if row["clock_source"] in SLOW_CLOCK_SOURCES:
-        found.append(f"clock source {row['clock_source']} is slow to read; boot with clocksource=tsc")
+        found.append(
+            f"clock source {row['clock_source']} is slow to read; boot with clocksource=tsc"
+        )
     return found + _rate_problems(row, rows)
 
 
 def _rate_problems(row: Row, rows: Sequence[Row]) -> list[str]:
     found = []
     for precision, speed in row["rates"].items():
-        best = max(other["rates"][precision]["measured_flops_per_s"] for other in rows if _is_alike(other, row))
+        best = max(
+            other["rates"][precision]["measured_flops_per_s"]
+            for other in rows
+            if _is_alike(other, row)
+        )
         if speed["share"] is not None and speed["share"] < LOW_SHARE_OF_PEAK:
             reached = f"{speed['share']:.0%} of the data sheet's peak"
         elif speed["measured_flops_per_s"] < LOW_SHARE_OF_FASTEST * best:
@@ -61,4 +73,7 @@ def _rate_problems(row: Row, rows: Sequence[Row]) -> list[str]:
 
 
 def _is_alike(other: Row, row: Row) -> bool:
-    return "error" not in other and (other["device"], other["threads"]) == (row["device"], row["threads"])
+    return "error" not in other and (other["device"], other["threads"]) == (
+        row["device"],
+        row["threads"],
+    )

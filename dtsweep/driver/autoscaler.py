@@ -1,8 +1,9 @@
 """The autoscaler of a Ray: whether there is one, and which nodes it can add.
 
-Ray has no call for that. Its monitor runs on the head, under `ray up` with the path of a configuration; without one it
-only watches. On KubeRay it runs in a container of its own, and the head has none. Both tell the head's store how they
-fare: Ray's first autoscaler in a key, the second in a state.
+Ray has no call for that. Its monitor runs on the head, under `ray up` with the path of a
+configuration; without one it only watches. On KubeRay it runs in a container of its own, and the
+head has none. Both tell the head's store how they fare: Ray's first autoscaler in a key, the second
+in a state.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ def autoscaler_of(head: HeadFacts, *, reports: bool) -> Autoscaler | None:
     """
     if head.path is not None:
         return configured(head.text)
-    # KubeRay starts a head so where its autoscaler is to run beside it; that may need a moment until it reports.
+    # KubeRay starts a head so where its autoscaler is to run beside it; that may need a moment
+    # until it reports.
     is_outside = not head.has_monitor and ("--no-monitor" in head.pod_command or reports)
     return Autoscaler() if is_outside else None
 
@@ -114,16 +116,28 @@ def configured(text: str | None) -> Autoscaler:
         types = [
             NodeType(
                 name=name,
-                resources={what: float(count) for what, count in (kind.get("resources") or {}).items()},
+                resources={
+                    what: float(count) for what, count in (kind.get("resources") or {}).items()
+                },
                 max_nodes=min(most, int(kind.get("max_workers", default.get(name, most)))),
             )
-            for name, kind in ((name, kind or {}) for name, kind in config["available_node_types"].items())
+            for name, kind in (
+                (name, kind or {}) for name, kind in config["available_node_types"].items()
+            )
         ]
-    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError):  # not shaped as Ray wants it
+    except (
+        yaml.YAMLError,
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ):  # not shaped as Ray wants it
         return Autoscaler()
     addable = [kind for kind in types if kind.max_nodes]
     # Some providers find out on the node what it has.
-    return Autoscaler(types=None if any(not kind.resources for kind in addable) else addable, max_nodes=most)
+    return Autoscaler(
+        types=None if any(not kind.resources for kind in addable) else addable, max_nodes=most
+    )
 
 
 def is_scaling(status: str | None) -> bool:
@@ -132,8 +146,13 @@ def is_scaling(status: str | None) -> bool:
     >>> is_scaling('{"autoscaler_report": {"node_type_mapping": {"10.0.0.1": "headgroup"}}}')
     True
     """
-    report: Mapping[str, Any] = (json.loads(status) if status else {}).get("autoscaler_report") or {}
-    return any(not WATCHED_ONLY.fullmatch(kind) for kind in (report.get("node_type_mapping") or {}).values())
+    report: Mapping[str, Any] = (json.loads(status) if status else {}).get(
+        "autoscaler_report"
+    ) or {}
+    return any(
+        not WATCHED_ONLY.fullmatch(kind)
+        for kind in (report.get("node_type_mapping") or {}).values()
+    )
 
 
 def facts_here(port: str) -> HeadFacts:
@@ -143,7 +162,12 @@ def facts_here(port: str) -> HeadFacts:
         port: of the head's store, which tells several Rays of a machine apart.
     """
     monitors = [command for command in _commands() if _is_monitor(command, port)]
-    paths = [word.partition("=")[2] for command in monitors for word in command if word.startswith(CONFIG_OPTION)]
+    paths = [
+        word.partition("=")[2]
+        for command in monitors
+        for word in command
+        if word.startswith(CONFIG_OPTION)
+    ]
     pod_command = os.environ.get("KUBERAY_GEN_RAY_START_CMD", "")
     if not paths:
         return HeadFacts(has_monitor=bool(monitors), pod_command=pod_command)
@@ -154,9 +178,12 @@ def facts_here(port: str) -> HeadFacts:
 
 
 def _is_monitor(command: Sequence[str], port: str) -> bool:
-    is_ours = any(word.startswith("--gcs-address=") and word.rpartition(":")[2] == port for word in command)
+    is_ours = any(
+        word.startswith("--gcs-address=") and word.rpartition(":")[2] == port for word in command
+    )
     return is_ours and any(
-        Path(word).parts[-3:-2] == ("autoscaler",) and word.endswith("monitor.py") for word in command
+        Path(word).parts[-3:-2] == ("autoscaler",) and word.endswith("monitor.py")
+        for word in command
     )
 
 
@@ -170,7 +197,11 @@ def _commands() -> Iterator[list[str]]:
 
 def _facts_of_head(address: str) -> HeadFacts:
     port = address.rpartition(":")[2]
-    heads = [node["NodeID"] for node in ray.nodes() if node["Alive"] and "node:__internal_head__" in node["Resources"]]
+    heads = [
+        node["NodeID"]
+        for node in ray.nodes()
+        if node["Alive"] and "node:__internal_head__" in node["Resources"]
+    ]
     if not heads or heads[0] == ray.get_runtime_context().get_node_id():
         return facts_here(port)
     task = ray.remote(num_cpus=0)(facts_here).options(scheduling_strategy=pinned_to(heads[0]))
@@ -182,6 +213,9 @@ def _reports(address: str) -> bool:
     """Whether an autoscaler that is no mere watcher reports to the head's store."""
     from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
 
-    stored = ray._raylet.GcsClient(address=address).internal_kv_get(DEBUG_AUTOSCALING_STATUS.encode(), timeout=10)
-    # The second one counts its versions from 1; where a monitor only watches, the head has that monitor.
+    stored = ray._raylet.GcsClient(address=address).internal_kv_get(
+        DEBUG_AUTOSCALING_STATUS.encode(), timeout=10
+    )
+    # The second one counts its versions from 1; where a monitor only watches, the head has that
+    # monitor.
     return is_scaling(stored and stored.decode()) or scaling_state().autoscaler_state_version > 0

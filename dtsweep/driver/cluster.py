@@ -38,18 +38,29 @@ class Cluster:
     def has_gpus(self) -> bool | None:
         """Whether a node, or one that can be added, has a GPU; None where that is unknown."""
         types = self.autoscaler.types if self.autoscaler else ()
-        there, addable = (kind.resources for kind in self.nodes), (kind.resources for kind in types or ())
+        there, addable = (
+            (kind.resources for kind in self.nodes),
+            (kind.resources for kind in types or ()),
+        )
         if any(resources.get("GPU", 0) for resources in (*there, *addable)):
             return True
         return None if types is None else False
 
     def described(self) -> str:
         """One line for the user: name, nodes, devices."""
-        total = {kind: sum(node.resources.get(kind, 0) for node in self.nodes) for kind in ("CPU", "GPU")}
-        size = ", ".join(f"{int(count)} {kind}{'s' * (count != 1)}" for kind, count in total.items() if count)
-        return f"{self.name}: {_counted(len(self.nodes), 'node')}, {size or 'no CPU'}{self._growth()}"
+        total = {
+            kind: sum(node.resources.get(kind, 0) for node in self.nodes) for kind in ("CPU", "GPU")
+        }
+        size = ", ".join(
+            f"{int(count)} {kind}{'s' * (count != 1)}" for kind, count in total.items() if count
+        )
+        return (
+            f"{self.name}: {_counted(len(self.nodes), 'node')}, {size or 'no CPU'}{self._growth()}"
+        )
 
-    def misfit(self, point: Point, *, each: Mapping[str, float], nodes: Sequence[Node] | None = None) -> str | None:
+    def misfit(
+        self, point: Point, *, each: Mapping[str, float], nodes: Sequence[Node] | None = None
+    ) -> str | None:
         """Say why a world can't be held, or None; with nodes of unknown types that shows only by waiting.
 
         Args:
@@ -68,7 +79,9 @@ class Cluster:
         has = f"{most}{_counted(len(rooms), 'node')} with room for {'+'.join(map(str, rooms)) or 'none'}"
         if can_hold(rooms, workers=point.workers, placement=point.placement):
             return None
-        rule = {"strict_pack": " on one node", "strict_spread": " on a node each"}.get(point.placement, "")
+        rule = {"strict_pack": " on one node", "strict_spread": " on a node each"}.get(
+            point.placement, ""
+        )
         workers = f"{point.workers} worker{'s' * (point.workers > 1)}"
         return f"{workers} of {wanted}{rule} don't fit: {has}"
 
@@ -91,7 +104,9 @@ class Cluster:
         types = autoscaler.types or ()
         # A node that could be added again counts among those that may be.
         staying = [node for node in self.nodes if not any(_is_of(node, kind) for kind in types)]
-        added = [room for kind in types for room in [room_for(kind.resources, each)] * kind.max_nodes]
+        added = [
+            room for kind in types for room in [room_for(kind.resources, each)] * kind.max_nodes
+        ]
         most = sorted(added, reverse=True)[: autoscaler.max_nodes]
         return rooms_of(staying, each) + most
 
@@ -116,7 +131,11 @@ def look_at(name: str, *, is_private: bool) -> Cluster:
 
 def nodes_there() -> list[Node]:
     """The nodes of the Ray to which this process is connected, as they are now."""
-    return [Node(node_id=node["NodeID"], resources=node["Resources"]) for node in ray.nodes() if node["Alive"]]
+    return [
+        Node(node_id=node["NodeID"], resources=node["Resources"])
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
 
 
 def rooms_of(nodes: Sequence[Node], each: Mapping[str, float]) -> list[int]:
@@ -132,7 +151,9 @@ def rooms_of(nodes: Sequence[Node], each: Mapping[str, float]) -> list[int]:
 def _is_of(node: Node, kind: NodeType) -> bool:
     """Whether a node is, by what it has, one of a type; the head is of none."""
     is_head = "node:__internal_head__" in node.resources
-    return not is_head and all(node.resources.get(name, 0) == kind.resources.get(name, 0) for name in ("CPU", "GPU"))
+    return not is_head and all(
+        node.resources.get(name, 0) == kind.resources.get(name, 0) for name in ("CPU", "GPU")
+    )
 
 
 def _counted(count: int, noun: str) -> str:

@@ -59,13 +59,16 @@ def connected(
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             if wanted == "local":
-                # Sockets need a short path. Ray opens its own folder to everybody; what ranks print lies there, too.
+                # Sockets need a short path. Ray opens its own folder to everybody; what ranks print
+                # lies there, too.
                 temporary = tempfile.mkdtemp(prefix="dtsweep-", dir="/tmp")
                 _start_private(temporary, environment)
             else:
                 _join(wanted, [*shipped_modules(folder, modules), *modules_of_job(os.environ)])
             yield look_at(
-                "a private Ray on this machine" if temporary else f"Ray at {ray.get_runtime_context().gcs_address}",
+                "a private Ray on this machine"
+                if temporary
+                else f"Ray at {ray.get_runtime_context().gcs_address}",
                 is_private=bool(temporary),
             )
         finally:
@@ -78,8 +81,8 @@ def connected(
 def _process_kept() -> Iterator[None]:
     """Leave this process's environment, its handler of SIGTERM and its way of printing as they were.
 
-    Ray and Ray Tune change all three: what stays of them are a debugger that needs the Ray that is gone, the token of a
-    cluster with which no other can be joined, and a Tune without loggers.
+    Ray and Ray Tune change all three: what stays of them are a debugger that needs the Ray that is
+    gone, the token of a cluster with which no other can be joined, and a Tune without loggers.
     """
     variables, terminate = dict(os.environ), signal.getsignal(signal.SIGTERM)
     print_lines = ray._private.worker.print_to_stdstream
@@ -112,7 +115,9 @@ def _start_private(temporary: str, environment: Mapping[str, str]) -> None:
             )
         except Exception as error:  # Ray raises a bare one
             said = _said(error)
-            raise SweepError(f"a private Ray did not start ({said}); is this machine very busy? try again") from error
+            raise SweepError(
+                f"a private Ray did not start ({said}); is this machine very busy? try again"
+            ) from error
 
 
 @contextmanager
@@ -142,7 +147,9 @@ def _wanted(address: str | None) -> str:
         source = "" if given else "RAY_ADDRESS is "
         hint = "use HOST:PORT of the head node, --address local, or ray job submit"
         what = "its dashboard's address" if wanted.startswith("http") else "for Ray Client"
-        raise SweepError(f"{source}{wanted!r}: that is {what}, and dtsweep runs on a node of the cluster; {hint}")
+        raise SweepError(
+            f"{source}{wanted!r}: that is {what}, and dtsweep runs on a node of the cluster; {hint}"
+        )
     return wanted
 
 
@@ -157,10 +164,17 @@ def _join(address: str, modules: list[str]) -> None:
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise SweepError(f"no Ray at {address!r} ({_said(error)}); {HINT}") from error
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=travelling(modules))
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env=travelling(modules),
+        )
     except Exception as error:  # Ray raises bare ones
         hint = "run dtsweep on one of its nodes, with its versions of Ray and Python"
-        raise SweepError(f"the Ray at {address!r} can't be joined ({_said(error)}); {hint}") from error
+        raise SweepError(
+            f"the Ray at {address!r} can't be joined ({_said(error)}); {hint}"
+        ) from error
 
 
 def _said(error: Exception) -> str:
@@ -184,7 +198,9 @@ def _need_answer(address: str) -> None:
     host, _, port = address.rpartition(":")
     is_plain = ":" not in host or (host[0], host[-1]) == ("[", "]")
     if not (host and is_plain and port.isdigit()):
-        raise SweepError(f"address {address!r} is no HOST:PORT; use that ([::1]:6379 in IPv6), auto or local")
+        raise SweepError(
+            f"address {address!r} is no HOST:PORT; use that ([::1]:6379 in IPv6), auto or local"
+        )
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
     except OSError as error:
@@ -201,7 +217,9 @@ def _running() -> str:
     try:
         address: str = services.canonicalize_bootstrap_address("auto")
     except ConnectionError as error:
-        raise SweepError("no Ray runs on this machine; start one, give HOST:PORT, or use --address local") from error
+        raise SweepError(
+            "no Ray runs on this machine; start one, give HOST:PORT, or use --address local"
+        ) from error
     return address
 
 

@@ -40,7 +40,9 @@ class Heartbeat:
         if self.answers():
             self._answered = now
         # A busy node that does not answer in time has not ended; one that refuses has.
-        return now - self._answered >= HEAD_SILENT_S or isinstance(_error_of(self._node), ConnectionRefusedError)
+        return now - self._answered >= HEAD_SILENT_S or isinstance(
+            _error_of(self._node), ConnectionRefusedError
+        )
 
     def answers(self) -> bool:
         """Whether the head does, now."""
@@ -57,14 +59,19 @@ def heartbeat_of_ray() -> Heartbeat:
     """The heartbeat of the Ray that this driver is connected to."""
     context = ray.get_runtime_context()
     here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
-    return Heartbeat(head=context.gcs_address, node=f"{here['NodeManagerAddress']}:{here['NodeManagerPort']}")
+    return Heartbeat(
+        head=context.gcs_address, node=f"{here['NodeManagerAddress']}:{here['NodeManagerPort']}"
+    )
 
 
 @contextmanager
-def watched(heartbeat: Heartbeat, *, last_words: Callable[[], None], exit_code: int) -> Iterator[threading.Event]:
+def watched(
+    heartbeat: Heartbeat, *, last_words: Callable[[], None], exit_code: int
+) -> Iterator[threading.Event]:
     """Watch a cluster while something runs on it; give an event that says that it is gone.
 
-    Much of what is asked of Ray then never comes back. Where that keeps the run from ending, the process ends.
+    Much of what is asked of Ray then never comes back. Where that keeps the run from ending, the
+    process ends.
 
     Args:
         heartbeat: of the cluster.

@@ -23,12 +23,21 @@ def run_in_process(planned: PlannedRun) -> RunTally:
     """Run a plan of points with one worker, here; Ctrl-C, or leaving the debugger, ends it and is stored.
 
     Raises:
-        SweepError: the results are of another device, or this process is in a process group already.
+        SweepError: the results are of another device, or this process is in a process group
+            already.
     """
-    planned.progress.say("using this process: one worker, one launch; its rows are never compared with a cluster's")
+    planned.progress.say(
+        "using this process: one worker, one launch; its rows are never compared with a cluster's"
+    )
     recorder = planned.recorder(planned.sweep)
     plan, profile = planned.plan, planned.options.profile
-    queue = Queue(planned.sweep, groups_of(plan.to_run, fresh=False), canaries={}, is_profiled=profile, fine=plan.fine)
+    queue = Queue(
+        planned.sweep,
+        groups_of(plan.to_run, fresh=False),
+        canaries={},
+        is_profiled=profile,
+        fine=plan.fine,
+    )
     try:
         _work_off(planned, queue, recorder)
     except StorageError as error:
@@ -65,7 +74,12 @@ def _work_off(planned: PlannedRun, queue: Queue, recorder: Recorder) -> None:
             wall_s = time.monotonic() - began
             status, reason = explaining_failure(results)
             result = AttemptResult(
-                status=status, reason=reason, facts=facts, results=results, session=session, trial_s=wall_s
+                status=status,
+                reason=reason,
+                facts=facts,
+                results=results,
+                session=session,
+                trial_s=wall_s,
             )
             recorder.store(trial, task, result, started_at=started_at, wall_s=wall_s)
             pruned = queue.prune(trial, status)

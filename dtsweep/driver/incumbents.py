@@ -44,7 +44,9 @@ class Incumbents:
         unbeaten = self._unbeaten.get(product, [])
         if any(rival.point_id == own for rival in unbeaten):
             # Without it others may be unbeaten.
-            unbeaten = _unbeaten(rival for rival in self._measured[product] if rival.point_id != own)
+            unbeaten = _unbeaten(
+                rival for rival in self._measured[product] if rival.point_id != own
+            )
         return tuple((rival.latency_s, rival.samples_per_s) for rival in unbeaten)
 
 
@@ -57,10 +59,17 @@ def _unbeaten(rivals: Iterable[Rival]) -> list[Rival]:
 
 def _with(unbeaten: list[Rival], rival: Rival) -> list[Rival]:
     """Add one where none beats or equals it, and leave out what it beats."""
-    if any(other.latency_s <= rival.latency_s and other.samples_per_s >= rival.samples_per_s for other in unbeaten):
+    if any(
+        other.latency_s <= rival.latency_s and other.samples_per_s >= rival.samples_per_s
+        for other in unbeaten
+    ):
         return unbeaten
     return [
-        *(o for o in unbeaten if o.latency_s < rival.latency_s or o.samples_per_s > rival.samples_per_s),
+        *(
+            o
+            for o in unbeaten
+            if o.latency_s < rival.latency_s or o.samples_per_s > rival.samples_per_s
+        ),
         rival,
     ]
 

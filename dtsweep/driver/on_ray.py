@@ -39,16 +39,24 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
     with (
         tempfile.TemporaryDirectory(prefix="dtsweep-train-", ignore_cleanup_errors=True) as storage,
         connected(
-            planned.options.address, folder=folder, modules=own_modules(planned.sweep), environment=for_train
+            planned.options.address,
+            folder=folder,
+            modules=own_modules(planned.sweep),
+            environment=for_train,
         ) as cluster,
         # After Ray has started: it takes SIGTERM for itself.
         signals_noted() as signals,
     ):
-        stopped, heartbeat = f"{cluster.name} has stopped, or can't be reached any more", heartbeat_of_ray()
+        stopped, heartbeat = (
+            f"{cluster.name} has stopped, or can't be reached any more",
+            heartbeat_of_ray(),
+        )
 
         def last_words() -> None:
             shutil.rmtree(storage, ignore_errors=True)
-            planned.progress.say(f"dtsweep: {stopped}; what was done is stored; the same command goes on")
+            planned.progress.say(
+                f"dtsweep: {stopped}; what was done is stored; the same command goes on"
+            )
 
         # From the first: whatever Ray is asked may not come back.
         with watched(heartbeat, last_words=last_words, exit_code=4) as gone:
@@ -76,7 +84,9 @@ class Watch:
     """How it is told that the cluster has stopped."""
 
 
-def _drive(planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings], watch: Watch) -> RunTally:
+def _drive(
+    planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings], watch: Watch
+) -> RunTally:
     recorder = planned.recorder(prepared.sweep, flags=prepared.flags)
     refused = [Unmeasured(trial=t, status="infeasible", reason=why) for t, why in prepared.refused]
     recorder.store_unmeasured(refused, rows=planned.plan.rows)
@@ -88,11 +98,17 @@ def _drive(planned: PlannedRun, prepared: Prepared, settings: Sequence[Settings]
         is_profiled=planned.options.profile,
         fine=planned.plan.fine,
     )
-    nodes = NodeLifetimes(each=resources_of_worker(prepared.sweep)) if settings[0].is_autoscaled else None
+    nodes = (
+        NodeLifetimes(each=resources_of_worker(prepared.sweep))
+        if settings[0].is_autoscaled
+        else None
+    )
     scheduler: Scheduler | None = None
     try:
         with _gone_is_told(watch.heartbeat):
-            scheduler = Scheduler(queue, settings, recorder, nodes=nodes, head_answers=watch.heartbeat.answers)
+            scheduler = Scheduler(
+                queue, settings, recorder, nodes=nodes, head_answers=watch.heartbeat.answers
+            )
         with stopped_on_error(scheduler), _gone_is_told(watch.heartbeat):
             with planned.progress:
                 run_tuners(scheduler, watch.signals, watch.gone, storage=settings[0].storage)
@@ -130,7 +146,8 @@ def _unstored(scheduler: Scheduler | None, *, status: str, reason: str) -> list[
 def _gone_is_told(heartbeat: Heartbeat) -> Iterator[None]:
     """Raise `ClusterGoneError` for what fails because the cluster has stopped.
 
-    Without a cluster whatever Ray is asked may fail, in words of its own and long before the cluster counts as gone.
+    Without a cluster whatever Ray is asked may fail, in words of its own and long before the
+    cluster counts as gone.
     """
     try:
         yield
@@ -142,7 +159,9 @@ def _gone_is_told(heartbeat: Heartbeat) -> Iterator[None]:
         raise
 
 
-def _slot_settings(planned: PlannedRun, prepared: Prepared, cluster: Cluster, *, storage: str) -> list[Settings]:
+def _slot_settings(
+    planned: PlannedRun, prepared: Prepared, cluster: Cluster, *, storage: str
+) -> list[Settings]:
     resources = prepared.sweep.resources
     settings = Settings(
         code=pickled_workload(prepared.sweep, is_shipped=not cluster.is_private),
@@ -156,7 +175,10 @@ def _slot_settings(planned: PlannedRun, prepared: Prepared, cluster: Cluster, *,
         nests=prepared.nests,
         is_autoscaled=cluster.autoscaler is not None,
     )
-    return [replace(settings, nodes=tuple(n.node_id for n in nodes) if nodes else None) for nodes in prepared.slots]
+    return [
+        replace(settings, nodes=tuple(n.node_id for n in nodes) if nodes else None)
+        for nodes in prepared.slots
+    ]
 
 
 def misfits(sweep: Sweep, plan: Plan, address: str) -> dict[str, str]:

@@ -48,7 +48,9 @@ class PlannedRun:
 
     def recorder(self, sweep: Sweep, flags: Sequence[str] = ()) -> Recorder:
         """Make the recorder of a sweep whose resources are settled; it stores at once what is skipped."""
-        recorder = Recorder(sweep, self.results, self.progress, harness=self.options.harness, flags=flags)
+        recorder = Recorder(
+            sweep, self.results, self.progress, harness=self.options.harness, flags=flags
+        )
         skipped = skipped_points(sweep, self.plan.skipped, self.plan.rows)
         recorder.store_unmeasured(skipped, is_counted=False)
         return recorder

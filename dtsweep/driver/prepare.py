@@ -50,15 +50,20 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     """Lay a plan out on a cluster.
 
     Raises:
-        SweepError: the cluster has no room for that many slots, or it must be said whether workers get GPUs.
+        SweepError: the cluster has no room for that many slots, or it must be said whether workers
+            get GPUs.
     """
     sweep = _with_gpus(sweep, cluster)
     slots = _slots(sweep, cluster)
-    # What nodes can hold is asked once for each shape of a world, however many nodes and trials there are.
+    # What nodes can hold is asked once for each shape of a world, however many nodes and trials
+    # there are.
     no_room = cache(partial(_no_room, sweep, cluster, slots))
     harness = Harness(has_gpus=bool(sweep.resources.gpus_per_worker))
     points = ((trial, trial.point) for trial in plan.to_run)
-    reasons = [(t, impossible(point, harness) or no_room(point.workers, point.placement)) for t, point in points]
+    reasons = [
+        (t, impossible(point, harness) or no_room(point.workers, point.placement))
+        for t, point in points
+    ]
     to_run = [trial for trial, reason in reasons if reason is None]
     groups: list[Sequence[Trial]] = [*groups_of(to_run, fresh=sweep.measure.fresh)]
     # On an autoscaler a smaller world of its own gives nodes back.
@@ -76,12 +81,16 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
         nests=nests,
         refused=[(trial, reason) for trial, reason in reasons if reason is not None],
         slots=slots,
-        canaries=choose_canaries([trial for trial in (*to_run, *plan.done) if trial.trial_id not in full]),
+        canaries=choose_canaries(
+            [trial for trial in (*to_run, *plan.done) if trial.trial_id not in full]
+        ),
         flags=("adjacent_launches",) * (sweep.measure.repeats > 1 and groups != planned),
     )
 
 
-def _growing_once(groups: Sequence[Sequence[Trial]], cluster: Cluster, sweep: Sweep) -> list[Sequence[Trial]]:
+def _growing_once(
+    groups: Sequence[Sequence[Trial]], cluster: Cluster, sweep: Sweep
+) -> list[Sequence[Trial]]:
     """Sort sessions so that nodes are asked for once and then given back: most nodes first, repeats side by side."""
     worlds = [group[0].point.world for group in groups]
     least = cache(partial(cluster.least_nodes, each=resources_of_worker(sweep)))
@@ -115,7 +124,9 @@ def _slots(sweep: Sweep, cluster: Cluster) -> Slots:
     if count == 1:
         return [None]
     if cluster.autoscaler is not None:
-        raise SweepError("concurrent trials need nodes that stay; this cluster adds and removes them: use concurrent=1")
+        raise SweepError(
+            "concurrent trials need nodes that stay; this cluster adds and removes them: use concurrent=1"
+        )
     usable = [node for node in cluster.nodes if node.resources.get("CPU", 0)]
     if len(usable) < count:
         raise SweepError(
@@ -124,11 +135,15 @@ def _slots(sweep: Sweep, cluster: Cluster) -> Slots:
     return [tuple(usable[index::count]) for index in range(count)]
 
 
-def _no_room(sweep: Sweep, cluster: Cluster, slots: Slots, workers: int, placement: str) -> str | None:
+def _no_room(
+    sweep: Sweep, cluster: Cluster, slots: Slots, workers: int, placement: str
+) -> str | None:
     """Say why some slot can't hold a world of this shape, or None."""
     point = Point(workers=workers, placement=placement)
     each = resources_of_worker(sweep)
-    return next((why for slot in slots if (why := cluster.misfit(point, each=each, nodes=slot))), None)
+    return next(
+        (why for slot in slots if (why := cluster.misfit(point, each=each, nodes=slot))), None
+    )
 
 
 def resources_of_worker(sweep: Sweep) -> dict[str, float]:

@@ -45,12 +45,20 @@ class Progress:
         """Begin to show the live line."""
         self._began = time.monotonic()
         if self._console.is_terminal:
-            self._live = Live(console=self._console, get_renderable=self._line, refresh_per_second=4, transient=True)
+            self._live = Live(
+                console=self._console,
+                get_renderable=self._line,
+                refresh_per_second=4,
+                transient=True,
+            )
             self._live.start()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Take the live line away."""
         if self._live is not None:
@@ -79,7 +87,9 @@ class Progress:
         name = short_name(point, self._axes)
         rate, doubt = row.get("samples_per_s") or 0.0, row.get("implausible")
         if row["status"] == "ok":
-            outcome = f"{format_number(row['latency_s'] * 1e3)} ms/step, {format_rate(rate)} samples/s"
+            outcome = (
+                f"{format_number(row['latency_s'] * 1e3)} ms/step, {format_rate(rate)} samples/s"
+            )
             outcome += f"; implausible: {doubt}" if doubt else ""
             self._product = (row["semantics"], row["model_digest"])
             best = self._best.get(self._product, (0.0, "", False))
@@ -88,7 +98,9 @@ class Progress:
             outcome = f"{row['status']}: {row['reason']}" + "; measured again" * again
         self._has_begun = True
         repeat = f" repeat {row['repeat']}" if row["repeat"] > 1 else ""
-        self.say(f"[{sum(self._counts.values())}/{self.total}] {name}{repeat}: {outcome}", by_words=True)
+        self.say(
+            f"[{sum(self._counts.values())}/{self.total}] {name}{repeat}: {outcome}", by_words=True
+        )
 
     def canary(self, point: Point, row: Mapping[str, Any]) -> None:
         """Name a canary that ended; it is none of the trials that are counted."""
@@ -105,9 +117,12 @@ class Progress:
         fine = ("ok", "skipped", "oom_device")
         failed = sum(count for status, count in self._counts.items() if status not in fine)
         parts = [f"{done}/{self.total} trials", f"{failed} failed" if failed else ""]
-        # How long still, before what may be cut off at the edge of the terminal. The first trial waited for a start.
+        # How long still, before what may be cut off at the edge of the terminal. The first trial
+        # waited for a start.
         each_s = (now - self._first_end) / (self._ended - 1) if self._ended > 1 else None
-        left = "" if each_s is None else f"about {duration(each_s * max(0, self.total - done))} left"
+        left = (
+            "" if each_s is None else f"about {duration(each_s * max(0, self.total - done))} left"
+        )
         parts.append(left or f"{duration(now - self._began)} so far")
         # The one that was handed out first: the others wait for less.
         point, since = next(iter(self._running.values()), (None, now))
@@ -116,7 +131,9 @@ class Progress:
         if self._product in self._best:
             # Of what was measured last: another model's, or a stale update, is another product.
             rate, name, is_doubtful = self._best[self._product]
-            parts.append(f"{'implausible ' if is_doubtful else ''}best {format_rate(rate)} samples/s ({name})")
+            parts.append(
+                f"{'implausible ' if is_doubtful else ''}best {format_rate(rate)} samples/s ({name})"
+            )
         if not self._has_begun:
             parts.append("starting the first session")
         line = plain("  ".join(part for part in parts if part))
@@ -135,7 +152,9 @@ def short_name(point: Point, axes: Iterable[str]) -> str:
     own = [name for name in point.reads if not is_left_out(name, getattr(point, name))]
     names = [*axes, *(name for name in own if name not in axes)]
     return " ".join(
-        f"{name.removeprefix('workload.')}={_short_value(point, name)}" for name in names if _is_read(point, name)
+        f"{name.removeprefix('workload.')}={_short_value(point, name)}"
+        for name in names
+        if _is_read(point, name)
     )
 
 

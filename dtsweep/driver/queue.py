@@ -70,7 +70,10 @@ class Queue:
     def first_sessions(self) -> list[tuple[str, World]]:
         """Group and world of the session that each slot will need first."""
         firsts = [group[0][0] for group in itertools.islice(self._waiting, len(self._slots))]
-        return [(task_of(self._sweep, t.point, repeat=t.repeat).session_group, t.point.world) for t in firsts]
+        return [
+            (task_of(self._sweep, t.point, repeat=t.repeat).session_group, t.point.world)
+            for t in firsts
+        ]
 
     @property
     def is_empty(self) -> bool:
@@ -100,10 +103,16 @@ class Queue:
         queue = self._slots[slot]
         if not queue.group:
             self._begin_group(queue)
-        elif queue.canary and now - queue.canary_at > CANARY_EVERY_S and not queue.group[0][0].is_canary:
+        elif (
+            queue.canary
+            and now - queue.canary_at > CANARY_EVERY_S
+            and not queue.group[0][0].is_canary
+        ):
             queue.group.appendleft((queue.canary, 1))
         trial, attempt = queue.group.popleft()
-        task = task_of(self._sweep, trial.point, repeat=trial.repeat, attempt=attempt, role=trial.role)
+        task = task_of(
+            self._sweep, trial.point, repeat=trial.repeat, attempt=attempt, role=trial.role
+        )
         if trial.is_canary:
             queue.canary_at = now
             return trial, task
@@ -135,26 +144,35 @@ class Queue:
         if task.is_profiled:
             self._profiles[trial.point.world] += PROFILE_TRIES if status == "ok" else 1
         if not trial.is_canary and is_retried(status, attempt=task.attempt):
-            # Behind the others of worlds as large: smaller ones can follow in its session, larger ones can't.
-            as_large = [not t.is_canary and t.point.workers >= trial.point.workers for t, _ in queue.group]
+            # Behind the others of worlds as large: smaller ones can follow in its session, larger
+            # ones can't.
+            as_large = [
+                not t.is_canary and t.point.workers >= trial.point.workers for t, _ in queue.group
+            ]
             queue.group.insert(sum(as_large), (trial, task.attempt + 1))
         if trial.is_canary and status == "oom_device":
             self._watch_smaller(queue, trial.point)
         # A session that was started in between may be too small for the canary of the one before.
-        is_small = queue.canary is not None and (session_workers or math.inf) < queue.canary.point.workers
+        is_small = (
+            queue.canary is not None and (session_workers or math.inf) < queue.canary.point.workers
+        )
         if session_has_ended or is_small:
             self._watch_the_next(queue)
 
-    def give_up(self, slot: int, task: Task, *, hopeless_for: str | None) -> list[tuple[Trial, Task]]:
+    def give_up(
+        self, slot: int, task: Task, *, hopeless_for: str | None
+    ) -> list[tuple[Trial, Task]]:
         """Take out what would end as an attempt whose session did not come up; before `ended`.
 
         Args:
             slot: that ran it.
             task: the attempt.
-            hopeless_for: whose other trials would end alike: of its `world` or of the whole `run`; None gives up none.
+            hopeless_for: whose other trials would end alike: of its `world` or of the whole `run`;
+                None gives up none.
 
         Returns:
-            Trials of this slot and of those that no slot has begun, and the tasks that they would have had.
+            Trials of this slot and of those that no slot has begun, and the tasks that they would
+            have had.
         """
         if hopeless_for is None:
             return []
@@ -168,7 +186,10 @@ class Queue:
                 elif not trial.is_canary:
                     given_up.append((trial, attempt))
         self._waiting = deque(group for group in self._waiting if group)
-        return [(t, task_of(self._sweep, t.point, repeat=t.repeat, attempt=attempt)) for t, attempt in given_up]
+        return [
+            (t, task_of(self._sweep, t.point, repeat=t.repeat, attempt=attempt))
+            for t, attempt in given_up
+        ]
 
     def prune(self, trial: Trial, status: str) -> list[tuple[Trial, str]]:
         """Take out what would run out of device memory as a trial has; before `ended`, which looks at what is left.
@@ -218,7 +239,9 @@ class Queue:
         """Have a session whose canary ran out of memory, and those after it, watched by a smaller micro-batch."""
         waiting = [(trial, attempt) for trial, attempt in queue.group if not trial.is_canary]
         alike = (trial for trial, _ in waiting if trial.point.world == full.world)
-        smaller = choose_canaries([trial for trial in alike if trial.point.micro_batch < full.micro_batch])
+        smaller = choose_canaries(
+            [trial for trial in alike if trial.point.micro_batch < full.micro_batch]
+        )
         others = {world: canary for world, canary in self._canaries.items() if world != full.world}
         self._canaries = {**others, **smaller}
         queue.group, queue.canary = deque(waiting), None

@@ -41,7 +41,13 @@ class Recorder:
     """Makes the rows of each attempt that ended, and stores them."""
 
     def __init__(
-        self, sweep: Sweep, results: Results, progress: Progress, *, harness: str = "ray", flags: Sequence[str] = ()
+        self,
+        sweep: Sweep,
+        results: Results,
+        progress: Progress,
+        *,
+        harness: str = "ray",
+        flags: Sequence[str] = (),
     ) -> None:
         """Take what rows are made of.
 
@@ -67,7 +73,13 @@ class Recorder:
         self._progress.began(trial.trial_id, trial.point)
 
     def store(
-        self, trial: Trial, task: Task, result: AttemptResult, *, started_at: datetime, wall_s: float | None = None
+        self,
+        trial: Trial,
+        task: Task,
+        result: AttemptResult,
+        *,
+        started_at: datetime,
+        wall_s: float | None = None,
     ) -> str:
         """Store an attempt; return its status.
 
@@ -81,7 +93,10 @@ class Recorder:
         result = replace(result, reason=self._open(result.reason))
         try:
             row, tables = self._made(trial, task, result)
-            row |= {"started_at": started_at, **(_times(result, wall_s) if wall_s is not None else {})}
+            row |= {
+                "started_at": started_at,
+                **(_times(result, wall_s) if wall_s is not None else {}),
+            }
             # First what was measured: where storage fails, it is kept elsewhere.
             self._commit(row, **tables)
         except StorageError:
@@ -97,11 +112,15 @@ class Recorder:
             compact(self._results, self._progress)
         return str(row["status"])
 
-    def _made(self, trial: Trial, task: Task, result: AttemptResult) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _made(
+        self, trial: Trial, task: Task, result: AttemptResult
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The row of an attempt, and its ranks and steps."""
         results = with_warmup_marked(trial.point, result.results)
         row = {
-            **trial_row(self._sweep, trial.point, task, result.facts, results, harness=self._harness),
+            **trial_row(
+                self._sweep, trial.point, task, result.facts, results, harness=self._harness
+            ),
             **{"status": result.status, "reason": result.reason},
             "session": result.session,
             "session_workers": result.session_workers,
@@ -117,7 +136,13 @@ class Recorder:
         return {**row, "flags": flags}, {"ranks": ranks, "steps": step_columns(results)}
 
     def _store_raw(
-        self, trial: Trial, task: Task, result: AttemptResult, *, started_at: datetime, error: Exception
+        self,
+        trial: Trial,
+        task: Task,
+        result: AttemptResult,
+        *,
+        started_at: datetime,
+        error: Exception,
     ) -> dict[str, Any]:
         """Store an attempt whose row can't be: why, and the steps as the ranks sent them, where that can be."""
         traceback.print_exception(error)
@@ -184,7 +209,8 @@ class Recorder:
             return []
         others = self._canaries.setdefault(task.point_id, [])
         error_s, half_width = (
-            math.nan if row[name] is None else row[name] for name in ("step_mean_s_error", "half_width")
+            math.nan if row[name] is None else row[name]
+            for name in ("step_mean_s_error", "half_width")
         )
         level = level_of(row["step_mean_s"], error_s=error_s, half_width=half_width)
         drifts = bool(others) and change(level, median_of(Level(*np.transpose(others)))).is_drift
@@ -192,7 +218,11 @@ class Recorder:
         return ["canary_drift"] if drifts else []
 
     def _store_profiles(self, task: Task, result: AttemptResult) -> None:
-        measured = {rank: sent.measured for rank, sent in result.results.items() if sent.measured is not None}
+        measured = {
+            rank: sent.measured
+            for rank, sent in result.results.items()
+            if sent.measured is not None
+        }
         for rank, sent in measured.items():
             if sent.no_profile:
                 self._progress.say(f"no profile of rank {rank}: {sent.no_profile}")
@@ -227,7 +257,9 @@ class Recorder:
         if row["status"] == "ok" and not row.get("implausible"):
             self._rivals.add(trial.point, row)
         self.tally.count(trial.trial_id, row["status"])
-        self._progress.ended(trial.point, row, again=is_retried(row["status"], attempt=row["attempt"]))
+        self._progress.ended(
+            trial.point, row, again=is_retried(row["status"], attempt=row["attempt"])
+        )
 
 
 def compact(results: Results, progress: Progress) -> None:

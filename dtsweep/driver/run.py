@@ -67,10 +67,13 @@ def run(
 
     Args:
         sweep: the question.
-        results: a folder or a URI; `results/<file name>` by default, in this process `results/<file name>-in-process`.
-        address: `local`, `auto` or HOST:PORT; by default the Ray that Ray's own programs would use here.
+        results: a folder or a URI; `results/<file name>` by default, in this process `results/<file
+            name>-in-process`.
+        address: `local`, `auto` or HOST:PORT; by default the Ray that Ray's own programs would use
+            here.
         rerun: None, `failed` or `all`.
-        in_process: run the points with one worker in this very process, without Ray: for a debugger.
+        in_process: run the points with one worker in this very process, without Ray: for a
+            debugger.
 
     Raises:
         SweepError: the sweep or the results can't be used.
@@ -104,12 +107,18 @@ def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTa
     results, progress = Results(options.results), Progress(axes=sweep.axes)
     if options.in_process:
         sweep, found = _for_this_process(sweep, found)
-    plan = make_plan(sweep, found, results.attempts(PLANNED_BY), rerun=options.rerun, harness=options.harness)
+    plan = make_plan(
+        sweep, found, results.attempts(PLANNED_BY), rerun=options.rerun, harness=options.harness
+    )
     for name, reason in results.quarantined:
         progress.say(f"left out {results}/{name}: {reason}")
-    progress.say(f"{len(plan.to_run)} trials to run, {len(plan.done)} done, {len(plan.skipped)} skipped: {results}")
+    progress.say(
+        f"{len(plan.to_run)} trials to run, {len(plan.done)} done, {len(plan.skipped)} skipped: {results}"
+    )
     progress.total = len(plan.to_run)
-    planned = PlannedRun(sweep=sweep, plan=plan, results=results, progress=progress, options=options)
+    planned = PlannedRun(
+        sweep=sweep, plan=plan, results=results, progress=progress, options=options
+    )
     if not plan.to_run:
         if options.profile:
             progress.say("nothing runs, so nothing is profiled; --rerun all measures again")

@@ -1,7 +1,7 @@
 """Gives Ray Tune the queue's attempts, fetches their results from slots, and has them stored.
 
-In Tune's words this is a *search algorithm*: Tune asks it for the next trial and tells it how one ended. (Tune's own
-*schedulers* stop trials early, which `dtsweep.measure.stopping` does here.)
+In Tune's words this is a *search algorithm*: Tune asks it for the next trial and tells it how one
+ended. (Tune's own *schedulers* stop trials early, which `dtsweep.measure.stopping` does here.)
 """
 
 from __future__ import annotations
@@ -83,8 +83,15 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             head_answers: whether the cluster's head does, asked when an attempt has ended.
         """
         super().__init__()
-        self._queue, self._recorder, self._nodes, self._head_answers = queue, recorder, nodes, head_answers
-        self._slots = [start_slot(index, slot_settings) for index, slot_settings in enumerate(settings)]
+        self._queue, self._recorder, self._nodes, self._head_answers = (
+            queue,
+            recorder,
+            nodes,
+            head_answers,
+        )
+        self._slots = [
+            start_slot(index, slot_settings) for index, slot_settings in enumerate(settings)
+        ]
         for slot, (group, world) in zip(self._slots, queue.first_sessions(), strict=False):
             # While Tune starts.
             slot.actor.prepare.remote(group, world)
@@ -121,18 +128,26 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         """Give Tune the next task: None to wait, FINISHED only when nothing runs any more."""
         if self.failure is not None or self._handed_out >= TRIALS_PER_TUNER or self.is_empty:
             return None if self.running else Searcher.FINISHED
-        free = (i for i, slot in enumerate(self._slots) if not slot.is_busy and self._queue.has_work(i))
+        free = (
+            i for i, slot in enumerate(self._slots) if not slot.is_busy and self._queue.has_work(i)
+        )
         index = next(free, None)
         if index is None:
             return None
         now = time.monotonic()
         trial, task = self._queue.next(index, now=now, rivals=self._recorder.rivals)
-        self.running[trial_id] = Running(trial=trial, task=task, slot=index, began=now, started_at=datetime.now(UTC))
+        self.running[trial_id] = Running(
+            trial=trial, task=task, slot=index, began=now, started_at=datetime.now(UTC)
+        )
         self._recorder.began(trial)
         self._slots[index].is_busy = True
         self._ask_ahead(index)
         self._handed_out += 1
-        return {"task": task, "slot": self._slots[index].name, "namespace": ray.get_runtime_context().namespace}
+        return {
+            "task": task,
+            "slot": self._slots[index].name,
+            "namespace": ray.get_runtime_context().namespace,
+        }
 
     def _ask_ahead(self, index: int) -> None:
         """Have a slot ask for the nodes that its next session lacks, while the last trials of this one run."""
@@ -146,7 +161,9 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Ignore it: a trial has one result, its last."""
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
         """Take an attempt's result, store it, and queue another attempt where that may help."""
         ended = self.running.pop(trial_id)
         try:
@@ -172,7 +189,9 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         wall_s = time.monotonic() - ended.began
         if self._nodes is not None:
             result = replace(result, idle_node_s=self._nodes.idle_node_s(result, wall_s=wall_s))
-        status = self._recorder.store(ended.trial, ended.task, result, started_at=ended.started_at, wall_s=wall_s)
+        status = self._recorder.store(
+            ended.trial, ended.task, result, started_at=ended.started_at, wall_s=wall_s
+        )
         pruned = self._queue.prune(ended.trial, status)
         skipped = [Unmeasured(trial=t, status="skipped", reason=why) for t, why in pruned]
         self._recorder.store_unmeasured(skipped)
@@ -204,7 +223,8 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
         Args:
             ended: the attempt.
-            reply: of Tune's process; empty where it could not be kept alive, which is no fault of the slot's.
+            reply: of Tune's process; empty where it could not be kept alive, which is no fault of
+                the slot's.
         """
         said = ended.stuck or "the session's process was killed"
         if ended.stuck is None and not reply.get("slot_died"):
@@ -220,7 +240,9 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             else:
                 # The slot may go on with others where it has never heard of this one.
                 return result or AttemptResult(status="collateral", reason=NOT_BEGUN)
-        return AttemptResult(status="collateral", reason=said, slot_is_spent=True, session_has_ended=True)
+        return AttemptResult(
+            status="collateral", reason=said, slot_is_spent=True, session_has_ended=True
+        )
 
     def watch(self, now: float, runners: Mapping[str, Any]) -> None:
         """Kill the slots that are stuck, so that whoever waits for them goes on.
@@ -230,7 +252,9 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             runners: Tune's actors that wait for attempts, by Tune's name of the trial.
         """
         passed_s = self._own_time.passed_s(now)
-        silent = {slot.index: why for slot in self._slots if (why := slot.silence(passed_s)) is not None}
+        silent = {
+            slot.index: why for slot in self._slots if (why := slot.silence(passed_s)) is not None
+        }
         for trial_id, running in self.running.items():
             slot = self._slots[running.slot]
             running.watched_s += passed_s
@@ -239,7 +263,9 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
                 if running.stuck is not None:
                     running.killed_at_s = running.watched_s
                     ray.kill(slot.actor)
-            elif running.watched_s - running.killed_at_s >= RUNNER_ANSWERS_S and trial_id in runners:
+            elif (
+                running.watched_s - running.killed_at_s >= RUNNER_ANSWERS_S and trial_id in runners
+            ):
                 # It does not answer either; Tune asks another one.
                 running.killed_at_s = running.watched_s
                 ray.kill(runners[trial_id])
@@ -268,7 +294,9 @@ def without_head(result: AttemptResult) -> AttemptResult:
     """An attempt that ended while the cluster's head did not answer: what Ray then does beside it slows it down."""
     if result.status != "ok":
         return result
-    return replace(result, status="node_lost", reason="the cluster's head did not answer when it ended")
+    return replace(
+        result, status="node_lost", reason="the cluster's head did not answer when it ended"
+    )
 
 
 def overdue(running: Running, settings: Settings) -> str | None:

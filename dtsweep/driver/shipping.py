@@ -34,7 +34,8 @@ def pickled_workload(sweep: Sweep, *, is_shipped: bool) -> Code:
 
     Args:
         sweep: its workload travels.
-        is_shipped: whether the folder's modules travel with Ray's job; else they are found where they are.
+        is_shipped: whether the folder's modules travel with Ray's job; else they are found where
+            they are.
     """
     module = sys.modules[type(sweep.workload).__module__]
     by_value = sweep.file is not None and module.__name__ == module_name(sweep.file)
@@ -43,7 +44,9 @@ def pickled_workload(sweep: Sweep, *, is_shipped: bool) -> Code:
     try:
         pickled = cloudpickle.dumps(sweep.workload)
     except (TypeError, ValueError, AttributeError) as error:
-        raise SweepError(f"workload {type(sweep.workload).__name__} can't be sent to the workers: {error}") from error
+        raise SweepError(
+            f"workload {type(sweep.workload).__name__} can't be sent to the workers: {error}"
+        ) from error
     finally:
         if by_value:
             cloudpickle.unregister_pickle_by_value(module)
@@ -75,7 +78,9 @@ def shipped_modules(folder: Path | None, modules: Sequence[Path] = ()) -> list[s
     sizes = {path: _sent_bytes(path) for path in paths}
     if sum(sizes.values()) > UPLOAD_LIMIT_BYTES:
         total, largest = sum(sizes.values()) / 2**20, max(sizes, key=lambda path: sizes[path])
-        raise SweepError(f"the code has {total:.0f} MiB, most of it {largest}, Ray takes 512; move data elsewhere")
+        raise SweepError(
+            f"the code has {total:.0f} MiB, most of it {largest}, Ray takes 512; move data elsewhere"
+        )
     return [str(path) for path in sizes]
 
 
@@ -108,5 +113,11 @@ def _sent_bytes(path: Path) -> int:
     packed: list[Path] = []
     heeds_gitignore = os.environ.get(RAY_RUNTIME_ENV_IGNORE_GITIGNORE) != "1"
     left_out = [_get_excludes(path, [*LEFT_OUT])]
-    _dir_travel(path, left_out, packed.append, include_gitignore=heeds_gitignore, logger=logging.getLogger(__name__))
+    _dir_travel(
+        path,
+        left_out,
+        packed.append,
+        include_gitignore=heeds_gitignore,
+        logger=logging.getLogger(__name__),
+    )
     return sum(file.stat().st_size for file in packed if file.is_file())

@@ -87,7 +87,9 @@ class SlotActor:
         if self.question is None and self.asked_s >= ASK_EVERY_S:
             self.question, self.asked_s = self.actor.__ray_ready__.remote(), 0.0
         is_silent = self.question is not None and self.asked_s >= SLOT_SILENT_S
-        return f"the session's process did not answer for {SLOT_SILENT_S:g} s" if is_silent else None
+        return (
+            f"the session's process did not answer for {SLOT_SILENT_S:g} s" if is_silent else None
+        )
 
     def replaced(self) -> SlotActor:
         """Kill the process of this slot; the one that takes its place."""
@@ -96,11 +98,19 @@ class SlotActor:
         return start_slot(self.index, self.settings, self.failure_counts)
 
 
-def start_slot(index: int, settings: Settings, failure_counts: Mapping[str, frozenset[str]] | None = None) -> SlotActor:
+def start_slot(
+    index: int, settings: Settings, failure_counts: Mapping[str, frozenset[str]] | None = None
+) -> SlotActor:
     """Start the actor of a slot beside this process; `failure_counts` are of the one whose place it takes."""
     name = f"dtsweep-slot-{index}-{os.urandom(4).hex()}"
-    actor = ray.remote(Slot).options(name=name, **slot_options(settings)).remote(settings, failure_counts)
-    return SlotActor(index=index, actor=actor, name=name, settings=settings, failure_counts=failure_counts)
+    actor = (
+        ray.remote(Slot)
+        .options(name=name, **slot_options(settings))
+        .remote(settings, failure_counts)
+    )
+    return SlotActor(
+        index=index, actor=actor, name=name, settings=settings, failure_counts=failure_counts
+    )
 
 
 def slot_options(settings: Settings) -> dict[str, Any]:
@@ -135,7 +145,9 @@ def close_slots(slots: Sequence[SlotActor], say: Callable[[str], None]) -> dict[
         try:
             logs |= ray.get(closed, timeout=CLOSED_S)
         except ray.exceptions.RayError as error:
-            say(f"a session was not ended in order ({type(error).__name__}); logs of its last trials may be missing")
+            say(
+                f"a session was not ended in order ({type(error).__name__}); logs of its last trials may be missing"
+            )
     _kill(slots)
     return logs
 
@@ -145,7 +157,9 @@ def stop_slots(slots: Sequence[SlotActor]) -> dict[str, str]:
     logs: dict[str, str] = {}
     try:
         stopping = [slot.actor.stop.remote() for slot in slots]
-        ended, _ = ray.wait(stopping, num_returns=len(stopping), timeout=STOP_S) if stopping else ([], [])
+        ended, _ = (
+            ray.wait(stopping, num_returns=len(stopping), timeout=STOP_S) if stopping else ([], [])
+        )
         for each in ended:
             # One that was stopped before is dead.
             with suppress(ray.exceptions.RayError):

@@ -26,8 +26,8 @@ ANSWER_S = 10
 def send_token_if_asked(address: str) -> None:
     """Ask a cluster whether it wants Ray's token, and have this process send it there if so.
 
-    Ray itself does not ask: to `auto` it sends a token that is there, to HOST:PORT none. A cluster without one can't
-    be used with a token, for its workers would have to show it to this process.
+    Ray itself does not ask: to `auto` it sends a token that is there, to HOST:PORT none. A cluster
+    without one can't be used with a token, for its workers would have to show it to this process.
 
     Args:
         address: HOST:PORT of a head node that answers.
@@ -51,7 +51,8 @@ def send_token_if_asked(address: str) -> None:
 
 def forget_token() -> None:
     """Have Ray read anew whether it sends a token, and which; by itself it remembers the first answers."""
-    # In this order: a thread of Ray that still runs would look for the token where there may be none.
+    # In this order: a thread of Ray that still runs would look for the token where there may be
+    # none.
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
 

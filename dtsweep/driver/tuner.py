@@ -28,7 +28,8 @@ TUNE_SETTINGS = {
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
-    # What Tune asks of the head in each of its steps would never come back from a cluster that has stopped.
+    # What Tune asks of the head in each of its steps would never come back from a cluster that has
+    # stopped.
     "TUNE_STATE_REFRESH_PERIOD": "1000000",
 }
 """Environment of the driver, which Tune reads."""
@@ -65,7 +66,8 @@ class TrialRunner(tune.Trainable):  # type: ignore[misc]  # Ray's types are skip
     def step(self) -> dict[str, Any]:
         """Run it to its end."""
         ended = {tune.result.DONE: True}
-        # A slot that was killed: by us, where it is stuck or the run interrupted, or by its node's lack of memory.
+        # A slot that was killed: by us, where it is stuck or the run interrupted, or by its node's
+        # lack of memory.
         died = {"slot_died": True, **ended}
         try:
             slot = ray.get_actor(self._config["slot"], namespace=self._config["namespace"])
@@ -113,7 +115,9 @@ class _WatchSlots(tune.Callback):  # type: ignore[misc]  # as above
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
         runners = {trial.trial_id: trial.temporary_state.ray_actor for trial in trials}
-        self._scheduler.watch(time.monotonic(), {name: runner for name, runner in runners.items() if runner})
+        self._scheduler.watch(
+            time.monotonic(), {name: runner for name, runner in runners.items() if runner}
+        )
 
 
 class _StopWithoutCluster(tune.Callback):  # type: ignore[misc]  # as above
@@ -130,13 +134,17 @@ class _StopWithoutCluster(tune.Callback):  # type: ignore[misc]  # as above
             raise ClusterGoneError
 
 
-def callbacks_of(scheduler: Scheduler, signals: list[int], gone: threading.Event) -> list[tune.Callback]:
+def callbacks_of(
+    scheduler: Scheduler, signals: list[int], gone: threading.Event
+) -> list[tune.Callback]:
     """What Tune calls in each of its steps, in this order; arguments as `run_tuners` has them."""
     # What the others ask of Ray may never come back once its cluster is gone.
     return [_StopWithoutCluster(gone), _StopOnSignal(signals, scheduler), _WatchSlots(scheduler)]
 
 
-def run_tuners(scheduler: Scheduler, signals: list[int], gone: threading.Event, *, storage: str) -> None:
+def run_tuners(
+    scheduler: Scheduler, signals: list[int], gone: threading.Event, *, storage: str
+) -> None:
     """Run Tuner after Tuner until nothing is left.
 
     Args:
@@ -153,7 +161,9 @@ def run_tuners(scheduler: Scheduler, signals: list[int], gone: threading.Event, 
     os.environ |= TUNE_SETTINGS | {"TUNE_MAX_PENDING_TRIALS_PG": str(max(4, scheduler.slots))}
     address, here = ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id()
     # Beside the sessions, on this very node: an address alone may be that of several.
-    place = tune.PlacementGroupFactory([{f"node:{address}": 0.001}], bundle_label_selector=[{"ray.io/node-id": here}])
+    place = tune.PlacementGroupFactory(
+        [{f"node:{address}": 0.001}], bundle_label_selector=[{"ray.io/node-id": here}]
+    )
     while not scheduler.is_empty:
         scheduler.next_tuner()
         tuner = tune.Tuner(
@@ -173,7 +183,9 @@ def run_tuners(scheduler: Scheduler, signals: list[int], gone: threading.Event, 
             raise scheduler.failure
         if scheduler.running and not signals:
             # A slot that is busy for ever would be waited for without end.
-            raise RuntimeError(f"Ray Tune ended with {len(scheduler.running)} trials under way; run it again")
+            raise RuntimeError(
+                f"Ray Tune ended with {len(scheduler.running)} trials under way; run it again"
+            )
     if signals:
         raise Interrupted(signals[0])
 
@@ -219,7 +231,9 @@ def signals_noted() -> Iterator[list[int]]:
         return
     before = {number: signal.getsignal(number) for number in STOPPING}
     # Whoever has it ignored, as nohup does, wants the run to go on.
-    noted = [n for n, handler in before.items() if n != signal.SIGHUP or handler is not signal.SIG_IGN]
+    noted = [
+        n for n, handler in before.items() if n != signal.SIGHUP or handler is not signal.SIG_IGN
+    ]
     for number in noted:
         signal.signal(number, note)
     try:

@@ -19,7 +19,9 @@ VERSIONS_WITHIN_S = 20.0
 def sent_to(node_id: str, function: Callable[..., Any], *arguments: Any, **resources: Any) -> Any:
     """Start a function as a task on a node, without CPUs unless told; its answer comes later."""
     options = {"num_cpus": 0, **resources}
-    task = ray.remote(function).options(**options, max_retries=0, scheduling_strategy=pinned_to(node_id))
+    task = ray.remote(function).options(
+        **options, max_retries=0, scheduling_strategy=pinned_to(node_id)
+    )
     return task.remote(*arguments)
 
 
@@ -31,13 +33,16 @@ def answers_of(
     Args:
         tasks: by node.
         timeout_s: for all of them together.
-        of_actors: whether they are methods of actors; Ray ends none by force, so whoever started the actors does.
+        of_actors: whether they are methods of actors; Ray ends none by force, so whoever started
+            the actors does.
 
     Returns:
         Answers by node; and why there is none, by node.
     """
     nodes = {task: node for node, task in tasks.items()}
-    done, late = ray.wait([*nodes], num_returns=len(nodes), timeout=timeout_s) if nodes else ([], [])
+    done, late = (
+        ray.wait([*nodes], num_returns=len(nodes), timeout=timeout_s) if nodes else ([], [])
+    )
     answers, reasons = {}, {}
     for task in done:
         try:
@@ -63,7 +68,8 @@ def refuse_other_versions(
 ) -> None:
     """See that all nodes have the driver's versions, at the cost of a task on each and no launch.
 
-    A node that does not answer is no reason to refuse: its ranks tell their versions when they come up.
+    A node that does not answer is no reason to refuse: its ranks tell their versions when they come
+    up.
 
     Args:
         cluster: to which this process is connected.
@@ -73,14 +79,20 @@ def refuse_other_versions(
     Raises:
         SweepError: a node has another release of a package than this process.
     """
-    tasks = {node.node_id: sent_to(node.node_id, tell_versions) for node in for_ranks(cluster.nodes)}
+    tasks = {
+        node.node_id: sent_to(node.node_id, tell_versions) for node in for_ranks(cluster.nodes)
+    }
     answers, reasons = answers_of(tasks, timeout_s=timeout_s)
     for node_id, reason in reasons.items():
         tell(f"node {node_id[:8]} did not tell its versions: {reason}")
     here = all_versions()
-    found = [f"{name}: {what}" for name, there in answers.values() for what in mismatches(there, here)]
+    found = [
+        f"{name}: {what}" for name, there in answers.values() for what in mismatches(there, here)
+    ]
     if found:
-        others = f" (and {len(found) - 1} more, which dtsweep doctor names)" if len(found) > 1 else ""
+        others = (
+            f" (and {len(found) - 1} more, which dtsweep doctor names)" if len(found) > 1 else ""
+        )
         raise SweepError(f"nothing was started: {found[0]}{others}")
 
 

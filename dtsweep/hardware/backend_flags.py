@@ -54,7 +54,11 @@ _FUNCTIONS = {
 
 _FP32_PRECISIONS = (
     ("generic", "all"),
-    *((backend, operation) for backend in ("cuda", "mkldnn") for operation in ("all", "matmul", "conv", "rnn")),
+    *(
+        (backend, operation)
+        for backend in ("cuda", "mkldnn")
+        for operation in ("all", "matmul", "conv", "rnn")
+    ),
 )
 """Of `fp32_precision`, the whole before its parts: setting it sets them."""
 
@@ -109,7 +113,9 @@ def _flags() -> dict[str, Flag]:
     for path in _ATTRIBUTES:
         owner, _, name = path.rpartition(".")
         if _has(path):
-            found[path] = Flag(partial(getattr, attrgetter(owner)(torch), name), _setter(owner, name))
+            found[path] = Flag(
+                partial(getattr, attrgetter(owner)(torch), name), _setter(owner, name)
+            )
     for read, put in _FUNCTIONS.items():
         if _has(read) and _has(put):
             found[read] = Flag(attrgetter(read)(torch), attrgetter(put)(torch))

@@ -54,7 +54,9 @@ class OperationRates:
         >>> OperationRates(1e-6, (10, 1000), (10.0, 5.0)).seconds(np.array([5.0, 1000.0, 4000.0])).tolist()
         [0.5, 200.0, 800.0]
         """
-        rates = np.interp(np.log(np.maximum(moved, 1.0)), np.log(self.moved_bytes), self.bytes_per_s)
+        rates = np.interp(
+            np.log(np.maximum(moved, 1.0)), np.log(self.moved_bytes), self.bytes_per_s
+        )
         taken: NDArray[np.float64] = moved / rates
         return taken
 
@@ -63,8 +65,9 @@ class OperationRates:
 def operation_rates(device: torch.device, *, beside: int = 0) -> OperationRates:  # noqa: ARG001  # a key
     """Measure what element-wise operations cost, once per process and world.
 
-    A tensor is doubled into new memory, as a model's operations have it: on a CPU that takes page faults, too. The
-    random state stays as it is, and the memory that it took, 0.5 GB on a GPU and 16 MB on a CPU, is given back.
+    A tensor is doubled into new memory, as a model's operations have it: on a CPU that takes page
+    faults, too. The random state stays as it is, and the memory that it took, 0.5 GB on a GPU and
+    16 MB on a CPU, is given back.
 
     Args:
         device: where to; on a CPU with the threads that torch has.
@@ -87,8 +90,8 @@ def rates_of(
     Args:
         taken: seconds of an operation by the numbers of its tensor, ascending.
         alone_s: of one number: what launching takes.
-        is_queued: whether a device moves them while the next ones are launched, so that the longer of both counts;
-            else launching comes first.
+        is_queued: whether a device moves them while the next ones are launched, so that the longer
+            of both counts; else launching comes first.
 
     Returns:
         Bytes, read and written together, and bytes per second.
@@ -97,8 +100,13 @@ def rates_of(
     ((8000000,), (1000000000000.0,))
     """
     *_, largest = taken
-    seen = {count: took for count, took in taken.items() if took >= SEEN * alone_s or count == largest}
-    moving = {2 * 4 * count: took - alone_s * (not is_queued and took > alone_s) for count, took in seen.items()}
+    seen = {
+        count: took for count, took in taken.items() if took >= SEEN * alone_s or count == largest
+    }
+    moving = {
+        2 * 4 * count: took - alone_s * (not is_queued and took > alone_s)
+        for count, took in seen.items()
+    }
     return tuple(moving), tuple(moved / took for moved, took in moving.items())
 
 

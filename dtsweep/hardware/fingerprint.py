@@ -25,18 +25,24 @@ ROOT = Path("/")
 
 
 def fingerprint(
-    device: torch.device, *, own_variables: Collection[str] = (), packages: Collection[str] = (), nvml: Any = pynvml
+    device: torch.device,
+    *,
+    own_variables: Collection[str] = (),
+    packages: Collection[str] = (),
+    nvml: Any = pynvml,
 ) -> dict[str, Any]:
     """Describe this rank: the columns of `ranks` that do not change from trial to trial, and `machine`.
 
     Args:
         device: of this rank.
-        own_variables: names of the environment variables that the sweep sets. They are no part of the machine.
+        own_variables: names of the environment variables that the sweep sets. They are no part of
+            the machine.
         packages: that the workload imports.
         nvml: the library; not touched on a CPU.
 
     Returns:
-        `machine` is equal for two ranks on equal machines and from one session to the next; what is unknown is absent.
+        `machine` is equal for two ranks on equal machines and from one session to the next; what is
+        unknown is absent.
     """
     gpu = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
     hardware = {**host(), **cpu()}
@@ -69,7 +75,8 @@ def cpu(root: Path = ROOT) -> dict[str, Any]:
     """
     lines = re.findall(r"^([^\t:]+)\s*: (.*)$", _text(root / "proc/cpuinfo") or "", re.MULTILINE)
     models, sockets, cores = (
-        [value for name, value in lines if name == wanted] for wanted in ("model name", "physical id", "core id")
+        [value for name, value in lines if name == wanted]
+        for wanted in ("model name", "physical id", "core id")
     )
     system = root / "sys/devices/system"
     return {
@@ -93,12 +100,16 @@ def host(root: Path = ROOT) -> dict[str, Any]:
     memory = re.search(r"^MemTotal:\s*(\d+) kB", _text(root / "proc/meminfo") or "", re.MULTILINE)
     return {
         "system": f"{platform.system()} {platform.release()}",
-        "clock_source": _text(root / "sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        "clock_source": _text(
+            root / "sys/devices/system/clocksource/clocksource0/current_clocksource"
+        ),
         # Whole GiB: what the firmware keeps for itself differs by some MiB between equal machines.
         "memory_gib": round(int(memory[1]) / 2**20) if memory else None,
         "network": _network(root),
         "container": _container(root),
-        "image_digest": next((os.environ[name] for name in IMAGE_DIGESTS if name in os.environ), None),
+        "image_digest": next(
+            (os.environ[name] for name in IMAGE_DIGESTS if name in os.environ), None
+        ),
     }
 
 

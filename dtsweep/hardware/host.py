@@ -14,12 +14,17 @@ POWERCAP = Path("/sys/class/powercap")
 def network_bytes() -> dict[str, tuple[int, int]]:
     """Count bytes sent and received by the host, by interface; RDMA traffic is not seen.
 
-    Only interfaces with a device count, since bridges and bonds would count bytes twice; in a container, where none is
-    visible, all but the loopback.
+    Only interfaces with a device count, since bridges and bonds would count bytes twice; in a
+    container, where none is visible, all but the loopback.
     """
-    counted = {name: (io.bytes_sent, io.bytes_recv) for name, io in psutil.net_io_counters(pernic=True).items()}
+    counted = {
+        name: (io.bytes_sent, io.bytes_recv)
+        for name, io in psutil.net_io_counters(pernic=True).items()
+    }
     counted.pop("lo", None)
-    return {name: both for name, both in counted.items() if (NETWORK / name / "device").exists()} or counted
+    return {
+        name: both for name, both in counted.items() if (NETWORK / name / "device").exists()
+    } or counted
 
 
 def cpu_energy_counters(powercap: Path = POWERCAP) -> dict[str, tuple[int, int]] | None:
@@ -30,9 +35,14 @@ def cpu_energy_counters(powercap: Path = POWERCAP) -> dict[str, tuple[int, int]]
     """
     try:
         packages = [
-            zone for zone in powercap.glob("intel-rapl:*") if (zone / "name").read_text("ascii").startswith("package")
+            zone
+            for zone in powercap.glob("intel-rapl:*")
+            if (zone / "name").read_text("ascii").startswith("package")
         ]
-        found = {zone.name: (_number(zone / "energy_uj"), _number(zone / "max_energy_range_uj")) for zone in packages}
+        found = {
+            zone.name: (_number(zone / "energy_uj"), _number(zone / "max_energy_range_uj"))
+            for zone in packages
+        }
     except OSError:
         return None
     return found or None

@@ -13,8 +13,9 @@ import torch
 def release_memory(device: torch.device) -> int:
     """Give back what the last trial left, start a new peak, and return the bytes still in use.
 
-    On a GPU the bytes are those of torch's allocator, on a CPU the anonymous memory of the process: pages that it
-    shares with others (Ray's object store) stay mapped after a trial, and those of files are the kernel's to take back.
+    On a GPU the bytes are those of torch's allocator, on a CPU the anonymous memory of the process:
+    pages that it shares with others (Ray's object store) stay mapped after a trial, and those of
+    files are the kernel's to take back.
     """
     gc.collect()
     if "torch._dynamo" in sys.modules:
@@ -40,7 +41,8 @@ def restart_peak(device: torch.device) -> None:
 def peak_bytes(device: torch.device) -> int:
     """The most that was in use since the last `release_memory` or `restart_peak`.
 
-    On a CPU resident memory: the kernel's peak of all of it, less what the process shares with others by now.
+    On a CPU resident memory: the kernel's peak of all of it, less what the process shares with
+    others by now.
     """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
@@ -53,7 +55,8 @@ def oom_status(error: BaseException) -> str | None:
     text = str(error)
     if isinstance(error, MemoryError) or "DefaultCPUAllocator" in text:
         return "oom_host"
-    # Libraries that take memory for themselves (cuBLAS, cuDNN, NCCL) have words of their own for it.
+    # Libraries that take memory for themselves (cuBLAS, cuDNN, NCCL) have words of their own for
+    # it.
     full = ("CUDA out of memory", "'out of memory'", "_STATUS_ALLOC_FAILED")
     if isinstance(error, torch.OutOfMemoryError) or any(words in text for words in full):
         return "oom_device"
@@ -62,7 +65,11 @@ def oom_status(error: BaseException) -> str | None:
 
 def retries(device: torch.device) -> int:
     """How often the device's allocator ran full, emptied its cache and tried again."""
-    return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0)) if device.type == "cuda" else 0
+    return (
+        int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))
+        if device.type == "cuda"
+        else 0
+    )
 
 
 def total_bytes(device: torch.device) -> int:

@@ -34,7 +34,9 @@ TOPOLOGY: Mapping[int, str] = MappingProxyType(
 """`nvmlGpuTopologyLevel_t`: what two GPUs share on the way to each other, nearest first."""
 
 XID = 0x8
-ERRORS: Mapping[int, str] = MappingProxyType({0x1: "ECC single-bit", 0x2: "ECC double-bit", XID: "Xid"})
+ERRORS: Mapping[int, str] = MappingProxyType(
+    {0x1: "ECC single-bit", 0x2: "ECC double-bit", XID: "Xid"}
+)
 """`nvmlEventType` of the events that tell of an error."""
 
 MOST_ERRORS = 100
@@ -81,7 +83,9 @@ class Gpu:
             utilization=None if utilization is None else utilization.gpu / 100,
             memory_bytes=None if memory is None else memory.used,
             clock_hz=_scaled(self.ask("nvmlDeviceGetClockInfo", self.nvml.NVML_CLOCK_SM), 1e6),
-            temperature_celsius=self.ask("nvmlDeviceGetTemperature", self.nvml.NVML_TEMPERATURE_GPU),
+            temperature_celsius=self.ask(
+                "nvmlDeviceGetTemperature", self.nvml.NVML_TEMPERATURE_GPU
+            ),
             limits=self.ask("nvmlDeviceGetCurrentClocksEventReasons"),
             power_w=_scaled(self.ask("nvmlDeviceGetPowerUsage"), 1e-3),
         )
@@ -97,13 +101,16 @@ class Gpu:
     def other_processes(self, own_pids: Collection[int]) -> int | None:
         """Count the processes on the GPU that are not ours.
 
-        In a container NVML may give other numbers to our processes or hide all: then one of those that it shows
-        counts as ours for each of `own_pids`, and where it shows none, nothing is known.
+        In a container NVML may give other numbers to our processes or hide all: then one of those
+        that it shows counts as ours for each of `own_pids`, and where it shows none, nothing is
+        known.
 
         Args:
             own_pids: of our processes that use this GPU.
         """
-        shown = {process.pid for process in self.ask("nvmlDeviceGetComputeRunningProcesses_v3") or ()}
+        shown = {
+            process.pid for process in self.ask("nvmlDeviceGetComputeRunningProcesses_v3") or ()
+        }
         if shown & set(own_pids):
             return len(shown - set(own_pids))
         return max(0, len(shown) - len(own_pids)) if shown else None
@@ -152,7 +159,9 @@ class Gpu:
             "persistence": None if persistence is None else bool(persistence),
             "power_limit_w": _scaled(self.ask("nvmlDeviceGetPowerManagementLimit"), 1e-3),
             **{
-                f"{name}_application_clock_hz": _scaled(self.ask("nvmlDeviceGetApplicationsClock", kind), 1e6)
+                f"{name}_application_clock_hz": _scaled(
+                    self.ask("nvmlDeviceGetApplicationsClock", kind), 1e6
+                )
                 for name, kind in kinds.items()
             },
         }
@@ -163,12 +172,16 @@ class Gpu:
         For example `system`, `hostbridge p2p` or `node p2p nvlink`.
         """
         level = self.ask("nvmlDeviceGetTopologyCommonAncestor", other.handle)
-        # Literal indices of nvmlGpuP2PCapsIndex_t: pynvml's NVML_P2P_CAPS_INDEX_READ is a tuple by mistake.
+        # Literal indices of nvmlGpuP2PCapsIndex_t: pynvml's NVML_P2P_CAPS_INDEX_READ is a tuple by
+        # mistake.
         works = {
-            name: self.ask("nvmlDeviceGetP2PStatus", other.handle, index) == self.nvml.NVML_P2P_STATUS_OK
+            name: self.ask("nvmlDeviceGetP2PStatus", other.handle, index)
+            == self.nvml.NVML_P2P_STATUS_OK
             for name, index in (("p2p", 0), ("nvlink", 2))
         }
-        return " ".join([TOPOLOGY.get(level, "unknown"), *(name for name, does in works.items() if does)])
+        return " ".join(
+            [TOPOLOGY.get(level, "unknown"), *(name for name, does in works.items() if does)]
+        )
 
 
 def find_gpu(uuid: object, *, nvml: Any = pynvml) -> Gpu | None:
@@ -179,7 +192,8 @@ def find_gpu(uuid: object, *, nvml: Any = pynvml) -> Gpu | None:
         nvml: the library.
 
     Returns:
-        None where there is no NVML, and for a slice of a GPU (MIG): NVML's counters are those of the whole.
+        None where there is no NVML, and for a slice of a GPU (MIG): NVML's counters are those of
+        the whole.
     """
     try:
         nvml.nvmlInit()
@@ -202,11 +216,15 @@ def topology(*, nvml: Any = pynvml) -> list[list[str]] | None:
     """Name the links between all GPUs of this machine, in NVML's order.
 
     Returns:
-        For each GPU its links to those after it (the matrix is symmetric); None where there are not two.
+        For each GPU its links to those after it (the matrix is symmetric); None where there are not
+        two.
     """
     try:
         nvml.nvmlInit()
-        gpus = [Gpu(nvml.nvmlDeviceGetHandleByIndex(index), nvml) for index in range(nvml.nvmlDeviceGetCount())]
+        gpus = [
+            Gpu(nvml.nvmlDeviceGetHandleByIndex(index), nvml)
+            for index in range(nvml.nvmlDeviceGetCount())
+        ]
     except pynvml.NVMLError:
         return None
     return [[gpu.link(other) for other in gpus[i + 1 :]] for i, gpu in enumerate(gpus[:-1])] or None

@@ -48,16 +48,27 @@ class Peak(NamedTuple):
     tflops: Mapping[str, float]
 
 
-def _tensor_cores(half: float, tf32: float | None = None, fp32: float | None = None) -> dict[str, float]:
+def _tensor_cores(
+    half: float, tf32: float | None = None, fp32: float | None = None
+) -> dict[str, float]:
     known = {"bf16": half, "fp16": half, "tf32": tf32, "fp32": fp32}
     return {precision: rate for precision, rate in known.items() if rate is not None}
 
 
-# The sheets of Ampere and later print rates with sparsity, twice what is here. fp32 is without tensor cores.
+# The sheets of Ampere and later print rates with sparsity, twice what is here. fp32 is without
+# tensor cores.
 PEAKS: tuple[Peak, ...] = (
-    Peak(r"\bGB200\b", "NVIDIA Blackwell data sheet, GB200 NVL72 per GPU", _tensor_cores(2500, 1250, 80)),
+    Peak(
+        r"\bGB200\b",
+        "NVIDIA Blackwell data sheet, GB200 NVL72 per GPU",
+        _tensor_cores(2500, 1250, 80),
+    ),
     Peak(r"\bGB300\b", "torchtitan get_peak_flops", _tensor_cores(2500)),
-    Peak(r"\bB[23]00\b", "NVIDIA HGX B200 and B300 data sheets, an eighth", _tensor_cores(2250, 1125, 75)),
+    Peak(
+        r"\bB[23]00\b",
+        "NVIDIA HGX B200 and B300 data sheets, an eighth",
+        _tensor_cores(2250, 1125, 75),
+    ),
     Peak(r"\bGH200\b", "NVIDIA GH200 data sheet", _tensor_cores(989)),
     Peak(r"\bH200\b(?! NVL)", "NVIDIA H200 data sheet, SXM", _tensor_cores(989, 494.5, 67)),
     Peak(r"\bH100 NVL\b", "NVIDIA H100 data sheet, NVL", _tensor_cores(835, 417.5, 60)),
@@ -79,9 +90,19 @@ PEAKS: tuple[Peak, ...] = (
     Peak(r"\bV100-SXM2\b", "NVIDIA V100 data sheet", {"fp16": 125, "fp32": 15.7}),
     Peak(r"\bV100-PCIE\b", "NVIDIA V100 data sheet", {"fp16": 112, "fp32": 14}),
     Peak(r"\bT4\b", "NVIDIA T4 data sheet", {"fp16": 65, "fp32": 8.1}),
-    Peak(r"\bMI3(00|25)X\b", "AMD Instinct product pages (torchtitan get_peak_flops)", _tensor_cores(1300)),
-    Peak(r"\bMI355X\b", "AMD Instinct product page (torchtitan get_peak_flops)", _tensor_cores(2500)),
-    Peak(r"\bMI250X\b", "AMD Instinct product page, per die (torchtitan get_peak_flops)", _tensor_cores(191.5)),
+    Peak(
+        r"\bMI3(00|25)X\b",
+        "AMD Instinct product pages (torchtitan get_peak_flops)",
+        _tensor_cores(1300),
+    ),
+    Peak(
+        r"\bMI355X\b", "AMD Instinct product page (torchtitan get_peak_flops)", _tensor_cores(2500)
+    ),
+    Peak(
+        r"\bMI250X\b",
+        "AMD Instinct product page, per die (torchtitan get_peak_flops)",
+        _tensor_cores(191.5),
+    ),
 )
 """The first whose name fits counts."""
 
@@ -97,7 +118,8 @@ def peak_flops(device_name: str, precision: str) -> float | None:
         precision: of a point.
 
     Returns:
-        FLOP/s; None where the table has no such device or precision, and for a slice of a device (MIG, vGPU).
+        FLOP/s; None where the table has no such device or precision, and for a slice of a device
+        (MIG, vGPU).
 
     >>> peak_flops("NVIDIA H100 80GB HBM3", "bf16"), peak_flops("NVIDIA H100 80GB HBM3", "fp8")
     (989000000000000.0, None)
@@ -118,8 +140,8 @@ def matmul_flops(device: torch.device, precision: str) -> float:
 def matmul_rates(device: torch.device, precision: str, *, beside: int = 0) -> MatmulRates:  # noqa: ARG001  # a key
     """Measure what large square matrix products reach in about 0.3 s, once per process and world.
 
-    On a CPU with the threads that torch has. The memory that it took, up to 0.8 GB on a GPU, is given back and is in
-    no peak; torch's flags and random state stay as they are.
+    On a CPU with the threads that torch has. The memory that it took, up to 0.8 GB on a GPU, is
+    given back and is in no peak; torch's flags and random state stay as they are.
 
     Args:
         device: where to.
@@ -127,14 +149,21 @@ def matmul_rates(device: torch.device, precision: str, *, beside: int = 0) -> Ma
         beside: how many other ranks do it now: on a CPU they take from each other.
 
     Returns:
-        FLOP/s, two per multiplication and addition: of the best product, and by the CPU time of all.
+        FLOP/s, two per multiplication and addition: of the best product, and by the CPU time of
+        all.
 
     Raises:
         SweepError: the device has no such precision.
     """
-    known = {name: each for name, each in PRECISIONS.items() if device.type == "cuda" or not each.needs_gpu}
+    known = {
+        name: each
+        for name, each in PRECISIONS.items()
+        if device.type == "cuda" or not each.needs_gpu
+    }
     if precision not in known:
-        raise SweepError(f"no matrix products in {precision!r} on {device.type}; known: {', '.join(known)}")
+        raise SweepError(
+            f"no matrix products in {precision!r} on {device.type}; known: {', '.join(known)}"
+        )
     with _fp32_products(is_tf32=known[precision].is_tf32), torch.no_grad():
         dtype = getattr(torch, known[precision].dtype)
         rates = _flops_on_gpu(device, dtype) if device.type == "cuda" else _flops_on_cpu(dtype)
@@ -145,7 +174,8 @@ def matmul_rates(device: torch.device, precision: str, *, beside: int = 0) -> Ma
 def _flops_on_cpu(dtype: torch.dtype) -> MatmulRates:
     """Grow the product until it takes about `PRODUCT_S`, then try it again and again: the best, and CPU time of all."""
     size, device = 256, torch.device("cpu")
-    # A small product is slow for its size, so the first guess is too small as well: guess again from there.
+    # A small product is slow for its size, so the first guess is too small as well: guess again
+    # from there.
     for _ in range(3):
         factors = _factors(size, dtype, device)
         product_s = min(_product_s(factors) for _ in range(3))
@@ -155,11 +185,14 @@ def _flops_on_cpu(dtype: torch.dtype) -> MatmulRates:
     products_s = [_product_s(factors)]
     while time.perf_counter() < end:
         products_s.append(_product_s(factors))
-    # Threads that wait for each other may use CPU time for it, so this is rather too long for several of them.
+    # Threads that wait for each other may use CPU time for it, so this is rather too long for
+    # several of them.
     alone_s = (time.process_time() - began_s) / torch.get_num_threads() / len(products_s)
     best_s = min(products_s)
     # No time at all: a clock that counts whole ticks.
-    return MatmulRates(reached=2 * size**3 / best_s, alone=2 * size**3 / min(best_s, alone_s or best_s))
+    return MatmulRates(
+        reached=2 * size**3 / best_s, alone=2 * size**3 / min(best_s, alone_s or best_s)
+    )
 
 
 def _product_s(factors: Factors) -> float:
@@ -183,14 +216,19 @@ def _flops_on_gpu(device: torch.device, dtype: torch.dtype) -> MatmulRates:
             torch.mm(left, right, out=product)
             mark.record(stream)
         torch.cuda.synchronize(device)
-        best_s = min(best_s, *(before.elapsed_time(after) / 1e3 for before, after in itertools.pairwise(marks)))
+        best_s = min(
+            best_s,
+            *(before.elapsed_time(after) / 1e3 for before, after in itertools.pairwise(marks)),
+        )
     return MatmulRates(reached=2 * GPU_SIZE**3 / best_s, alone=2 * GPU_SIZE**3 / best_s)
 
 
 def _factors(size: int, dtype: torch.dtype, device: torch.device) -> Factors:
     """Two factors and room for the product; random, because a GPU is faster on zeros."""
     generator = torch.Generator(device).manual_seed(0)
-    left, right = (torch.randn(size, size, device=device, generator=generator).to(dtype) for _ in range(2))
+    left, right = (
+        torch.randn(size, size, device=device, generator=generator).to(dtype) for _ in range(2)
+    )
     return left, right, torch.empty_like(left)
 
 

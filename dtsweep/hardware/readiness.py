@@ -24,10 +24,17 @@ def free_memory_bytes(cgroup: Path = CGROUP) -> int:
     found = [int(psutil.virtual_memory().available)]
     for folder, limit, used, prefix in (
         (cgroup, "memory.max", "memory.current", ""),
-        (cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),  # the older hierarchy
+        (
+            cgroup / "memory",
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+            "total_",
+        ),  # the older hierarchy
     ):
         with suppress(OSError):  # no such group
-            most, taken, stat = ((folder / name).read_text("ascii") for name in (limit, used, "memory.stat"))
+            most, taken, stat = (
+                (folder / name).read_text("ascii") for name in (limit, used, "memory.stat")
+            )
             if most.strip() != "max":
                 found.append(int(most) - int(taken) + _cached_bytes(stat, prefix))
     return max(0, min(found))
@@ -66,11 +73,13 @@ def interfaces() -> dict[str, list[str]]:
     return {name: addresses for name, addresses in found.items() if addresses}
 
 
-def gloo_address(environment: Mapping[str, str], known: Mapping[str, Sequence[str]], hostname: str) -> str:
+def gloo_address(
+    environment: Mapping[str, str], known: Mapping[str, Sequence[str]], hostname: str
+) -> str:
     """The address that gloo listens on, by torch's rule.
 
-    That of `GLOO_SOCKET_IFNAME` where it is set; else the first of the host name's at which this host can listen; else
-    the loopback, from where no other host is reached.
+    That of `GLOO_SOCKET_IFNAME` where it is set; else the first of the host name's at which this
+    host can listen; else the loopback, from where no other host is reached.
 
     Args:
         environment: of the process.
@@ -114,7 +123,9 @@ def nccl_interfaces(asked: str | None, known: Sequence[str]) -> list[str]:
     if not asked:
         # InfiniBand's own first, those of containers and of this host alone last.
         last = ("docker", "lo", "virbr")
-        infiniband, *rest = ([name for name in known if name.startswith(kind)] for kind in ("ib", *last))
+        infiniband, *rest = (
+            [name for name in known if name.startswith(kind)] for kind in ("ib", *last)
+        )
         others = [name for name in known if not name.startswith(last)]
         return next((names for names in (infiniband, others, *rest) if names), [])
     mark, names = re.fullmatch(r"([\^=]*)(.*)", asked).groups()  # type: ignore[union-attr]  # it matches any text
@@ -130,12 +141,16 @@ def gpus(*, nvml: Any = pynvml) -> list[dict[str, Any]] | None:
     """All GPUs of this host, whoever may use them: what runs on each, and errors of its memory.
 
     Returns:
-        For each `name`, `used_bytes`, `utilization`, `processes`, `memory_errors` (uncorrected, since the driver was
-        loaded) and `slices` (MIG; None where it is off or unknown); None without NVML.
+        For each `name`, `used_bytes`, `utilization`, `processes`, `memory_errors` (uncorrected,
+        since the driver was loaded) and `slices` (MIG; None where it is off or unknown); None
+        without NVML.
     """
     try:
         nvml.nvmlInit()
-        found = [Gpu(nvml.nvmlDeviceGetHandleByIndex(index), nvml) for index in range(nvml.nvmlDeviceGetCount())]
+        found = [
+            Gpu(nvml.nvmlDeviceGetHandleByIndex(index), nvml)
+            for index in range(nvml.nvmlDeviceGetCount())
+        ]
     except pynvml.NVMLError:
         return None
     return [_state(gpu) for gpu in found]
@@ -159,4 +174,6 @@ def _slices(gpu: Gpu) -> int | None:
     most = gpu.ask("nvmlDeviceGetMaxMigDeviceCount")
     if most is None or not (gpu.ask("nvmlDeviceGetMigMode") or [0])[0]:
         return None
-    return sum(gpu.ask("nvmlDeviceGetMigDeviceHandleByIndex", index) is not None for index in range(most))
+    return sum(
+        gpu.ask("nvmlDeviceGetMigDeviceHandleByIndex", index) is not None for index in range(most)
+    )

@@ -82,7 +82,9 @@ class Telemetry:
             now: the time source, in seconds.
         """
         is_gpu = device.type == "cuda"
-        self._gpu = find_gpu(torch.cuda.get_device_properties(device).uuid, nvml=nvml) if is_gpu else None
+        self._gpu = (
+            find_gpu(torch.cuda.get_device_properties(device).uuid, nvml=nvml) if is_gpu else None
+        )
         self._highest_clock_hz = self._gpu.highest_clock_hz() if self._gpu else None
         self._error_events = self._gpu.watch_errors() if self._gpu else None
         self._own_pids = frozenset(own_pids or {os.getpid()})
@@ -101,7 +103,10 @@ class Telemetry:
         # Its start takes longer than what it does: it must not fall into the window.
         self._begun, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(
-            target=self._read_until, args=(self._begun, self._ended), name="dtsweep-telemetry", daemon=True
+            target=self._read_until,
+            args=(self._begun, self._ended),
+            name="dtsweep-telemetry",
+            daemon=True,
         )
         self._thread.start()
         try:
@@ -122,14 +127,17 @@ class Telemetry:
         """End the window.
 
         Returns:
-            The columns of `ranks` that telemetry knows, None where unknown; those of a GPU only where NVML has one;
-            and `telemetry_flags`, names of `FLAG_MEANINGS`.
+            The columns of `ranks` that telemetry knows, None where unknown; those of a GPU only
+            where NVML has one; and `telemetry_flags`, names of `FLAG_MEANINGS`.
         """
         last = self._edge()
         self._end_readings()
         if not self._memory_bytes:
             self.read()
-        columns = {**host_columns(self._first, last), "host_memory_used_bytes": max(self._memory_bytes)}
+        columns = {
+            **host_columns(self._first, last),
+            "host_memory_used_bytes": max(self._memory_bytes),
+        }
         if not self._gpu:
             return {**columns, "telemetry_flags": []}
         columns |= gpu_columns(self._first, last, self._gpu_readings)
@@ -138,7 +146,10 @@ class Telemetry:
         columns["sm_clock_share"] = clock_hz / highest_hz if clock_hz and highest_hz else None
         # Without an energy counter no window is long enough for it.
         is_short = last.energy_j is not None and columns["energy_j"] is None
-        return {**columns, "telemetry_flags": [*_flags(columns), *(["window_short"] if is_short else [])]}
+        return {
+            **columns,
+            "telemetry_flags": [*_flags(columns), *(["window_short"] if is_short else [])],
+        }
 
     def read(self) -> None:
         """Take one reading, as the thread does every `interval_s`."""
@@ -177,7 +188,9 @@ def host_columns(first: Edge, last: Edge) -> dict[str, Any]:
     """What this process and its host did between two edges, as columns of `ranks`."""
     busy_s, total_s = last.cpu_s[0] - first.cpu_s[0], last.cpu_s[1] - first.cpu_s[1]
     both = last.network.keys() & first.network.keys()
-    sent, received = (sum(last.network[name][i] - first.network[name][i] for name in both) for i in (0, 1))
+    sent, received = (
+        sum(last.network[name][i] - first.network[name][i] for name in both) for i in (0, 1)
+    )
     return {
         "process_cpus": (last.process_s - first.process_s) / (last.at_s - first.at_s),
         # The kernel counts in hundredths of a second: in a shorter window nothing has moved.
@@ -189,7 +202,9 @@ def host_columns(first: Edge, last: Edge) -> dict[str, Any]:
     }
 
 
-def gpu_columns(first: Edge, last: Edge, readings: Sequence[tuple[float, Reading]]) -> dict[str, Any]:
+def gpu_columns(
+    first: Edge, last: Edge, readings: Sequence[tuple[float, Reading]]
+) -> dict[str, Any]:
     """What a GPU did between two edges, as columns of `ranks`.
 
     Args:

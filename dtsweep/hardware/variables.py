@@ -11,13 +11,45 @@ FAMILIES = (
     # What exchanges.
     *("NCCL_", "RCCL_", "GLOO_", "UCC_", "UCX_", "FI_", "IBV_", "MLX5_", "RDMAV_", "SHARP_"),
     # torch and what it compiles with.
-    *("TORCH_", "PYTORCH_", "ATEN_", "TORCHINDUCTOR_", "INDUCTOR_", "AOT_INDUCTOR_", "AOTINDUCTOR_", "TORCHDYNAMO_"),
+    *(
+        "TORCH_",
+        "PYTORCH_",
+        "ATEN_",
+        "TORCHINDUCTOR_",
+        "INDUCTOR_",
+        "AOT_INDUCTOR_",
+        "AOTINDUCTOR_",
+        "TORCHDYNAMO_",
+    ),
     *("FUNCTORCH_", "TRITON_", "CUTE_DSL_", "FLASH_ATTENTION_", "XFORMERS_", "NVTE_"),
     # Devices and their maths.
     *("CUDA_", "CUBLAS_", "CUBLASLT_", "CUDNN_", "CUFFT_", "CUSOLVER_", "CUTLASS_", "CUPTI_"),
-    *("HIP_", "HSA_", "AMD_", "ROCBLAS_", "ROCSOLVER_", "ROCFFT_", "HIPBLAS_", "HIPBLASLT_", "TENSILE_", "MIOPEN_"),
+    *(
+        "HIP_",
+        "HSA_",
+        "AMD_",
+        "ROCBLAS_",
+        "ROCSOLVER_",
+        "ROCFFT_",
+        "HIPBLAS_",
+        "HIPBLASLT_",
+        "TENSILE_",
+        "MIOPEN_",
+    ),
     # Processors, threads and memory.
-    *("OMP_", "GOMP_", "KMP_", "MKL_", "MKLDNN_", "DNNL_", "ONEDNN_", "OPENBLAS_", "GOTO_", "BLIS_", "ARM_COMPUTE_"),
+    *(
+        "OMP_",
+        "GOMP_",
+        "KMP_",
+        "MKL_",
+        "MKLDNN_",
+        "DNNL_",
+        "ONEDNN_",
+        "OPENBLAS_",
+        "GOTO_",
+        "BLIS_",
+        "ARM_COMPUTE_",
+    ),
     *("MALLOC_", "TCMALLOC_", "MIMALLOC_"),
 )
 """Variables with these beginnings change what libraries do."""
@@ -67,18 +99,46 @@ NOT_OF_THE_MACHINE = frozenset(
 )
 """Variables of those families that tell a rank, a run or a user from another."""
 
-PLACES = ("_CACHE_DIR", "_CACHE_PATH", "_DB_PATH", "_DUMP_DIR", "_HOME", "_LOG_DIRECTORY", "_OUTPUT_DIR")
-LOGS = ("_LOGGING_FILE", "_LOG_FILE", "_LOG_LEVEL", "_LOG_MASK", "_LOG_PATH", "_LOGPATH", "_LOGS", "_LOGS_OUT")
-ENDINGS = (*PLACES, *LOGS, "_PIPE_DIRECTORY", "_REDIS_HOST", "_REDIS_PORT", "_REDIS_URL", "_VISIBLE_DEVICES")
+PLACES = (
+    "_CACHE_DIR",
+    "_CACHE_PATH",
+    "_DB_PATH",
+    "_DUMP_DIR",
+    "_HOME",
+    "_LOG_DIRECTORY",
+    "_OUTPUT_DIR",
+)
+LOGS = (
+    "_LOGGING_FILE",
+    "_LOG_FILE",
+    "_LOG_LEVEL",
+    "_LOG_MASK",
+    "_LOG_PATH",
+    "_LOGPATH",
+    "_LOGS",
+    "_LOGS_OUT",
+)
+ENDINGS = (
+    *PLACES,
+    *LOGS,
+    "_PIPE_DIRECTORY",
+    "_REDIS_HOST",
+    "_REDIS_PORT",
+    "_REDIS_URL",
+    "_VISIBLE_DEVICES",
+)
 """Variables of those families that end so say where files lie, how much is logged, or which device is whose."""
 
 
-def ambient(environment: Mapping[str, str], *, own_variables: Collection[str] = ()) -> dict[str, str]:
+def ambient(
+    environment: Mapping[str, str], *, own_variables: Collection[str] = ()
+) -> dict[str, str]:
     """Pick the variables that change what libraries do, of those that came with the machine.
 
     Args:
         environment: of a process.
-        own_variables: names of those that the sweep sets: they are a point's own, or the whole sweep's.
+        own_variables: names of those that the sweep sets: they are a point's own, or the whole
+            sweep's.
 
     >>> ambient({"NCCL_ALGO": "Ring", "NCCL_DEBUG": "WARN", "CUDA_VISIBLE_DEVICES": "3"}, own_variables=["NCCL_ALGO"])
     {'NCCL_DEBUG': 'WARN'}
@@ -87,9 +147,12 @@ def ambient(environment: Mapping[str, str], *, own_variables: Collection[str] = 
     found = {
         name: value
         for name, value in sorted(environment.items())
-        if (name in SINGLE or (name.startswith(FAMILIES) and not name.endswith(ENDINGS))) and name not in left_out
+        if (name in SINGLE or (name.startswith(FAMILIES) and not name.endswith(ENDINGS)))
+        and name not in left_out
     }
     if "LD_PRELOAD" in found:
         # Which libraries, and not where somebody has put them.
-        found["LD_PRELOAD"] = " ".join(Path(library).name for library in found["LD_PRELOAD"].replace(":", " ").split())
+        found["LD_PRELOAD"] = " ".join(
+            Path(library).name for library in found["LD_PRELOAD"].replace(":", " ").split()
+        )
     return hidden(found)

@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtsweep.inference.spread import POINT, Launches, launches_of
-from dtsweep.inference.variance import POOLED_FROM, Known, Numbers, Pool, moderated, pooled_is_better
+from dtsweep.inference.variance import (
+    POOLED_FROM,
+    Known,
+    Numbers,
+    Pool,
+    moderated,
+    pooled_is_better,
+)
 from dtsweep.inference.verdicts import Method
 from dtsweep.measure.statistics import students_t
 
@@ -73,7 +80,8 @@ def contrasts(launches: Launches, first: Rows, second: Rows) -> Contrasts:
         first: rows of `launches`.
         second: others, or the same.
     """
-    # Points that share no launch have 0 / 0 in what is paired, and those with one launch in what is not.
+    # Points that share no launch have 0 / 0 in what is paired, and those with one launch in what is
+    # not.
     with np.errstate(invalid="ignore", divide="ignore"):
         shared, by_launch = _by_launch(launches, first, second)
         by_mean = _by_mean(launches, first, second)
@@ -81,15 +89,23 @@ def contrasts(launches: Launches, first: Rows, second: Rows) -> Contrasts:
     # One shared launch says something where others say how far its points differ.
     known = counted_of(launches.together) >= POOLED_FROM or counted_of(launches.apart) < POOLED_FROM
     paired = (shared > 1) | ((shared == 1) & (fewest == 1) & known)
-    estimate, half_width, degrees, pooled = (np.where(paired, *each) for each in zip(by_launch, by_mean, strict=True))
-    return Contrasts(estimate=estimate, half_width=half_width, degrees=degrees, paired=paired, pooled=pooled == 1)
+    estimate, half_width, degrees, pooled = (
+        np.where(paired, *each) for each in zip(by_launch, by_mean, strict=True)
+    )
+    return Contrasts(
+        estimate=estimate, half_width=half_width, degrees=degrees, paired=paired, pooled=pooled == 1
+    )
 
 
-def _by_launch(launches: Launches, first: Rows, second: Rows) -> tuple[Numbers, tuple[Numbers, ...]]:
+def _by_launch(
+    launches: Launches, first: Rows, second: Rows
+) -> tuple[Numbers, tuple[Numbers, ...]]:
     """How many launches measured both; and from these the estimate and what `half_width_of` gives of it."""
     # A launch of one point pairs it with nothing.
     columns = launches.there.sum(axis=0) > 1
-    ours, theirs = (launches.there[points][:, columns].astype("float64") for points in (first, second))
+    ours, theirs = (
+        launches.there[points][:, columns].astype("float64") for points in (first, second)
+    )
     left, right = (launches.left[points][:, columns] for points in (first, second))
     shared: Numbers = ours @ theirs.T
     shift = (left @ theirs.T - ours @ right.T) / shared
@@ -110,7 +126,10 @@ def _by_mean(launches: Launches, first: Rows, second: Rows) -> tuple[Numbers, ..
     counts = launches.counts
     variances = launches.squares / (counts - 1) / counts
     parts = np.add.outer(*((variances**2 / (counts - 1))[points] for points in (first, second)))
-    sums, fewest = np.add.outer(variances[first], variances[second]), np.minimum.outer(counts[first], counts[second])
+    sums, fewest = (
+        np.add.outer(variances[first], variances[second]),
+        np.minimum.outer(counts[first], counts[second]),
+    )
     free = np.where(fewest > 1, np.add.outer(counts[first], counts[second]) - 2, 0)
     welch = np.where(parts > 0, sums**2 / parts, free)
     known = half_width_of(
@@ -130,7 +149,12 @@ def counted_of(pool: Pool | None) -> int:
 
 
 def half_width_of(
-    pool: Pool | None, own: Known, *, pooled: NDArray[np.bool_], within: Numbers, total: Callable[[Numbers], Numbers]
+    pool: Pool | None,
+    own: Known,
+    *,
+    pooled: NDArray[np.bool_],
+    within: Numbers,
+    total: Callable[[Numbers], Numbers],
 ) -> tuple[Numbers, Numbers, Numbers]:
     """Half of the 95 % interval of estimates, its degrees of freedom, and 1 where it is pooled.
 

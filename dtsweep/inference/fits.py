@@ -34,16 +34,19 @@ class Fit:
     """Whether the curve misses by more than the errors explain; None where they are not known."""
 
 
-def fitted(curve: Callable[[Numbers], Numbers], values: Numbers, *, reaches: Numbers, parameters: int) -> Fit:
+def fitted(
+    curve: Callable[[Numbers], Numbers], values: Numbers, *, reaches: Numbers, parameters: int
+) -> Fit:
     """Fit a curve by least squares, and find what of its parameters lies so near to the best that it is possible, too.
 
-    The edge is that of the likelihood ratio (profile intervals), which keeps to parameters from 0 to 1.
+    The edge is that of the likelihood ratio (profile intervals), which keeps to parameters from 0
+    to 1.
 
     Args:
         curve: (cases, parameters) to logarithms (cases, values).
         values: (values,) measured logarithms, more than parameters.
-        reaches: (values, values) covariance in squares of half-widths of 95 % intervals; nan is unknown: then all
-            values, and the base that they are compared with, have the same error.
+        reaches: (values, values) covariance in squares of half-widths of 95 % intervals; nan is
+            unknown: then all values, and the base that they are compared with, have the same error.
         parameters: how many.
     """
     free = len(values) - parameters
@@ -60,7 +63,12 @@ def fitted(curve: Callable[[Numbers], Numbers], values: Numbers, *, reaches: Num
     by_residuals = contradicted is not False
     limit = float(students_t(free)) ** 2 * least / free if by_residuals else 1.0
     residual = float(np.sqrt(((curve(best[None])[0] - values) ** 2).sum() / free))
-    edge = _edge(lambda at: distances(at) - least - limit, best, curve=lambda at: curve(at) @ root.T, limit=limit)
+    edge = _edge(
+        lambda at: distances(at) - least - limit,
+        best,
+        curve=lambda at: curve(at) @ root.T,
+        limit=limit,
+    )
     return Fit(best, edge, residual, "residuals" if by_residuals else "launches", contradicted)
 
 
@@ -82,19 +90,29 @@ def _best(away: Callable[[Numbers], Numbers], parameters: int) -> Numbers:
     from scipy.optimize import least_squares
 
     start = np.full(parameters, 0.01)
-    found: Numbers = least_squares(away, start, bounds=(0, 1), x_scale="jac", xtol=1e-13, ftol=1e-13, gtol=1e-13).x
+    found: Numbers = least_squares(
+        away, start, bounds=(0, 1), x_scale="jac", xtol=1e-13, ftol=1e-13, gtol=1e-13
+    ).x
     # A search nears a bound for ever.
     at_bounds = np.where(np.minimum(found, 1 - found) < 1e-4, np.round(found), found)
     return at_bounds if (away(at_bounds) ** 2).sum() <= (away(found) ** 2).sum() else found
 
 
 def _edge(
-    over: Callable[[Numbers], Numbers], best: Numbers, *, curve: Callable[[Numbers], Numbers], limit: float
+    over: Callable[[Numbers], Numbers],
+    best: Numbers,
+    *,
+    curve: Callable[[Numbers], Numbers],
+    limit: float,
 ) -> Numbers:
     """Follow rays from the best, along the bounds where they leave them, to where `over` crosses 0."""
     size = len(best)
     angles = np.arange(_RAYS) * 2 * np.pi / _RAYS
-    rays = np.column_stack([np.cos(angles), np.sin(angles)]) if size == 2 else np.array([[1.0], [-1.0]])
+    rays = (
+        np.column_stack([np.cos(angles), np.sin(angles)])
+        if size == 2
+        else np.array([[1.0], [-1.0]])
+    )
     step = 1e-6 * np.maximum(best, 1e-3)
     slopes = ((curve(best + np.diag(step)) - curve(best[None])) / step[:, None]).T
     # As far in each direction as a straight line would go.

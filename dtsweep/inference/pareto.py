@@ -15,11 +15,12 @@ def on_frontier(costs: Costs) -> NDArray[np.bool_]:
     """Mark the rows that no other row dominates.
 
     Args:
-        costs: (points, objectives), smaller is better; negate what should grow. A row with nan is unknown.
+        costs: (points, objectives), smaller is better; negate what should grow. A row with nan is
+            unknown.
 
     Returns:
-        (points,), True on the frontier. Equal rows don't dominate each other; an unknown row is neither on the
-        frontier nor does it dominate another.
+        (points,), True on the frontier. Equal rows don't dominate each other; an unknown row is
+        neither on the frontier nor does it dominate another.
     """
     import moocore
 
@@ -36,7 +37,8 @@ def hypervolume_of(costs: Costs, reference: NDArray[np.float64]) -> float:
     """Measure the volume between a reference point and the rows that dominate it.
 
     Args:
-        costs: (points, objectives), smaller is better. Rows with nan or beyond the reference count nothing.
+        costs: (points, objectives), smaller is better. Rows with nan or beyond the reference count
+            nothing.
         reference: (objectives,) the worst that is of interest.
 
     Returns:
@@ -51,14 +53,17 @@ def hypervolume_of(costs: Costs, reference: NDArray[np.float64]) -> float:
 def knee_of(costs: Costs) -> int | None:
     """Find the row of a frontier from which on more of one objective costs most of the others.
 
-    It is the one of the least sum, when each objective goes from 0, its best on the frontier, to 1, its worst there. Of
-    two objectives that is the one farthest from the straight line between both ends.
+    It is the one of the least sum, when each objective goes from 0, its best on the frontier, to 1,
+    its worst there. Of two objectives that is the one farthest from the straight line between both
+    ends.
 
     Args:
-        costs: (points, objectives) of the frontier alone, smaller is better; logarithms, where ratios count.
+        costs: (points, objectives) of the frontier alone, smaller is better; logarithms, where
+            ratios count.
 
     Returns:
-        Its row, the first of equal ones; None where fewer than three rows differ, or none lies inside of that line.
+        Its row, the first of equal ones; None where fewer than three rows differ, or none lies
+        inside of that line.
     """
     distinct = len({tuple(row) for row in costs.tolist()})
     if distinct < 3:

@@ -37,17 +37,21 @@ class Power(NamedTuple):
 def power_of(found: Contrasts, launches: Launches, a: int, b: int, *, drift: float = 0.0) -> Power:
     """Say what the launches of two points can tell, by the error that their contrast has now.
 
-    More launches are of the kind that there are: of both points where they are compared launch by launch, else of each
-    by itself. They make the error smaller by their number alone, and its degrees of freedom more.
+    More launches are of the kind that there are: of both points where they are compared launch by
+    launch, else of each by itself. They make the error smaller by their number alone, and its
+    degrees of freedom more.
 
     Args:
         found: of the two alone, one by one.
         launches: logarithms of launch means.
         a: row of the first.
         b: row of the second.
-        drift: logarithm of the ratio that these launches don't tell, whatever their error; further ones average it.
+        drift: logarithm of the ratio that these launches don't tell, whatever their error; further
+            ones average it.
     """
-    estimate, half_width, degrees = (float(each[0, 0]) for each in (found.estimate, found.half_width, found.degrees))
+    estimate, half_width, degrees = (
+        float(each[0, 0]) for each in (found.estimate, found.half_width, found.degrees)
+    )
     counts = launches.counts[[a, b]]
     if np.isnan(half_width):
         return Power(np.nan, None, untested_because(counts.tolist()))
@@ -102,7 +106,9 @@ def detectable(errors: Any, degrees: Any, *, known: Any = None, level: float = 0
     """
     from scipy.special import chdtri
 
-    free = np.minimum(np.asarray(degrees if known is None else known, dtype=np.float64), _MANY_DEGREES)
+    free = np.minimum(
+        np.asarray(degrees if known is None else known, dtype=np.float64), _MANY_DEGREES
+    )
     # An error of few degrees of freedom is mostly too small; so it is as likely too large.
     factor = np.asarray(free / chdtri(free, 0.5), dtype=np.float64) ** 0.5
     return np.asarray(errors * factor * noncentrality(degrees, level=level), dtype=np.float64)

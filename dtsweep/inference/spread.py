@@ -64,7 +64,9 @@ class Launches:
         if not kept.any():
             return None
         degrees = (self.counts[kept] - 1).astype("float64")
-        return pooled_apart(self.squares[kept], degrees, self.within[kept], counted=degrees_of(self.there[kept]))
+        return pooled_apart(
+            self.squares[kept], degrees, self.within[kept], counted=degrees_of(self.there[kept])
+        )
 
     @cached_property
     def together(self) -> Pool | None:
@@ -78,7 +80,8 @@ class Launches:
         if not rows.any():
             return None
         there = there[rows][:, columns]
-        # What is left of the cells when each point has a level, and each launch one beside those of its set.
+        # What is left of the cells when each point has a level, and each launch one beside those of
+        # its set.
         counted = int(there.sum()) - len(there) - degrees_of(there)
         means = np.where(there, self.means[rows][:, columns], np.nan)
         return pooled_together(means, self.within[rows], counted=counted)
@@ -95,15 +98,19 @@ def launches_of(trials: pd.DataFrame, of: str, *, relative: bool = False) -> Lau
     """Arrange a measured column by point and launch; `Launches` pools what launches add when it is asked for.
 
     Args:
-        trials: of one environment, one row per launch of a point: `POINT`, `launch`, `of` and `<of>_error`, its
-            standard error within the launch. Rows where `of` is null are left out.
+        trials: of one environment, one row per launch of a point: `POINT`, `launch`, `of` and
+            `<of>_error`, its standard error within the launch. Rows where `of` is null are left
+            out.
         of: a measured column.
         relative: as shares of the point's mean; else as it is.
     """
     trials = trials[[*POINT, "launch", of, f"{of}_error"]].dropna(subset=[of])
     groups = trials.groupby(list(POINT), dropna=False, sort=False)
     numbers = groups.ngroup()
-    points, codes = trials.loc[~numbers.duplicated(), list(POINT)].reset_index(drop=True), numbers.to_numpy()
+    points, codes = (
+        trials.loc[~numbers.duplicated(), list(POINT)].reset_index(drop=True),
+        numbers.to_numpy(),
+    )
     # Where all are null pandas makes numbers of them, which match no text.
     points = points.astype({"point_id": object, "env_id": object})
     launches = trials["launch"].factorize()[0]
@@ -117,10 +124,15 @@ def launches_of(trials: pd.DataFrame, of: str, *, relative: bool = False) -> Lau
     np.add.at(squares, (codes, launches), np.nan_to_num(error) ** 2)
     there = counts > 0
     means = np.divide(means, counts, out=np.full(shape, np.nan), where=there)
-    # A window that drifts has no error of its own: its point's other launches say how much its windows vary.
-    of_launch = np.divide(squares, known * np.maximum(counts, 1), out=np.zeros(shape), where=known > 0)
+    # A window that drifts has no error of its own: its point's other launches say how much its
+    # windows vary.
+    of_launch = np.divide(
+        squares, known * np.maximum(counts, 1), out=np.zeros(shape), where=known > 0
+    )
     said = (known > 0).sum(axis=1)
-    within = np.divide(of_launch.sum(axis=1), said, out=np.full(len(points), np.nan), where=said > 0)
+    within = np.divide(
+        of_launch.sum(axis=1), said, out=np.full(len(points), np.nan), where=said > 0
+    )
     return Launches(points, means, within)
 
 

@@ -29,8 +29,9 @@ _LEAST = 1e-16
 class Pool(NamedTuple):
     """What points of one environment say together of the variance of their launch means.
 
-    A launch mean of a point varies by what its window says (`within`) and by what launches add, which all points have
-    in common. `added` may be below 0, where windows say too much; a variance is at least a quarter of `within`.
+    A launch mean of a point varies by what its window says (`within`) and by what launches add,
+    which all points have in common. `added` may be below 0, where windows say too much; a variance
+    is at least a quarter of `within`.
     """
 
     added: float
@@ -53,7 +54,9 @@ class Pool(NamedTuple):
     @property
     def degrees(self) -> float:
         """Degrees of freedom that `added` is known with."""
-        return min(self.alike, float(_variances(np.array(self.within), self.added)) ** 2 * self.information)
+        return min(
+            self.alike, float(_variances(np.array(self.within), self.added)) ** 2 * self.information
+        )
 
 
 class Known(NamedTuple):
@@ -70,7 +73,8 @@ def pooled_apart(squares: Numbers, degrees: Numbers, within: Numbers, *, counted
         squares: (points,) sum of the squared distances of a point's launch means from their mean.
         degrees: (points,) launches less one.
         within: (points,) variance within a launch.
-        counted: degrees of freedom of all; fewer than the sum of `degrees` where launches are shared.
+        counted: degrees of freedom of all; fewer than the sum of `degrees` where launches are
+            shared.
     """
     return _pooled(lambda _: (squares, degrees), within, counted=counted)
 
@@ -79,19 +83,23 @@ def pooled_together(values: Numbers, within: Numbers, *, counted: int) -> Pool:
     """Pool what launches add to a point beyond what they add to all points that they measured.
 
     Args:
-        values: (points, launches) launch means, nan where there is none; two or more in each row and column.
+        values: (points, launches) launch means, nan where there is none; two or more in each row
+            and column.
         within: (points,) variance within a launch.
         counted: degrees of freedom.
     """
     return _pooled(lambda variances: _beside_launches(values, variances), within, counted=counted)
 
 
-def moderated(pool: Pool, expected: Numbers, *, weight: Numbers, within: Numbers, own: Known) -> Known:
+def moderated(
+    pool: Pool, expected: Numbers, *, weight: Numbers, within: Numbers, own: Known
+) -> Known:
     """Combine the variance that a pool expects of an estimate with the residuals of the very launches behind it.
 
-    That is the moderated variance of Smyth (2004): the mean of both by degrees of freedom. The expected one has as many
-    as the pool knows it with; less where it rests on what windows say beyond what the pool could check of that, or
-    where the points disagree. The pool holds these residuals too, so they are not counted twice.
+    That is the moderated variance of Smyth (2004): the mean of both by degrees of freedom. The
+    expected one has as many as the pool knows it with; less where it rests on what windows say
+    beyond what the pool could check of that, or where the points disagree. The pool holds these
+    residuals too, so they are not counted twice.
 
     Args:
         pool: of the environment.
@@ -100,25 +108,29 @@ def moderated(pool: Pool, expected: Numbers, *, weight: Numbers, within: Numbers
         within: how much of `expected` windows say.
         own: variance of the estimate by its own residuals; 0 degrees where there are none.
     """
-    # By the scaled variance: where the points disagree, the pool knows less of the small ones than of their mean.
+    # By the scaled variance: where the points disagree, the pool knows less of the small ones than
+    # of their mean.
     informed = expected**2 * pool.information / weight**2
     unchecked = (within - weight * pool.within) ** 2 / (WITHIN_DEGREES * expected**2)
     prior = np.minimum(1 / (1 / informed + unchecked), pool.alike)
     has_own = own.degrees > 0
     prior = np.where(has_own, np.clip(informed - own.degrees, 0, prior), prior)
     degrees = prior + own.degrees
-    return Known((prior * expected + np.where(has_own, own.degrees * own.variance, 0)) / degrees, degrees)
+    return Known(
+        (prior * expected + np.where(has_own, own.degrees * own.variance, 0)) / degrees, degrees
+    )
 
 
 def pooled_is_better(degrees: Any, *, pooled: Any, launches: Any) -> Any:
     """True where the pool has enough degrees of freedom.
 
-    Depends on the number of launches only, never on measured values. With two or three launches Student's t is
-    12.7 or 4.3; twice as many degrees of freedom are worth the assumption that launches add alike to all points,
-    until a point has launches enough of its own.
+    Depends on the number of launches only, never on measured values. With two or three launches
+    Student's t is 12.7 or 4.3; twice as many degrees of freedom are worth the assumption that
+    launches add alike to all points, until a point has launches enough of its own.
 
     Args:
-        degrees: of freedom of the point's own spread, 0 for one launch; a number or an array, as the others.
+        degrees: of freedom of the point's own spread, 0 for one launch; a number or an array, as
+            the others.
         pooled: degrees of freedom of the pool, by launches; 0 or nan where there is none.
         launches: of the point.
     """
@@ -130,7 +142,9 @@ def _variances(within: Numbers, added: float) -> Numbers:
     return np.maximum(np.maximum(within + added, within / 4), _LEAST)
 
 
-def _pooled(residuals: Callable[[Numbers], tuple[Numbers, Numbers]], within: Numbers, *, counted: int) -> Pool:
+def _pooled(
+    residuals: Callable[[Numbers], tuple[Numbers, Numbers]], within: Numbers, *, counted: int
+) -> Pool:
     """Fit `added` by residual maximum likelihood: points that are known well say most of it."""
     added = 0.0
     for _ in range(100):
@@ -161,7 +175,9 @@ def _beside_launches(values: Numbers, variances: Numbers) -> tuple[Numbers, Numb
         left = np.where(there, left - levels, 0.0)
         if np.abs(levels).max() < 1e-9:
             break
-    free = np.where(there, 1 - weights / weights.sum(axis=0), 0.0).sum(axis=1) * (1 - 1 / launches[:, 0])
+    free = np.where(there, 1 - weights / weights.sum(axis=0), 0.0).sum(axis=1) * (
+        1 - 1 / launches[:, 0]
+    )
     # A point so quiet that it alone sets the levels has next to none.
     return (left**2).sum(axis=1), np.maximum(free, 1e-6)
 
@@ -169,8 +185,9 @@ def _beside_launches(values: Numbers, variances: Numbers) -> tuple[Numbers, Numb
 def _agreement(ratios: Numbers, degrees: Numbers, *, share: float) -> tuple[float, float]:
     """How far variances agree with what is expected of them: (degrees of freedom of the expectation, scale).
 
-    The ratios of found to expected variances follow a scaled F distribution (Smyth 2004, here by maximum likelihood);
-    infinitely many degrees unless fewer make the ratios likelier by Akaike's criterion.
+    The ratios of found to expected variances follow a scaled F distribution (Smyth 2004, here by
+    maximum likelihood); infinitely many degrees unless fewer make the ratios likelier by Akaike's
+    criterion.
     """
     from scipy.special import gammaln
 

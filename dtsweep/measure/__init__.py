@@ -1,7 +1,7 @@
 """The instruments: clocks, windows and statistics. They know no sync mode.
 
-Ranks; the driver too, but for the instruments of a step; `statistics` and `drift` readers, `stopping` slots. Imports
-torch and NumPy, and SciPy in functions. In reading order:
+Ranks; the driver too, but for the instruments of a step; `statistics` and `drift` readers,
+`stopping` slots. Imports torch and NumPy, and SciPy in functions. In reading order:
 
     statistics      rates and latencies with their intervals
     turns           steps with and without the exchange in turns, and what they tell

@@ -89,7 +89,11 @@ class CpuClock:
     def times(self) -> Times:
         """The steps' times, and each phase that some step had."""
         ends = np.array([self.began, *self._ends])
-        return {"start_s": ends[:-1] - self.began, "step_s": np.diff(ends), **_phase_columns(self._phases[:-1])}
+        return {
+            "start_s": ends[:-1] - self.began,
+            "step_s": np.diff(ends),
+            **_phase_columns(self._phases[:-1]),
+        }
 
 
 class Event(Protocol):
@@ -111,9 +115,10 @@ class Event(Protocol):
 class CudaClock:
     """An event on the compute stream at the end of each phase, read when it has long passed.
 
-    What decides about the window sees the host's clock, so the host must not run far ahead of the device: it waits for
-    the step four before, but where steps are short it may be a fifth of a second ahead. The device always has that much
-    left to do. It also waits where a whole ring of events is under way.
+    What decides about the window sees the host's clock, so the host must not run far ahead of the
+    device: it waits for the step four before, but where steps are short it may be a fifth of a
+    second ahead. The device always has that much left to do. It also waits where a whole ring of
+    events is under way.
     """
 
     RING = 1024
@@ -148,7 +153,8 @@ class CudaClock:
     def end_step(self) -> None:
         """End a step at the last mark and read what has passed; wait where the device is far behind."""
         self._is_last[-1] = True
-        # The step before has ended on the device while the host launched this one: the device is not a step behind.
+        # The step before has ended on the device while the host launched this one: the device is
+        # not a step behind.
         if self._end is not None:
             self._idle_steps += len(self._steps) == self._ended or self._end.query()
             self._ended += 1
@@ -177,7 +183,11 @@ class CudaClock:
     def times(self) -> Times:
         """The steps' times and phases, as the device saw them."""
         steps = np.array(self._steps)
-        return {"start_s": np.cumsum(steps) - steps, "step_s": steps, **_phase_columns(self._phases[: len(steps)])}
+        return {
+            "start_s": np.cumsum(steps) - steps,
+            "step_s": steps,
+            **_phase_columns(self._phases[: len(steps)]),
+        }
 
     def _record(self, phase: str) -> None:
         if not self._free:
@@ -212,4 +222,8 @@ class CudaClock:
 def _phase_columns(steps: Sequence[Mapping[str, float]]) -> Times:
     """Each phase that some step had, as a column."""
     seen = {phase for step in steps for phase in step}
-    return {f"{name}_s": np.array([step.get(name, 0.0) for step in steps]) for name in PHASE_MEANINGS if name in seen}
+    return {
+        f"{name}_s": np.array([step.get(name, 0.0) for step in steps])
+        for name in PHASE_MEANINGS
+        if name in seen
+    }

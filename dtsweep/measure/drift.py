@@ -57,7 +57,8 @@ def median_of(levels: Level) -> Level:
     below = np.cumsum(weights) / weights.sum()
     # Two of them where one has exactly half of the weight below it.
     around = steps[np.searchsorted(below, [0.5 - 1e-9, 0.5 + 1e-9])]
-    # That of a mean of two; the median of more normal values is π / 2 times as variable as their mean.
+    # That of a mean of two; the median of more normal values is π / 2 times as variable as their
+    # mean.
     spread = math.sqrt(math.pi / 2) if len(steps) > 2 else 1.0
     return Level(float(around.mean()), spread / float(np.sqrt(np.sum(weights**2))))
 

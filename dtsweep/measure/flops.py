@@ -56,31 +56,35 @@ class _Counted:
 _counted: dict[tuple[type, str, str], _Counted] = {}
 
 
-def count_flops(workload: Any, *, model: nn.Module, precision: str, device: torch.device) -> Flops | None:
+def count_flops(
+    workload: Any, *, model: nn.Module, precision: str, device: torch.device
+) -> Flops | None:
     """Count what a sample of a workload takes, once per process for each of its settings.
 
-    A copy of the model runs on tensors that have shapes but no numbers (`FakeTensorMode`), which takes no memory and
-    little time; the batches are real. Call it when the trial has trained, so that what the workload keeps between
-    calls has been made with numbers. The model, random states and torch's flags stay as they are.
+    A copy of the model runs on tensors that have shapes but no numbers (`FakeTensorMode`), which
+    takes no memory and little time; the batches are real. Call it when the trial has trained, so
+    that what the workload keeps between calls has been made with numbers. The model, random states
+    and torch's flags stay as they are.
 
-    `FlopCounterMode` counts matrix products, convolutions and attention, two operations for a multiplication with
-    its addition. It leaves out norms, activations, the optimizer, and kernels that it does not know. Attention counts
-    whole, as if it were not causal, and as its two matrix products: what a flash kernel computes again in backward
-    is in neither figure.
+    `FlopCounterMode` counts matrix products, convolutions and attention, two operations for a
+    multiplication with its addition. It leaves out norms, activations, the optimizer, and kernels
+    that it does not know. Attention counts whole, as if it were not causal, and as its two matrix
+    products: what a flash kernel computes again in backward is in neither figure.
 
-    What is computed again (`torch.utils.checkpoint`, `use_reentrant` or not) is told from the rest of backward by
-    autograd, which is on while it runs; it is in the hardware's figure alone.
+    What is computed again (`torch.utils.checkpoint`, `use_reentrant` or not) is told from the rest
+    of backward by autograd, which is on while it runs; it is in the hardware's figure alone.
 
     Args:
-        workload: the one that trained, with the fields of the point. Its `flops_per_sample`, where it has one, is
-            the model's figure; the hardware's is then larger by the share that was counted.
+        workload: the one that trained, with the fields of the point. Its `flops_per_sample`, where
+            it has one, is the model's figure; the hardware's is then larger by the share that was
+            counted.
         model: what the workload built, as a mode trains it: whole, on `device`.
         precision: of the point.
         device: where the trial computes.
 
     Returns:
-        None where it can't be counted, because the model can't be copied or its loss needs numbers, or the count is
-        not linear in the samples; a line on stderr says why.
+        None where it can't be counted, because the model can't be copied or its loss needs numbers,
+        or the count is not linear in the samples; a line on stderr says why.
 
     Raises:
         SweepError: `flops_per_sample` is no positive number.
@@ -93,10 +97,13 @@ def count_flops(workload: Any, *, model: nn.Module, precision: str, device: torc
     return Flops(given, given * counted.hardware_per_sample / counted.model_per_sample)
 
 
-def count_operations(workload: Any, *, model: nn.Module, precision: str, device: torch.device) -> PassOperations | None:
+def count_operations(
+    workload: Any, *, model: nn.Module, precision: str, device: torch.device
+) -> PassOperations | None:
     """List the operations of a forward and backward pass, as `count_flops` sees them; the arguments are its own.
 
-    Torch's own attention is there as its matrix products, but for their scores, which its kernels never write.
+    Torch's own attention is there as its matrix products, but for their scores, which its kernels
+    never write.
 
     Returns:
         None where they can't be counted, or their number depends on that of the samples.
@@ -112,7 +119,9 @@ def _count_once(workload: Any, model: nn.Module, precision: str, device: torch.d
         try:
             with random_states_kept(device):
                 tallies, recorders = _counts(workload, model, precision, device)
-            known = _Counted(operations=PassOperations.of([recorder.noted for recorder in recorders], SAMPLES))
+            known = _Counted(
+                operations=PassOperations.of([recorder.noted for recorder in recorders], SAMPLES)
+            )
             known = replace(known, flops=_per_sample(tallies))
         except Exception as error:  # noqa: BLE001  # users' code, on tensors that it was not written for
             said = " ".join(str(error).split())[:300]
@@ -133,7 +142,9 @@ def given_flops(workload: Any) -> float | None:
         return None
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
         name = type(workload).__name__
-        raise SweepError(f"{name}.flops_per_sample is {quoted(given)}; it must be a positive number, or None")
+        raise SweepError(
+            f"{name}.flops_per_sample is {quoted(given)}; it must be a positive number, or None"
+        )
     return float(given)
 
 
@@ -151,7 +162,9 @@ def _per_sample(counts: Sequence[_Tally]) -> Flops:
         raise ValueError("it does no matrix product, convolution or attention that is known")
     for few, many in (model, hardware):
         if abs(few - many) > TOLERANCE * many:
-            counted = " and ".join(f"{count.hardware:,} for {n}" for count, n in zip(counts, SAMPLES, strict=True))
+            counted = " and ".join(
+                f"{count.hardware:,} for {n}" for count, n in zip(counts, SAMPLES, strict=True)
+            )
             raise ValueError(f"they don't grow with the samples ({counted})")
     return Flops(model[-1], hardware[-1])
 
@@ -207,29 +220,35 @@ class _Tally:
         return count
 
 
-def _count(loss: Callable[[], torch.Tensor], precision: str, device: torch.device) -> tuple[_Tally, OperationLog]:
+def _count(
+    loss: Callable[[], torch.Tensor], precision: str, device: torch.device
+) -> tuple[_Tally, OperationLog]:
     tally = _Tally()
     formulas = flop_registry | {torch.ops.aten.convolution_backward: _convolution_backward}
     counting = {operation: tally.counting(formula) for operation, formula in formulas.items()}
     recorder = OperationLog(lambda: tally.hardware)
     with FlopCounterMode(display=False, custom_mapping=counting), recorder, Attention(recorder):
         known = PRECISIONS[precision]
-        with torch.autocast(device.type, dtype=getattr(torch, known.dtype), enabled=known.is_autocast):
+        with torch.autocast(
+            device.type, dtype=getattr(torch, known.dtype), enabled=known.is_autocast
+        ):
             result = loss()
         tally.in_backward = True
         result.backward()
     return tally, recorder
 
 
-def _convolution_backward(grad: torch.Tensor, images: torch.Tensor, weight: torch.Tensor, *rest: Any, **_: Any) -> int:
+def _convolution_backward(
+    grad: torch.Tensor, images: torch.Tensor, weight: torch.Tensor, *rest: Any, **_: Any
+) -> int:
     """Each gradient takes what forward took; torch's own formula forgets the groups.
 
     Args:
         grad: of the output, (samples, channels, ...).
         images: the input, (samples, channels, ...).
         weight: (channels, channels of a group, ...).
-        rest: the bias' sizes, stride, padding, dilation, whether it is transposed, output padding, groups, and of
-            which of input, weight and bias a gradient is wanted.
+        rest: the bias' sizes, stride, padding, dilation, whether it is transposed, output padding,
+            groups, and of which of input, weight and bias a gradient is wanted.
         _: not needed.
     """
     transposed, wanted = rest[4], rest[7]

@@ -51,7 +51,8 @@ def time_alone(exchange: Callable[[], int], device: torch.device) -> tuple[float
 def fits_in_memory(work: Callable[[], object], device: torch.device) -> bool:
     """Run `work` (no collectives inside); True if no rank ran out of memory. All ranks get the same answer.
 
-    A rank that gave up alone would keep the others waiting in their next exchange. Its log says what was full.
+    A rank that gave up alone would keep the others waiting in their next exchange. Its log says
+    what was full.
     """
     full = False
     try:
@@ -65,7 +66,9 @@ def fits_in_memory(work: Callable[[], object], device: torch.device) -> bool:
     return not any_full
 
 
-def failure_anywhere(error: Exception | None, said: str, *, store: Store, patience_s: float) -> str | None:
+def failure_anywhere(
+    error: Exception | None, said: str, *, store: Store, patience_s: float
+) -> str | None:
     """Agree whether work of all ranks, with or without collectives in it, has failed on any of them.
 
     Not by an exchange: where a rank failed in the middle of one, the others wait there.
@@ -80,7 +83,8 @@ def failure_anywhere(error: Exception | None, said: str, *, store: Store, patien
         What is said of it on one of them; None where nothing did. All ranks get the same answer.
 
     Raises:
-        Exception: `error`, where the others don't end their work, or are at another collective than this rank.
+        Exception: `error`, where the others don't end their work, or are at another collective than
+            this rank.
         DistError: another rank failed, and is at another collective.
     """
     group, ranks = _get_default_group(), distributed.get_world_size()
@@ -94,7 +98,9 @@ def failure_anywhere(error: Exception | None, said: str, *, store: Store, patien
     try:
         store.wait(["all ended"], *([] if error is None else [timedelta(seconds=patience_s)]))
     except RuntimeError:  # a store that is a file has none of its own for it
-        raise error or distributed.DistError("another worker does not end a step after the window") from None
+        raise error or distributed.DistError(
+            "another worker does not end a step after the window"
+        ) from None
     if not store.check(["failure"]):
         return None
     if store.add(place, 0) < ranks:

@@ -15,7 +15,8 @@ from torch.utils._pytree import tree_leaves
 from dtsweep.measure.work import Noted, Numbers
 
 _MOVES_NOTHING = frozenset(
-    f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "new_empty", "_unsafe_view", "lift_fresh")
+    f"aten::{name}"
+    for name in ("empty", "empty_like", "empty_strided", "new_empty", "_unsafe_view", "lift_fresh")
 )
 """Operations that only make room, or look at numbers in another way, beside those that torch knows as views."""
 
@@ -46,7 +47,11 @@ class OperationLog(TorchDispatchMode):
         if not func.is_view and func.namespace != "prim" and name not in _MOVES_NOTHING:
             written = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
             read = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-            moved = [t for t in written + (written if name in _PICKS else read) if _lengths(t) not in self.scores]
+            moved = [
+                t
+                for t in written + (written if name in _PICKS else read)
+                if _lengths(t) not in self.scores
+            ]
             numels = tuple(tensor.numel() for tensor in moved)
             self.noted.append(Noted(self._flops() - before, moved_bytes(moved), numels))
         return result
@@ -67,7 +72,9 @@ class Attention(TorchFunctionMode):
             given = dict(zip(("query", "key"), args, strict=False)) | named
             query, key = given["query"], given["key"]
             one, other = query.shape[-2], key.shape[-2]
-            self._recorder.scores.add((query.numel() // query.shape[-1] * other, min(one, other), max(one, other)))
+            self._recorder.scores.add(
+                (query.numel() // query.shape[-1] * other, min(one, other), max(one, other))
+            )
         return func(*args, **named)
 
 
@@ -88,11 +95,16 @@ def moved_bytes(tensors: Iterable[torch.Tensor]) -> int:
 def _bytes(tensor: torch.Tensor) -> int:
     whole = tensor.numel() * tensor.element_size()
     # A sparse tensor has no storage of its own; what it has of numbers is at most that.
-    return min(whole, tensor.untyped_storage().nbytes()) if tensor.layout is torch.strided else whole
+    return (
+        min(whole, tensor.untyped_storage().nbytes()) if tensor.layout is torch.strided else whole
+    )
 
 
 def update_operations(
-    make: Callable[[list[nn.Parameter]], torch.optim.Optimizer], sizes: Sequence[int], *, device: torch.device
+    make: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+    sizes: Sequence[int],
+    *,
+    device: torch.device,
 ) -> tuple[Numbers, int]:
     """Count what an optimizer's update does, by its second step on one small parameter, and on two.
 
@@ -102,8 +114,8 @@ def update_operations(
         device: where it runs.
 
     Returns:
-        (update operations × parameters,) bytes that each moves; and how many operations are launched: on a GPU one may
-        update all parameters.
+        (update operations × parameters,) bytes that each moves; and how many operations are
+        launched: on a GPU one may update all parameters.
     """
     one, two = (_second_step(make, count, device) for count in (1, 2))
     tensors = np.array([noted.numels.count(_EDGE**2) for noted in one.noted], dtype=float)

@@ -22,15 +22,18 @@ class ProfileError(Exception):
 def profiled(step: Callable[[], None], *, steps: int, device: torch.device) -> Profile:
     """Run some steps under torch's profiler; all ranks together.
 
-    A step under the profiler is slower, by some microseconds an operator: small models by half, so the table is
-    for shares and not for step times. On a CPU the start takes a millisecond, and what follows the steps a fifth of
-    a second where the trace has 5 MB (5 steps of a four-layer `Gpt`; 0.4 MB in gzip). On a GPU the first start loads
-    CUPTI, which can take seconds; and CUPTI stays attached and slows all later steps, unless `TEARDOWN_CUPTI=1` is
-    in the environment (pytorch issue 144455). So a profile comes after everything that is timed in its process.
+    A step under the profiler is slower, by some microseconds an operator: small models by half, so
+    the table is for shares and not for step times. On a CPU the start takes a millisecond, and what
+    follows the steps a fifth of a second where the trace has 5 MB (5 steps of a four-layer `Gpt`;
+    0.4 MB in gzip). On a GPU the first start loads CUPTI, which can take seconds; and CUPTI stays
+    attached and slows all later steps, unless `TEARDOWN_CUPTI=1` is in the environment (pytorch
+    issue 144455). So a profile comes after everything that is timed in its process.
 
     Args:
-        step: runs one step; called once more than `steps`, since the first step under the profiler pays for it.
-        steps: how many are recorded; where an exchange falls on one step in a period, a multiple of that period.
+        step: runs one step; called once more than `steps`, since the first step under the profiler
+            pays for it.
+        steps: how many are recorded; where an exchange falls on one step in a period, a multiple of
+            that period.
         device: where this rank computes.
 
     Raises:

@@ -25,8 +25,9 @@ LEAST_GAP = 0.01
 PAUSE_S = 0.38
 """How long a pause that has not come yet may be, at most; of a shorter step half.
 
-The longest with which a quiet window of `max_seconds` is known to `half_width`, as they are by default: 3 × 0.38 s of
-60 s are 1.9 %. With 50 ms the intervals of long steps cover half of what they should (docs/log.md).
+The longest with which a quiet window of `max_seconds` is known to `half_width`, as they are by
+default: 3 × 0.38 s of 60 s are 1.9 %. With 50 ms the intervals of long steps cover half of what
+they should (docs/log.md).
 """
 
 
@@ -57,8 +58,8 @@ def effective_count(series: Series) -> float:
 def mean_half_width(series: Series) -> float | None:
     """Half of the 95 % interval of the mean within this launch, in seconds; None under 3 steps.
 
-    The widest of three: by the effective count, by 8 batch means, and by 16 batch means that may resemble each
-    other. Each is too narrow in some regime (`benchmarks/stopping.py`).
+    The widest of three: by the effective count, by 8 batch means, and by 16 batch means that may
+    resemble each other. Each is too narrow in some regime (`benchmarks/stopping.py`).
 
     Args:
         series: (steps,) seconds; where a pattern repeats, (periods,) means of a period.
@@ -84,14 +85,18 @@ def reported_half_width(series: Series, *, period: int = 1) -> float | None:
         period: steps of a period.
     """
     half = mean_half_width(series)
-    return None if half is None else with_unseen(half, mean_s=float(series.mean()), steps=len(series) * period)
+    return (
+        None
+        if half is None
+        else with_unseen(half, mean_s=float(series.mean()), steps=len(series) * period)
+    )
 
 
 def with_unseen(half_s: float, *, mean_s: float, steps: int) -> float:
     """Widen the half-width of a mean by what is rare and has not come yet; it is at least `LEAST_HALF_WIDTH`.
 
-    What did not come in so many steps may come in 3 of them (95 % sure), and then takes half a step, or `PAUSE_S`.
-    Squares add up: the one says nothing of the other.
+    What did not come in so many steps may come in 3 of them (95 % sure), and then takes half a
+    step, or `PAUSE_S`. Squares add up: the one says nothing of the other.
 
     >>> with_unseen(0.0, mean_s=0.1, steps=100)
     0.0015
@@ -114,18 +119,23 @@ def over_periods(series: Series, period: int) -> Series:
 def correlation_time(series: NDArray[Any], *, strata: NDArray[np.int64] | None = None) -> float:
     """Estimate how many values of a series are worth one that is independent: 1 and more.
 
-    One and twice the sum of the autocorrelations, by Geyer's initial monotone sequence (1992): neighbouring lags are
-    added in pairs, which fall and stay positive in a reversible chain, and the sum ends with the first pair that isn't.
+    One and twice the sum of the autocorrelations, by Geyer's initial monotone sequence (1992):
+    neighbouring lags are added in pairs, which fall and stay positive in a reversible chain, and
+    the sum ends with the first pair that isn't.
 
     Args:
         series: (steps,) values, one or more.
-        strata: (steps,) which of several kinds each step is, from 0; what the kinds differ by is a pattern, not noise.
+        strata: (steps,) which of several kinds each step is, from 0; what the kinds differ by is a
+            pattern, not noise.
     """
     n = len(series)
     if strata is None:
         centred = series - series.mean()
     else:
-        centred = series - (np.bincount(strata, weights=series) / np.maximum(1, np.bincount(strata)))[strata]
+        centred = (
+            series
+            - (np.bincount(strata, weights=series) / np.maximum(1, np.bincount(strata)))[strata]
+        )
     size = 2 ** math.ceil(math.log2(2 * n))
     powers = np.abs(np.fft.rfft(centred, size)) ** 2
     covariances = np.fft.irfft(powers, size)[: n // 2 * 2]
@@ -150,7 +160,8 @@ def correlated_steps(series: Series) -> float:
 def standard_error(series: Series) -> float | None:
     """Standard error of the mean within this launch, by `correlation_time`; None under 3 steps.
 
-    What a half-width adds to be on the safe side (Student's t, the widest of several, a floor) is not in it.
+    What a half-width adds to be on the safe side (Student's t, the widest of several, a floor) is
+    not in it.
 
     Args:
         series: (steps,) seconds; where a pattern repeats, (periods,) means of a period.
@@ -165,8 +176,9 @@ def quantile_interval(
 ) -> tuple[float, float] | None:
     """95 % interval of a quantile by order statistics; None where the steps are too few for it.
 
-    The series counts as many independent values as its indicator has, step by step "not above the quantile": what makes
-    neighbours alike is seen near the quantile, where a few large spikes don't hide it.
+    The series counts as many independent values as its indicator has, step by step "not above the
+    quantile": what makes neighbours alike is seen near the quantile, where a few large spikes don't
+    hide it.
 
     Args:
         series: (steps,) seconds in the order of time; of workers that step apart all together.
@@ -176,7 +188,9 @@ def quantile_interval(
     n = len(series)
     if n < 3:
         return None
-    values = round(n / correlation_time((series <= np.quantile(series, p)).astype(np.float64), strata=strata))
+    values = round(
+        n / correlation_time((series <= np.quantile(series, p)).astype(np.float64), strata=strata)
+    )
     low, high = binomial_quantile(0.025, values, p), binomial_quantile(0.975, values, p) + 1
     if low < 1 or high > values:
         return None
@@ -204,9 +218,10 @@ def binomial_quantile(q: float, n: int, p: float) -> int:
 def is_bimodal(series: Series) -> bool:
     """Whether step times come in two clusters: each of a tenth of the steps or more, and a gap between them.
 
-    After the best split in two, the means are further apart than 4 / √2 times the root of the summed variances
-    (Ashman's D above 4; a split Gaussian has 2.6, a split uniform distribution 3.5). Few steps have gaps by chance:
-    D must be above 4 + 30 / steps. Clusters less than `LEAST_GAP` apart are none: a clock counts in steps too.
+    After the best split in two, the means are further apart than 4 / √2 times the root of the
+    summed variances (Ashman's D above 4; a split Gaussian has 2.6, a split uniform distribution
+    3.5). Few steps have gaps by chance: D must be above 4 + 30 / steps. Clusters less than
+    `LEAST_GAP` apart are none: a clock counts in steps too.
 
     Args:
         series: (steps,) seconds.
@@ -227,11 +242,15 @@ def is_bimodal(series: Series) -> bool:
     return gap * math.sqrt(2) > (4 + 30 / n) * spread and gap > LEAST_GAP * float(np.median(series))
 
 
-def step_times_together(starts: Sequence[Series], times: Sequence[Series], *, period: int = 1) -> Series:
+def step_times_together(
+    starts: Sequence[Series], times: Sequence[Series], *, period: int = 1
+) -> Series:
     """Mean step of each sync period of ranks that step together, from latest end to latest end: (periods,) seconds.
 
-    They add up to the time from the first start to the last end. Per step the slowest rank's own time would be too
-    long: where a step ends scatters from rank to rank, and what a rank gains in one step it loses in the next.
+    They add up to the time from the first start to the last end. Per step the slowest rank's own
+    time would be too
+    long: where a step ends scatters from rank to rank, and what a rank gains in one step it loses
+        in the next.
 
     >>> one, other = np.array([1.0, 3.0]), np.array([2.0, 2.0])  # seconds, of two steps on two ranks
     >>> step_times_together([np.array([0.0, 1.0]), np.array([0.0, 2.0])], [one, other])

@@ -74,7 +74,8 @@ def estimate(series: Series, period: int) -> Estimate | None:
 
     Args:
         series: (steps,) seconds of the window's steps so far.
-        period: steps after which the pattern of work repeats: mean and interval are those of whole periods.
+        period: steps after which the pattern of work repeats: mean and interval are those of whole
+            periods.
     """
     means = over_periods(series, period)
     found = steadiness(means)
@@ -100,7 +101,8 @@ def is_precise(known: Estimate, *, within: float, counts_unseen: bool = True) ->
     Args:
         known: of a window.
         within: half of the 95 % interval that is wanted.
-        counts_unseen: whether what is rare and has not come counts: not where a point is compared with itself.
+        counts_unseen: whether what is rare and has not come counts: not where a point is compared
+            with itself.
     """
     half_s = known.half_width_s if counts_unseen else known.noise_s
     share = known.steadiness.widen(half_s / known.mean_s, within=within)
@@ -109,14 +111,18 @@ def is_precise(known: Estimate, *, within: float, counts_unseen: bool = True) ->
 
 def is_dominated(known: Estimate, race: Race) -> bool:
     """Whether some rival is clearly better in both, latency and rate, than a point of these steps at its very best."""
-    # While steps still get faster, the best is yet to come. What is rare and has not come makes no point better.
+    # While steps still get faster, the best is yet to come. What is rare and has not come makes no
+    # point better.
     found, is_known = known.steadiness, known.noise_s <= RACE_HALF_WIDTH * known.mean_s
     if not is_known or found.unsettled > RACE_MARGIN or (found.drift or 0.0) <= -RACE_MARGIN:
         return False
     latency_s = (known.mean_s if race.latency_is_mean else known.median_s) - 2 * known.noise_s
     rate = race.samples_per_step / (known.mean_s - 2 * known.noise_s)
     better = 1 + RACE_MARGIN
-    return any(rival_s * better <= latency_s and rivals_rate >= rate * better for rival_s, rivals_rate in race.rivals)
+    return any(
+        rival_s * better <= latency_s and rivals_rate >= rate * better
+        for rival_s, rivals_rate in race.rivals
+    )
 
 
 class Rule:
@@ -136,7 +142,8 @@ class Rule:
         Args:
             measure: the wanted half-width and the limits.
             period: steps after which the pattern of work repeats.
-            period_s: how long a period of steps took in the warm-up: the same number on all ranks; 0 is unknown.
+            period_s: how long a period of steps took in the warm-up: the same number on all ranks;
+                0 is unknown.
             race: where a point that is clearly dominated stops early.
             counts_unseen: as in `is_precise`.
         """
@@ -148,7 +155,9 @@ class Rule:
     def rehearse(self) -> None:
         """Do once what a look does: its first time, which imports, must not fall into the window."""
         # Of so few steps: as many as the window asks for can be millions.
-        brief = Rule(replace(self._measure, min_steps=1), race=self._race, counts_unseen=self._counts_unseen)
+        brief = Rule(
+            replace(self._measure, min_steps=1), race=self._race, counts_unseen=self._counts_unseen
+        )
         brief.look(np.ones(REHEARSED_STEPS), seconds=math.inf)
 
     def next_look(self, steps: int) -> int:
@@ -186,5 +195,7 @@ class Rule:
         if race and known.periods * self.period >= self._first_race and is_dominated(known, race):
             return "dominated"
         enough = min(FEWEST_STEPS, self._first) if self.period == 1 else FEWEST_PERIODS
-        is_known = within is not None and known.periods >= enough and is_precise(known, within=within)
+        is_known = (
+            within is not None and known.periods >= enough and is_precise(known, within=within)
+        )
         return "precise" if is_known else None

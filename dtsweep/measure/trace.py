@@ -74,10 +74,15 @@ def split(compute: Intervals, exchange: Intervals, *, window: tuple[int, int]) -
         window: start and end in nanoseconds; what lies outside does not count.
 
     Returns:
-        Seconds by class: `overlap_s` is both at once, `exposed_s` exchange without compute, `idle_s` neither.
+        Seconds by class: `overlap_s` is both at once, `exposed_s` exchange without compute,
+        `idle_s` neither.
     """
     compute, exchange = compute.clip(*window), exchange.clip(*window)
-    compute_ns, exchange_ns, busy_ns = covered(compute), covered(exchange), covered(np.concatenate([compute, exchange]))
+    compute_ns, exchange_ns, busy_ns = (
+        covered(compute),
+        covered(exchange),
+        covered(np.concatenate([compute, exchange])),
+    )
     overlap_ns, exposed_ns = compute_ns + exchange_ns - busy_ns, busy_ns - compute_ns
     spent = (compute_ns, exchange_ns, overlap_ns, exposed_ns, window[1] - window[0] - busy_ns)
     return {name: ns / 1e9 for name, ns in zip(CLASSES, spent, strict=True)}
@@ -87,18 +92,26 @@ def breakdown(events: Iterable[Event], *, steps: int) -> dict[str, Any]:
     """Say what the profiled steps of one rank spent their time on, by what ran on its GPU.
 
     Args:
-        events: the `traceEvents` of a Chrome trace in which the annotation `WINDOW` spans the steps.
+        events: the `traceEvents` of a Chrome trace in which the annotation `WINDOW` spans the
+            steps.
         steps: how many these are.
 
     Returns:
-        All per step: `step_s`, the `CLASSES`, `overlap_share` (of the exchange), and `kernels`, the largest first,
-        each with `name`, `class`, `self_s` and `calls`. None is what the trace does not tell.
+        All per step: `step_s`, the `CLASSES`, `overlap_share` (of the exchange), and `kernels`, the
+        largest first, each with `name`, `class`, `self_s` and `calls`. None is what the trace does
+        not tell.
     """
     timed = [event for event in events if event.get("ph") == "X"]
-    (window,) = (_interval(event) for event in timed if event["name"] == WINDOW and event["cat"] == "user_annotation")
+    (window,) = (
+        _interval(event)
+        for event in timed
+        if event["name"] == WINDOW and event["cat"] == "user_annotation"
+    )
     kernels = [kernel for kernel in _kernels(timed, window) if kernel.start < kernel.end]
 
-    spent: dict[str, float | None] = dict(split(_of(kernels, "compute"), _of(kernels, "exchange"), window=window))
+    spent: dict[str, float | None] = dict(
+        split(_of(kernels, "compute"), _of(kernels, "exchange"), window=window)
+    )
     # Steps that left no trace at all were not seen: another profiler may hold the device.
     spent |= dict.fromkeys(() if kernels else CLASSES)
     overlap, exchange = spent["overlap_s"], spent["exchange_s"]
@@ -124,7 +137,9 @@ def _kernels(events: Iterable[Event], window: tuple[int, int]) -> Iterator[Kerne
 
 
 def _of(kernels: Iterable[Kernel], kind: str) -> Intervals:
-    return np.array([(k.start, k.end) for k in kernels if k.kind == kind], dtype=np.int64).reshape(-1, 2)
+    return np.array([(k.start, k.end) for k in kernels if k.kind == kind], dtype=np.int64).reshape(
+        -1, 2
+    )
 
 
 def _largest(kernels: Iterable[Kernel], *, steps: int) -> list[dict[str, Any]]:
@@ -132,7 +147,12 @@ def _largest(kernels: Iterable[Kernel], *, steps: int) -> list[dict[str, Any]]:
     for kernel in kernels:
         by_name[kernel.name, kernel.kind].append(kernel.end - kernel.start)
     listed: list[dict[str, Any]] = [
-        {"name": name, "class": kind, "self_s": sum(times) / 1e9 / steps, "calls": len(times) / steps}
+        {
+            "name": name,
+            "class": kind,
+            "self_s": sum(times) / 1e9 / steps,
+            "calls": len(times) / steps,
+        }
         for (name, kind), times in by_name.items()
     ]
     return sorted(listed, key=lambda kernel: -kernel["self_s"])[:LARGEST]

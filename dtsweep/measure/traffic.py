@@ -33,17 +33,33 @@ SHARES_OF_BACKEND: Mapping[tuple[str, str], Callable[[int], Fraction]] = {
 
 OPERATIONS: Mapping[str, str] = {
     **dict.fromkeys(("allreduce_", "allreduce_coalesced_"), "all_reduce"),
-    **dict.fromkeys(("all_reduce", "all_reduce_", "all_reduce_coalesced", "all_reduce_coalesced_"), "all_reduce"),
+    **dict.fromkeys(
+        ("all_reduce", "all_reduce_", "all_reduce_coalesced", "all_reduce_coalesced_"), "all_reduce"
+    ),
     **dict.fromkeys(("allgather_", "_allgather_base_", "allgather_coalesced_"), "all_gather"),
     **dict.fromkeys(("allgather_into_tensor_coalesced_", "all_gather_into_tensor"), "all_gather"),
-    **dict.fromkeys(("all_gather_into_tensor_out", "all_gather_into_tensor_coalesced"), "all_gather"),
+    **dict.fromkeys(
+        ("all_gather_into_tensor_out", "all_gather_into_tensor_coalesced"), "all_gather"
+    ),
     **dict.fromkeys(("reduce_scatter_", "_reduce_scatter_base_"), "reduce_scatter"),
-    **dict.fromkeys(("reduce_scatter_tensor_coalesced_", "reduce_scatter_tensor"), "reduce_scatter"),
-    **dict.fromkeys(("reduce_scatter_tensor_out", "reduce_scatter_tensor_coalesced"), "reduce_scatter"),
+    **dict.fromkeys(
+        ("reduce_scatter_tensor_coalesced_", "reduce_scatter_tensor"), "reduce_scatter"
+    ),
+    **dict.fromkeys(
+        ("reduce_scatter_tensor_out", "reduce_scatter_tensor_coalesced"), "reduce_scatter"
+    ),
     **dict.fromkeys(("broadcast_", "broadcast"), "broadcast"),
     **dict.fromkeys(("alltoall_", "alltoall_base_", "all_to_all_single"), "all_to_all"),
-    **{"reduce_": "reduce", "gather_": "gather", "scatter_": "scatter", "send": "send", "isend": "send"},
-    **dict.fromkeys(("recv_", "recv_any_source_", "irecv", "wait_tensor", "_wrap_tensor_autograd"), "nothing"),
+    **{
+        "reduce_": "reduce",
+        "gather_": "gather",
+        "scatter_": "scatter",
+        "send": "send",
+        "isend": "send",
+    },
+    **dict.fromkeys(
+        ("recv_", "recv_any_source_", "irecv", "wait_tensor", "_wrap_tensor_autograd"), "nothing"
+    ),
     **dict.fromkeys(("barrier", "monitored_barrier_", "check_for_nan"), "nothing"),
 }
 """From torch's operators to what they do: those of `c10d`, which its functions, DDP's reducer and FSDP2 call, and the
@@ -88,7 +104,10 @@ class Counting(TorchDispatchMode):
         if any(kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for kind in types):
             return NotImplemented
         if getattr(func, "namespace", None) in _NAMESPACES:
-            self._count(func, {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)})
+            self._count(
+                func,
+                {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)},
+            )
         return func(*args, **(kwargs or {}))
 
     def _count(self, operator: Any, given: Mapping[str, Any]) -> None:
@@ -100,7 +119,9 @@ class Counting(TorchDispatchMode):
         kind = OPERATIONS[name]
         if kind == "nothing" or not tensors:
             return
-        sent = share_sent(kind, _group_of(given), tensors[0].device) * sum(tensor.nbytes for tensor in tensors)
+        sent = share_sent(kind, _group_of(given), tensors[0].device) * sum(
+            tensor.nbytes for tensor in tensors
+        )
         self._bytes += sent
         self._messages += sent > 0
 

@@ -1,9 +1,9 @@
 """Steps without the exchange after a window: how many, in which order, and the share of a step that they tell.
 
-`Measure(exchange="quick")` runs one turn of steps without the exchange and compares it with the window.
-`Measure(exchange="precise")` runs rounds. There a block is some timed steps of one kind, and two consecutive blocks are
-a pair: A B, B A, A B, B A …, so that drift falls on both kinds alike. A turn is what is run in one go: consecutive
-blocks of one kind.
+`Measure(exchange="quick")` runs one turn of steps without the exchange and compares it with the
+window. `Measure(exchange="precise")` runs rounds. There a block is some timed steps of one kind,
+and two consecutive blocks are a pair: A B, B A, A B, B A …, so that drift falls on both kinds
+alike. A turn is what is run in one go: consecutive blocks of one kind.
 """
 
 from __future__ import annotations
@@ -63,36 +63,46 @@ def turns(number: int) -> list[Turn]:
     """
     first, blocks = 2 * PAIRS * number, range(2 * PAIRS)
     return [
-        Turn(exchanges=turn % 2 == 0, blocks=tuple(first + block for block in blocks if (block + 1) // 2 == turn))
+        Turn(
+            exchanges=turn % 2 == 0,
+            blocks=tuple(first + block for block in blocks if (block + 1) // 2 == turn),
+        )
         for turn in range(PAIRS + 1)
     ]
 
 
-def block_steps(step_s: float, *, limit_s: float, least: int = 1, window_s: float = math.inf) -> int | None:
+def block_steps(
+    step_s: float, *, limit_s: float, least: int = 1, window_s: float = math.inf
+) -> int | None:
     """How many timed steps a block has; None where no round fits.
 
     Args:
         step_s: how long a step takes, about: the same number on all ranks.
         limit_s: what a round may take, with the step before it that shows whether memory suffices.
         least: as many, where they fit.
-        window_s: what the window took: the blocks of a round take no longer, if a step each allows that.
+        window_s: what the window took: the blocks of a round take no longer, if a step each allows
+            that.
     """
     fitting = int((limit_s / step_s - 1 - LEAD * (PAIRS + 1)) / (2 * PAIRS))
     steps = min(max(least, math.ceil(min(BLOCK_S, window_s / (2 * PAIRS)) / step_s)), fitting)
     return steps if steps > 0 else None
 
 
-def quick_steps(step_s: float, *, share_s: float, budget_s: float, noise: float, window_steps: int) -> int | None:
+def quick_steps(
+    step_s: float, *, share_s: float, budget_s: float, noise: float, window_steps: int
+) -> int | None:
     """Count the timed steps of a quick turn; None where not one fits.
 
-    The turn has as many steps as are expected to tell the share to `KNOWN`, within a share of the window. A turn of up
-    to `LEAST_QUICK_STEPS` may also use the rest of the budget.
+    The turn has as many steps as are expected to tell the share to `KNOWN`, within a share of the
+    window. A turn of up to `LEAST_QUICK_STEPS` may also use the rest of the budget.
 
     Args:
         step_s: mean step of the window, in seconds: the same number on all ranks.
         share_s: what is left of the window's share, in seconds.
-        budget_s: what is left of all that may follow the window, in seconds; `LEAST_QUICK_STEPS` may use it.
-        noise: standard deviation of a step as a share of the mean, with the autocorrelation counted.
+        budget_s: what is left of all that may follow the window, in seconds; `LEAST_QUICK_STEPS`
+            may use it.
+        noise: standard deviation of a step as a share of the mean, with the autocorrelation
+            counted.
         window_steps: steps of the window, which the turn is compared with.
 
     >>> quick_steps(0.01, share_s=1.0, budget_s=1.0, noise=0.05, window_steps=400)
@@ -107,7 +117,8 @@ def quick_steps(step_s: float, *, share_s: float, budget_s: float, noise: float,
         fitting = min(LEAST_QUICK_STEPS, int(budget_s / step_s) - LEAD)
     if fitting < 1:
         return None
-    # The half-width is 1.96 · noise · sqrt(1/turn + 1/window), solved here for the steps of the turn.
+    # The half-width is 1.96 · noise · sqrt(1/turn + 1/window), solved here for the steps of the
+    # turn.
     share_of_turn = (KNOWN / (NORMAL_95 * noise)) ** 2 - 1 / window_steps if noise > 0 else math.inf
     wanted = math.ceil(1 / share_of_turn) if share_of_turn > 0 else fitting
     return min(max(wanted, LEAST_QUICK_STEPS), fitting)
@@ -164,7 +175,8 @@ def share_of(part: Series, whole: Series) -> Share:
 def is_known(with_exchange: Series, without: Series) -> bool:
     """Whether so many pairs suffice to say what share of a step exchange and wait are.
 
-    Not before it can be told whether neighbours resemble each other: the interval of fewer is too narrow where they do.
+    Not before it can be told whether neighbours resemble each other: the interval of fewer is too
+    narrow where they do.
     """
     half = share_of(with_exchange - without, with_exchange).half_width
     return len(with_exchange) >= CORRELATED_FROM and half is not None and half <= KNOWN

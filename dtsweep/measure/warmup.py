@@ -28,7 +28,8 @@ SPIKY, BY_CHANCE = 0.01, 0.01
 
 SURE, SURE_AFTER_WARMUP = 1.75, 0.6
 """How many half 95 % intervals tell a difference from noise: more than one, since a cut is the best of many, and a
-window is looked at in several ways. Less after a warm-up: what is left of it may well still fall."""
+window is looked at in several ways. Less after a warm-up: what is left of it may well still fall.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +69,8 @@ class Steadiness:
         """Name how the window became steady.
 
         Returns:
-            `flat`; `warmup`: steady after its first steps; `slowdown`: it rises to its end; `none`: it falls to its
-            end, or no part is steady.
+            `flat`; `warmup`: steady after its first steps; `slowdown`: it rises to its end; `none`:
+            it falls to its end, or no part is steady.
         """
         if self.drifts(within=within):
             return "slowdown" if self.is_sure and (self.drift or 0.0) > within else "none"
@@ -83,7 +84,9 @@ def steadiness(series: Series) -> Steadiness:
         series: (steps,) seconds, from the first step after the hard skip.
     """
     start, half = steady_from(series), len(series) // 2
-    unsettled = float(abs(series[:half].mean() / series[half:].mean() - 1)) if start is None else 0.0
+    unsettled = (
+        float(abs(series[:half].mean() / series[half:].mean() - 1)) if start is None else 0.0
+    )
     rest = series[start or 0 :]
     if len(rest) < 3:
         return Steadiness(start=start, drift=None, is_sure=False, unsettled=unsettled)
@@ -99,11 +102,14 @@ def spikes(series: Series) -> NDArray[np.bool_]:
         series: (steps,) seconds.
 
     Returns:
-        (steps,), True where a step is further from the median of the 11 around it than 4 times the usual
-        distance (1.4826 × the median of all such distances), and than `LEAST_SPIKE` of the median step.
+        (steps,), True where a step is further from the median of the 11 around it than 4 times the
+        usual distance (1.4826 × the median of all such distances), and than `LEAST_SPIKE` of the
+        median step.
     """
     away = np.abs(series - _local_medians(series))
-    marked: NDArray[np.bool_] = away > max(4 * 1.4826 * np.median(away), LEAST_SPIKE * np.median(series))
+    marked: NDArray[np.bool_] = away > max(
+        4 * 1.4826 * np.median(away), LEAST_SPIKE * np.median(series)
+    )
     return marked
 
 
@@ -121,8 +127,9 @@ def is_spiky(series: Series) -> bool:
 def steady_from(series: Series) -> int | None:
     """Find the step with which the steady part begins; None where there is none yet.
 
-    MSER (White 1997) on medians of groups of steps: the cut that makes the mean of the rest most certain. It is taken
-    where the steps before it surely differ from those after it: noise has such a cut too.
+    MSER (White 1997) on medians of groups of steps: the cut that makes the mean of the rest most
+    certain. It is taken where the steps before it surely differ from those after it: noise has such
+    a cut too.
 
     Args:
         series: (steps,) seconds, from the first step after the hard skip.
@@ -151,7 +158,9 @@ def steady_from(series: Series) -> int | None:
 def _surely_differ(before: Series, after: Series) -> bool:
     """Whether the means of two parts differ by more than noise like that of the second, which the first may hide."""
     worth = effective_count(after)
-    error = float(after.std(ddof=1)) * math.sqrt(1 / max(1.0, len(before) * worth / len(after)) + 1 / worth)
+    error = float(after.std(ddof=1)) * math.sqrt(
+        1 / max(1.0, len(before) * worth / len(after)) + 1 / worth
+    )
     return bool(abs(before.mean() - after.mean()) > SURE * students_t(worth - 1) * error)
 
 
@@ -174,7 +183,14 @@ def drift(series: Series) -> tuple[float, float]:
     away = medians - slope * np.arange(batches)
     away -= away.mean()
     rho = autocorrelation(away, fitted=2)
-    error = math.sqrt(float(away @ away) / (batches - 2) * 12 / (batches * (batches**2 - 1)) * (1 + rho) / (1 - rho))
+    error = math.sqrt(
+        float(away @ away)
+        / (batches - 2)
+        * 12
+        / (batches * (batches**2 - 1))
+        * (1 + rho)
+        / (1 - rho)
+    )
     rise, half = slope * (batches - 1), students_t(batches - 2) * error * (batches - 1)
     median = np.median(series)
     return float(rise / median), float(half / median)

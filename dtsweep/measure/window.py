@@ -60,9 +60,10 @@ class Peers:
 class Window:
     """Counts the steps of one rank and says when to stop.
 
-    Where ranks step together they stop at the same step without a collective: all know beforehand at which steps
-    they look; rank 0 writes what it decides at a look, every rank reads it at the next look and stops there. Where
-    steps are a worker's own (asynchronous modes) the others stop when they see that rank 0 has.
+    Where ranks step together they stop at the same step without a collective: all know beforehand
+    at which steps they look; rank 0 writes what it decides at a look, every rank reads it at the
+    next look and stops there. Where steps are a worker's own (asynchronous modes) the others stop
+    when they see that rank 0 has.
     """
 
     def __init__(
@@ -78,8 +79,8 @@ class Window:
 
         Args:
             measure: the limits.
-            rule: decides, on rank 0; the window is a multiple of its period, and at least one. By how long a period
-                takes the looks at the clock are laid out.
+            rule: decides, on rank 0; the window is a multiple of its period, and at least one. By
+                how long a period takes the looks at the clock are laid out.
             series: the window's step times so far, in seconds.
             peers: this rank and the others.
             now: seconds, monotonic.

@@ -40,7 +40,9 @@ class PassOperations:
     """(2, operations) bytes."""
 
     @classmethod
-    def of(cls, passes: Sequence[Sequence[Noted]], samples: tuple[int, int]) -> PassOperations | None:
+    def of(
+        cls, passes: Sequence[Sequence[Noted]], samples: tuple[int, int]
+    ) -> PassOperations | None:
         """Take what was recorded; None where the two passes differ in their operations."""
         each = [[(noted.flops, noted.moved) for noted in one] for one in passes]
         if len(each[0]) != len(each[1]):
@@ -52,7 +54,9 @@ class PassOperations:
         """FLOPs and bytes of each operation with so many samples: on the line through both numbers."""
         few, many = self.samples
         place = (micro_batch - few) / (many - few)
-        flops, moved = (np.maximum(one[0] + place * (one[1] - one[0]), 0.0) for one in (self.flops, self.moved))
+        flops, moved = (
+            np.maximum(one[0] + place * (one[1] - one[0]), 0.0) for one in (self.flops, self.moved)
+        )
         return flops, moved
 
 
@@ -92,12 +96,17 @@ def step_work(
         flops_per_s: what the device computes.
     """
     flops, moved = passes
-    computing, moving, updating = flops / flops_per_s, rates.seconds(moved), rates.seconds(update[0])
+    computing, moving, updating = (
+        flops / flops_per_s,
+        rates.seconds(moved),
+        rates.seconds(update[0]),
+    )
     operations = accumulation * len(moved) + update[1]
     return StepWork(
         operations=operations,
         moved_bytes=accumulation * float(moved.sum()) + float(update[0].sum()),
         compute_s=accumulation * float(computing[computing > moving / CLOSE].sum()),
-        memory_s=accumulation * float(moving[moving >= computing / CLOSE].sum()) + float(updating.sum()),
+        memory_s=accumulation * float(moving[moving >= computing / CLOSE].sum())
+        + float(updating.sum()),
         launch_s=operations * rates.launch_s,
     )

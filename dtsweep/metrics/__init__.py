@@ -1,7 +1,7 @@
 """From raw steps to rows.
 
-The driver, and rank 0 under torchrun; `rank_result` ranks and slots too, `attempt_result` and `rows` slots,
-`product` ranks and readers. Imports NumPy. In reading order:
+The driver, and rank 0 under torchrun; `rank_result` ranks and slots too, `attempt_result` and
+`rows` slots, `product` ranks and readers. Imports NumPy. In reading order:
 
     product         a digest that tells models apart
     rank_result     what a rank sends to its slot, which passes it on to the driver

@@ -34,7 +34,10 @@ def flops_columns(point: Point, ranks: Sequence[Measured], rate: float) -> Row:
     each = rate / point.workers
     row |= {"flops_per_sample": model, "flops_per_s_per_worker": model * each}
     if peak:
-        row |= {"mfu": model * each / peak, "hfu": None if hardware is None else hardware * each / peak}
+        row |= {
+            "mfu": model * each / peak,
+            "hfu": None if hardware is None else hardware * each / peak,
+        }
     return row
 
 

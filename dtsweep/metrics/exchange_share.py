@@ -1,7 +1,8 @@
 """Shares of a step that go into the exchange, into waiting for the slowest worker, and into loading batches.
 
-Exchange is what a step takes longer than the longest own work of a rank in it, wait what that is longer than the ranks'
-mean. Neither depends on how many steps were timed, nor on how long blocks are.
+Exchange is what a step takes longer than the longest own work of a rank in it, wait what that is
+longer than the ranks' mean. Neither depends on how many steps were timed, nor on how long blocks
+are.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from dtsweep.metrics.skew import correlated_own_steps, has_quick_turn, marks_exc
 from dtsweep.metrics.window_view import view_of
 from dtsweep.sweep.point import Point
 
-SHARES, ENDS = ("comm_share", "exchange_share", "wait_share", "overlap_share"), ("", "_low", "_high", "_error")
+SHARES, ENDS = (
+    ("comm_share", "exchange_share", "wait_share", "overlap_share"),
+    ("", "_low", "_high", "_error"),
+)
 """Columns that have an interval, and the names of its parts."""
 
 PARTS = 8
@@ -54,8 +58,13 @@ def exchange_columns(point: Point, ranks: Sequence[Measured]) -> Row:
     Returns:
         Always the same columns, None where they are unknown.
     """
-    row: Row = dict.fromkeys(("comm_method", "pass_s", *(f"{name}{end}" for name in SHARES for end in ENDS)))
-    row |= {"exchange_isolated_s": ranks[0].exchange_isolated_s, "comm_reason": ranks[0].exchange_reason}
+    row: Row = dict.fromkeys(
+        ("comm_method", "pass_s", *(f"{name}{end}" for name in SHARES for end in ENDS))
+    )
+    row |= {
+        "exchange_isolated_s": ranks[0].exchange_isolated_s,
+        "comm_reason": ranks[0].exchange_reason,
+    }
     if any(name not in rank.steps for rank in ranks for name in PASS_COLUMNS):
         return row
     if any((rank.steps["part"] == "no_exchange").any() for rank in ranks):
@@ -95,16 +104,20 @@ def _by_window(point: Point, ranks: Sequence[Measured]) -> Row:
     if isolated_s := ranks[0].exchange_isolated_s:
         exposed_per_isolated = float(window.mean()) / isolated_s
         error = None if exchange.error is None else exchange.error * exposed_per_isolated
-        row |= _overlap(Share(value=exchange.value * exposed_per_isolated, error=error, units=exchange.units), ranks[0])
+        row |= _overlap(
+            Share(value=exchange.value * exposed_per_isolated, error=error, units=exchange.units),
+            ranks[0],
+        )
     return row
 
 
 def _share_beyond(window: Series, turn: Series) -> Share:
     """Share of the window's mean step that lies beyond the mean step of a turn.
 
-    The turn counts as one more stretch of the window. Its n steps are as noisy as n steps of the window, with their
-    autocorrelation, relative to the mean; or as its own steps show, if that is more. So the interval holds what varies
-    more slowly than the turn lasts, as far as the window shows it.
+    The turn counts as one more stretch of the window. Its n steps are as noisy as n steps of the
+    window, with their autocorrelation, relative to the mean; or as its own steps show, if that is
+    more. So the interval holds what varies more slowly than the turn lasts, as far as the window
+    shows it.
 
     Args:
         window: (steps,) seconds.
@@ -127,8 +140,10 @@ def _wait_share(window: Series, wait: Series, own: Series, *, correlated: float)
 
     Args:
         window: (steps,) seconds.
-        wait: (steps,) seconds of the turn: the longest own step of a rank, less the mean of the ranks.
-        own: (steps,) seconds of the turn: the mean of the ranks. Steps too few to show their noise vary as these do.
+        wait: (steps,) seconds of the turn: the longest own step of a rank, less the mean of the
+            ranks.
+        own: (steps,) seconds of the turn: the mean of the ranks. Steps too few to show their noise
+            vary as these do.
         correlated: own steps that are worth one independent step, by the window.
     """
     value = float(wait.mean() / window.mean())
@@ -148,7 +163,10 @@ def _error_of_mean(series: Series) -> tuple[float, int]:
 
 def _in_turns(ranks: Sequence[Measured]) -> _Times:
     """Times by pair of blocks."""
-    with_it, free = (np.stack([rank.of_part("step_s", part) for rank in ranks]) for part in ("exchange", "no_exchange"))
+    with_it, free = (
+        np.stack([rank.of_part("step_s", part) for rank in ranks])
+        for part in ("exchange", "no_exchange")
+    )
 
     def by_pair(series: Series, part: str) -> Series:
         pairs = ranks[0].of_part("block", part) // 2
@@ -206,7 +224,12 @@ def _columns_of(name: str, known: Share) -> Row:
     """A share, both ends of its 95 % interval, and its standard error."""
     half = known.half_width
     low, high = (None, None) if half is None else (known.value - half, known.value + half)
-    return {name: known.value, f"{name}_low": low, f"{name}_high": high, f"{name}_error": known.error}
+    return {
+        name: known.value,
+        f"{name}_low": low,
+        f"{name}_high": high,
+        f"{name}_error": known.error,
+    }
 
 
 def _pass_s(point: Point, ranks: Sequence[Measured], part: str) -> float:
@@ -229,12 +252,18 @@ def input_columns(ranks: Sequence[Measured], *, straggler: str | None) -> Row:
     """
     if any("data_s" not in rank.steps for rank in ranks):
         return {}
-    usual = [rank for number, rank in enumerate(ranks) if not (straggler or "").startswith(f"rank {number} ")]
+    usual = [
+        rank
+        for number, rank in enumerate(ranks)
+        if not (straggler or "").startswith(f"rank {number} ")
+    ]
     data, steps = ([rank.of_part(name) for rank in usual] for name in ("data_s", "step_s"))
     parts = min(PARTS, *map(len, data), PARTS)
 
     def by_part(series: Sequence[Series]) -> Series:
-        means: Series = np.mean([[part.sum() for part in np.array_split(one, parts)] for one in series], axis=0)
+        means: Series = np.mean(
+            [[part.sum() for part in np.array_split(one, parts)] for one in series], axis=0
+        )
         return means
 
     return _columns_of("data_share", share_of(by_part(data), by_part(steps)))

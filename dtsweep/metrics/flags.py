@@ -47,14 +47,16 @@ def flags(
         data_share > INPUT_BOUND,
     )
     seen = [flag for rank in ranks for flag in rank.flags]
-    return list(dict.fromkeys([*(flag for flag, is_so in zip(JUDGED, found, strict=True) if is_so), *seen]))
+    return list(
+        dict.fromkeys([*(flag for flag, is_so in zip(JUDGED, found, strict=True) if is_so), *seen])
+    )
 
 
 def is_unstable(row: Row, ranks: Sequence[Measured]) -> bool:
     """Whether the same steps took another time soon after the window, beyond the intervals of both.
 
-    The window can't see what changes more slowly than it lasts. False where nothing was measured after it, or the
-    window's own mean is not known.
+    The window can't see what changes more slowly than it lasts. False where nothing was measured
+    after it, or the window's own mean is not known.
     """
     blocks = later_blocks(ranks)
     if len(blocks) < FEWEST_BLOCKS or row["half_width"] is None:

@@ -1,7 +1,7 @@
 """Whether the numbers of a row can all be true: what in it contradicts itself, its device or its cores.
 
-Every bound is an identity of the row or follows from physics, none from what is usual: no honest row is named. What is
-unknown contradicts nothing.
+Every bound is an identity of the row or follows from physics, none from what is usual: no honest
+row is named. What is unknown contradicts nothing.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ step reaches nine tenths of what its clock allows."""
 
 CORE_FLOPS_PER_S = MappingProxyType({"fp32": 64 * 6.2e9, "bf16": 2048 * 6.2e9})
 """What no core exceeds, by precision: the most operations in a cycle (two units of AVX-512, AMX) by the highest clock
-that is sold. A matrix product on the same core is no bound: another thread of the core, or threads that wait for each
-other, make it slower than an honest step."""
+that is sold. A matrix product on the same core is no bound: another thread of the core, or threads
+that wait for each other, make it slower than an honest step.
+"""
 
 OVER_MATMUL = 4.0
 """Times the matrix product, where that is more than the table: of kinds of cores that it does not know."""
@@ -39,7 +40,15 @@ CPU_CLOCK_S = 0.2
 """How well the CPU time of a process is known at worst."""
 
 JUDGED_COLUMNS = (
-    *("samples_per_s", "step_mean_s", "global_batch", "semantics", "flags", "measured_steps", "window_s"),
+    *(
+        "samples_per_s",
+        "step_mean_s",
+        "global_batch",
+        "semantics",
+        "flags",
+        "measured_steps",
+        "window_s",
+    ),
     *("step_max_s", "mfu", "hfu", "peak_flops_per_s", "peak_source", "devices"),
 )
 """Columns of `trials` that `contradictions` reads."""
@@ -59,23 +68,35 @@ def plausibility_columns(
     Returns:
         Columns of `trials`: `implausible`, and `flags` with that one among them.
     """
-    ranks = {rank: result.measured for rank, result in sorted(results.items()) if result.measured is not None}
+    ranks = {
+        rank: result.measured
+        for rank, result in sorted(results.items())
+        if result.measured is not None
+    }
     found = contradictions(row)
-    if point.is_asynchronous and (words := _rate_apart(point, list(ranks.values()), row["samples_per_s"])):
+    if point.is_asynchronous and (
+        words := _rate_apart(point, list(ranks.values()), row["samples_per_s"])
+    ):
         found.append(words)
     of_ranks = (
         {rank: _lost_steps(measured) for rank, measured in ranks.items()},
         {rank: _phases(measured) for rank, measured in ranks.items()},
         {rank: _memory(measured, results[rank].device_bytes) for rank, measured in ranks.items()},
         {rank: _cpu_time(measured, facts[rank]) for rank, measured in ranks.items()},
-        {rank: _cpu_flops(point, measured, list(ranks.values()), facts[rank]) for rank, measured in ranks.items()},
+        {
+            rank: _cpu_flops(point, measured, list(ranks.values()), facts[rank])
+            for rank, measured in ranks.items()
+        },
     )
     return judged_columns(row["flags"], [*found, *filter(None, map(_of_first, of_ranks))])
 
 
 def judged_columns(flags: Sequence[str] | None, found: Sequence[str]) -> Row:
     """The columns that say what contradictions a row has: `implausible`, null where there are none, and `flags`."""
-    return {"implausible": "; ".join(found) or None, "flags": [*_listed(flags), *(["implausible"] if found else [])]}
+    return {
+        "implausible": "; ".join(found) or None,
+        "flags": [*_listed(flags), *(["implausible"] if found else [])],
+    }
 
 
 def _of_first(words: Mapping[int, str | None]) -> str | None:
@@ -127,7 +148,12 @@ def _utilization(row: Mapping[str, Any], name: str) -> str | None:
     known = _known(row, name, "peak_flops_per_s")
     is_mixed = row.get("semantics") == "stale" and ", " in str(row.get("devices"))
     # Where fast devices do more of the work, their work is not the weakest one's.
-    if known is None or row.get("peak_source") not in ("given", "table") or is_mixed or known[0] <= OVER_PEAK:
+    if (
+        known is None
+        or row.get("peak_source") not in ("given", "table")
+        or is_mixed
+        or known[0] <= OVER_PEAK
+    ):
         return None
     share, peak = known
     return (
@@ -164,7 +190,11 @@ def _lost_steps(measured: Measured) -> str | None:
 
 def _phases(measured: Measured) -> str | None:
     """Loading data and all other phases of a step fit into it."""
-    means = {name: float(measured.of_part(name).mean()) for name in PHASE_COLUMNS if name in measured.steps}
+    means = {
+        name: float(measured.of_part(name).mean())
+        for name in PHASE_COLUMNS
+        if name in measured.steps
+    }
     step_s, total_s = float(measured.of_part("step_s").mean()), sum(means.values())
     if not total_s > step_s * (1 + ROUNDING):
         return None
@@ -184,12 +214,18 @@ def _cpu_time(measured: Measured, facts: RankFacts) -> str | None:
     used_s = _cpu_s(measured)
     # A variable can make Python count fewer CPUs than the process may use.
     cpus = max(facts.machine.get(name) or 0 for name in ("cpus", "cpus_allowed"))
-    if not cpus or used_s is None or used_s <= cpus * measured.window_s * (1 + ROUNDING) + CPU_CLOCK_S:
+    if (
+        not cpus
+        or used_s is None
+        or used_s <= cpus * measured.window_s * (1 + ROUNDING) + CPU_CLOCK_S
+    ):
         return None
     return f"{used_s:.4g} s of CPU time in a window of {measured.window_s:.4g} s on {cpus} CPUs"
 
 
-def _cpu_flops(point: Point, measured: Measured, ranks: Sequence[Measured], facts: RankFacts) -> str | None:
+def _cpu_flops(
+    point: Point, measured: Measured, ranks: Sequence[Measured], facts: RankFacts
+) -> str | None:
     """The arithmetic of the window fits into the CPU time that it took, where it is not a GPU's."""
     used_s, limit = _cpu_s(measured), CORE_FLOPS_PER_S.get(point.precision)
     each = max(ranks[0].flops_per_sample or 0.0, ranks[0].hardware_flops_per_sample or 0.0)

@@ -9,12 +9,16 @@ from typing import Any
 
 
 def model_digest(
-    parameters: Sequence[Sequence[Any]], *, flops_per_sample: float | None, tokens_per_sample: int | None
+    parameters: Sequence[Sequence[Any]],
+    *,
+    flops_per_sample: float | None,
+    tokens_per_sample: int | None,
 ) -> str:
     """Tell two models apart, whatever their weights and data, and whatever kernels compute them.
 
     Args:
-        parameters: of each one what tells it from others, its shape among it: JSON values. The order does not count.
+        parameters: of each one what tells it from others, its shape among it: JSON values. The
+            order does not count.
         flops_per_sample: of the model, without recomputation; None where they can't be counted.
         tokens_per_sample: None for models without tokens.
 

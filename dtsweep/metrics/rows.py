@@ -48,7 +48,9 @@ def point_row(sweep: Sweep, point: Point) -> Row:
         "workload": type(point.workload).__name__,
         "seed": sweep.seed,
         "semantics": point.semantics,
-        "environment": json.dumps(hidden({**sweep.resources.environment, **point.environment}), sort_keys=True),
+        "environment": json.dumps(
+            hidden({**sweep.resources.environment, **point.environment}), sort_keys=True
+        ),
         "global_batch": global_batch,
         "samples_per_update": global_batch or point.samples_per_worker_step,
         "cpus_per_worker": sweep.resources.cpus_per_worker,
@@ -70,7 +72,13 @@ def _as_json(measure: Measure) -> str:
 
 
 def trial_row(
-    sweep: Sweep, point: Point, task: Task, facts: FactsByRank, results: ResultsByRank, *, harness: str = "ray"
+    sweep: Sweep,
+    point: Point,
+    task: Task,
+    facts: FactsByRank,
+    results: ResultsByRank,
+    *,
+    harness: str = "ray",
 ) -> Row:
     """Make the row of an attempt from what each rank sent.
 
@@ -85,7 +93,11 @@ def trial_row(
     Returns:
         Columns of `trials`; statistics only where every rank measured and all is well.
     """
-    row = {**task_row(sweep, point, task), **machine_columns(facts, harness=harness), "harness": harness}
+    row = {
+        **task_row(sweep, point, task),
+        **machine_columns(facts, harness=harness),
+        "harness": harness,
+    }
     if results:
         row["status"], row["reason"] = explaining_failure(results)
     if 0 in results and (first := results[0].measured) is not None:
@@ -101,10 +113,15 @@ def trial_row(
 
 def with_warmup_marked(point: Point, results: ResultsByRank) -> dict[int, RankResult]:
     """Mark in each rank's steps which are warm-up: those before the window, and those found in it."""
-    measured = {rank: result.measured for rank, result in sorted(results.items()) if result.measured is not None}
+    measured = {
+        rank: result.measured
+        for rank, result in sorted(results.items())
+        if result.measured is not None
+    }
     marked = dict(zip(measured, mark_warmup(point, list(measured.values())), strict=True))
     return {
-        rank: replace(result, measured=marked[rank]) if rank in marked else result for rank, result in results.items()
+        rank: replace(result, measured=marked[rank]) if rank in marked else result
+        for rank, result in results.items()
     }
 
 
@@ -115,7 +132,15 @@ def explaining_failure(results: ResultsByRank) -> tuple[str, str | None]:
     >>> explaining_failure({0: RankResult(status="collateral", reason="peer gone"), 1: full})
     ('oom_device', 'rank 1: full')
     """
-    causes = ("oom_device", "oom_host", "user_error", "version_mismatch", "timeout", "wrong_gradient", "nan")
+    causes = (
+        "oom_device",
+        "oom_host",
+        "user_error",
+        "version_mismatch",
+        "timeout",
+        "wrong_gradient",
+        "nan",
+    )
     order = (*causes, "collateral", "ok")
     rank = min(sorted(results), key=lambda r: order.index(results[r].status))
     status, reason = results[rank].status, results[rank].reason
@@ -137,7 +162,10 @@ def machine_columns(facts: FactsByRank, *, harness: str) -> Row:
 
 
 def _environment_id(facts: FactsByRank, harness: str) -> str:
-    machines = {json.dumps([fact.device, fact.threads, fact.machine], sort_keys=True) for fact in facts.values()}
+    machines = {
+        json.dumps([fact.device, fact.threads, fact.machine], sort_keys=True)
+        for fact in facts.values()
+    }
     # The driver's own process, with its other threads, is another environment than a worker's.
     other = [harness] if harness == "in_process" else []
     return hashlib.sha256("".join([*sorted(machines), *other]).encode()).hexdigest()[:16]
@@ -150,19 +178,28 @@ def rank_rows(facts: FactsByRank, results: ResultsByRank) -> list[Row]:
 
 def step_columns(results: ResultsByRank) -> dict[str, NDArray[Any]] | None:
     """The columns of `steps`, rank after rank; None where no rank measured."""
-    measured = {rank: result.measured.steps for rank, result in sorted(results.items()) if result.measured is not None}
+    measured = {
+        rank: result.measured.steps
+        for rank, result in sorted(results.items())
+        if result.measured is not None
+    }
     if not measured:
         return None
     names = {name for columns in measured.values() for name in columns}
     table = {
-        name: np.concatenate([steps.get(name, np.full(len(steps["step"]), np.nan)) for steps in measured.values()])
+        name: np.concatenate(
+            [steps.get(name, np.full(len(steps["step"]), np.nan)) for steps in measured.values()]
+        )
         for name in names
     }
-    # A loss that is not a number was measured as such; elsewhere such a value means that nothing was measured.
+    # A loss that is not a number was measured as such; elsewhere such a value means that nothing
+    # was measured.
     unknown = {"loss": ~np.isin(table["part"], ("warmup", "window")), "block": table["block"] < 0}
     for name, values in table.items():
         if name in unknown or values.dtype.kind == "f":
-            table[name] = np.ma.masked_array(values, mask=unknown[name] if name in unknown else np.isnan(values))
+            table[name] = np.ma.masked_array(
+                values, mask=unknown[name] if name in unknown else np.isnan(values)
+            )
     table["rank"] = np.repeat(list(measured), [len(steps["step"]) for steps in measured.values()])
     return table
 
@@ -184,7 +221,11 @@ def _measured_columns(measured: Measured, *, is_alone: bool) -> Row:
         **_stored(measured, RankColumns),
         "steps": len(seconds),
         "step_mean_s": float(seconds.mean()),
-        **{name: float(measured.of_part(name).mean()) for name in PHASE_COLUMNS if name in measured.steps},
+        **{
+            name: float(measured.of_part(name).mean())
+            for name in PHASE_COLUMNS
+            if name in measured.steps
+        },
         "work_s": own_work(measured, is_alone=is_alone),
         **staleness_columns(measured.staleness),
     }

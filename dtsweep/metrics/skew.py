@@ -8,7 +8,13 @@ from statistics import NormalDist
 
 import numpy as np
 
-from dtsweep.measure.statistics import NOISE_FROM, Series, correlated_steps, mean_half_width, students_t
+from dtsweep.measure.statistics import (
+    NOISE_FROM,
+    Series,
+    correlated_steps,
+    mean_half_width,
+    students_t,
+)
 from dtsweep.metrics.breakdown import Row
 from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.settings import LEAST_HALF_WIDTH
@@ -29,12 +35,14 @@ def own_work(rank: Measured, *, is_alone: bool = False) -> float | None:
 def own_steps(rank: Measured, *, is_alone: bool = False) -> Series:
     """Own work of each step, in seconds: (steps,).
 
-    Of the steps without the exchange; where there are none, without what steps spend on the exchange, where they mark
-    it; else nothing, where there are others to wait for.
+    Of the steps without the exchange; where there are none, without what steps spend on the
+    exchange, where they mark it; else nothing, where there are others to wait for.
     """
     free = rank.of_part("step_s", "no_exchange")
     if not len(free) and marks_exchange(rank):
-        own: Series = rank.of_part("step_s") - sum(rank.of_part(name) for name in SPENT if name in rank.steps)
+        own: Series = rank.of_part("step_s") - sum(
+            rank.of_part(name) for name in SPENT if name in rank.steps
+        )
         return own
     return rank.of_part("step_s") if is_alone and not len(free) else free
 
@@ -48,8 +56,9 @@ def has_quick_turn(rank: Measured) -> bool:
 def correlated_own_steps(ranks: Sequence[Measured]) -> float:
     """Number of a rank's own steps that are worth one independent step, by the window: 1 and more, mean of the ranks.
 
-    A few steps after a window hardly show that they are correlated. In the window loading and forward are a rank's own;
-    a whole step is as long on all ranks. What the ranks have in common falls out.
+    A few steps after a window hardly show that they are correlated. In the window loading and
+    forward are a rank's own; a whole step is as long on all ranks. What the ranks have in common
+    falls out.
     """
     series = [rank.of_part("data_s") + rank.of_part("forward_s") for rank in ranks]
     count = min(map(len, series))
@@ -62,10 +71,13 @@ def correlated_own_steps(ranks: Sequence[Measured]) -> float:
 def marks_exchange(rank: Measured) -> bool:
     """True if steps mark all that they spend on the exchange.
 
-    A mode that marks any marks all of it, but for compression, which marks what it waits for also where most of the
-    exchange hides behind backward; there `exchange_reason` says why no step was without it.
+    A mode that marks any marks all of it, but for compression, which marks what it waits for also
+    where most of the exchange hides behind backward; there `exchange_reason` says why no step was
+    without it.
     """
-    return "sync_s" in rank.steps and (rank.exchange_reason is None or "compress_s" not in rank.steps)
+    return "sync_s" in rank.steps and (
+        rank.exchange_reason is None or "compress_s" not in rank.steps
+    )
 
 
 def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
@@ -86,7 +98,9 @@ def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
         return row
     works = np.array([own.mean() for own in series])
     row["rank_skew"] = float(works.max() / works.min() - 1)
-    bounds = _bounds(series, correlated=correlated_own_steps(ranks) if has_quick_turn(ranks[0]) else 1.0)
+    bounds = _bounds(
+        series, correlated=correlated_own_steps(ranks) if has_quick_turn(ranks[0]) else 1.0
+    )
     if bounds is None:
         return row
     slowest, fastest, mean = int(np.argmax(works)), int(np.argmin(works)), float(works.mean())
@@ -99,8 +113,9 @@ def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
 def _bounds(series: Sequence[Series], *, correlated: float) -> Series | None:
     """Distance of the farthest of equal ranks from the mean of all, as a bound for each; None from too few steps.
 
-    What affects all ranks in one step tells nothing apart, so the noise is that of each rank around the others. It is
-    taken for at least as large as it is on the average rank: a rank may look quiet by chance.
+    What affects all ranks in one step tells nothing apart, so the noise is that of each rank around
+    the others. It is taken for at least as large as it is on the average rank: a rank may look
+    quiet by chance.
 
     Args:
         series: (steps,) seconds of own work, of each rank.

@@ -32,7 +32,9 @@ P99_FROM = 100
 """Steps from which on a 99th percentile is given."""
 
 
-def trial_columns(point: Point, ranks: Sequence[Measured], *, nodes: Sequence[str], half_width: float | None) -> Row:
+def trial_columns(
+    point: Point, ranks: Sequence[Measured], *, nodes: Sequence[str], half_width: float | None
+) -> Row:
     """The statistics of a window, from the raw steps of all ranks.
 
     Args:
@@ -57,7 +59,9 @@ def trial_columns(point: Point, ranks: Sequence[Measured], *, nodes: Sequence[st
     }
 
 
-def columns_of_steps(point: Point, ranks: Sequence[Measured], *, nodes: Sequence[str], half_width: float | None) -> Row:
+def columns_of_steps(
+    point: Point, ranks: Sequence[Measured], *, nodes: Sequence[str], half_width: float | None
+) -> Row:
     """Give those of `trial_columns` that are made from steps alone; arguments alike."""
     view, found = view_of(point, ranks), ranks[0].steadiness
     assert found is not None, "mark_warmup comes first"
@@ -95,7 +99,9 @@ def window_columns(point: Point, view: WindowView) -> Row:
     """Rates and step times with their intervals, the frontier's latency among them."""
     row = {**_rates(point, view), **_mean(view), **_step_times(view.steps, view.strata)}
     latency = latency_column(point.semantics)
-    return row | {f"latency_s{end}": row[f"{latency}{end}"] for end in ("", "_low", "_high", "_error")}
+    return row | {
+        f"latency_s{end}": row[f"{latency}{end}"] for end in ("", "_low", "_high", "_error")
+    }
 
 
 def _rates(point: Point, view: WindowView) -> Row:
@@ -125,7 +131,9 @@ def _step_times(steps: Series, strata: NDArray[np.int64]) -> Row:
         "step_p90_s": float(np.quantile(steps, 0.9)),
         "step_max_s": float(steps.max()),
         "step_cv": float(steps.std(ddof=1) / steps.mean()) if len(steps) > 1 else None,
-        "effective_steps": len(steps) / correlation_time(steps, strata=strata) if len(steps) > 2 else None,
+        "effective_steps": len(steps) / correlation_time(steps, strata=strata)
+        if len(steps) > 2
+        else None,
         "insufficient": [],
     }
     for name, p in {"p50": 0.5, "p95": 0.95, "p99": 0.99}.items():
@@ -134,9 +142,15 @@ def _step_times(steps: Series, strata: NDArray[np.int64]) -> Row:
             row["insufficient"].append(name)
         low, high = interval or (None, None)
         row[f"step_{name}_s"] = value if name != "p99" or len(steps) >= P99_FROM else None
-        row[f"step_{name}_s_low"] = None if low is None else min(low, value * (1 - LEAST_HALF_WIDTH))
-        row[f"step_{name}_s_high"] = None if high is None else max(high, value * (1 + LEAST_HALF_WIDTH))
-        row[f"step_{name}_s_error"] = None if low is None or high is None else (high - low) / 2 / 1.96
+        row[f"step_{name}_s_low"] = (
+            None if low is None else min(low, value * (1 - LEAST_HALF_WIDTH))
+        )
+        row[f"step_{name}_s_high"] = (
+            None if high is None else max(high, value * (1 + LEAST_HALF_WIDTH))
+        )
+        row[f"step_{name}_s_error"] = (
+            None if low is None or high is None else (high - low) / 2 / 1.96
+        )
     return row
 
 
@@ -150,7 +164,10 @@ def _losses(ranks: Sequence[Measured]) -> Row:
 
 def _per_step(ranks: Sequence[Measured], counts: Sequence[int | None]) -> float | None:
     """The mean over ranks of what each counted in its window; None where one did not."""
-    each = [None if count is None else count / rank.window_steps for rank, count in zip(ranks, counts, strict=True)]
+    each = [
+        None if count is None else count / rank.window_steps
+        for rank, count in zip(ranks, counts, strict=True)
+    ]
     return None if None in each else float(np.mean([one for one in each if one is not None]))
 
 
@@ -158,7 +175,10 @@ def _steadiness(found: Steadiness, ranks: Sequence[Measured], *, within: float) 
     """How the window became steady; where steps are each worker's own, by those of rank 0."""
     has_warmup = any((rank.steps["part"] == "warmup").sum() > rank.skipped_steps for rank in ranks)
     kind = found.kind(within=within)
-    return {"drift": found.drift, "steady_class": "warmup" if kind == "flat" and has_warmup else kind}
+    return {
+        "drift": found.drift,
+        "steady_class": "warmup" if kind == "flat" and has_warmup else kind,
+    }
 
 
 def _stop_reason(ended_by: str, *, share: float | None, half_width: float | None) -> str:
@@ -170,4 +190,7 @@ def _stop_reason(ended_by: str, *, share: float | None, half_width: float | None
 def _without_intervals(row: Row) -> Row:
     """The columns of a window that drifts: of what still moves no interval says where it comes to rest."""
     kinds, ends = ("samples_per_s", "step_", "latency_s"), ("_low", "_high", "_error")
-    return {name: None if name.startswith(kinds) and name.endswith(ends) else value for name, value in row.items()}
+    return {
+        name: None if name.startswith(kinds) and name.endswith(ends) else value
+        for name, value in row.items()
+    }

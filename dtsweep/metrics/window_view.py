@@ -32,9 +32,10 @@ def mark_warmup(point: Point, ranks: Sequence[Measured]) -> list[Measured]:
         ranks: what each rank measured.
 
     Returns:
-        The same with `warmup` among the columns of `steps`, and with `steadiness`. Where ranks step together their
-        common steps say where the steady part begins; where they don't, each rank's own. If no part is steady, nothing
-        of the window is left out; nor if ranks that step apart were steady at different times.
+        The same with `warmup` among the columns of `steps`, and with `steadiness`. Where ranks step
+        together their common steps say where the steady part begins; where they don't, each rank's
+        own. If no part is steady, nothing of the window is left out; nor if ranks that step apart
+        were steady at different times.
     """
     if not ranks:
         return []
@@ -42,13 +43,18 @@ def mark_warmup(point: Point, ranks: Sequence[Measured]) -> list[Measured]:
     series = [rank.steps["step_s"][window] for rank, window in zip(ranks, windows, strict=True)]
     together = not point.is_asynchronous and len({len(times) for times in series}) == 1
     if together:
-        starts = [rank.steps["start_s"][window] for rank, window in zip(ranks, windows, strict=True)]
+        starts = [
+            rank.steps["start_s"][window] for rank, window in zip(ranks, windows, strict=True)
+        ]
         found = [steadiness(step_times_together(starts, series, period=point.period))] * len(series)
     else:
         found = [steadiness(over_periods(times, point.period)) for times in series]
     counts = [(one.start or 0) * point.period for one in found]
     if point.is_asynchronous and not _steady_together([rank.steps for rank in ranks], counts):
-        found, counts = [replace(one, start=None, unsettled=math.inf) for one in found], [0] * len(found)
+        found, counts = (
+            [replace(one, start=None, unsettled=math.inf) for one in found],
+            [0] * len(found),
+        )
     marked = []
     for rank, window, one, count in zip(ranks, windows, found, counts, strict=True):
         part = np.where(window & (np.cumsum(window) <= count), "warmup", rank.steps["part"])
@@ -92,7 +98,10 @@ def view_of(point: Point, ranks: Sequence[Measured]) -> WindowView:
 
 def _step_together(point: Point, ranks: Sequence[Measured]) -> WindowView:
     """Ranks wait for each other at the end of each period; in between a step is each rank's own."""
-    starts, times = [rank.of_part("start_s") for rank in ranks], [rank.of_part("step_s") for rank in ranks]
+    starts, times = (
+        [rank.of_part("start_s") for rank in ranks],
+        [rank.of_part("step_s") for rank in ranks],
+    )
     periods = step_times_together(starts, times, period=point.period)
     half, error = reported_half_width(periods, period=point.period), standard_error(periods)
     mean, same = float(periods.mean()), np.zeros(len(periods), np.int64)
@@ -101,7 +110,8 @@ def _step_together(point: Point, ranks: Sequence[Measured]) -> WindowView:
         steps=steps,
         strata=strata,
         periods=periods,
-        # Not by the window's wall: what a worker does after its last step would weigh more in a short window.
+        # Not by the window's wall: what a worker does after its last step would weigh more in a
+        # short window.
         rate=point.global_batch / mean,
         share=None if half is None else half / mean,
         error=None if error is None else error / mean,
@@ -112,21 +122,30 @@ def _step_apart(point: Point, ranks: Sequence[Measured]) -> WindowView:
     """A step is a worker's own: all of them count."""
     steps, strata = _in_time(ranks)
     rate, share, error = _asynchronous_rate(point, ranks)
-    return WindowView(steps=steps, strata=strata, periods=steps, rate=rate, share=share, error=error)
+    return WindowView(
+        steps=steps, strata=strata, periods=steps, rate=rate, share=share, error=error
+    )
 
 
 def window_s(point: Point, ranks: Sequence[Measured]) -> float:
     """From the first measured step to the end of the last worker's work."""
     starts = [float(rank.of_part("start_s")[0]) for rank in ranks]
     # Ranks that step together begin when the last one has ended the step before.
-    return max(rank.window_s for rank in ranks) - (min(starts) if point.is_asynchronous else max(starts))
+    return max(rank.window_s for rank in ranks) - (
+        min(starts) if point.is_asynchronous else max(starts)
+    )
 
 
 def _in_time(ranks: Sequence[Measured], *, period: int = 1) -> tuple[Series, NDArray[np.int64]]:
     """The steps of all ranks in the order in which they ended, and the kind of each."""
     series = [rank.of_part("step_s") for rank in ranks]
-    times, starts = np.concatenate(series), np.concatenate([rank.of_part("start_s") for rank in ranks])
-    strata = np.concatenate([rank * period + np.arange(len(own)) % period for rank, own in enumerate(series)])
+    times, starts = (
+        np.concatenate(series),
+        np.concatenate([rank.of_part("start_s") for rank in ranks]),
+    )
+    strata = np.concatenate(
+        [rank * period + np.arange(len(own)) % period for rank, own in enumerate(series)]
+    )
     order = np.argsort(starts + times, kind="stable")
     return times[order], strata[order]
 
@@ -157,12 +176,15 @@ class _Span:
         return counts
 
 
-def _asynchronous_rate(point: Point, ranks: Sequence[Measured]) -> tuple[float, float | None, float | None]:
+def _asynchronous_rate(
+    point: Point, ranks: Sequence[Measured]
+) -> tuple[float, float | None, float | None]:
     """Samples per second while all workers were steadily at work; its 95 % half-width and standard error as shares.
 
-    The window ends with the first worker that stops; the others' step under way then counts by its share. How well the
-    rate is known is seen in bins of time, each as long as a step of the slowest worker: what all of them do in one.
-    Workers share servers, cores and, with a bound, each other's pace, so that their errors don't average out.
+    The window ends with the first worker that stops; the others' step under way then counts by its
+    share. How well the rate is known is seen in bins of time, each as long as a step of the slowest
+    worker: what all of them do in one. Workers share servers, cores and, with a bound, each other's
+    pace, so that their errors don't average out.
     """
     times = [(rank.of_part("start_s"), rank.of_part("step_s")) for rank in ranks]
     spans = [_Span(times=seconds, ends=starts + seconds) for starts, seconds in times]
@@ -176,4 +198,8 @@ def _asynchronous_rate(point: Point, ranks: Sequence[Measured]) -> tuple[float, 
     if half is None or error is None:
         return rate, None, None
     mean_s = (ended - began) * len(spans) / float(counts.sum())
-    return rate, with_unseen(half / mean * mean_s, mean_s=mean_s, steps=int(counts.min())) / mean_s, error / mean
+    return (
+        rate,
+        with_unseen(half / mean * mean_s, mean_s=mean_s, steps=int(counts.min())) / mean_s,
+        error / mean,
+    )

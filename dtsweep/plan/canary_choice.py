@@ -18,8 +18,9 @@ CANARY_TRIALS = 2
 def choose_canaries(trials: Sequence[Trial]) -> Mapping[World, Trial]:
     """Choose the canary of each world.
 
-    The trial with the middle micro-batch, as plain `ddp`: never larger than what the world runs itself. Of a world in
-    which every trial divides its state among the workers, in its own mode: as `ddp` it might not fit. Never compressed.
+    The trial with the middle micro-batch, as plain `ddp`: never larger than what the world runs
+    itself. Of a world in which every trial divides its state among the workers, in its own mode: as
+    `ddp` it might not fit. Never compressed.
 
     Args:
         trials: all of the plan, done ones too, so that a resumed run has the same canaries.
@@ -32,7 +33,9 @@ def choose_canaries(trials: Sequence[Trial]) -> Mapping[World, Trial]:
         inside.setdefault(trial.point.world, []).append(trial)
     for world, those in inside.items():
         whole = [trial for trial in those if not MODES[trial.point.sync].shards_optimizer]
-        among = sorted(whole or those, key=lambda trial: (trial.point.micro_batch, identity(trial.point)))
+        among = sorted(
+            whole or those, key=lambda trial: (trial.point.micro_batch, identity(trial.point))
+        )
         middle = among[len(among) // 2]
         point = replace(middle.point, accumulation=1, **whole_values, **(plain if whole else {}))
         found[world] = replace(middle, point=point, role="canary", why="canary")

@@ -21,12 +21,16 @@ TRIAL_REST_S = 0.5
 def expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str, Any]]) -> float:
     """Expect what finished trials took; without them a window between the shortest and the longest."""
     sessions = _trials_of_sessions(sweep, trials)
-    windows = len(trials) + 2 * sum(count >= CANARY_TRIALS for count in sessions) * sweep.measure.canary
+    windows = (
+        len(trials) + 2 * sum(count >= CANARY_TRIALS for count in sessions) * sweep.measure.canary
+    )
     seconds = windows * _trial_s(sweep, rows) + len(sessions) * _start_s(rows)
     return seconds / sweep.resources.concurrent
 
 
-def are_brief(sweep: Sweep, groups: Sequence[Sequence[Trial]], rows: Sequence[Mapping[str, Any]]) -> bool:
+def are_brief(
+    sweep: Sweep, groups: Sequence[Sequence[Trial]], rows: Sequence[Mapping[str, Any]]
+) -> bool:
     """Whether the smaller worlds of each launch are expected to take less than a start of their own.
 
     Args:
@@ -34,7 +38,9 @@ def are_brief(sweep: Sweep, groups: Sequence[Sequence[Trial]], rows: Sequence[Ma
         groups: trials of one world and repeat each.
         rows: what was measured so far.
     """
-    smaller = [sum(map(len, worlds)) - len(max(worlds, key=_workers)) for worlds in group_launches(groups)]
+    smaller = [
+        sum(map(len, worlds)) - len(max(worlds, key=_workers)) for worlds in group_launches(groups)
+    ]
     return max(smaller, default=0) * _trial_s(sweep, rows) < _start_s(rows)
 
 
@@ -56,7 +62,10 @@ def _workers(group: Sequence[Trial]) -> int:
 
 
 def _trial_s(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> float:
-    took = [float((row["trial_s"] or row["window_s"]) + (row["overhead_s"] or 0)) for row in _measured(rows)]
+    took = [
+        float((row["trial_s"] or row["window_s"]) + (row["overhead_s"] or 0))
+        for row in _measured(rows)
+    ]
     return sum(took) / len(took) if took else _window_s(sweep.measure) + TRIAL_REST_S
 
 
@@ -78,4 +87,8 @@ def _measured(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def _window_s(measure: Measure) -> float:
     least = max(measure.min_seconds, ENERGY_FROM_S) if measure.energy else measure.min_seconds
     shortest = min(least, measure.max_seconds)
-    return shortest if measure.half_width is None else math.sqrt(max(shortest, TRIAL_REST_S) * measure.max_seconds)
+    return (
+        shortest
+        if measure.half_width is None
+        else math.sqrt(max(shortest, TRIAL_REST_S) * measure.max_seconds)
+    )

@@ -75,7 +75,12 @@ class Plan:
 
 
 def make_plan(
-    sweep: Sweep, found: Sequence[Candidate], rows: Rows, *, rerun: str | None = None, harness: str = "ray"
+    sweep: Sweep,
+    found: Sequence[Candidate],
+    rows: Rows,
+    *,
+    rerun: str | None = None,
+    harness: str = "ray",
 ) -> Plan:
     """Compare a sweep with its results.
 
@@ -100,12 +105,17 @@ def make_plan(
         for point in _in_order(sweep, inside, repeat=repeat):
             trial_id = trial_name(sweep, point, repeat=repeat)
             row = stands.get(trial_id)
-            why, is_done = (stale[trial_id], False) if trial_id in stale else _state(sweep, row, rerun=rerun)
+            why, is_done = (
+                (stale[trial_id], False) if trial_id in stale else _state(sweep, row, rerun=rerun)
+            )
             if row is not None and row["status"] == "ok" and row["measure"]:
                 why += differs(row["measure"])
             trial = Trial(point=point, repeat=repeat, trial_id=trial_id, why=why)
             (done if is_done else to_run).append(trial)
-    full, fine = ([t.point for t in done if stands[t.trial_id]["status"] == status] for status in ("oom_device", "ok"))
+    full, fine = (
+        [t.point for t in done if stands[t.trial_id]["status"] == status]
+        for status in ("oom_device", "ok")
+    )
     to_run, found = _pruned(sweep, to_run, found, full=full, fine=fine)
     skipped = [candidate for candidate in found if candidate.reason is not None]
     return Plan(
@@ -127,12 +137,13 @@ def outdated(sweep: Sweep, stands: Rows) -> dict[str, str]:
         stands: the attempt that stands for each trial, the oldest first.
 
     Returns:
-        Why trials are to be measured again, by their ids: `ok` ones with another workload source, data, versions or
-        resources than the newest, which agrees (an interrupted `--rerun all` leaves them), and those that failed by
-        another source.
+        Why trials are to be measured again, by their ids: `ok` ones with another workload source,
+        data, versions or resources than the newest, which agrees (an interrupted `--rerun all`
+        leaves them), and those that failed by another source.
 
     Raises:
-        SweepError: the newest trial differs from what this sweep would add; names in what, and the ways out.
+        SweepError: the newest trial differs from what this sweep would add; names in what, and the
+            ways out.
     """
     sources = sources_of(sweep.workload, file=sweep.file)
     settings = {
@@ -156,7 +167,11 @@ def outdated(sweep: Sweep, stands: Rows) -> dict[str, str]:
     failed = [row for row in stands if row["status"] in FINAL - {"ok"}]
     mended = {row["trial_id"]: (row["status"], sources.differ_from(row)) for row in failed}
     return {
-        **{trial_id: f"was {status}, with {what}" for trial_id, (status, what) in mended.items() if what},
+        **{
+            trial_id: f"was {status}, with {what}"
+            for trial_id, (status, what) in mended.items()
+            if what
+        },
         **{trial_id: f"measured with {what}" for trial_id, what in differ.items()},
     }
 
@@ -179,10 +194,16 @@ def _environment(sweep: Sweep, row: Mapping[str, Any]) -> dict[str, str]:
     stored: dict[str, str] = json.loads(row["environment"] or "{}")
     swept = {name.removeprefix("env.") for name in sweep.axes if name.startswith("env.")}
     points_own = {name: value for name, value in stored.items() if name in swept}
-    return {"environment": json.dumps(hidden({**sweep.resources.environment, **points_own}), sort_keys=True)}
+    return {
+        "environment": json.dumps(
+            hidden({**sweep.resources.environment, **points_own}), sort_keys=True
+        )
+    }
 
 
-def _in_order(sweep: Sweep, inside: Mapping[World, Sequence[Point]], *, repeat: int) -> Iterator[Point]:
+def _in_order(
+    sweep: Sweep, inside: Mapping[World, Sequence[Point]], *, repeat: int
+) -> Iterator[Point]:
     """World after world, shuffled inside: slow drift of the machine falls on no point in particular."""
     for world, points in inside.items():
         shuffled = [*points]
@@ -213,20 +234,36 @@ def _pruned(
     fine: Sequence[Point],
 ) -> tuple[list[Trial], Sequence[Candidate]]:
     """Skip the points that would run out of device memory as others have; one is skipped in all its repeats."""
-    reasons = out_of_memory(to_run, full, fine=FittingPoints(fine)) if sweep.measure.prune and full else {}
+    reasons = (
+        out_of_memory(to_run, full, fine=FittingPoints(fine))
+        if sweep.measure.prune and full
+        else {}
+    )
     if not reasons:
         return to_run, found
-    points = {identity(trial.point): reasons[trial.trial_id] for trial in to_run if trial.trial_id in reasons}
+    points = {
+        identity(trial.point): reasons[trial.trial_id]
+        for trial in to_run
+        if trial.trial_id in reasons
+    }
     left = [trial for trial in to_run if trial.trial_id not in reasons]
-    return left, [replace(each, reason=each.reason or points.get(identity(each.point))) for each in found]
+    return left, [
+        replace(each, reason=each.reason or points.get(identity(each.point))) for each in found
+    ]
 
 
 def _differs(measure: Measure, stored: str) -> str:
     """Say where a done trial, whose settings are given as JSON, was measured under other limits than now."""
     then = json.loads(stored)
     # Another version may have had other settings: what only one of the two knows is no difference.
-    now = {name: value for name, value in asdict(measure).items() if name not in ("repeats", "canary", "prune")}
-    other = [f"{name}={quoted(then[name])}" for name in now if name in then and then[name] != now[name]]
+    now = {
+        name: value
+        for name, value in asdict(measure).items()
+        if name not in ("repeats", "canary", "prune")
+    }
+    other = [
+        f"{name}={quoted(then[name])}" for name in now if name in then and then[name] != now[name]
+    ]
     return f", measured with {', '.join(other)}" if other else ""
 
 
@@ -242,6 +279,15 @@ def reasons(plan: Plan) -> Counter[str]:
 
 def unread_everywhere(plan: Plan) -> dict[str, Any]:
     """Axes whose every value is one that some points don't read, so that these are skipped; with the default to add."""
-    planned = [*(trial.point for trial in (*plan.to_run, *plan.done)), *(skipped.point for skipped in plan.skipped)]
-    unread = dict.fromkeys(point.unread_field for point in planned if point.unread_field is not None)
-    return {name: DEFAULTS[name] for name in unread if all(getattr(point, name) != DEFAULTS[name] for point in planned)}
+    planned = [
+        *(trial.point for trial in (*plan.to_run, *plan.done)),
+        *(skipped.point for skipped in plan.skipped),
+    ]
+    unread = dict.fromkeys(
+        point.unread_field for point in planned if point.unread_field is not None
+    )
+    return {
+        name: DEFAULTS[name]
+        for name in unread
+        if all(getattr(point, name) != DEFAULTS[name] for point in planned)
+    }

@@ -31,7 +31,9 @@ class FittingPoints:
         return max((point.micro_batch for point in near if _all_else(point) == family), default=0)
 
 
-def out_of_memory(trials: Iterable[Trial], full: Iterable[Point], *, fine: FittingPoints) -> dict[str, str]:
+def out_of_memory(
+    trials: Iterable[Trial], full: Iterable[Point], *, fine: FittingPoints
+) -> dict[str, str]:
     """Find the trials that need at least the memory that other points did not have.
 
     A larger micro-batch needs more, all else equal; of other fields nothing is concluded.

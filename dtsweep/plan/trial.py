@@ -32,7 +32,9 @@ def groups_of(trials: Sequence[Trial], *, fresh: bool) -> list[list[Trial]]:
     """Split a plan's trials into those that share a session, in its order."""
     groups: dict[Any, list[Trial]] = {}
     for trial in trials:
-        groups.setdefault(trial.trial_id if fresh else (trial.repeat, trial.point.world), []).append(trial)
+        groups.setdefault(
+            trial.trial_id if fresh else (trial.repeat, trial.point.world), []
+        ).append(trial)
     return list(groups.values())
 
 

@@ -30,7 +30,13 @@ class Module:
     @property
     def title(self) -> str:
         """Its file, the same wherever the project lies: `nets/layers.py`."""
-        file = "" if self.file is None else f"/{self.file.name}" if self.file.stem == "__init__" else self.file.suffix
+        file = (
+            ""
+            if self.file is None
+            else f"/{self.file.name}"
+            if self.file.stem == "__init__"
+            else self.file.suffix
+        )
         return self.name.replace(".", "/") + file
 
     @property
@@ -42,8 +48,14 @@ class Module:
     def is_own(self) -> bool:
         """Whether it is the user's own, beside the sweep file or anywhere else."""
         # A folder without __init__.py has nothing to say; what is in it may be the user's.
-        places = [Path(folder) for folder in self.folders or ()] if self.file is None else [self.file]
-        return bool(places) and not self.is_standard and not any(INSTALLED.intersection(p.parts) for p in places)
+        places = (
+            [Path(folder) for folder in self.folders or ()] if self.file is None else [self.file]
+        )
+        return (
+            bool(places)
+            and not self.is_standard
+            and not any(INSTALLED.intersection(p.parts) for p in places)
+        )
 
     @property
     def places(self) -> list[Path]:
@@ -56,7 +68,9 @@ class Module:
         """Whether it comes with Python; one of the user's may have the same name."""
         if self.file is None:
             return self.folders is None
-        return self.file.resolve().is_relative_to(_standard_folder()) and not INSTALLED.intersection(self.file.parts)
+        return self.file.resolve().is_relative_to(
+            _standard_folder()
+        ) and not INSTALLED.intersection(self.file.parts)
 
 
 @cache
@@ -101,9 +115,12 @@ def _found_in(folders: Sequence[str] | None, name: str) -> Module | None:
         try:
             spec = finder.find_spec(name, folders)
         except KeyError:
-            # A folder without __init__.py in a package: Python asks the package itself, which is not imported.
+            # A folder without __init__.py in a package: Python asks the package itself, which is
+            # not imported.
             inside = [str(Path(folder, name.rpartition(".")[2])) for folder in folders or ()]
-            return Module(name=name, file=None, folders=[folder for folder in inside if Path(folder).is_dir()])
+            return Module(
+                name=name, file=None, folders=[folder for folder in inside if Path(folder).is_dir()]
+            )
         if spec is not None:
             inner = spec.submodule_search_locations
             file = Path(spec.origin).absolute() if spec.has_location and spec.origin else None

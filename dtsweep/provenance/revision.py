@@ -18,8 +18,9 @@ def git_commit(folder: Path | None) -> str | None:
         folder: of the sweep file; None if it has none.
 
     Returns:
-        12 digits, then `+changes` where a file below the folder differs from the commit or a Python file is not in
-        it (other new files are most often results); None outside a repository, and where git is missing or slow.
+        12 digits, then `+changes` where a file below the folder differs from the commit or a Python
+        file is not in it (other new files are most often results); None outside a repository, and
+        where git is missing or slow.
     """
     if folder is None:
         return None
@@ -37,7 +38,9 @@ def _git(folder: Path, *arguments: str) -> str | None:
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     environment = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, timeout=TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, timeout=TIMEOUT_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return os.fsdecode(done.stdout) if done.returncode == 0 else None

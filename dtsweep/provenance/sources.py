@@ -57,14 +57,22 @@ class Sources:
     def with_data(self, fields: Mapping[str, Any]) -> dict[str, str]:
         """All of it for a workload with these fields: with the contents of data that a field names.
 
-        That is a file, and what the field `data` names, which may be a folder: other folders are written to, too. Of a
-        list or dict of paths each one counts.
+        That is a file, and what the field `data` names, which may be a folder: other folders are
+        written to, too. Of a list or dict of paths each one counts.
 
         Args:
             fields: as they are, or as rows have them: of several types, a list or a dict, as JSON.
         """
-        texts = [(name, part, text) for name, value in fields.items() for part, text in _texts(name, value)]
-        keys = {part: (Path(text), name == "data") for name, part, text in texts if Path(text).is_absolute()}
+        texts = [
+            (name, part, text)
+            for name, value in fields.items()
+            for part, text in _texts(name, value)
+        ]
+        keys = {
+            part: (Path(text), name == "data")
+            for name, part, text in texts
+            if Path(text).is_absolute()
+        }
         for path, is_data in keys.values():
             if (path, is_data) not in self.contents:
                 self.contents[path, is_data] = content_digest(path, folders=is_data)
@@ -84,9 +92,16 @@ class Sources:
         """
         if self.unknown:
             return {"sources": None, "workload_digest": None}
-        fields = {name.removeprefix("workload_"): row[name] for name in row if name.startswith("workload_")}
+        fields = {
+            name.removeprefix("workload_"): row[name]
+            for name in row
+            if name.startswith("workload_")
+        }
         sources = json.dumps(self.with_data(fields))
-        return {"sources": sources, "workload_digest": hashlib.sha256(sources.encode()).hexdigest()[:16]}
+        return {
+            "sources": sources,
+            "workload_digest": hashlib.sha256(sources.encode()).hexdigest()[:16],
+        }
 
 
 def sources_of(workload: Any, *, file: Path | None) -> Sources:
@@ -95,16 +110,18 @@ def sources_of(workload: Any, *, file: Path | None) -> Sources:
     What counts are the files that define the class and its bases, and all modules of the user's own
     that these import, in methods too, and so on: as Python reads them, without comments and without
     `Sweep` and `run` (another axis is not another workload). So do the loaded modules of the sweep
-    file's folder, which may have been imported by a name made up on the way. Of a notebook it is the
-    class with what it uses. Of dtsweep's own workloads it is the module and its neighbours that it
-    imports. A warning names classes whose source cannot be found.
+    file's folder, which may have been imported by a name made up on the way. Of a notebook it is
+    the class with what it uses. Of dtsweep's own workloads it is the module and its neighbours that
+    it imports. A warning names classes whose source cannot be found.
 
     Args:
         workload: an object of the class.
         file: the sweep file; None for a sweep made in Python.
     """
     invalidate_caches()
-    found = Sources(place=Path(getattr(sys.modules.get(type(workload).__module__), "__file__", None) or "").name)
+    found = Sources(
+        place=Path(getattr(sys.modules.get(type(workload).__module__), "__file__", None) or "").name
+    )
     imports = [*_loaded_beside(file)]
     for base in type(workload).__mro__:
         imports += _of_class(base, found)
@@ -116,7 +133,9 @@ def sources_of(workload: Any, *, file: Path | None) -> Sources:
             stacklevel=1,
         )
     _follow(imports, found)
-    found.digests.update({f"package {name}": known for name, known in package_versions(found.packages).items()})
+    found.digests.update(
+        {f"package {name}": known for name, known in package_versions(found.packages).items()}
+    )
     return found
 
 
@@ -184,7 +203,9 @@ def _of_module(name: str, found: Sources) -> Iterable[str]:
     if module.file is None:
         return []
     if module.file.suffix == ".py":
-        found.digests[module.title], imports = _read(module.file.read_bytes(), package=module.package)
+        found.digests[module.title], imports = _read(
+            module.file.read_bytes(), package=module.package
+        )
         return imports
     # Of what is compiled the bytes count.
     found.digests[module.title] = hashlib.sha256(module.file.read_bytes()).hexdigest()[:12]
@@ -206,7 +227,10 @@ def _loaded_beside(sweep_file: Path | None) -> Iterator[str]:
     """Name the modules of a sweep file's folder that are loaded, but for sweep files, scripts and what is installed."""
     if sweep_file is None:
         return
-    folders = tuple(f"{folder}{os.sep}" for folder in (sweep_file.parent.absolute(), sweep_file.parent.resolve()))
+    folders = tuple(
+        f"{folder}{os.sep}"
+        for folder in (sweep_file.parent.absolute(), sweep_file.parent.resolve())
+    )
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None) or ""
         other = name in ("__main__", "dtsweep") or name.startswith(("dtsweep.", "dtsweep_file_"))
@@ -252,8 +276,17 @@ def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
         kind, _, rest = name.partition(" ")
         is_seen = None not in (before, after) or kind not in ("package", "field")
         if before != after and is_seen:
-            texts = {"package": f"{rest} {before} ({after} now)", "field": f"other contents of the field {rest}"}
-            other = f"no {name}" if before is None else f"{name} in use" if after is None else f"another {name}"
+            texts = {
+                "package": f"{rest} {before} ({after} now)",
+                "field": f"other contents of the field {rest}",
+            }
+            other = (
+                f"no {name}"
+                if before is None
+                else f"{name} in use"
+                if after is None
+                else f"another {name}"
+            )
             said.append(texts.get(kind, other))
     return said
 
@@ -276,6 +309,8 @@ def in_a_line(said: list[str], *, place: str) -> str:
     >>> in_a_line(["another class Net", "another a.py", "no b.py", "no c.py", "no d.py"], place="net.py")
     'another class Net (net.py), another a.py, no b.py and 2 more'
     """
-    named = [f"{what} ({place})" if place and " class " in what else what for what in said[:MOST_NAMED]]
+    named = [
+        f"{what} ({place})" if place and " class " in what else what for what in said[:MOST_NAMED]
+    ]
     more = f" and {len(said) - MOST_NAMED} more" if len(said) > MOST_NAMED else ""
     return ", ".join(named) + more

@@ -53,7 +53,9 @@ def _is_sweep(node: ast.stmt) -> bool:
 def _is_for_type_checkers(node: ast.stmt) -> bool:
     """True of `if TYPE_CHECKING:` without an `else`."""
     match node:
-        case ast.If(test=ast.Name("TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"), orelse=[]):
+        case ast.If(
+            test=ast.Name("TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"), orelse=[]
+        ):
             return True
     return False
 
@@ -62,7 +64,9 @@ def _is_for_a_script(node: ast.stmt) -> bool:
     """True of `if __name__ == "__main__":` without an `else`."""
     match node:
         case ast.If(
-            test=ast.Compare(left=ast.Name("__name__"), ops=[ast.Eq()], comparators=[ast.Constant("__main__")]),
+            test=ast.Compare(
+                left=ast.Name("__name__"), ops=[ast.Eq()], comparators=[ast.Constant("__main__")]
+            ),
             orelse=[],
         ):
             return True
@@ -103,7 +107,9 @@ def _bound_in(function: ast.AST) -> set[str]:
     """Name the parameters of a function, and what it assigns to."""
     nodes = list(ast.walk(function))
     parameters = {node.arg for node in nodes if isinstance(node, ast.arg)}
-    assigned = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    assigned = {
+        node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
     return parameters | assigned
 
 
@@ -116,14 +122,19 @@ def _question_names(tree: ast.Module) -> Iterator[str]:
             case ast.Import(names=names):
                 modules = [alias.asname or alias.name for alias in names if alias.name == "dtsweep"]
                 # `import dtsweep.analysis` binds `dtsweep`.
-                modules += ["dtsweep" for alias in names if alias.name.startswith("dtsweep.") and not alias.asname]
+                modules += [
+                    "dtsweep"
+                    for alias in names
+                    if alias.name.startswith("dtsweep.") and not alias.asname
+                ]
                 yield from (f"{module}.{name}" for module in modules for name in QUESTION)
 
 
 def as_text(tree: Any) -> str:
     """A syntax tree as text, without positions; the same by every release of Python that can read the code.
 
-    `ast.unparse` quotes f-strings otherwise from 3.12 on, and later releases add fields, which are empty in older code.
+    `ast.unparse` quotes f-strings otherwise from 3.12 on, and later releases add fields, which are
+    empty in older code.
 
     >>> as_text(ast.parse("x = -1").body[0])
     "Assign(targets=[Name(id='x' ctx=Store())] value=UnaryOp(op=USub() operand=Constant(value=1)))"
@@ -132,13 +143,17 @@ def as_text(tree: Any) -> str:
         return f"[{' '.join(map(as_text, tree))}]"
     if isinstance(tree, ast.JoinedStr):
         # Python 3.12 puts an empty text behind `{width}` in `{x:{width}}`.
-        parts = [part for part in tree.values if not isinstance(part, ast.Constant) or part.value != ""]
+        parts = [
+            part for part in tree.values if not isinstance(part, ast.Constant) or part.value != ""
+        ]
         return f"JoinedStr(values={as_text(parts)})"
     if not isinstance(tree, ast.AST):
         # Not repr: which characters it prints as they are depends on the release.
         return ascii(tree)
     fields = [(name, value) for name, value in ast.iter_fields(tree) if name not in NOT_COMPARED]
-    texts = [f"{name}={as_text(value)}" for name, value in fields if value is not None and value != []]
+    texts = [
+        f"{name}={as_text(value)}" for name, value in fields if value is not None and value != []
+    ]
     return f"{type(tree).__name__}({' '.join(texts)})"
 
 
@@ -160,5 +175,7 @@ def imported(tree: ast.AST, *, package: str) -> Iterator[str]:
                 parents = package.split(".")[: len(package.split(".")) - level + 1] if level else []
                 origin = ".".join([*parents, *([module] if module else [])])
                 yield from (origin, *(f"{origin}.{alias.name}" for alias in names))
-            case ast.Call(func=called, args=[ast.Constant(value=str(name)), *_]) if ast.unparse(called) in IMPORTERS:
+            case ast.Call(func=called, args=[ast.Constant(value=str(name)), *_]) if (
+                ast.unparse(called) in IMPORTERS
+            ):
                 yield name

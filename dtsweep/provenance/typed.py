@@ -139,11 +139,14 @@ def _values(thing: Any, functions: Sequence[FunctionType]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if isinstance(thing, type):
         values |= {base.__name__: base for base in thing.__bases__}
-        # Python's own names have an underscore at both ends; what an Enum keeps in them depends on the release.
+        # Python's own names have an underscore at both ends; what an Enum keeps in them depends on
+        # the release.
         is_own = re.compile(r"(?!_.*_$)").match
         values |= {name: value for name, value in vars(thing).items() if is_own(name)}
     for function in functions:
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        for name, cell in zip(
+            function.__code__.co_freevars, function.__closure__ or (), strict=True
+        ):
             with contextlib.suppress(ValueError):  # empty: its variable has no value yet
                 values[name] = cell.cell_contents
     # The source shows the functions, and Python adds `__class__` where a method needs it.

@@ -67,8 +67,8 @@ def mismatches(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
 def slow_import() -> str | None:
     """A package of this environment that slows every start of Ray down, and what to do; None without it.
 
-    Ray imports jsonschema in each process; from 4.25 on, that imports rfc3987-syntax where it is installed (JupyterLab
-    asks for it), whose grammar takes a second or more to compile.
+    Ray imports jsonschema in each process; from 4.25 on, that imports rfc3987-syntax where it is
+    installed (JupyterLab asks for it), whose grammar takes a second or more to compile.
     """
     if find_spec("rfc3987_syntax") is None:
         return None
@@ -77,7 +77,11 @@ def slow_import() -> str | None:
     except PackageNotFoundError:
         return None
     way = "pip install 'jsonschema<4.25', or pip uninstall rfc3987-syntax"
-    return f"rfc3987-syntax makes every start of Ray slower by a second or more here: {way}" if is_slow else None
+    return (
+        f"rfc3987-syntax makes every start of Ray slower by a second or more here: {way}"
+        if is_slow
+        else None
+    )
 
 
 def package_versions(names: Iterable[str]) -> dict[str, str]:

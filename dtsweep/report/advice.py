@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def recommended_in(study: Study, *, where: str, compare_models: bool) -> tuple[list[Recommendation], str]:
+def recommended_in(
+    study: Study, *, where: str, compare_models: bool
+) -> tuple[list[Recommendation], str]:
     """Recommend a configuration, or say why there is none."""
     try:
-        return recommend(study, replace(GOALS["throughput"], where=where), compare_models=compare_models), ""
+        return recommend(
+            study, replace(GOALS["throughput"], where=where), compare_models=compare_models
+        ), ""
     except SweepError as error:
         return [], f"No recommendation: {error}."
 
@@ -34,7 +38,9 @@ def advice_on(found: Sequence[Recommendation], varying: Sequence[str]) -> list[l
     return [in_words(each, varying=varying, name=name, named=1) for each, name in named]
 
 
-def limits_on(recommended: Sequence[Recommendation], frontiers: Sequence[Frontier], bounds: pd.DataFrame) -> list[str]:
+def limits_on(
+    recommended: Sequence[Recommendation], frontiers: Sequence[Frontier], bounds: pd.DataFrame
+) -> list[str]:
     """Say what limits recommended points, and count what limits those on frontiers."""
     import pandas as pd
 
@@ -47,13 +53,20 @@ def limits_on(recommended: Sequence[Recommendation], frontiers: Sequence[Frontie
             if row["next_axes"]
             else ""
         )
-        said.append(f"The recommended one{f' ({name})' if name else ''}: {limit}{row['bound_reason']}.{following}")
+        said.append(
+            f"The recommended one{f' ({name})' if name else ''}: {limit}{row['bound_reason']}.{following}"
+        )
     shown = [bounds_of(found.shown, bounds) for found in frontiers if len(found.shown)]
-    return [*said, *([f"Points on frontiers: {bounds_sentence(pd.concat(shown))}"] if shown else [])]
+    return [
+        *said,
+        *([f"Points on frontiers: {bounds_sentence(pd.concat(shown))}"] if shown else []),
+    ]
 
 
 def bounds_of(points: pd.DataFrame, bounds: pd.DataFrame) -> pd.DataFrame:
     """Look up the rows of `bounds` of some points, in their order."""
     keys = [tuple(row) for row in bounds[[*POINT]].astype(object).fillna("").to_numpy()]
     places = {key: place for place, key in enumerate(keys)}
-    return bounds.iloc[[places[tuple(row)] for row in points[[*POINT]].astype(object).fillna("").to_numpy()]]
+    return bounds.iloc[
+        [places[tuple(row)] for row in points[[*POINT]].astype(object).fillna("").to_numpy()]
+    ]

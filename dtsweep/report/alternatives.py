@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
     from dtsweep.analysis.recommend import Recommendation
 
-RATIOS = {"latency_s": ("step time", "shorter steps"), "samples_per_s": ("samples/s", "fewer samples/s")}
+RATIOS = {
+    "latency_s": ("step time", "shorter steps"),
+    "samples_per_s": ("samples/s", "fewer samples/s"),
+}
 """Of what a ratio is, and what is had where it is turned round."""
 
 
@@ -21,10 +24,14 @@ def alternatives(found: Recommendation, varying: Sequence[str]) -> list[str]:
     """What the recommended point gives up, a line each."""
     lines = []
     for _, row in found.alternatives.iterrows():
-        what = {"latency_s": "shorter steps", "samples_per_s": "more throughput"}.get(row["better"], row["better"])
+        what = {"latency_s": "shorter steps", "samples_per_s": "more throughput"}.get(
+            row["better"], row["better"]
+        )
         known = [name for name in RATIOS if not math.isnan(row[f"{name}_ratio"])]
         has = " and ".join(_times(row[f"{name}_ratio"], *RATIOS[name]) for name in known)
-        lines.append(f"It gives up {what}: {trial_label(row, varying)} has {has}{_why_not(row, found)}.")
+        lines.append(
+            f"It gives up {what}: {trial_label(row, varying)} has {has}{_why_not(row, found)}."
+        )
     return lines
 
 
@@ -43,7 +50,11 @@ def _why_not(row: pd.Series[Any], found: Recommendation) -> str:
         return f", by {row['semantics']} updates (--allow {row['semantics']} takes it)"
     if row["is_unknown"]:
         lacking = " and ".join(name for name in found.unmeasured if row.isna()[name])
-        return f", but its {lacking} is not known" if lacking else ", but not known to meet the condition"
+        return (
+            f", but its {lacking} is not known"
+            if lacking
+            else ", but not known to meet the condition"
+        )
     if not row["is_met"]:
         return ", but does not meet the condition"
     return f", but {too_slow(found)}" if row["is_slow"] else ""

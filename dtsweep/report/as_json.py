@@ -18,15 +18,17 @@ def report_json(content: Content) -> dict[str, Any]:
     """Give the content of the report as JSON values; unknown is None.
 
     Returns:
-        `headline` (text), `trials` (count), `statuses` and `flags` (count of each), `constants` (settings that all
-        points share), `recommendations` (those of `dtsweep.report.recommendation`, for the highest throughput) with
-        `advice` (the sentences of each, or why there is none), `doubts`, `limits`, `worth` and `notes` (texts),
-        `bottlenecks` (those of `dtsweep.report.bounds`), `frontiers` (`title`, `semantics`, `model_digest`,
-        and the words of each: `words`, `undecided`, `alone`, `dominated`), `frontier`, `scaling`,
-        `scaling_per_node`, `worthwhile`, `laws` and `canaries` (rows of the functions of `dtsweep.analysis`),
-        `hypervolume` (rows of it), `differences` (rows of `difference` between the highest throughput of each frontier,
-        `point_a`, and the highest of its other points, `point_b`), `implausible` (trials whose numbers can't all be
-        true, and why), `unmeasured` (count, status, reason, log of trials that are not ok), and the keys of sections.
+        `headline` (text), `trials` (count), `statuses` and `flags` (count of each), `constants`
+        (settings that all points share), `recommendations` (those of
+        `dtsweep.report.recommendation`, for the highest throughput) with `advice` (the sentences of
+        each, or why there is none), `doubts`, `limits`, `worth` and `notes` (texts), `bottlenecks`
+        (those of `dtsweep.report.bounds`), `frontiers` (`title`, `semantics`, `model_digest`, and
+        the words of each: `words`, `undecided`, `alone`, `dominated`), `frontier`, `scaling`,
+        `scaling_per_node`, `worthwhile`, `laws` and `canaries` (rows of the functions of
+        `dtsweep.analysis`), `hypervolume` (rows of it), `differences` (rows of `difference` between
+        the highest throughput of each frontier, `point_a`, and the highest of its other points,
+        `point_b`), `implausible` (trials whose numbers can't all be true, and why), `unmeasured`
+        (count, status, reason, log of trials that are not ok), and the keys of sections.
     """
     frontiers = content.frontiers
     values = {
@@ -70,7 +72,11 @@ def _differences_of(frontier: Frontier) -> list[dict[str, Any]]:
 def _words_of(frontier: Frontier) -> dict[str, str | None]:
     """What a report says of a frontier, and of which one."""
     names = ("semantics", "model_digest", "undecided", "alone")
-    words = {"title": frontier.name, "words": frontier.verdict_words, "dominated": frontier.dominated_count}
+    words = {
+        "title": frontier.name,
+        "words": frontier.verdict_words,
+        "dominated": frontier.dominated_count,
+    }
     return words | {name: getattr(frontier, name) for name in names}
 
 

@@ -43,18 +43,28 @@ def next_words(axes: Sequence[NextAxis]) -> str:
 def bounds_sentence(rows: pd.DataFrame) -> str:
     """Count what limits points, the most frequent first: "Limited by exchange: 3 points, compute: 1 point."."""
     counts = rows["bound"].map(lambda bound: bound or UNKNOWN).value_counts()
-    told = [f"{bound}: {count_of(int(count), 'point')}" for bound, count in counts.items() if bound != UNKNOWN]
+    told = [
+        f"{bound}: {count_of(int(count), 'point')}"
+        for bound, count in counts.items()
+        if bound != UNKNOWN
+    ]
     open_ = int(counts.get(UNKNOWN, 0))
     known = f"Limited by {', '.join(told)}." if told else ""
-    return " ".join(filter(None, [known, f"What limits {count_of(open_, 'point')} can't be told." if open_ else ""]))
+    return " ".join(
+        filter(
+            None, [known, f"What limits {count_of(open_, 'point')} can't be told." if open_ else ""]
+        )
+    )
 
 
 def bounds_json(rows: pd.DataFrame) -> list[dict[str, Any]]:
     """Give rows of `dtsweep.analysis.bottleneck` as JSON values; unknown is None.
 
     Returns:
-        One dict per point with the columns of `bottleneck`; `next_axes` is a list of dicts with `axis`,
-        `at_most_share` and `why`.
+        One dict per point with the columns of `bottleneck`; `next_axes` is a list of dicts with
+        `axis`, `at_most_share` and `why`.
     """
-    named = rows.assign(next_axes=rows["next_axes"].map(lambda axes: [each._asdict() for each in axes]))
+    named = rows.assign(
+        next_axes=rows["next_axes"].map(lambda axes: [each._asdict() for each in axes])
+    )
     return records_of(named)

@@ -43,7 +43,8 @@ def point_code(row: pd.Series[Any]) -> str:
         row: of `over_launches`.
 
     Returns:
-        The code, in one line if that is short; then a comment for the workload, and one for each secret variable.
+        The code, in one line if that is short; then a comment for the workload, and one for each
+        secret variable.
 
     >>> import pandas as pd
     >>> print(point_code(pd.Series({"workers": 2, "micro_batch": 4, "workload": "Gpt"})))

@@ -62,7 +62,11 @@ class Scaling:
         The group that has the highest throughput in a larger world than its smallest stands first.
         """
         larger = self.rows[self.rows["group"].duplicated()]
-        highest = larger.groupby("group")["samples_per_s"].max().sort_values(ascending=False, kind="stable")
+        highest = (
+            larger.groupby("group")["samples_per_s"]
+            .max()
+            .sort_values(ascending=False, kind="stable")
+        )
         groups = dict(tuple(self.rows.groupby("group")))
         return [groups[group] for group in highest.index]
 
@@ -188,22 +192,29 @@ def content_of(
         compare_models: compare all models with each other.
         minimize: objectives, as `dtsweep.analysis.frontier` takes them.
         maximize: the same.
-        where: a condition that all points have to meet that tables show; `SweepError` if it can't be read.
+        where: a condition that all points have to meet that tables show; `SweepError` if it can't
+            be read.
         sections: make further parts of the points that meet the condition.
     """
     study = study_of(frame)
     bounds = bottleneck(study)
-    points = frontier(study, minimize=minimize, maximize=maximize, where=where, compare_models=compare_models)
+    points = frontier(
+        study, minimize=minimize, maximize=maximize, where=where, compare_models=compare_models
+    )
     conditions = conditions_on(points, where, minimize=minimize, maximize=maximize)
     varying, label_columns = _varying(points)
-    frontiers = frontiers_of(study, points, varying, compare_models=compare_models, of_rate="samples_per_s" in maximize)
+    frontiers = frontiers_of(
+        study, points, varying, compare_models=compare_models, of_rate="samples_per_s" in maximize
+    )
     kept = study.where(where)
     ladders = _scaling(kept, label_columns)
     recommended, why_none = recommended_in(study, where=where, compare_models=compare_models)
     return Content(
         study=study,
         varying=varying,
-        objectives=[name for name in (*minimize, *maximize) if name not in (*MINIMIZED, *MAXIMIZED)],
+        objectives=[
+            name for name in (*minimize, *maximize) if name not in (*MINIMIZED, *MAXIMIZED)
+        ],
         constants=_constants(points, varying),
         recommendations=recommended,
         advice=advice_on(recommended, varying) or [[why_none]],
@@ -224,15 +235,22 @@ def _varying(points: pd.DataFrame) -> tuple[list[str], list[str]]:
     varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
     varying += ["hosts"] * bool(points.duplicated(["point_id", "env_id"]).any())
     several = [c for c in ("model_digest", "env_id") if points[c].nunique(dropna=False) > 1]
-    return varying, [*varying, *(c for c in several if c != "model_digest" or not model_columns(points))]
+    return varying, [
+        *varying,
+        *(c for c in several if c != "model_digest" or not model_columns(points)),
+    ]
 
 
 def _headline(trials: pd.DataFrame) -> str:
     names = [" and ".join(sorted(trials[c].dropna().unique())) for c in ("workload", "devices")]
     hosts = int(trials["hosts"].max()) if trials["hosts"].notna().any() else 0
     extent = [f"up to {count_of(hosts, 'host')}"] if hosts > 1 else []
-    by_status = ", ".join(f"{count} {status}" for status, count in _counts(trials["status"]).items())
-    return " · ".join([*filter(None, names), *extent, f"{count_of(len(trials), 'trial')}: {by_status}"])
+    by_status = ", ".join(
+        f"{count} {status}" for status, count in _counts(trials["status"]).items()
+    )
+    return " · ".join(
+        [*filter(None, names), *extent, f"{count_of(len(trials), 'trial')}: {by_status}"]
+    )
 
 
 def _counts(column: pd.Series[str]) -> dict[str, int]:
@@ -242,7 +260,9 @@ def _counts(column: pd.Series[str]) -> dict[str, int]:
 def _constants(points: pd.DataFrame, varying: Sequence[str]) -> dict[str, Any]:
     """Settings that all points share; an environment without variables is none."""
     names = [c for c in setting_columns(points) if c not in ("workload", *varying)]
-    known = {axis_name(c): points[c].iloc[0] for c in names if len(points) and points[c].notna().all()}
+    known = {
+        axis_name(c): points[c].iloc[0] for c in names if len(points) and points[c].notna().all()
+    }
     own = points.loc[points["optimizer"].isna(), "optimizer_class"].unique()
     named = (
         {"optimizer": f"{own[0]} (the workload's own)"}
@@ -272,7 +292,9 @@ def _worth(study: Study, scaling: Sequence[Scaling]) -> Worth:
 
     groups = sum(part.rows["group"].nunique() for part in scaling if part.per == "worker")
     if groups > MOST_LADDERS:
-        sentence = f"Not asked of {groups:,} groups; dtsweep.analysis.worthwhile and laws answer for each."
+        sentence = (
+            f"Not asked of {groups:,} groups; dtsweep.analysis.worthwhile and laws answer for each."
+        )
         nothing = pd.DataFrame(columns=["verdict", "reason"])
         return Worth(worthwhile=nothing, laws=nothing, sentences=[sentence])
     pays, fits = worthwhile(study), laws(study)

@@ -44,8 +44,9 @@ def compare_points(frame: Frame, a: str, b: str, *, of: Sequence[str]) -> dict[s
         of: rates and times to compare them by.
 
     Returns:
-        JSON values: `a` and `b` (`point_id`, `label`), `differences` (rows of `difference`, each with `words`), `notes`
-        (what would tell, the machine's drift, and what makes them no two ways to the same), `drift` (a share).
+        JSON values: `a` and `b` (`point_id`, `label`), `differences` (rows of `difference`, each
+        with `words`), `notes` (what would tell, the machine's drift, and what makes them no two
+        ways to the same), `drift` (a share).
 
     Raises:
         SweepError: no trial ended ok; a name means no point, or several, or both mean one.
@@ -57,7 +58,9 @@ def compare_points(frame: Frame, a: str, b: str, *, of: Sequence[str]) -> dict[s
     varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
     names = [find_point(points, text) for text in (a, b)]
     if names[0] == names[1]:
-        raise SweepError(f"{a!r} and {b!r} are one point ({names[0]}); name another one to compare it with")
+        raise SweepError(
+            f"{a!r} and {b!r} are one point ({names[0]}); name another one to compare it with"
+        )
     pair = [points[points["point_id"] == name].iloc[0] for name in names]
     rows = records_of(difference(study, *names, of=of))
     apart = [c for c in ("env_id", "hosts_a", "hosts_b") if len({row[c] for row in rows}) > 1]
@@ -81,7 +84,9 @@ def drift_notes(drift: float | None) -> list[str]:
     if drift is None:
         return []
     percent = percent_up(drift)
-    return [f"The machine drifted: by up to {percent} within a run; single launches don't tell differences below that."]
+    return [
+        f"The machine drifted: by up to {percent} within a run; single launches don't tell differences below that."
+    ]
 
 
 def words_on(row: dict[str, Any]) -> str:
@@ -105,10 +110,15 @@ def words_on(row: dict[str, Any]) -> str:
     needed = reason if more is None else f"about {more} more of each"
     tell = row["detectable_ratio"]
     is_less = row["ratio"] < 1
-    bound = f"of {1 / tell if is_less else tell:.3f} or {'less' if is_less else 'more'}" if tell is not None else ""
+    bound = (
+        f"of {1 / tell if is_less else tell:.3f} or {'less' if is_less else 'more'}"
+        if tell is not None
+        else ""
+    )
     told = f"a ratio {bound}" if bound else "hardly any ratio"
     return (
-        f"No difference found by {row['of']}: {ratio}. These launches tell {told}; {row['ratio']:.3f} takes {needed}."
+        f"No difference found by {row['of']}: {ratio}. "
+        f"These launches tell {told}; {row['ratio']:.3f} takes {needed}."
     )
 
 
@@ -143,7 +153,9 @@ def print_difference(compared: dict[str, Any], *, console: Console) -> None:
         doubt = "; ".join(sorted(filter(None, doubts)))
         point = compared[end]
         say(
-            console, f"{end.upper()}: {point['label']} ({point['point_id']})" + (f"; caution: {doubt}" if doubt else "")
+            console,
+            f"{end.upper()}: {point['label']} ({point['point_id']})"
+            + (f"; caution: {doubt}" if doubt else ""),
         )
     for note in compared["notes"]:
         say(console, note)

@@ -107,10 +107,15 @@ def _failed_canary_doubt(frame: pd.DataFrame) -> str:
     failed = ran[ran["status"] != "ok"]
     if failed.empty:
         return ""
-    lines = [f"Canary: {len(failed)} of {len(ran)} did not end ok, so less is known of whether the machine drifted."]
+    lines = [
+        f"Canary: {len(failed)} of {len(ran)} did not end ok, so less is known of whether the machine drifted."
+    ]
     for status, rows in failed.groupby("status"):
         reason, log = rows[["reason", "log"]].astype("object").fillna("").iloc[0]
-        lines.append(f"  {len(rows)} {status}: {reason or 'no reason stored'}" + (f" (log: {log})" if log else ""))
+        lines.append(
+            f"  {len(rows)} {status}: {reason or 'no reason stored'}"
+            + (f" (log: {log})" if log else "")
+        )
     return "\n".join(lines)
 
 
@@ -124,23 +129,42 @@ def _environment_doubt(trials: pd.DataFrame) -> str:
     differing = [c for c in constant if trials[c].nunique(dropna=False) > 1]
     if not differing:
         return note + "What differs is in the columns machine and threads of the table of ranks."
-    values = {c: "; ".join(f"{env_id}: {group[c].iloc[0]}" for env_id, group in groups) for c in differing}
-    return note + "They differ in " + ", ".join(f"{c} ({value})" for c, value in values.items()) + "."
+    values = {
+        c: "; ".join(f"{env_id}: {group[c].iloc[0]}" for env_id, group in groups) for c in differing
+    }
+    return (
+        note + "They differ in " + ", ".join(f"{c} ({value})" for c, value in values.items()) + "."
+    )
 
 
-def conditions_on(points: pd.DataFrame, where: str, *, minimize: Sequence[str], maximize: Sequence[str]) -> list[str]:
+def conditions_on(
+    points: pd.DataFrame, where: str, *, minimize: Sequence[str], maximize: Sequence[str]
+) -> list[str]:
     """Say what frontiers are of where that was asked for, and how many points are left out and not known."""
     said = []
     if (*minimize, *maximize) != (*MINIMIZED, *MAXIMIZED):
         parts = [f"{name} small" for name in minimize] + [f"{name} large" for name in maximize]
         missing = int((points["standing"].isna() & points["meets"].fillna(value=False)).sum())
-        unknown = f" Not all of these were measured of {count_of(missing, 'point')}: on no frontier." if missing else ""
-        said.append(f"Frontiers are of {', '.join(parts)}; the plot shows step time and throughput.{unknown}")
+        unknown = (
+            f" Not all of these were measured of {count_of(missing, 'point')}: on no frontier."
+            if missing
+            else ""
+        )
+        said.append(
+            f"Frontiers are of {', '.join(parts)}; the plot shows step time and throughput.{unknown}"
+        )
     if where and len(points):
-        unmet, unknown_count = int((~points["meets"].fillna(value=True)).sum()), int(points["meets"].isna().sum())
+        unmet, unknown_count = (
+            int((~points["meets"].fillna(value=True)).sum()),
+            int(points["meets"].isna().sum()),
+        )
         counts = [
             f"{count_of(unmet, 'point')} left out" if unmet else "none left out",
-            f"of {count_of(unknown_count, 'point')} it is not known, neither in nor out" if unknown_count else "",
+            f"of {count_of(unknown_count, 'point')} it is not known, neither in nor out"
+            if unknown_count
+            else "",
         ]
-        said.append(f"Only points where {where}: {', '.join(filter(None, counts))}; trials are counted of all.")
+        said.append(
+            f"Only points where {where}: {', '.join(filter(None, counts))}; trials are counted of all."
+        )
     return said

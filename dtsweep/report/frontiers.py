@@ -66,7 +66,8 @@ class Frontier:
     def shown(self) -> pd.DataFrame:
         """Points on the frontier that someone may choose: in modes that change the update, those of several workers.
 
-        One worker exchanges with nobody, so exact updates are to be had for the same. Where there is nothing else, all.
+        One worker exchanges with nobody, so exact updates are to be had for the same. Where there
+        is nothing else, all.
         """
         several = self.best[(self.best["workers"] > 1) | (self.semantics == "exact")]
         return self.best if several.empty else several
@@ -107,11 +108,20 @@ class Frontier:
     def undecided(self) -> str:
         """How many points are on it because launches don't decide, as a sentence; empty where there are none."""
         count = int((self.points["standing"] == "undecided").sum())
-        return f"Beaten by the means, but launches don't decide: {count_of(count, 'point')}." if count else ""
+        return (
+            f"Beaten by the means, but launches don't decide: {count_of(count, 'point')}."
+            if count
+            else ""
+        )
 
 
 def frontiers_of(
-    study: Study, points: pd.DataFrame, varying: Sequence[str], *, compare_models: bool, of_rate: bool = True
+    study: Study,
+    points: pd.DataFrame,
+    varying: Sequence[str],
+    *,
+    compare_models: bool,
+    of_rate: bool = True,
 ) -> list[Frontier]:
     """Part points into frontiers, in their order.
 
@@ -120,7 +130,8 @@ def frontiers_of(
         points: rows of `dtsweep.analysis.frontier`.
         varying: setting columns that have more than one value.
         compare_models: whether all models count as one.
-        of_rate: whether a high throughput is one of the objectives; else nothing is said of who has the highest.
+        of_rate: whether a high throughput is one of the objectives; else nothing is said of who has
+            the highest.
     """
     models = () if compare_models else ("workload", "model_digest")
     apart = [c for c in (*models, "env_id") if points[c].nunique(dropna=False) > 1]
@@ -128,14 +139,20 @@ def frontiers_of(
     found = []
     for _, rows in points.groupby(["semantics", *models, "env_id"], sort=False, dropna=False):
         first = rows.iloc[0]
-        labels = rows.apply(point_label, axis=1, varying=[c for c in varying if c not in (*telling, *apart)])
+        labels = rows.apply(
+            point_label, axis=1, varying=[c for c in varying if c not in (*telling, *apart)]
+        )
         leading = _leading(rows)
         compared = _difference(study, leading)
         found.append(
             Frontier(
-                title=" · ".join(filter(None, ["Frontier", *_title(first, labels, telling=telling, apart=apart)])),
+                title=" · ".join(
+                    filter(None, ["Frontier", *_title(first, labels, telling=telling, apart=apart)])
+                ),
                 semantics=str(first["semantics"]),
-                model_digest=first["model_digest"] if models and isinstance(first["model_digest"], str) else None,
+                model_digest=first["model_digest"]
+                if models and isinstance(first["model_digest"], str)
+                else None,
                 points=rows,
                 labels=labels,
                 difference=compared,
@@ -145,7 +162,9 @@ def frontiers_of(
     return found
 
 
-def _title(first: pd.Series[Any], labels: pd.Series[str], *, telling: Sequence[str], apart: Sequence[str]) -> list[str]:
+def _title(
+    first: pd.Series[Any], labels: pd.Series[str], *, telling: Sequence[str], apart: Sequence[str]
+) -> list[str]:
     """What the points of a frontier share and others don't have.
 
     Args:
@@ -181,10 +200,15 @@ def _difference(study: Study, leading: pd.DataFrame) -> pd.DataFrame:
     a, b = leading["point_id"]
     rows = difference(study, a, b).assign(point_a=a, point_b=b)
     rows = of_environment(rows, leading["env_id"].iloc[0])
-    return rows[rows["hosts_a"].isin(leading["hosts"].iloc[:1]) & rows["hosts_b"].isin(leading["hosts"].iloc[1:])]
+    return rows[
+        rows["hosts_a"].isin(leading["hosts"].iloc[:1])
+        & rows["hosts_b"].isin(leading["hosts"].iloc[1:])
+    ]
 
 
-def _words_on(compared: pd.DataFrame, leading: pd.DataFrame, *, varying: Sequence[str]) -> str | None:
+def _words_on(
+    compared: pd.DataFrame, leading: pd.DataFrame, *, varying: Sequence[str]
+) -> str | None:
     """Put the first row of `difference`, that of throughput, into a sentence; name a runner-up off the frontier."""
     if compared.empty:
         return None
@@ -193,10 +217,16 @@ def _words_on(compared: pd.DataFrame, leading: pd.DataFrame, *, varying: Sequenc
     # Compared launch by launch, the one with the higher mean can be the slower one.
     if row["ratio"] < 1 and row["method"] in (Method.PAIRED, Method.PAIRED_POOLED):
         where = " in launches of both"
-    doubt_a, doubt_b = (f" ({words})" if words else "" for words in (row["caution_a"], row["caution_b"]))
+    doubt_a, doubt_b = (
+        f" ({words})" if words else "" for words in (row["caution_a"], row["caution_b"])
+    )
     ratio = f"Highest throughput{doubt_a}: {row['ratio']:.3f} times the runner-up's{doubt_b}{where}"
     second = leading.iloc[1]
-    name = "" if second["on_frontier"] else f" The runner-up is off the frontier: {trial_label(second, varying)}."
+    name = (
+        ""
+        if second["on_frontier"]
+        else f" The runner-up is off the frontier: {trial_label(second, varying)}."
+    )
     if row["verdict"] == Verdict.UNKNOWN:
         return f"{ratio}, untested ({REASON_WORDS[row['verdict_reason']]}).{name}"
     words = VERDICT_WORDS[row["verdict"]]

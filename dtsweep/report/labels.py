@@ -41,7 +41,9 @@ def model_columns(points: pd.DataFrame) -> list[str]:
 def model_label(row: pd.Series[Any], telling: Sequence[str]) -> str:
     """Name the model of a row by the settings of `model_columns`, else by its digest: "workload.layers=2"."""
     digest = row["model_digest"]
-    return settings_label(row, telling) or f"model {digest if isinstance(digest, str) else 'unknown'}"
+    return (
+        settings_label(row, telling) or f"model {digest if isinstance(digest, str) else 'unknown'}"
+    )
 
 
 def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
@@ -50,8 +52,14 @@ def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
 
     mode = str(row["sync"])
     values = {name: row[name] if pd.notna(row[name]) else None for name in MODES[mode].reads}
-    own = MODES[mode].label({name: value for name, value in values.items() if not is_left_out(name, value)})
-    others = [c for c in varying if c not in ("sync", *MODE_FIELDS, "compression", *COMPRESSION_FIELDS, *BATCH_SHAPE)]
+    own = MODES[mode].label(
+        {name: value for name, value in values.items() if not is_left_out(name, value)}
+    )
+    others = [
+        c
+        for c in varying
+        if c not in ("sync", *MODE_FIELDS, "compression", *COMPRESSION_FIELDS, *BATCH_SHAPE)
+    ]
     return " ".join(filter(None, [mode, own, compression_label(row), settings_label(row, others)]))
 
 
@@ -59,17 +67,25 @@ def compression_label(row: pd.Series[Any]) -> str:
     """Name what travels in a row, with its settings: "topk zstd ratio=0.01"; empty where nothing is compressed."""
     import pandas as pd
 
-    compression, coding, ratio, rank = (row.get(name) for name in ("compression", *COMPRESSION_FIELDS))
+    compression, coding, ratio, rank = (
+        row.get(name) for name in ("compression", *COMPRESSION_FIELDS)
+    )
     if pd.isna(compression):
         return ""
     settings = {"": coding, "ratio=": ratio, "rank=": rank}
-    known = [f"{name}{value:g}" if name else str(value) for name, value in settings.items() if pd.notna(value)]
+    known = [
+        f"{name}{value:g}" if name else str(value)
+        for name, value in settings.items()
+        if pd.notna(value)
+    ]
     return " ".join([str(compression), *known])
 
 
 def trial_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
     """Name a row as `point_label` does, with the batch shape where it varies: "ddp workers=2 micro_batch=4"."""
-    return " ".join([point_label(row, varying), *(f"{c}={row[c]}" for c in BATCH_SHAPE if c in varying)])
+    return " ".join(
+        [point_label(row, varying), *(f"{c}={row[c]}" for c in BATCH_SHAPE if c in varying)]
+    )
 
 
 def settings_label(row: pd.Series[Any], columns: Sequence[str]) -> str:

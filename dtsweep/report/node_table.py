@@ -27,7 +27,9 @@ def speeds_of_nodes(results: str) -> Callable[[Study], NodeSpeeds]:
     def section(study: Study) -> NodeSpeeds:
         # `devices` lists the device models of a trial, separated by commas.
         is_mixed = study.trials["devices"].str.contains(", ", regex=False).any()
-        return NodeSpeeds(speeds_of(study.trials, ranks_of(results, study.trials)) if is_mixed else None)
+        return NodeSpeeds(
+            speeds_of(study.trials, ranks_of(results, study.trials)) if is_mixed else None
+        )
 
     return section
 
@@ -53,7 +55,11 @@ class NodeSpeeds:
             "trials": format_integers(rows["trials"]),
             "launches": format_integers(rows["launches"]),
         }
-        say(console, "\nNodes of different devices · speed relative to the fastest node", style="bold")
+        say(
+            console,
+            "\nNodes of different devices · speed relative to the fastest node",
+            style="bold",
+        )
         print_table(columns, console=console)
         for reason in rows["reason"].dropna().unique():
             say(console, f"A node without a speed: {REASON_WORDS[reason]}.")

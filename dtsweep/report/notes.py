@@ -59,7 +59,11 @@ def _model_note(points: pd.DataFrame, *, compare_models: bool) -> str:
     models = points.drop_duplicates(["workload", "model_digest"])
     if len(models) < 2:
         return ""
-    how = "compared with each other, as one product" if compare_models else "each on frontiers and ladders of its own"
+    how = (
+        "compared with each other, as one product"
+        if compare_models
+        else "each on frontiers and ladders of its own"
+    )
     telling = model_columns(points)
     sizes = [f"{model_label(row, telling)} ({_size(row)})" for _, row in models.iterrows()]
     return f"{len(models)} models (by workload and model_digest), {how}: {'; '.join(sizes)}."
@@ -72,7 +76,10 @@ def _count(value: float) -> str:
 def _size(model: pd.Series[Any]) -> str:
     known = model[["parameters", "flops_per_sample"]].dropna()
     words = {"parameters": "parameters", "flops_per_sample": "FLOP a sample"}
-    return ", ".join(f"{_count(float(value))} {words[str(name)]}" for name, value in known.items()) or "of unknown size"
+    return (
+        ", ".join(f"{_count(float(value))} {words[str(name)]}" for name, value in known.items())
+        or "of unknown size"
+    )
 
 
 def _interval_note(points: pd.DataFrame, *, in_process: bool) -> str:
@@ -80,16 +87,29 @@ def _interval_note(points: pd.DataFrame, *, in_process: bool) -> str:
     if known.empty:
         return ""
     one = int((known["interval"] == "launch").sum())
-    within = "" if one == len(known) else f" for {one} of {count_of(len(known), 'point')}, else over launches"
+    within = (
+        ""
+        if one == len(known)
+        else f" for {one} of {count_of(len(known), 'point')}, else over launches"
+    )
     way = "a run on Ray with Measure(repeats=3)" if in_process else "Measure(repeats=3)"
     more = "" if within else f", and {way} would tell how far launches differ"
     kind = f"; intervals are within one launch{within}{more}." if one else " over launches."
     pooled = int(((known["interval"] == "pooled") & (known["launches"] == 1)).sum())
     widened = f" {count_of(pooled, 'point')} with one launch: widened by the spread between launches of the others."
     unknown = int(points["latency_s"].notna().sum()) - len(known)
-    missing = f" None on {count_of(unknown, 'point')}: too few steps, or they drift." if unknown else ""
-    shown = [zip(points[name], *ends_of(points, name), strict=True) for name in ("latency_s", "samples_per_s")]
-    ends = ", in brackets are its ends" if any(is_lopsided(*row) for rows in shown for row in rows) else ""
+    missing = (
+        f" None on {count_of(unknown, 'point')}: too few steps, or they drift." if unknown else ""
+    )
+    shown = [
+        zip(points[name], *ends_of(points, name), strict=True)
+        for name in ("latency_s", "samples_per_s")
+    ]
+    ends = (
+        ", in brackets are its ends"
+        if any(is_lopsided(*row) for rows in shown for row in rows)
+        else ""
+    )
     return f"± is half of the 95 % interval{ends}{kind}" + (widened if pooled else "") + missing
 
 
@@ -102,7 +122,9 @@ def _exchange_note(trials: pd.DataFrame) -> str:
     """Say why the share of a step that is exchange is empty, where it is."""
     empty = trials[trials["comm_share"].isna()]
     alone = (empty["workers"] == 1) & empty["comm_reason"].isna()
-    reasons = empty[~alone]["comm_reason"].astype("object").fillna("no reason stored").value_counts()
+    reasons = (
+        empty[~alone]["comm_reason"].astype("object").fillna("no reason stored").value_counts()
+    )
     if len(empty) == len(trials) and reasons.empty:
         return ""
     where = [f"on {count_of(int(alone.sum()), 'trial')} with one worker"] if alone.any() else []
@@ -112,12 +134,20 @@ def _exchange_note(trials: pd.DataFrame) -> str:
 
 def _compression_note(points: pd.DataFrame) -> str:
     known = points["compression_error"].notna().any()
-    return "error %: one compressed exchange against the mean of the values themselves." if known else ""
+    return (
+        "error %: one compressed exchange against the mean of the values themselves."
+        if known
+        else ""
+    )
 
 
 def _window_note(trials: pd.DataFrame) -> str:
     counts = trials["stop_reason"].value_counts()
-    return "Windows: " + ", ".join(f"{n} {reason}" for reason, n in counts.items()) + "." if len(counts) else ""
+    return (
+        "Windows: " + ", ".join(f"{n} {reason}" for reason, n in counts.items()) + "."
+        if len(counts)
+        else ""
+    )
 
 
 def _gradient_note(trials: pd.DataFrame) -> str:
@@ -129,19 +159,26 @@ def _gradient_note(trials: pd.DataFrame) -> str:
         return ""
     is_lossy, errors = checked["compression"].notna(), checked["gradient_error"]
     equal = errors[errors <= _ROUNDING]
-    said = [f"equal but for rounding in {count_of(len(equal), 'trial')} (at most {equal.max():.1g})"] * (len(equal) > 0)
+    said = [
+        f"equal but for rounding in {count_of(len(equal), 'trial')} (at most {equal.max():.1g})"
+    ] * (len(equal) > 0)
     more = f"more than rounding ({_ROUNDING:g}), as another GPU or a compiled bf16 model gives"
     apart = {
         more: errors.between(_ROUNDING, _OTHERWISE, inclusive="right") & ~is_lossy,
         f"more than {_OTHERWISE:g}, so another gradient": (errors > _OTHERWISE) & ~is_lossy,
-        "what the compression changes in one exchange, and not wrong by that": (errors > _ROUNDING) & is_lossy,
+        "what the compression changes in one exchange, and not wrong by that": (errors > _ROUNDING)
+        & is_lossy,
     }
     labels = [compression_label(row) for _, row in checked.iterrows()]
-    names = [" ".join(filter(None, words)) for words in zip(checked["sync"], labels, checked["precision"], strict=True)]
+    names = [
+        " ".join(filter(None, words))
+        for words in zip(checked["sync"], labels, checked["precision"], strict=True)
+    ]
     for words, rows in apart.items():
         found = checked[rows].groupby(pd.Series(names, index=checked.index))["gradient_error"]
         said += [
-            f"up to {each.max():.1g} apart in {count_of(len(each), 'trial')} of {name}: {words}" for name, each in found
+            f"up to {each.max():.1g} apart in {count_of(len(each), 'trial')} of {name}: {words}"
+            for name, each in found
         ]
     return f"Gradient of the first step against one worker's: {'; '.join(said)}."
 
@@ -153,10 +190,18 @@ def _canary_note(canaries: pd.DataFrame) -> str:
     sessions, worlds = canaries["session"].nunique(), len(canaries.drop_duplicates(WORLD))
     note = f"Canary: {count_of(sessions, 'session')} of {count_of(worlds, 'world')}, "
     drifts = canaries.dropna(subset=["drift"]).sort_values("drift", key=abs)
-    note += f"largest drift inside a session {_drift(drifts.iloc[-1])}." if len(drifts) else "no second canary."
+    note += (
+        f"largest drift inside a session {_drift(drifts.iloc[-1])}."
+        if len(drifts)
+        else "no second canary."
+    )
     limit = f"{CANARY_DRIFT * 100:.0f} %"
-    note += _sessions(f"Drifted more than {limit}", canaries[canaries["flagged"].fillna(value=False)])
-    return note + _sessions(f"Too imprecise to tell {limit}", canaries[canaries["flagged"].isna() & (counts > 1)])
+    note += _sessions(
+        f"Drifted more than {limit}", canaries[canaries["flagged"].fillna(value=False)]
+    )
+    return note + _sessions(
+        f"Too imprecise to tell {limit}", canaries[canaries["flagged"].isna() & (counts > 1)]
+    )
 
 
 def _drift(session: pd.Series[Any]) -> str:
@@ -168,7 +213,10 @@ def _sessions(what: str, sessions: pd.DataFrame) -> str:
     """Name the sessions of which this is to be said, if there are any."""
     if sessions.empty:
         return ""
-    trials, names = count_of(int(sessions["trials"].sum()), "trial"), sessions["session"].astype(str).unique()
+    trials, names = (
+        count_of(int(sessions["trials"].sum()), "trial"),
+        sessions["session"].astype(str).unique(),
+    )
     return f" {what}: {count_of(len(names), 'session')} with {trials}: {', '.join(names)}."
 
 
@@ -176,6 +224,10 @@ def _flag_note(flags: pd.Series[str]) -> str:
     counts = flags.value_counts()
     if counts.empty:
         return ""
-    listed = ", ".join(f"{flag} on {count_of(int(count), 'trial')}" for flag, count in counts.items())
-    meanings = [f"  {flag}: {FLAG_MEANINGS[str(flag)]}" for flag in counts.index if flag in FLAG_MEANINGS]
+    listed = ", ".join(
+        f"{flag} on {count_of(int(count), 'trial')}" for flag, count in counts.items()
+    )
+    meanings = [
+        f"  {flag}: {FLAG_MEANINGS[str(flag)]}" for flag in counts.index if flag in FLAG_MEANINGS
+    ]
     return "\n".join([f"Flags: {listed}.", *meanings])

@@ -25,7 +25,9 @@ class PlotAxis:
 
     def share(self, value: float) -> float:
         """Where a value stands, from 0 at the lower end to 1 at the upper one."""
-        low, high, at = (math.log(v) if self.is_logarithmic else v for v in (self.low, self.high, value))
+        low, high, at = (
+            math.log(v) if self.is_logarithmic else v for v in (self.low, self.high, value)
+        )
         return (at - low) / (high - low)
 
 
@@ -46,11 +48,15 @@ def axis_for(
     low, high = min(values), max(values)
     if from_zero:
         high *= 1 + margin
-        return PlotAxis(low=0.0, high=high, is_logarithmic=False, ticks=_steps(0.0, high, most_ticks))
+        return PlotAxis(
+            low=0.0, high=high, is_logarithmic=False, ticks=_steps(0.0, high, most_ticks)
+        )
     if high / low > LOGARITHMIC_FROM:
         beyond = (high / low) ** margin
         low, high = low / beyond, high * beyond
-        return PlotAxis(low=low, high=high, is_logarithmic=True, ticks=_powers(low, high, most_ticks))
+        return PlotAxis(
+            low=low, high=high, is_logarithmic=True, ticks=_powers(low, high, most_ticks)
+        )
     beyond = (high - low or low) * margin
     low, high = low - beyond, high + beyond
     return PlotAxis(low=low, high=high, is_logarithmic=False, ticks=_steps(low, high, most_ticks))

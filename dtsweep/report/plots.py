@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 COLOURS = {"exact": "#0072B2", "lossy": "#CC79A7", "stale": "#D55E00", "local": "#009E73"}
 """Of what an update means; told apart by those who see few colours, too (Okabe and Ito)."""
 
-_FORMS = (("circle", "solid"), ("square", "dash"), ("diamond", "dot"), ("cross", "dashdot"), ("x", "longdash"))
+_FORMS = (
+    ("circle", "solid"),
+    ("square", "dash"),
+    ("diamond", "dot"),
+    ("cross", "dashdot"),
+    ("x", "longdash"),
+)
 """Symbol and line of each model, in turn."""
 
 _PARTS = {
@@ -42,16 +48,16 @@ _LADDERS = 8
 def frontier(data: pd.DataFrame | Content) -> Figure:
     """Draw step time against throughput, a line for each frontier.
 
-    Error bars are 95 % intervals, within one launch where a point has only one (hover says which); what reaches beyond
-    all points is cut off. Points that are beaten are faint, without bars. Of modes that change the update, points with
-    one worker are left out where there are others.
+    Error bars are 95 % intervals, within one launch where a point has only one (hover says which);
+    what reaches beyond all points is cut off. Points that are beaten are faint, without bars. Of
+    modes that change the update, points with one worker are left out where there are others.
 
     Args:
         data: one row per trial, as `dtsweep.load` gives it, or the content of a report on them.
 
     Returns:
-        Step time in ms across, logarithmic where it spans more than ten times, and samples/s up; knees and
-        recommended points have a ring of their own.
+        Step time in ms across, logarithmic where it spans more than ten times, and samples/s up;
+        knees and recommended points have a ring of their own.
 
     Raises:
         SweepError: Plotly is not installed.
@@ -68,7 +74,9 @@ def frontier(data: pd.DataFrame | Content) -> Figure:
         axis = axis_for(known)
         ends = [math.log10(end) if axis.is_logarithmic else end for end in (axis.low, axis.high)]
         figure.update_xaxes(type="log" if axis.is_logarithmic else "linear", range=ends)
-        figure.update_xaxes(tickvals=axis.ticks, ticktext=[tick_label(value) for value in axis.ticks])
+        figure.update_xaxes(
+            tickvals=axis.ticks, ticktext=[tick_label(value) for value in axis.ticks]
+        )
         rates = [value for found in content.frontiers for value in found.drawn["samples_per_s"]]
         figure.update_yaxes(range=[0, axis_for(rates, from_zero=True).high])
     figure.update_xaxes(title="step time, ms")
@@ -79,20 +87,23 @@ def frontier(data: pd.DataFrame | Content) -> Figure:
 def scaling(data: pd.DataFrame | Content) -> Figure:
     """Draw the speed-up of larger worlds over the smallest one of their group, weak and strong.
 
-    Of many groups, the eight of the highest throughput; the line below the title says how many are not drawn.
+    Of many groups, the eight of the highest throughput; the line below the title says how many are
+    not drawn.
 
     Args:
         data: one row per trial, as `dtsweep.load` gives it, or the content of a report on them.
 
     Returns:
-        Workers as a multiple of the fewest across, speed-up with its 95 % interval up, where launches give one; the
-        dashed line is the ideal.
+        Workers as a multiple of the fewest across, speed-up with its 95 % interval up, where
+        launches give one; the dashed line is the ideal.
 
     Raises:
         SweepError: Plotly is not installed.
     """
     content, figure = _content(data), _figure()
-    ladders = [(part, rows) for part in content.scaling if part.per == "worker" for rows in part.groups]
+    ladders = [
+        (part, rows) for part in content.scaling if part.per == "worker" for rows in part.groups
+    ]
     ladders.sort(key=lambda ladder: float(ladder[1]["samples_per_s"].max()), reverse=True)
     sizes = {1.0}
     for part, rows in ladders[:_LADDERS]:
@@ -107,7 +118,9 @@ def scaling(data: pd.DataFrame | Content) -> Figure:
         )
         sizes.update(multiple)
     ends = [1, max(sizes)]
-    figure.add_scatter(x=ends, y=ends, mode="lines", line={"dash": "dash", "color": "grey"}, name="ideal")
+    figure.add_scatter(
+        x=ends, y=ends, mode="lines", line={"dash": "dash", "color": "grey"}, name="ideal"
+    )
     figure.update_xaxes(title="workers, as a multiple of the fewest", tickvals=sorted(sizes))
     figure.update_yaxes(title="speed-up", rangemode="tozero")
     hidden = len(ladders) - _LADDERS
@@ -123,15 +136,19 @@ def shares(data: pd.DataFrame | Content) -> Figure:
         data: one row per trial, as `dtsweep.load` gives it, or the content of a report on them.
 
     Returns:
-        A bar per point, of shares of its mean step in percent; a part that was not measured is missing from it, and
-        what limits the point is said under the mouse.
+        A bar per point, of shares of its mean step in percent; a part that was not measured is
+        missing from it, and what limits the point is said under the mouse.
 
     Raises:
         SweepError: Plotly is not installed.
     """
     content, figure = _content(data), _figure()
     shown = [(found, found.shown) for found in content.frontiers if len(found.shown)]
-    names = [f"{found.semantics}: {_told(row, content.varying)}" for found, rows in shown for _, row in rows.iterrows()]
+    names = [
+        f"{found.semantics}: {_told(row, content.varying)}"
+        for found, rows in shown
+        for _, row in rows.iterrows()
+    ]
     bounds = [row for _, rows in shown for _, row in bounds_of(rows, content.bounds).iterrows()]
     for column, (words, colour) in _PARTS.items():
         figure.add_bar(
@@ -156,7 +173,9 @@ def _figure() -> Figure:
     try:
         import plotly.graph_objects as go
     except ImportError:
-        raise SweepError("plots need Plotly, which is not installed; pip install 'dtsweep[plots]'") from None
+        raise SweepError(
+            "plots need Plotly, which is not installed; pip install 'dtsweep[plots]'"
+        ) from None
     return go.Figure()
 
 
@@ -164,7 +183,8 @@ def _titled(figure: Figure, title: str, below: str) -> Figure:
     figure.update_layout(
         template="simple_white",
         title={"text": title, "subtitle": {"text": below}},
-        # At the lower edge of the figure, which keeps it clear of the axis however many lines it has.
+        # At the lower edge of the figure, which keeps it clear of the axis however many lines it
+        # has.
         legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
         hovermode="closest",
     )
@@ -172,7 +192,12 @@ def _titled(figure: Figure, title: str, below: str) -> Figure:
 
 
 def _add_points(
-    figure: Figure, found: Frontier, rows: pd.DataFrame, varying: Sequence[str], *, form: tuple[str, str]
+    figure: Figure,
+    found: Frontier,
+    rows: pd.DataFrame,
+    varying: Sequence[str],
+    *,
+    form: tuple[str, str],
 ) -> None:
     """Add the points of a frontier that are on it, joined by a line, or those that are beaten, faint."""
     on_it, (symbol, dash) = bool(rows["on_frontier"].any()), form
@@ -201,7 +226,10 @@ def _add_rings(figure: Figure, content: Content) -> None:
     drawn = [row for found in content.frontiers for _, row in found.drawn.iterrows()]
     marked = {
         "knee": ("circle-open", [row for row in drawn if row["knee"]]),
-        "recommended": ("star-open", [row for row in drawn if tuple(row[c] for c in POINT) in recommended]),
+        "recommended": (
+            "star-open",
+            [row for row in drawn if tuple(row[c] for c in POINT) in recommended],
+        ),
     }
     for name, (symbol, rows) in marked.items():
         if rows:
@@ -235,8 +263,14 @@ def _known_by(point: pd.Series[Any]) -> str:
     """How many launches a point has, and what its interval is over."""
     import pandas as pd
 
-    kinds = {"launch": "interval within this launch", "pooled": "interval with the spread of other points' launches"}
-    kind = kinds.get(point["interval"], "interval over launches" if pd.notna(point["interval"]) else "no interval")
+    kinds = {
+        "launch": "interval within this launch",
+        "pooled": "interval with the spread of other points' launches",
+    }
+    kind = kinds.get(
+        point["interval"],
+        "interval over launches" if pd.notna(point["interval"]) else "no interval",
+    )
     launches = int(point["launches"])
     return f"{launches} launch{'es' if launches > 1 else ''}, {kind}"
 
@@ -245,7 +279,11 @@ def _about_bars(content: Content) -> str:
     """Say what error bars leave out, where there are any of one launch alone."""
     points = [row for found in content.frontiers for _, row in found.shown.iterrows()]
     within = sum(row["interval"] == "launch" for row in points)
-    return f"bars of {count_of(within, 'point')} are within one launch: another may lie outside" if within else ""
+    return (
+        f"bars of {count_of(within, 'point')} are within one launch: another may lie outside"
+        if within
+        else ""
+    )
 
 
 def _ladder_name(part: Scaling, rows: pd.DataFrame) -> str:

@@ -166,7 +166,9 @@ def _unneeded(settings: Mapping[str, Any]) -> list[str]:
     """List the axes of the exchange that one worker with exact updates does not need."""
     values = {**DEFAULTS, **settings}
     mode = _mode_of(settings)
-    is_exact = values["compression"] == DEFAULTS["compression"] and mode.semantics(values) == "exact"
+    is_exact = (
+        values["compression"] == DEFAULTS["compression"] and mode.semantics(values) == "exact"
+    )
     if values["workers"] > 1 or not is_exact:
         return []
     return [name for name in settings if name in EXCHANGE or name in mode.reads]

@@ -42,7 +42,9 @@ def print_all(found: Sequence[Recommendation], *, console: Console) -> None:
 
     for each, name in zip(found, names_of(found), strict=True):
         rows = [each.point.to_frame().T, each.others, each.alternatives]
-        points = pd.concat([rows[0].astype(object), *(row.astype(object) for row in rows[1:])], ignore_index=True)
+        points = pd.concat(
+            [rows[0].astype(object), *(row.astype(object) for row in rows[1:])], ignore_index=True
+        )
         varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
         first, *lines = in_words(each, varying=varying, name=name)
         say(console, first, style="bold")
@@ -69,16 +71,23 @@ def names_of(found: Sequence[Recommendation]) -> list[str]:
     if not found:
         return []
     chosen = pd.DataFrame([each.point for each in found])
-    models, environments = (chosen[name].nunique(dropna=False) > 1 for name in ("model_digest", "env_id"))
+    models, environments = (
+        chosen[name].nunique(dropna=False) > 1 for name in ("model_digest", "env_id")
+    )
     telling = model_columns(chosen) if models else []
     named = [
-        (model_label(row, telling) if models else "", f"env_id {row['env_id']}" if environments else "")
+        (
+            model_label(row, telling) if models else "",
+            f"env_id {row['env_id']}" if environments else "",
+        )
         for _, row in chosen.iterrows()
     ]
     return [" · ".join(filter(None, words)) for words in named]
 
 
-def in_words(found: Recommendation, *, varying: Sequence[str], name: str = "", named: int = _SHOWN) -> list[str]:
+def in_words(
+    found: Recommendation, *, varying: Sequence[str], name: str = "", named: int = _SHOWN
+) -> list[str]:
     """Say what is recommended, how sure that is and what it gives up; the first line says what for.
 
     Args:
@@ -97,7 +106,9 @@ def in_words(found: Recommendation, *, varying: Sequence[str], name: str = "", n
         *alternatives(found, varying),
     ]
     if point["semantics"] != "exact":
-        lines.append(f"Its updates are {point['semantics']}: what that costs in samples to a loss was not measured.")
+        lines.append(
+            f"Its updates are {point['semantics']}: what that costs in samples to a loss was not measured."
+        )
     return lines
 
 
@@ -105,7 +116,11 @@ def goal_in_words(found: Recommendation) -> str:
     """Name what a recommendation is best at: "the highest samples_per_s where workers<=8"."""
     goal = found.goal
     words = f"the {'highest' if found.objective.maximize else 'lowest'} {found.objective.name}"
-    share = f", with at least {goal.least_rate:.0%} of the best samples_per_s" if goal.least_rate else ""
+    share = (
+        f", with at least {goal.least_rate:.0%} of the best samples_per_s"
+        if goal.least_rate
+        else ""
+    )
     return f"{words}{share}{f' where {goal.where}' if goal.where else ''}"
 
 
@@ -130,19 +145,22 @@ def as_json(found: Recommendation) -> dict[str, Any]:
     """Give a recommendation as JSON values; unknown is None.
 
     Returns:
-        `goal` (`maximize` or `minimize`, `where`, `allow`, `least_rate`), `point` (row of `over_launches`), `settings`
-        (those that are not the default), `code` (`point`; `training` in plain PyTorch or null, then
-        `no_training` names the settings that torch alone does not have), `sure` (one of
-        `dtsweep.inference.verdicts.Certainty`), `others` and `alternatives` (rows, as `Recommendation`
-        has them), `unknown`, `slow` and `implausible` (counts of points left out), `unmeasured`
-        (what the unknown ones lack), `drift`.
+        `goal` (`maximize` or `minimize`, `where`, `allow`, `least_rate`), `point` (row of
+        `over_launches`), `settings` (those that are not the default), `code` (`point`; `training`
+        in plain PyTorch or null, then `no_training` names the settings that torch alone does not
+        have), `sure` (one of `dtsweep.inference.verdicts.Certainty`), `others` and `alternatives`
+        (rows, as `Recommendation` has them), `unknown`, `slow` and `implausible` (counts of points
+        left out), `unmeasured` (what the unknown ones lack), `drift`.
     """
     code = {
         "point": point_code(found.point),
         "training": training_code(found.point),
         "no_training": why_no_training(found.point),
     }
-    goal = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(found.goal).items()}
+    goal = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in vars(found.goal).items()
+    }
     return {
         "goal": goal,
         "point": records_of(found.point.to_frame().T.infer_objects())[0],
@@ -163,7 +181,10 @@ def _figures(point: pd.Series[Any], objective: str) -> list[str]:
     import pandas as pd
 
     names = dict.fromkeys([objective, "samples_per_s", "latency_s", "memory_peak_bytes"])
-    ends = {name: [float(point.get(f"{name}{end}", math.nan)) for end in ("_low", "_high")] for name in names}
+    ends = {
+        name: [float(point.get(f"{name}{end}", math.nan)) for end in ("_low", "_high")]
+        for name in names
+    }
     known = [name for name in names if pd.notna(point[name])]
     words = {"latency_s": "a step ", "memory_peak_bytes": "memory "}
     return [words.get(name, "") + quantity(name, float(point[name]), *ends[name]) for name in known]
@@ -172,9 +193,15 @@ def _figures(point: pd.Series[Any], objective: str) -> list[str]:
 def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> str:
     others, tied = found.others, found.tied
     if found.sure is Certainty.ONLY_CANDIDATE:
-        return "No other point is known to be a candidate." if found.unknown else "No other point is a candidate."
+        return (
+            "No other point is known to be a candidate."
+            if found.unknown
+            else "No other point is a candidate."
+        )
     if found.sure is Certainty.SIGNIFICANT:
-        than = "the other candidate" if len(others) == 1 else f"each of {len(others)} other candidates"
+        than = (
+            "the other candidate" if len(others) == 1 else f"each of {len(others)} other candidates"
+        )
         return f"Sure: launches tell that it is better than {than}. {_runner_up(found, varying)}"
     if found.sure is Certainty.SINGLE_LAUNCH:
         return (
@@ -183,10 +210,16 @@ def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> s
         )
     if found.objective.is_exact:
         return f"{count_of(len(tied), 'other candidate')} as good; of these it has the highest samples_per_s."
-    names = [f"{trial_label(row, varying)} ({_ratio(row)})" for _, row in tied.head(named).iterrows()]
+    names = [
+        f"{trial_label(row, varying)} ({_ratio(row)})" for _, row in tied.head(named).iterrows()
+    ]
     more = f" and {len(tied) - named} more" if len(tied) > named else ""
     is_best = tied["ratio"].ge(1).all() if found.objective.maximize else tied["ratio"].le(1).all()
-    why = "it has the best mean" if is_best else "it holds the fewest workers, at a mean within 5 % of the best"
+    why = (
+        "it has the best mean"
+        if is_best
+        else "it holds the fewest workers, at a mean within 5 % of the best"
+    )
     by = " by one launch each" if tied["ratio_low"].isna().any() else ""
     by += " and without canaries" if by and found.drift is None else ""
     told_by = f"More launches ({_repeats(found)}) would tell."
@@ -210,20 +243,35 @@ def _left_out(found: Recommendation) -> list[str]:
     """Count the points that something else speaks against, a line each."""
     slow, implausible = (count_of(count, "point") for count in (found.slow, found.implausible))
     lines = [f"Left out: {slow} with {too_slow(found)}."] if found.slow else []
-    return [*lines, f"Left out: {implausible} whose numbers contradict each other."] if found.implausible else lines
+    return (
+        [*lines, f"Left out: {implausible} whose numbers contradict each other."]
+        if found.implausible
+        else lines
+    )
 
 
 def _doubts(found: Recommendation) -> list[str]:
     """What puts the verdict in doubt, beside the tables of a report: how far the machine drifted, and one launch."""
-    rows = (found.others["ratio_low"], *(found.alternatives[f"{name}_ratio_low"] for name in RATIOS))
+    rows = (
+        found.others["ratio_low"],
+        *(found.alternatives[f"{name}_ratio_low"] for name in RATIOS),
+    )
     is_tested = not any(low.isna().any() for low in rows)
     if found.drift is None:
-        way = f"one launch each tells nothing until canaries say (canary=True), or {_repeats(found)}"
+        way = (
+            f"one launch each tells nothing until canaries say (canary=True), or {_repeats(found)}"
+        )
         return [] if is_tested else [f"How far the machine drifted is not known: {way}."]
     if is_tested and found.drift <= CANARY_DRIFT:
         return []
-    told = "the spread of launches has that in it" if is_tested else "one launch each tells no smaller difference"
-    return [f"As far as its canaries tell, the machine drifted by at most {percent_up(found.drift)}: {told}."]
+    told = (
+        "the spread of launches has that in it"
+        if is_tested
+        else "one launch each tells no smaller difference"
+    )
+    return [
+        f"As far as its canaries tell, the machine drifted by at most {percent_up(found.drift)}: {told}."
+    ]
 
 
 def _runner_up(found: Recommendation, varying: Sequence[str]) -> str:
@@ -233,5 +281,9 @@ def _runner_up(found: Recommendation, varying: Sequence[str]) -> str:
 
 def _ratio(row: pd.Series[Any], of: str = "") -> str:
     """The recommended point over another one: "1.07 times", with the interval behind it where that is tested."""
-    known = f", {row['ratio_low']:.3g} to {row['ratio_high']:.3g}" if not math.isnan(row["ratio_low"]) else ""
+    known = (
+        f", {row['ratio_low']:.3g} to {row['ratio_high']:.3g}"
+        if not math.isnan(row["ratio_low"])
+        else ""
+    )
     return f"{row['ratio']:.3g} times{of}{known}"

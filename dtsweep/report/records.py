@@ -16,5 +16,7 @@ def records_of(rows: pd.DataFrame) -> list[dict[str, Any]]:
     >>> records_of(pd.DataFrame({"rate": [2.5, float("nan")], "sync": ["ddp", None]}))
     [{'rate': 2.5, 'sync': 'ddp'}, {'rate': None, 'sync': None}]
     """
-    records: list[dict[str, Any]] = json.loads(rows.to_json(orient="records", double_precision=15, date_format="iso"))
+    records: list[dict[str, Any]] = json.loads(
+        rows.to_json(orient="records", double_precision=15, date_format="iso")
+    )
     return records

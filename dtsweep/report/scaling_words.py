@@ -39,9 +39,13 @@ def scaling_sentences(worthwhile: pd.DataFrame, laws: pd.DataFrame) -> list[str]
             lines += [f"  {_NAMES[fit['law']]}: {_fit_words(fit)}." for fit in fits]
         else:
             unknown[words] += 1
-    lines += [f"{count_of(count, 'group')} of several sizes: {words}." for words, count in unknown.items()]
+    lines += [
+        f"{count_of(count, 'group')} of several sizes: {words}." for words, count in unknown.items()
+    ]
     if len(fitted) < len(laws):
-        lines.append("Laws need sizes that can contradict them: 3 for Amdahl and Gustafson, 4 for the USL.")
+        lines.append(
+            "Laws need sizes that can contradict them: 3 for Amdahl and Gustafson, 4 for the USL."
+        )
     return lines
 
 
@@ -91,7 +95,10 @@ def _fit_words(fit: Mapping[Any, Any]) -> str:
     ]
     ends = [
         words.format(size=_size_words(fit, name))
-        for name, words in {"peak": "highest at {size}", "pays_to": "from {size} on one more doesn't pay"}.items()
+        for name, words in {
+            "peak": "highest at {size}",
+            "pays_to": "from {size} on one more doesn't pay",
+        }.items()
         if pd.notna(fit[name])
     ]
     misses = f"misses the measured by {fit['residual']:.1%}"

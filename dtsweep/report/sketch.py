@@ -25,7 +25,9 @@ _TOGETHER = "\N{NO-BREAK SPACE}"
 _WIDEST = 100
 
 
-def sketch(frontiers: Sequence[Frontier], *, recommended: Sequence[pd.Series[Any]] = (), width: int) -> str:
+def sketch(
+    frontiers: Sequence[Frontier], *, recommended: Sequence[pd.Series[Any]] = (), width: int
+) -> str:
     """Plot step time against throughput, with markers of its own for each frontier.
 
     Args:
@@ -34,14 +36,19 @@ def sketch(frontiers: Sequence[Frontier], *, recommended: Sequence[pd.Series[Any
         width: of the terminal, in characters.
 
     Returns:
-        Lines that say what the markers mean, and the plot; empty where fewer than two points are known.
+        Lines that say what the markers mean, and the plot; empty where fewer than two points are
+        known.
     """
     known = [found for found in frontiers if len(found.drawn)]
     drawn, width = known[: len(MARKERS)], min(width, _WIDEST)
     if sum(len(found.drawn) for found in drawn) < 2:
         return ""
-    step_ms = axis_for([value * 1e3 for found in drawn for value in found.drawn["latency_s"]], most_ticks=8)
-    rate = axis_for([value for found in drawn for value in found.drawn["samples_per_s"]], most_ticks=5)
+    step_ms = axis_for(
+        [value * 1e3 for found in drawn for value in found.drawn["latency_s"]], most_ticks=8
+    )
+    rate = axis_for(
+        [value for found in drawn for value in found.drawn["samples_per_s"]], most_ticks=5
+    )
     marks = _marks(drawn, recommended)
     words = _legend(drawn, {mark for *_, mark in marks}, left_out=len(known) - len(drawn))
     legend = textwrap.wrap("  ".join(word.replace(" ", _TOGETHER) for word in words), width)
@@ -49,13 +56,21 @@ def sketch(frontiers: Sequence[Frontier], *, recommended: Sequence[pd.Series[Any
     return "\n".join([*(line.replace(_TOGETHER, " ") for line in legend), plot])
 
 
-def _marks(drawn: Sequence[Frontier], recommended: Sequence[pd.Series[Any]]) -> list[tuple[float, float, str]]:
+def _marks(
+    drawn: Sequence[Frontier], recommended: Sequence[pd.Series[Any]]
+) -> list[tuple[float, float, str]]:
     """Step time, throughput and letter of each point that is marked."""
     names = [tuple(point[c] for c in POINT) for point in recommended]
     found = []
     for points in (each.drawn for each in drawn):
         for (_, row), is_shown in zip(points.iterrows(), points["on_frontier"], strict=True):
-            letter = "R" if tuple(row[c] for c in POINT) in names else "k" if row["knee"] and is_shown else ""
+            letter = (
+                "R"
+                if tuple(row[c] for c in POINT) in names
+                else "k"
+                if row["knee"] and is_shown
+                else ""
+            )
             found += [(row["latency_s"] * 1e3, row["samples_per_s"], letter)] if letter else []
     return found
 
@@ -67,15 +82,25 @@ def _legend(drawn: Sequence[Frontier], letters: set[str], *, left_out: int) -> I
     names = semantics if len(set(semantics)) == len(drawn) else [found.name for found in drawn]
     for name, (best, _) in zip(names, MARKERS, strict=False):
         yield f"{best} {name}"
-    beaten = [marker for found, (_, marker) in zip(drawn, MARKERS, strict=False) if len(found.dominated)]
+    beaten = [
+        marker for found, (_, marker) in zip(drawn, MARKERS, strict=False) if len(found.dominated)
+    ]
     yield from [f"{beaten[0]} beaten"] if beaten else []
-    yield from [f"{letter} {word}" for letter, word in (("k", "knee"), ("R", "recommended")) if letter in letters]
+    yield from [
+        f"{letter} {word}"
+        for letter, word in (("k", "knee"), ("R", "recommended"))
+        if letter in letters
+    ]
     if left_out:
         yield f"{count_of(left_out, 'more frontier')} not drawn"
 
 
 def _plot(
-    drawn: Sequence[Frontier], marks: Sequence[tuple[float, float, str]], axes: tuple[PlotAxis, PlotAxis], *, width: int
+    drawn: Sequence[Frontier],
+    marks: Sequence[tuple[float, float, str]],
+    axes: tuple[PlotAxis, PlotAxis],
+    *,
+    width: int,
 ) -> str:
     """Draw the axes and, what may be covered first, letters, beaten points, points on frontiers; exact ones last."""
     figure = plotext.figure
@@ -83,7 +108,10 @@ def _plot(
     figure.plot_size(width, _ROWS).axes(active=False, side=1)
     step_ms, rate = axes
     *labels, last = map(tick_label, step_ms.ticks)
-    for name, axis, texts in (("x", step_ms, [*labels, f"{last} ms"]), ("y", rate, [*map(tick_label, rate.ticks)])):
+    for name, axis, texts in (
+        ("x", step_ms, [*labels, f"{last} ms"]),
+        ("y", rate, [*map(tick_label, rate.ticks)]),
+    ):
         # Shares of an axis and not values: plotext writes logarithmic ticks as powers.
         figure.ruler(name).lim(0, 1).ticks([*map(axis.share, axis.ticks)], texts)
     for ms, per_s, letter in marks:

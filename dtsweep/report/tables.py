@@ -27,13 +27,19 @@ if TYPE_CHECKING:
     from dtsweep.analysis.recommend import Recommendation
     from dtsweep.report.content import Scaling
 
-_BATCH_HEADERS = {"workers": "workers", "micro_batch": "micro\nbatch", "accumulation": "accumu-\nlation"}
+_BATCH_HEADERS = {
+    "workers": "workers",
+    "micro_batch": "micro\nbatch",
+    "accumulation": "accumu-\nlation",
+}
 _SIZE_COLUMNS = {"worker": "workers", "node": "hosts"}
 
 
 def batch_columns(rows: pd.DataFrame, *, varying: Sequence[str]) -> dict[str, list[str]]:
     """Columns of the axes that vary and shape a batch."""
-    return {header: format_integers(rows[c]) for c, header in _BATCH_HEADERS.items() if c in varying}
+    return {
+        header: format_integers(rows[c]) for c, header in _BATCH_HEADERS.items() if c in varying
+    }
 
 
 def measured_columns(rows: pd.DataFrame, *, varying: Sequence[str]) -> dict[str, list[str]]:
@@ -51,8 +57,13 @@ def objective_columns(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, lis
     """Columns of other objectives, with their units, but for those that have columns of their own."""
     own = (*setting_columns(rows), "global_batch", "memory_peak_bytes", "tokens_per_s")
     return {
-        name: ["" if math.isnan(each) else quantity(name, each).removeprefix(f"{name} ") for each in values]
-        for name, values in ((name, rows[name].astype("float64")) for name in names if name not in own)
+        name: [
+            "" if math.isnan(each) else quantity(name, each).removeprefix(f"{name} ")
+            for each in values
+        ]
+        for name, values in (
+            (name, rows[name].astype("float64")) for name in names if name not in own
+        )
     }
 
 
@@ -76,14 +87,20 @@ def caution_columns(cautions: Sequence[str]) -> dict[str, list[str]]:
 def standing_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     """Column of the probability that a point is on the frontier, where it is known."""
     known = rows["frontier_probability"]
-    return {"frontier\n%": [_format_percent(value, digits=0) for value in known]} if known.notna().any() else {}
+    return (
+        {"frontier\n%": [_format_percent(value, digits=0) for value in known]}
+        if known.notna().any()
+        else {}
+    )
 
 
 def knee_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     """Column that marks the knee; or that says how often a point is it, where that is known."""
     if (known := rows["knee_probability"]).notna().any():
         return {"knee\n%": [_format_percent(value, digits=0) for value in known]}
-    return {"knee": ["k" if is_knee else "" for is_knee in rows["knee"]]} if rows["knee"].any() else {}
+    return (
+        {"knee": ["k" if is_knee else "" for is_knee in rows["knee"]]} if rows["knee"].any() else {}
+    )
 
 
 def error_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
@@ -101,7 +118,9 @@ def share_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     columns = {}
     if rows["comm_share"].notna().any():
         half = half_of(rows, "comm_share")
-        columns["exchange\n+ wait %"] = [_format_percent(*pair) for pair in zip(rows["comm_share"], half, strict=True)]
+        columns["exchange\n+ wait %"] = [
+            _format_percent(*pair) for pair in zip(rows["comm_share"], half, strict=True)
+        ]
     if rows["wait_share"].notna().any():
         columns["wait\n%"] = [_format_percent(value) for value in rows["wait_share"]]
     if rows["mfu"].notna().any():
@@ -120,19 +139,26 @@ def limit_columns(bounds: pd.DataFrame) -> dict[str, list[str]]:
     # Half of an interval that would be written as 0 is left out.
     half = half_of(bounds, "bound_share")
     half = half.where(half >= 0.005)
-    shares = [_format_percent(*pair, digits=0) for pair in zip(bounds["bound_share"], half, strict=True)]
+    shares = [
+        _format_percent(*pair, digits=0) for pair in zip(bounds["bound_share"], half, strict=True)
+    ]
     limits = zip(bound_columns(bounds)["limited by"], shares, strict=True)
     return {"limited by, %": [f"{limit} {share}".rstrip() for limit, share in limits]}
 
 
-def recommendation_columns(found: Sequence[Recommendation], varying: Sequence[str]) -> dict[str, list[str]]:
+def recommendation_columns(
+    found: Sequence[Recommendation], varying: Sequence[str]
+) -> dict[str, list[str]]:
     """Columns of recommendations for one goal: of which model, what, how fast it is and how sure that is."""
     points = [each.point for each in found]
     varying = [c for c in varying if not c.startswith("workload")]
     return {
         "of": names_of(found),
         "recommended": [trial_label(point, varying) for point in points],
-        "samples\n/s": [format_rate(point["samples_per_s"], *ends_of(point, "samples_per_s")) for point in points],
+        "samples\n/s": [
+            format_rate(point["samples_per_s"], *ends_of(point, "samples_per_s"))
+            for point in points
+        ],
         "how sure": [IN_SHORT[each.sure] for each in found],
     } | caution_columns([point["caution"] for point in points])
 
@@ -140,7 +166,11 @@ def recommendation_columns(found: Sequence[Recommendation], varying: Sequence[st
 def reason_columns(bounds: pd.DataFrame) -> dict[str, list[str]]:
     """Columns of why that is said to limit points, or why it can't be told, and of what to try next."""
     columns = bound_columns(bounds)
-    return {header: columns[header] for header in ("because", "try next (share of the step)") if any(columns[header])}
+    return {
+        header: columns[header]
+        for header in ("because", "try next (share of the step)")
+        if any(columns[header])
+    }
 
 
 def scaling_columns(scaling: Scaling, *, groups: Sequence[pd.DataFrame]) -> dict[str, list[str]]:
@@ -155,7 +185,9 @@ def scaling_columns(scaling: Scaling, *, groups: Sequence[pd.DataFrame]) -> dict
     return {
         "sync": [label for group in groups for label in scaling.labels[group.index[1:]]],
         f"{scaling.per}s": [f"{base[size]} → {row[size]}" for base, row in steps],
-        "micro_batch ×\naccumulation": [" → ".join(dict.fromkeys(map(_format_shape, step))) for step in steps],
+        "micro_batch ×\naccumulation": [
+            " → ".join(dict.fromkeys(map(_format_shape, step))) for step in steps
+        ],
         "samples\n/s": format_rates(row["samples_per_s"] for _, row in steps),
         "speed-\nup": [_format_speed_up(row) for _, row in steps],
         "effi-\nciency": [_format_efficiency(row) for _, row in steps],
@@ -174,7 +206,9 @@ def _format_speed_up(row: pd.Series[Any]) -> str:
 def _format_efficiency(row: pd.Series[Any]) -> str:
     half = half_of(row, "efficiency")
     return (
-        f"{row['efficiency']:.0%}" if math.isnan(half) else format_interval(row["efficiency"] * 100, half * 100) + "%"
+        f"{row['efficiency']:.0%}"
+        if math.isnan(half)
+        else format_interval(row["efficiency"] * 100, half * 100) + "%"
     )
 
 

@@ -65,7 +65,9 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
         say(console, "\nWhat limits each point", style="bold")
         count = len(content.recommendations)
         hidden = count if count > _ADVICE_SHOWN and not show_all else 0
-        more = [f"{count_of(hidden, 'recommended point')}: --all says what limits each"] * (hidden > 0)
+        more = [f"{count_of(hidden, 'recommended point')}: --all says what limits each"] * (
+            hidden > 0
+        )
         say(console, "\n".join([*content.limits[hidden:], *more]))
     left_out = [
         header
@@ -88,7 +90,11 @@ def _print_advice(content: Content, *, console: Console, show_all: bool) -> None
     """Print what is recommended and how sure that is, for many models in a table; what it gives up on request."""
     found = content.recommendations
     if len(found) > _ADVICE_SHOWN and not show_all:
-        say(console, f"Recommended for {goal_in_words(found[0])} (--all says more of each)", style="bold green")
+        say(
+            console,
+            f"Recommended for {goal_in_words(found[0])} (--all says more of each)",
+            style="bold green",
+        )
         print_table(recommendation_columns(found, content.varying), console=console)
         return
     for first, *lines in content.advice:
@@ -114,13 +120,25 @@ def _print_notes(content: Content, *, console: Console, show_all: bool) -> None:
     if not content.frontiers:
         return
     say(console, "\nHow it was measured", style="bold")
-    say(console, "In all points: " + ", ".join(f"{name}={value}" for name, value in content.constants.items()) + ".")
+    say(
+        console,
+        "In all points: "
+        + ", ".join(f"{name}={value}" for name, value in content.constants.items())
+        + ".",
+    )
     for note in content.notes:
         first, *explained = note.splitlines()
-        say(console, "\n".join([first, *explained]) if show_all or not explained else f"{first} --all explains them.")
+        say(
+            console,
+            "\n".join([first, *explained])
+            if show_all or not explained
+            else f"{first} --all explains them.",
+        )
 
 
-def _print_frontier(frontier: Frontier, content: Content, *, console: Console, show_all: bool) -> list[str]:
+def _print_frontier(
+    frontier: Frontier, content: Content, *, console: Console, show_all: bool
+) -> list[str]:
     """Print one frontier; the headers of columns that there was no room for."""
     say(console, f"\n{frontier.title}", style="bold")
     best, dominated = frontier.best if show_all else frontier.shown, frontier.dominated
@@ -150,20 +168,26 @@ def _print_points(
     What puts a point in doubt stands in each table.
 
     Returns:
-        Headers of the columns that there was no room for; with `show_all` they have tables of their own, and none is
-        left out.
+        Headers of the columns that there was no room for; with `show_all` they have tables of their
+        own, and none is left out.
     """
-    labels = {} if frontier.labels.nunique() == 1 else {"sync": frontier.labels[rows.index].to_list()}
+    labels = (
+        {} if frontier.labels.nunique() == 1 else {"sync": frontier.labels[rows.index].to_list()}
+    )
     keys = labels | batch_columns(rows, varying=content.varying)
     bounds = bounds_of(rows, content.bounds)
-    columns = measured_columns(rows, varying=content.varying) | objective_columns(rows, content.objectives)
+    columns = measured_columns(rows, varying=content.varying) | objective_columns(
+        rows, content.objectives
+    )
     columns |= error_columns(rows) | standing_columns(rows)
     columns |= knee_columns(rows) | limit_columns(bounds) | amount_columns(rows)
     columns |= share_columns(rows)
     doubt = caution_columns(rows["caution"].to_list())
     tables, left_out = [keys], list[str]()
     for header, column in columns.items():
-        has_room = tables[-1] == keys or fits_width(tables[-1] | {header: column} | doubt, console=console)
+        has_room = tables[-1] == keys or fits_width(
+            tables[-1] | {header: column} | doubt, console=console
+        )
         if has_room and not left_out:
             tables[-1] = tables[-1] | {header: column}
         elif show_all:
@@ -192,7 +216,10 @@ def _print_worth(content: Content, *, console: Console, show_all: bool) -> None:
     if not sentences or not (content.worth.is_known or show_all):
         return
     say(console, "\nFrom where one more worker doesn't pay", style="bold")
-    say(console, f"It pays where it adds at least {WORTH * 100:.0f} % of what a worker of the smallest world does.")
+    say(
+        console,
+        f"It pays where it adds at least {WORTH * 100:.0f} % of what a worker of the smallest world does.",
+    )
     listed = sentences if show_all else sentences[:_SENTENCES_SHOWN]
     say(console, "\n".join(listed))
     if hidden := len(sentences) - len(listed):
@@ -211,7 +238,10 @@ def _print_unmeasured(rows: pd.DataFrame, *, console: Console, show_all: bool) -
         table.add_column(overflow=overflow, no_wrap=overflow == "ignore")
     listed = rows if show_all else rows.head(_REASONS_SHOWN)
     for count, status, reason, log in listed.itertuples(index=False):
-        lines = [reason if pd.notna(reason) else "no reason stored", f"log: {log}" if pd.notna(log) else ""]
+        lines = [
+            reason if pd.notna(reason) else "no reason stored",
+            f"log: {log}" if pd.notna(log) else "",
+        ]
         table.add_row(str(count), plain(status), plain("\n".join(filter(None, lines))))
     console.print(table)
     if hidden := len(rows) - len(listed):

@@ -87,7 +87,9 @@ class TrainingTimes:
 def _titles(there: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
     """What a table is of: the amount of data, what an update means, and what else tells it from other tables."""
     first = there.iloc[0]
-    several = [c for c in ("workload", "model_digest", "env_id") if rows[c].nunique(dropna=False) > 1]
+    several = [
+        c for c in ("workload", "model_digest", "env_id") if rows[c].nunique(dropna=False) > 1
+    ]
     telling = model_columns(rows) if "model_digest" in several else []
     named = [
         f"Training on {first['samples']:,} samples",
@@ -106,7 +108,9 @@ def _columns(there: pd.DataFrame) -> dict[str, list[str]]:
     times = zip(there["training_time_s"], *ends_of(there, "training_time_s"), strict=True)
     columns = {
         "workers": format_integers(there["workers"]),
-        "micro_batch ×\naccumulation": [f"{row['micro_batch']} × {row['accumulation']}" for _, row in there.iterrows()],
+        "micro_batch ×\naccumulation": [
+            f"{row['micro_batch']} × {row['accumulation']}" for _, row in there.iterrows()
+        ],
         f"time\n{unit}": [format_ends(*(value / seconds for value in known)) for known in times],
         "samples\n/s": format_rates(there["samples_per_s"], *ends_of(there, "samples_per_s")),
         "speed-\nup": _with_halves(there, "speed_up", unit=1, digits=2),
@@ -125,7 +129,10 @@ def _with_halves(there: pd.DataFrame, name: str, *, unit: float, digits: int) ->
     is_base = there["workers"] == there["base"]
     halves = half_of(there, name).mask(is_base) * unit
     pairs = zip(there[name] * unit, halves, strict=True)
-    return [f"{value:.{digits}f}" if math.isnan(half) else format_interval(value, half) for value, half in pairs]
+    return [
+        f"{value:.{digits}f}" if math.isnan(half) else format_interval(value, half)
+        for value, half in pairs
+    ]
 
 
 def _notes(rows: pd.DataFrame) -> list[str]:

@@ -1,7 +1,8 @@
 """Words for verdicts, knee verdicts and reasons of `dtsweep.inference.verdicts`.
 
-`dtsweep.report.difference_view` has the words for methods, `dtsweep.report.recommendation` those for how sure a
-recommendation is, and `dtsweep.compare.words` writes the verdict on a run with its numbers.
+`dtsweep.report.difference_view` has the words for methods, `dtsweep.report.recommendation` those
+for how sure a recommendation is, and `dtsweep.compare.words` writes the verdict on a run with its
+numbers.
 """
 
 from __future__ import annotations

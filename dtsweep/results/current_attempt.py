@@ -9,19 +9,23 @@ from dtsweep.provenance.sources import changes_of_row
 from dtsweep.results.statuses import FINAL
 
 
-def standing(rows: Iterable[Mapping[str, Any]], *, superseded: Collection[str] = ()) -> dict[tuple[str, str], int]:
+def standing(
+    rows: Iterable[Mapping[str, Any]], *, superseded: Collection[str] = ()
+) -> dict[tuple[str, str], int]:
     """Choose the attempt of each trial that stands for it: its newest `ok` one, else its newest.
 
-    An `ok` one of an earlier source of the workload gives way to a final failure of a later source: the trial can't be
-    measured any more. One that is superseded gives way to any later attempt with another source or environment.
+    An `ok` one of an earlier source of the workload gives way to a final failure of a later source:
+    the trial can't be measured any more. One that is superseded gives way to any later attempt with
+    another source or environment.
 
     Args:
-        rows: attempts with `attempt_id`, `trial_id`, `harness`, `role`, `status`, `workload_digest`, `sources` and
-            `environment`, the oldest first.
+        rows: attempts with `attempt_id`, `trial_id`, `harness`, `role`, `status`,
+            `workload_digest`, `sources` and `environment`, the oldest first.
         superseded: `attempt_id` of the attempts that are.
 
     Returns:
-        The index of the row, by trial and harness; canaries have none. What another harness measured is another trial.
+        The index of the row, by trial and harness; canaries have none. What another harness
+        measured is another trial.
     """
     chosen: dict[tuple[str, str], tuple[int, Mapping[str, Any]]] = {}
     for index, row in enumerate(rows):
@@ -33,7 +37,9 @@ def standing(rows: Iterable[Mapping[str, Any]], *, superseded: Collection[str] =
     return {trial: index for trial, (index, _) in chosen.items()}
 
 
-def _gives_way(before: Mapping[str, Any], row: Mapping[str, Any], superseded: Collection[str]) -> bool:
+def _gives_way(
+    before: Mapping[str, Any], row: Mapping[str, Any], superseded: Collection[str]
+) -> bool:
     if before["status"] != "ok" or row["status"] == "ok":
         return True
     if before["attempt_id"] in superseded and before["environment"] != row["environment"]:

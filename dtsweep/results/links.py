@@ -27,12 +27,32 @@ SCHEMA = pa.schema(
             ("backend", pa.string(), "", "gloo or nccl"),
             ("ranks", pa.int64(), "", "2"),
             ("size_bytes", pa.int64(), "bytes", "of the message"),
-            ("time_s", pa.float64(), "s", "of one all-reduce of float32 sums, mean over repetitions and ranks"),
+            (
+                "time_s",
+                pa.float64(),
+                "s",
+                "of one all-reduce of float32 sums, mean over repetitions and ranks",
+            ),
             ("times", pa.int64(), "", "repetitions"),
             ("algbw_bytes_per_s", pa.float64(), "bytes/s", "size over time"),
-            ("busbw_bytes_per_s", pa.float64(), "bytes/s", "that times 2(n-1)/n, what a link of a ring carries"),
-            ("latency_s", pa.float64(), "s", "alpha of time = alpha + size/beta, over all sizes of this pair"),
-            ("bandwidth_bytes_per_s", pa.float64(), "bytes/s", "beta of the same; null where it could not be told"),
+            (
+                "busbw_bytes_per_s",
+                pa.float64(),
+                "bytes/s",
+                "that times 2(n-1)/n, what a link of a ring carries",
+            ),
+            (
+                "latency_s",
+                pa.float64(),
+                "s",
+                "alpha of time = alpha + size/beta, over all sizes of this pair",
+            ),
+            (
+                "bandwidth_bytes_per_s",
+                pa.float64(),
+                "bytes/s",
+                "beta of the same; null where it could not be told",
+            ),
         )
     ]
 )
@@ -52,7 +72,11 @@ def store_links(where: str | Path, links: Sequence[Mapping[str, Any]]) -> str:
         StorageError: it can't be written.
     """
     now = datetime.now(UTC)
-    rows = [{"measured_at": now, "ranks": 2, **link, **each} for link in links for each in link["all_reduces"]]
+    rows = [
+        {"measured_at": now, "ranks": 2, **link, **each}
+        for link in links
+        for each in link["all_reduces"]
+    ]
     name = f"links-{uuid.uuid4().hex}.parquet"
     Storage(where).write(FOLDER, name, _parquet(rows))
     return name
@@ -60,7 +84,12 @@ def store_links(where: str | Path, links: Sequence[Mapping[str, Any]]) -> str:
 
 def _parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), sink, compression="zstd", write_page_checksum=True)
+    pq.write_table(
+        pa.Table.from_pylist(rows, schema=SCHEMA),
+        sink,
+        compression="zstd",
+        write_page_checksum=True,
+    )
     return bytes(sink.getvalue().to_pybytes())
 
 
@@ -78,11 +107,15 @@ def try_place(where: str | Path) -> list[str]:
     problems = []
     try:
         if name not in storage.sizes(FOLDER):
-            problems.append(f"results: what was written to {storage.shown} is not listed there; use another place")
+            problems.append(
+                f"results: what was written to {storage.shown} is not listed there; use another place"
+            )
     except StorageError as error:
         problems.append(f"results: {error}")
     try:
         storage.delete(FOLDER, name)
     except StorageError as error:
-        problems.append(f"results: written, but not deleted, so they stay in many small files; allow it: {error}")
+        problems.append(
+            f"results: written, but not deleted, so they stay in many small files; allow it: {error}"
+        )
     return problems

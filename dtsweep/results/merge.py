@@ -28,9 +28,9 @@ PIECE_BYTES = 64 << 20
 def batches(sizes: Mapping[str, int]) -> list[list[str]]:
     """Choose which files are worth merging into one.
 
-    Small ones are, and a larger one where at least as much is merged with it: a row is then rewritten only when what it
-    lies in doubles. So the work grows with the rows, a handful of files of each table is below `LARGE_BYTES`, and what
-    is merged at once fits into memory.
+    Small ones are, and a larger one where at least as much is merged with it: a row is then
+    rewritten only when what it lies in doubles. So the work grows with the rows, a handful of files
+    of each table is below `LARGE_BYTES`, and what is merged at once fits into memory.
 
     Args:
         sizes: bytes of each file of a table.
@@ -101,7 +101,9 @@ def _new_rows(files: Iterable[Iterable[Any]]) -> Iterator[Any]:
 
 
 def _of(rows: Any, attempts: Set[str]) -> Any:
-    return rows.filter(pc.is_in(rows["attempt_id"], value_set=pa.array(sorted(attempts), pa.string())))
+    return rows.filter(
+        pc.is_in(rows["attempt_id"], value_set=pa.array(sorted(attempts), pa.string()))
+    )
 
 
 def _row_groups(file: Any) -> Iterator[Any]:
@@ -113,7 +115,9 @@ def _conformed(rows: Any, schema: Any) -> Any:
         return pa.Table.from_arrays(rows.columns, schema=schema)
     names = set(rows.column_names)
     columns = [
-        rows[field.name].cast(field.type) if field.name in names else pa.nulls(rows.num_rows, field.type)
+        rows[field.name].cast(field.type)
+        if field.name in names
+        else pa.nulls(rows.num_rows, field.type)
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
@@ -122,7 +126,8 @@ def _conformed(rows: Any, schema: Any) -> Any:
 def merged(table: str, files: Iterable[Any]) -> Any:
     """Join files, whose columns may differ, in memory; an attempt that several have counts once.
 
-    A field of the workload that has had another type since (a number, then a number or a list) is text in all rows.
+    A field of the workload that has had another type since (a number, then a number or a list) is
+    text in all rows.
 
     Args:
         table: whose rows they are.
@@ -133,18 +138,24 @@ def merged(table: str, files: Iterable[Any]) -> Any:
         return pa.concat_tables(kept, promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         mixed = _mixed_fields(kept)
-        return pa.concat_tables([_as_text(rows, mixed) for rows in kept], promote_options="permissive")
+        return pa.concat_tables(
+            [_as_text(rows, mixed) for rows in kept], promote_options="permissive"
+        )
 
 
 def _mixed_fields(tables: Iterable[Any]) -> set[str]:
     """Columns of workload fields that have several types."""
     found: dict[str, set[Any]] = {}
-    for field in (field for rows in tables for field in rows.schema if field.name.startswith("workload_")):
+    for field in (
+        field for rows in tables for field in rows.schema if field.name.startswith("workload_")
+    ):
         found.setdefault(field.name, set()).add(field.type)
     return {name for name, types in found.items() if len(types) > 1}
 
 
 def _as_text(rows: Any, columns: Set[str]) -> Any:
     for name in columns & set(rows.column_names):
-        rows = rows.set_column(rows.schema.get_field_index(name), name, rows[name].cast(pa.string()))
+        rows = rows.set_column(
+            rows.schema.get_field_index(name), name, rows[name].cast(pa.string())
+        )
     return rows

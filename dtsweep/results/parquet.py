@@ -21,7 +21,11 @@ REPLACES = b"dtsweep.replaces"
 """File metadata of a compacted file: JSON list of the files whose rows it has."""
 
 FORMAT: Mapping[str, Any] = MappingProxyType(
-    {"compression": "zstd", "write_page_checksum": True, "use_dictionary": ["attempt_id", "trial_id"]}
+    {
+        "compression": "zstd",
+        "write_page_checksum": True,
+        "use_dictionary": ["attempt_id", "trial_id"],
+    }
 )
 """How all files are packed."""
 
@@ -47,7 +51,10 @@ def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def arrow_table(
-    table: str, columns: Mapping[str, Any], *, workload_types: Mapping[str, type] = MappingProxyType({})
+    table: str,
+    columns: Mapping[str, Any],
+    *,
+    workload_types: Mapping[str, type] = MappingProxyType({}),
 ) -> Any:
     """Make rows of `table` from columns; None or missing ones become nulls.
 
@@ -98,7 +105,8 @@ def decode(data: bytes, *, name: str, table: str, columns: Collection[str] | Non
         data: its bytes.
         name: of the file.
         table: whose file it is.
-        columns: those to unpack, beside `attempt_id` and all fields of the workload; all where nothing is said.
+        columns: those to unpack, beside `attempt_id` and all fields of the workload; all where
+            nothing is said.
 
     Raises:
         CorruptPartError: It was changed, or is not of this table.
@@ -107,7 +115,11 @@ def decode(data: bytes, *, name: str, table: str, columns: Collection[str] | Non
     file = opened(data, name=name, table=table)
     with _refused():
         names = file.schema_arrow.names
-        wanted = None if columns is None else [n for n in names if n in columns or _is_always_read(n, table)]
+        wanted = (
+            None
+            if columns is None
+            else [n for n in names if n in columns or _is_always_read(n, table)]
+        )
         rows = file.read(columns=wanted, use_threads=len(data) > THREADS_FROM)
         rows.validate(full=True)
         if rows["attempt_id"].null_count:
@@ -136,11 +148,15 @@ def _refused() -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        raise CorruptPartError(f"it is no such Parquet file: {' '.join(str(error).split())}") from error
+        raise CorruptPartError(
+            f"it is no such Parquet file: {' '.join(str(error).split())}"
+        ) from error
 
 
 def _checked(data: bytes, name: str, table: str) -> Any:
-    file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, thrift_container_size_limit=10_000)
+    file = pq.ParquetFile(
+        pa.BufferReader(data), page_checksum_verification=True, thrift_container_size_limit=10_000
+    )
     schema = file.schema_arrow
     version = int((schema.metadata or {}).get(b"dtsweep.schema_version", b""))
     if version > SCHEMA_VERSION:

@@ -35,7 +35,9 @@ class Column:
 
 _IDENTITY = (
     Column("attempt_id", TEXT, "", "name of the attempt, the key of all three tables"),
-    Column("trial_id", TEXT, "", "name of the trial: its point, workload, seed, repeat and `fresh`"),
+    Column(
+        "trial_id", TEXT, "", "name of the trial: its point, workload, seed, repeat and `fresh`"
+    ),
 )
 _PHASES = tuple((f"{phase}_s", meaning) for phase, meaning in PHASE_MEANINGS.items())
 
@@ -44,7 +46,9 @@ _AXIS_TYPES: Mapping[type, Any] = {int: INT, float: FLOAT, str: TEXT, bool: BOOL
 
 def _axis_columns() -> tuple[Column, ...]:
     """The axes of a point, as they are declared on its fields."""
-    kinds = {name: (set(get_args(hint)) or {hint}) - {type(None)} for name, hint in FIELD_TYPES.items()}
+    kinds = {
+        name: (set(get_args(hint)) or {hint}) - {type(None)} for name, hint in FIELD_TYPES.items()
+    }
     return tuple(
         Column(name, _AXIS_TYPES[kinds[name].pop()], declared.unit, declared.meaning.rstrip("."))
         for name, declared in AXES.items()
@@ -56,7 +60,12 @@ def _interval(name: str, unit: str) -> tuple[Column, ...]:
     return (
         Column(f"{name}_low", FLOAT, unit, "lower end of its 95 % interval within this launch"),
         Column(f"{name}_high", FLOAT, unit, "upper end of its 95 % interval within this launch"),
-        Column(f"{name}_error", FLOAT, unit, "its standard error within this launch; the interval is more careful"),
+        Column(
+            f"{name}_error",
+            FLOAT,
+            unit,
+            "its standard error within this launch; the interval is more careful",
+        ),
     )
 
 
@@ -65,7 +74,12 @@ TRIALS: tuple[Column, ...] = (
     Column("point_id", TEXT, "", "name of the point, the same for all its repeats"),
     Column("repeat", INT, "", "which launch of the point, from 1"),
     Column("attempt", INT, "", "which attempt at the trial, from 1"),
-    Column("role", TEXT, "", "`trial`, or `canary`: the fixed point that both ends of a session measure"),
+    Column(
+        "role",
+        TEXT,
+        "",
+        "`trial`, or `canary`: the fixed point that both ends of a session measure",
+    ),
     Column("status", TEXT, "", "how the attempt ended, one of the set below"),
     Column("reason", TEXT, "", "why it did not end `ok`"),
     Column(
@@ -94,10 +108,30 @@ TRIALS: tuple[Column, ...] = (
         "of that one's norm",
     ),
     Column("steady_class", TEXT, "", "how it became steady: flat, warmup, or not: slowdown, none"),
-    Column("flags", TEXTS, "", "what a reader should know before trusting the numbers, of the set below"),
-    Column("implausible", TEXT, "", "which of the numbers contradict each other or the device; null where none does"),
-    Column("workload", TEXT, "", "class of the workload; its fields are columns `workload_<field>`, lists as JSON"),
-    Column("workload_digest", TEXT, "", "digest of the workload's source and data, as `sources` has them"),
+    Column(
+        "flags",
+        TEXTS,
+        "",
+        "what a reader should know before trusting the numbers, of the set below",
+    ),
+    Column(
+        "implausible",
+        TEXT,
+        "",
+        "which of the numbers contradict each other or the device; null where none does",
+    ),
+    Column(
+        "workload",
+        TEXT,
+        "",
+        "class of the workload; its fields are columns `workload_<field>`, lists as JSON",
+    ),
+    Column(
+        "workload_digest",
+        TEXT,
+        "",
+        "digest of the workload's source and data, as `sources` has them",
+    ),
     Column(
         "sources",
         TEXT,
@@ -112,14 +146,29 @@ TRIALS: tuple[Column, ...] = (
     ),
     Column("parameters", INT, "", "of the model, elements of all its parameters"),
     Column(
-        "optimizer_class", TEXT, "", "of the optimizer that ran; where it is the workload's own, `optimizer` is null"
+        "optimizer_class",
+        TEXT,
+        "",
+        "of the optimizer that ran; where it is the workload's own, `optimizer` is null",
     ),
-    Column("blocks", TEXT, "", "what a mode in shards gathers in one go, as `4 Block`; null of the others"),
+    Column(
+        "blocks",
+        TEXT,
+        "",
+        "what a mode in shards gathers in one go, as `4 Block`; null of the others",
+    ),
     Column("seed", INT, "", "seed of the sweep"),
     Column("semantics", TEXT, "", "what an update means: exact, lossy, stale or local"),
     *_axis_columns(),
-    Column("environment", TEXT, "", "JSON of the workers' variables by name; of secrets a short hash"),
-    Column("global_batch", INT, "samples", "per step over all workers; null where a step is one worker's push"),
+    Column(
+        "environment", TEXT, "", "JSON of the workers' variables by name; of secrets a short hash"
+    ),
+    Column(
+        "global_batch",
+        INT,
+        "samples",
+        "per step over all workers; null where a step is one worker's push",
+    ),
     Column("samples_per_update", INT, "samples", "behind one update of the parameters"),
     Column(
         "samples_per_s",
@@ -129,27 +178,47 @@ TRIALS: tuple[Column, ...] = (
     ),
     *_interval("samples_per_s", "samples/s"),
     Column("tokens_per_s", FLOAT, "tokens/s", "samples_per_s times the tokens of a sample"),
-    Column("latency_s", FLOAT, "s", "the frontier's: step_p50_s, or step_mean_s where semantics is local"),
+    Column(
+        "latency_s",
+        FLOAT,
+        "s",
+        "the frontier's: step_p50_s, or step_mean_s where semantics is local",
+    ),
     *_interval("latency_s", "s"),
-    Column("step_mean_s", FLOAT, "s", "mean step time; workers that step together: from latest end to latest end"),
+    Column(
+        "step_mean_s",
+        FLOAT,
+        "s",
+        "mean step time; workers that step together: from latest end to latest end",
+    ),
     *_interval("step_mean_s", "s"),
-    Column("step_p50_s", FLOAT, "s", "median step time; with a sync period of the steps of all workers"),
+    Column(
+        "step_p50_s", FLOAT, "s", "median step time; with a sync period of the steps of all workers"
+    ),
     *_interval("step_p50_s", "s"),
     Column("step_p90_s", FLOAT, "s", "step time that 90 % of the steps stay below"),
     Column("step_p95_s", FLOAT, "s", "step time that 95 % of the steps stay below"),
     *_interval("step_p95_s", "s"),
-    Column("step_p99_s", FLOAT, "s", "step time that 99 % of the steps stay below; from 100 steps on"),
+    Column(
+        "step_p99_s", FLOAT, "s", "step time that 99 % of the steps stay below; from 100 steps on"
+    ),
     *_interval("step_p99_s", "s"),
     Column("step_max_s", FLOAT, "s", "longest step"),
     Column("insufficient", TEXTS, "", "percentiles for whose interval the steps are too few"),
-    Column("half_width", FLOAT, "", "half of the 95 % interval of the mean step time, as a share of it"),
+    Column(
+        "half_width", FLOAT, "", "half of the 95 % interval of the mean step time, as a share of it"
+    ),
     Column("effective_steps", FLOAT, "steps", "independent ones that the window's steps are worth"),
     Column("step_cv", FLOAT, "", "standard deviation of the step times over their mean"),
-    Column("drift", FLOAT, "", "what the step time rises by over the window, as a share of its median"),
+    Column(
+        "drift", FLOAT, "", "what the step time rises by over the window, as a share of its median"
+    ),
     Column("spike_share", FLOAT, "", "share of the steps that stand out from their neighbours"),
     Column("warmup_steps", INT, "steps", "before the measured ones: the skipped and the found"),
     Column("measured_steps", INT, "steps", "after the warm-up, per worker"),
-    Column("window_s", FLOAT, "s", "from the first measured step until the last worker's work is done"),
+    Column(
+        "window_s", FLOAT, "s", "from the first measured step until the last worker's work is done"
+    ),
     *(Column(name, FLOAT, "s", f"mean per step, slowest worker: {what}") for name, what in _PHASES),
     Column(
         "comm_share",
@@ -159,13 +228,38 @@ TRIALS: tuple[Column, ...] = (
         "exchange_share and wait_share; null of canaries, and with one worker, but for the parameter server",
     ),
     *_interval("comm_share", ""),
-    Column("comm_method", TEXT, "", "`difference` to steps without the exchange, or `wait`: what steps spend on it"),
-    Column("comm_reason", TEXT, "", "why comm_share of a trial is null although there are several workers"),
-    Column("exchange_share", FLOAT, "", "of a step: longer than its longest own work of a worker; null where stale"),
+    Column(
+        "comm_method",
+        TEXT,
+        "",
+        "`difference` to steps without the exchange, or `wait`: what steps spend on it",
+    ),
+    Column(
+        "comm_reason",
+        TEXT,
+        "",
+        "why comm_share of a trial is null although there are several workers",
+    ),
+    Column(
+        "exchange_share",
+        FLOAT,
+        "",
+        "of a step: longer than its longest own work of a worker; null where stale",
+    ),
     *_interval("exchange_share", ""),
-    Column("wait_share", FLOAT, "", "of a step: that longest own work less the mean of the workers; null where stale"),
+    Column(
+        "wait_share",
+        FLOAT,
+        "",
+        "of a step: that longest own work less the mean of the workers; null where stale",
+    ),
     *_interval("wait_share", ""),
-    Column("data_share", FLOAT, "", "of a step: loading batches, mean of the workers without a straggler"),
+    Column(
+        "data_share",
+        FLOAT,
+        "",
+        "of a step: loading batches, mean of the workers without a straggler",
+    ),
     *_interval("data_share", ""),
     Column("pass_s", FLOAT, "s", "a forward/backward pass without exchange, slowest worker"),
     Column(
@@ -174,19 +268,39 @@ TRIALS: tuple[Column, ...] = (
         "s",
         "a step's exchange alone, nothing to hide behind; timed once per world for points that share it",
     ),
-    Column("overlap_share", FLOAT, "", "share of exchange_isolated_s that hides behind other work; not kept in 0 to 1"),
+    Column(
+        "overlap_share",
+        FLOAT,
+        "",
+        "share of exchange_isolated_s that hides behind other work; not kept in 0 to 1",
+    ),
     *_interval("overlap_share", ""),
     Column("memory_peak_bytes", INT, "bytes", "largest peak of a worker"),
     Column("rank_skew", FLOAT, "", "slowest worker's own work per step over the fastest's, less 1"),
     Column("rank_skew_low", FLOAT, "", "lower 95 % bound of it; 0 where the workers may be equal"),
-    Column("straggler", TEXT, "", "slowest worker by its own work, as `rank R on NODE`; null where none stands out"),
+    Column(
+        "straggler",
+        TEXT,
+        "",
+        "slowest worker by its own work, as `rank R on NODE`; null where none stands out",
+    ),
     Column("flops_per_sample", FLOAT, "FLOP", "of the model, without recomputation"),
     Column("flops_per_s_per_worker", FLOAT, "FLOP/s", "model FLOPs that a worker does"),
     Column("peak_flops_per_s", FLOAT, "FLOP/s", "of one worker's device at this precision"),
-    Column("peak_source", TEXT, "", "where that is from: `table`, `given`, or `measured` by a matrix product"),
+    Column(
+        "peak_source",
+        TEXT,
+        "",
+        "where that is from: `table`, `given`, or `measured` by a matrix product",
+    ),
     Column("mfu", FLOAT, "", "model FLOPs over what the device could do"),
     Column("hfu", FLOAT, "", "the same with recomputation"),
-    Column("operations_per_step", INT, "operations", "of a worker's passes and update that move numbers"),
+    Column(
+        "operations_per_step",
+        INT,
+        "operations",
+        "of a worker's passes and update that move numbers",
+    ),
     Column(
         "moved_bytes_per_step",
         FLOAT,
@@ -194,7 +308,10 @@ TRIALS: tuple[Column, ...] = (
         "that they read and write, each by itself: an upper bound, what a compiler fuses moves less",
     ),
     Column(
-        "peak_bytes_per_s", FLOAT, "bytes/s", "of one worker's memory, by a large operation into new memory; the least"
+        "peak_bytes_per_s",
+        FLOAT,
+        "bytes/s",
+        "of one worker's memory, by a large operation into new memory; the least",
     ),
     Column(
         "compute_share",
@@ -209,12 +326,24 @@ TRIALS: tuple[Column, ...] = (
         "of a step: moving bytes, of operations for which it takes at least half as long as arithmetic",
     ),
     Column("launch_share", FLOAT, "", "of a step: launching its operations, one after the other"),
-    Column("device_utilization", FLOAT, "", "share of time in which a device ran a kernel, mean of workers"),
+    Column(
+        "device_utilization",
+        FLOAT,
+        "",
+        "share of time in which a device ran a kernel, mean of workers",
+    ),
     Column("power_w", FLOAT, "W", "drawn by all devices together"),
     Column("energy_j", FLOAT, "J", "used by all devices in the window"),
     Column("energy_j_per_sample", FLOAT, "J/sample", "energy_j by the samples of the window"),
-    Column("cpu_energy_j", FLOAT, "J", "used by the CPUs of all hosts in the window, where RAPL can be read"),
-    Column("host_cpu_share", FLOAT, "", "share of the hosts' CPU time that was in use, largest host"),
+    Column(
+        "cpu_energy_j",
+        FLOAT,
+        "J",
+        "used by the CPUs of all hosts in the window, where RAPL can be read",
+    ),
+    Column(
+        "host_cpu_share", FLOAT, "", "share of the hosts' CPU time that was in use, largest host"
+    ),
     Column("network_bytes_per_s", FLOAT, "bytes/s", "sent by all hosts through their interfaces"),
     Column(
         "bytes_sent_per_step",
@@ -224,33 +353,68 @@ TRIALS: tuple[Column, ...] = (
         "server the push, not the pull",
     ),
     Column(
-        "messages_per_step", FLOAT, "messages", "of one worker per step, mean: calls that send, a collective is one"
+        "messages_per_step",
+        FLOAT,
+        "messages",
+        "of one worker per step, mean: calls that send, a collective is one",
     ),
-    Column("staleness_mean", FLOAT, "updates", "by others between a worker's pull and its push, mean"),
-    Column("staleness_max", INT, "updates", "by others between a worker's pull and its push, largest"),
+    Column(
+        "staleness_mean", FLOAT, "updates", "by others between a worker's pull and its push, mean"
+    ),
+    Column(
+        "staleness_max", INT, "updates", "by others between a worker's pull and its push, largest"
+    ),
     Column("loss_first", FLOAT, "", "loss of the first measured step"),
     Column("loss_last", FLOAT, "", "loss of the last measured step"),
     Column(
-        "startup_s", FLOAT, "s", "start of the session and of its parameter servers, where this trial waited for them"
+        "startup_s",
+        FLOAT,
+        "s",
+        "start of the session and of its parameter servers, where this trial waited for them",
     ),
-    Column("trial_s", FLOAT, "s", "from handing out the trial to its last worker's answer: build, window and all else"),
+    Column(
+        "trial_s",
+        FLOAT,
+        "s",
+        "from handing out the trial to its last worker's answer: build, window and all else",
+    ),
     Column("overhead_s", FLOAT, "s", "the harness's own time for this trial beside trial_s"),
     Column("nodes_wait_s", FLOAT, "s", "of startup_s, the wait for an autoscaler's nodes"),
     Column(
-        "idle_node_s", FLOAT, "s", "node-seconds, from hand-out to end, of an autoscaler's nodes without a worker of it"
+        "idle_node_s",
+        FLOAT,
+        "s",
+        "node-seconds, from hand-out to end, of an autoscaler's nodes without a worker of it",
     ),
     Column("started_at", TIME, "UTC", "when the attempt began"),
     Column("hosts", INT, "machines", "that the workers ran on"),
     Column("devices", TEXT, "", "device models of the workers"),
     Column("env_id", TEXT, "", "digest of hardware and software that the numbers hold for"),
-    Column("git_commit", TEXT, "", "of the sweep file's folder, with `+changes` where files differ from it"),
-    Column("cpus_per_worker", FLOAT, "CPUs", "asked for per worker, also its threads, unless the workload sets others"),
+    Column(
+        "git_commit",
+        TEXT,
+        "",
+        "of the sweep file's folder, with `+changes` where files differ from it",
+    ),
+    Column(
+        "cpus_per_worker",
+        FLOAT,
+        "CPUs",
+        "asked for per worker, also its threads, unless the workload sets others",
+    ),
     Column("gpus_per_worker", FLOAT, "GPUs", "asked for per worker"),
     Column("fresh", BOOL, "", "whether the trial had a session of its own"),
-    Column("harness", TEXT, "", "what started the workers: ray, torchrun or in_process; null is ray"),
+    Column(
+        "harness", TEXT, "", "what started the workers: ray, torchrun or in_process; null is ray"
+    ),
     Column("backend", TEXT, "", "of the collectives: nccl or gloo"),
     Column("session", TEXT, "", "name of the live worker group that measured it"),
-    Column("session_workers", INT, "workers", "how many that group has; a smaller world is made of some of them"),
+    Column(
+        "session_workers",
+        INT,
+        "workers",
+        "how many that group has; a smaller world is made of some of them",
+    ),
     Column("log", TEXT, "", "path of the log of the worker that failed, else of rank 0"),
     Column("dtsweep_version", TEXT, "", "version of dtsweep"),
     Column("torch_version", TEXT, "", "version of PyTorch"),
@@ -268,20 +432,49 @@ RANKS: tuple[Column, ...] = (
     Column("pid", INT, "", "its process on that machine"),
     Column("device", TEXT, "", "model of its device"),
     Column("device_uuid", TEXT, "", "the very device"),
-    Column("threads", INT, "threads", "that PyTorch used for one operation in the window; else those of its process"),
+    Column(
+        "threads",
+        INT,
+        "threads",
+        "that PyTorch used for one operation in the window; else those of its process",
+    ),
     Column("niceness", INT, "", "scheduling priority of the process, 0 is normal"),
-    Column("memory_peak_bytes", INT, "bytes", "peak in the trial: device memory; on a CPU resident, not shared"),
-    Column("build_s", FLOAT, "s", "from taking the task to the warm-up: model, first batches, rates of the device"),
-    Column("warmup_s", FLOAT, "s", "from then to the window, with windows that were measured again"),
+    Column(
+        "memory_peak_bytes",
+        INT,
+        "bytes",
+        "peak in the trial: device memory; on a CPU resident, not shared",
+    ),
+    Column(
+        "build_s",
+        FLOAT,
+        "s",
+        "from taking the task to the warm-up: model, first batches, rates of the device",
+    ),
+    Column(
+        "warmup_s", FLOAT, "s", "from then to the window, with windows that were measured again"
+    ),
     Column("window_s", FLOAT, "s", "from the common start until this worker's work is done"),
-    Column("after_window_s", FLOAT, "s", "from then until all is measured: checks, counts, steps without the exchange"),
+    Column(
+        "after_window_s",
+        FLOAT,
+        "s",
+        "from then until all is measured: checks, counts, steps without the exchange",
+    ),
     Column("cleanup_s", FLOAT, "s", "to release what the trial held"),
     Column("steps", INT, "steps", "of this worker that were measured, after its warm-up"),
     Column("step_mean_s", FLOAT, "s", "mean step time of this worker"),
     *(Column(name, FLOAT, "s", f"mean per step: {what}") for name, what in _PHASES),
-    Column("work_s", FLOAT, "s", "a step without the exchange, where ranks don't wait for each other"),
+    Column(
+        "work_s", FLOAT, "s", "a step without the exchange, where ranks don't wait for each other"
+    ),
     Column("device_utilization", FLOAT, "", "share of the window in which the device ran a kernel"),
-    Column("device_memory_used_bytes", INT, "bytes", "most that was in use on the device, of all processes"),
+    Column(
+        "device_memory_used_bytes",
+        INT,
+        "bytes",
+        "most that was in use on the device, of all processes",
+    ),
     Column("sm_clock_hz", FLOAT, "Hz", "mean clock of the device's multiprocessors"),
     Column("sm_clock_share", FLOAT, "", "that clock over the highest"),
     Column("temperature_celsius", FLOAT, "°C", "highest of the device"),
@@ -293,12 +486,31 @@ RANKS: tuple[Column, ...] = (
     Column("process_cpus", FLOAT, "CPUs", "that this worker's process kept busy"),
     Column("host_cpu_share", FLOAT, "", "share of its host's CPU time that was in use"),
     Column("host_memory_used_bytes", INT, "bytes", "most that was in use on its host"),
-    Column("host_load", FLOAT, "processes", "its host's load average over the last minute, at the end"),
-    Column("network_sent_bytes", INT, "bytes", "sent by its host in the window, without the loopback"),
-    Column("network_received_bytes", INT, "bytes", "received by its host in the window, without the loopback"),
+    Column(
+        "host_load", FLOAT, "processes", "its host's load average over the last minute, at the end"
+    ),
+    Column(
+        "network_sent_bytes", INT, "bytes", "sent by its host in the window, without the loopback"
+    ),
+    Column(
+        "network_received_bytes",
+        INT,
+        "bytes",
+        "received by its host in the window, without the loopback",
+    ),
     Column("cpu_energy_j", FLOAT, "J", "used by its host's CPUs in the window"),
-    Column("matmul_flops_per_s", FLOAT, "FLOP/s", "of a large matrix product at this precision, all workers at once"),
-    Column("moved_bytes_per_s", FLOAT, "bytes/s", "of a large element-wise operation, all workers at once"),
+    Column(
+        "matmul_flops_per_s",
+        FLOAT,
+        "FLOP/s",
+        "of a large matrix product at this precision, all workers at once",
+    ),
+    Column(
+        "moved_bytes_per_s",
+        FLOAT,
+        "bytes/s",
+        "of a large element-wise operation, all workers at once",
+    ),
     Column("launch_s", FLOAT, "s", "to launch an operation, mean of forward and backward"),
     Column("machine", TEXT, "", "JSON of the hardware and software that `env_id` stands for"),
     Column(
@@ -307,30 +519,61 @@ RANKS: tuple[Column, ...] = (
         "bytes",
         "that it sent in the whole window, with warm-up found in it; of the parameter server the push, not the pull",
     ),
-    Column("messages_sent", INT, "messages", "calls that sent them: each collective is one, each send another"),
+    Column(
+        "messages_sent",
+        INT,
+        "messages",
+        "calls that sent them: each collective is one, each send another",
+    ),
     Column("staleness_mean", FLOAT, "updates", "by others between its pull and its push, mean"),
     Column("staleness_max", INT, "updates", "by others between its pull and its push, largest"),
-    Column("shards_hosted", INT, "servers", "shards of the parameters on its node that are counted to it"),
+    Column(
+        "shards_hosted",
+        INT,
+        "servers",
+        "shards of the parameters on its node that are counted to it",
+    ),
     Column("log", TEXT, "", "path of its log"),
 )
 
 STEPS: tuple[Column, ...] = (
     *_IDENTITY,
     Column("rank", INT, "", "index of the worker"),
-    Column("step", INT, "", "index of the step, counted through all parts; untimed steps before a turn have none"),
-    Column("warmup", BOOL, "", "whether the step lies before the measured ones, which are the others with part window"),
+    Column(
+        "step",
+        INT,
+        "",
+        "index of the step, counted through all parts; untimed steps before a turn have none",
+    ),
+    Column(
+        "warmup",
+        BOOL,
+        "",
+        "whether the step lies before the measured ones, which are the others with part window",
+    ),
     Column("part", TEXT, "", "warmup, window; after it, in turns, exchange and no_exchange"),
-    Column("block", INT, "", "after the window: number of the step's block; of rounds 2i and 2i+1 are a pair"),
-    Column("start_s", FLOAT, "s", "start of the step on this worker's clock, from the common start"),
+    Column(
+        "block",
+        INT,
+        "",
+        "after the window: number of the step's block; of rounds 2i and 2i+1 are a pair",
+    ),
+    Column(
+        "start_s", FLOAT, "s", "start of the step on this worker's clock, from the common start"
+    ),
     Column("step_s", FLOAT, "s", "its length"),
     *(Column(name, FLOAT, "s", what) for name, what in _PHASES),
     Column("loss", FLOAT, "", "mean over the worker's samples of the step"),
 )
 
-TABLES: Mapping[str, tuple[Column, ...]] = MappingProxyType({"trials": TRIALS, "ranks": RANKS, "steps": STEPS})
+TABLES: Mapping[str, tuple[Column, ...]] = MappingProxyType(
+    {"trials": TRIALS, "ranks": RANKS, "steps": STEPS}
+)
 """The three data sets of a results folder."""
 
-WORKLOAD_TYPES: Mapping[type, Any] = MappingProxyType({bool: BOOL, int: INT, float: FLOAT, str: TEXT, dict: TEXT})
+WORKLOAD_TYPES: Mapping[type, Any] = MappingProxyType(
+    {bool: BOOL, int: INT, float: FLOAT, str: TEXT, dict: TEXT}
+)
 """Python type of a workload field -> type of its column; `dict` is whatever is stored as JSON."""
 
 
@@ -353,11 +596,15 @@ def _schema_of(table: str, workload_types: tuple[tuple[str, type], ...]) -> Any:
     taken = {column.name for column in columns}
     for field, kind in workload_types:
         if f"workload_{field}" in taken:
-            raise SweepError(f"workload field {field!r} would be stored as workload_{field}, which is taken; rename it")
+            raise SweepError(
+                f"workload field {field!r} would be stored as workload_{field}, which is taken; rename it"
+            )
         meaning = f"field {field} of the workload" + (", as JSON" if kind is dict else "")
         columns.append(Column(f"workload_{field}", WORKLOAD_TYPES[kind], "", meaning))
     fields = [
-        pa.field(column.name, column.type, metadata={"unit": column.unit, "meaning": column.meaning})
+        pa.field(
+            column.name, column.type, metadata={"unit": column.unit, "meaning": column.meaning}
+        )
         for column in columns
     ]
     return pa.schema(fields, metadata={"dtsweep.schema_version": str(SCHEMA_VERSION)})
@@ -365,10 +612,20 @@ def _schema_of(table: str, workload_types: tuple[tuple[str, type], ...]) -> Any:
 
 def columns_page() -> str:
     """Write docs/columns.md."""
-    lines = ["# Columns", "", f"Made from `dtsweep/results/schema.py` (schema version {SCHEMA_VERSION})."]
+    lines = [
+        "# Columns",
+        "",
+        f"Made from `dtsweep/results/schema.py` (schema version {SCHEMA_VERSION}).",
+    ]
     lines += ["Null means unknown or not measured; it is never written as 0."]
     for table, columns in TABLES.items():
-        lines += ["", f"## `{table}`", "", "| column | type | unit | meaning |", "|---|---|---|---|"]
+        lines += [
+            "",
+            f"## `{table}`",
+            "",
+            "| column | type | unit | meaning |",
+            "|---|---|---|---|",
+        ]
         lines += [f"| `{c.name}` | {c.type} | {c.unit} | {c.meaning} |" for c in columns]
     lines += ["", "## `status`", "", "| status | meaning | on resume |", "|---|---|---|"]
     for status, meaning in STATUS_MEANINGS.items():

@@ -33,11 +33,16 @@ class Storage:
         """List the Parquet files of a table with their bytes, by name; none where the folder does not exist."""
         with self._storage("read"):
             try:
-                found = self._files.get_file_info(pafs.FileSelector(self._path(table), allow_not_found=True))
+                found = self._files.get_file_info(
+                    pafs.FileSelector(self._path(table), allow_not_found=True)
+                )
             except FileNotFoundError:  # made by another process while Arrow looked at it
                 found = []
         parquet = [info for info in found if info.base_name.endswith(".parquet")]
-        return {info.base_name: info.size or 0 for info in sorted(parquet, key=lambda info: str(info.base_name))}
+        return {
+            info.base_name: info.size or 0
+            for info in sorted(parquet, key=lambda info: str(info.base_name))
+        }
 
     def read(self, table: str, name: str) -> bytes:
         """Read a whole file.
@@ -139,7 +144,9 @@ def _private(path: str, flags: int) -> int:
 def _file_system(where: str, shown: str) -> tuple[Any, str]:
     if "://" not in where:
         if found := re.match(r"(s3|gs|gcs|abfss?|hdfs):/*", where):
-            raise SweepError(f"results {shown!r} is no folder; did you mean {found[1]}://{shown[found.end() :]}?")
+            raise SweepError(
+                f"results {shown!r} is no folder; did you mean {found[1]}://{shown[found.end() :]}?"
+            )
         return pafs.LocalFileSystem(), str(Path(where).expanduser().absolute())
     try:
         if where.startswith("s3://"):
@@ -147,7 +154,9 @@ def _file_system(where: str, shown: str) -> tuple[Any, str]:
         files, root = pafs.FileSystem.from_uri(where)
     except (pa.ArrowException, ValueError) as error:
         reason = str(error).replace(where, shown)
-        raise SweepError(f"results {shown!r} can't be opened: {reason}; give a folder or s3://…, gs://…") from None
+        raise SweepError(
+            f"results {shown!r} can't be opened: {reason}; give a folder or s3://…, gs://…"
+        ) from None
     except OSError as error:
         raise StorageError(f"results {shown!r} can't be opened: {error}") from error
     return files, root.rstrip("/")
@@ -159,7 +168,10 @@ def _s3(where: str) -> tuple[Any, str]:
     for name in options:
         if name not in _S3_OPTIONS:
             raise ValueError(f"option {name!r} is unknown, {did_you_mean(name, _S3_OPTIONS)}")
-    if "@" not in uri.netloc and without_credentials(where).partition("?")[0] != where.partition("?")[0]:
+    if (
+        "@" not in uri.netloc
+        and without_credentials(where).partition("?")[0] != where.partition("?")[0]
+    ):
         raise ValueError("a slash in the secret key is written %2F")
     bucket = uri.netloc.rpartition("@")[2]
     options.setdefault("endpoint_override", os.environ.get("AWS_ENDPOINT_URL", ""))

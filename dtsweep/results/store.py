@@ -61,8 +61,9 @@ class Results:
         """Name the place.
 
         Args:
-            where: A folder, or a URI: s3://bucket/folder, with ?endpoint_override=HOST:PORT&scheme=http (or
-                AWS_ENDPOINT_URL) for a store that is not Amazon's; gs://….
+            where: A folder, or a URI: s3://bucket/folder, with
+                ?endpoint_override=HOST:PORT&scheme=http (or AWS_ENDPOINT_URL) for a store that is
+                not Amazon's; gs://….
         """
         self._folder = Storage(where)
         self._quarantined: dict[str, str] = {}
@@ -93,7 +94,8 @@ class Results:
             trial: Columns of `trials`, `workload_<field>` among them; those left out are null.
             ranks: One row per worker; `attempt_id` and `trial_id` are filled in.
             steps: Columns of `steps`, arrays of one length; None or left out is a column of nulls.
-            workload_types: Type of each scalar workload field (without `workload_`): bool, int, float or str.
+            workload_types: Type of each scalar workload field (without `workload_`): bool, int,
+                float or str.
 
         Raises:
             StorageError: Nothing was committed; the call can be repeated.
@@ -112,7 +114,10 @@ class Results:
         self._write(tables, stem=f"part-{ids['attempt_id']}")
 
     def commit_unmeasured(
-        self, trials: Sequence[Mapping[str, Any]], *, workload_types: Mapping[str, type] = MappingProxyType({})
+        self,
+        trials: Sequence[Mapping[str, Any]],
+        *,
+        workload_types: Mapping[str, type] = MappingProxyType({}),
     ) -> None:
         """Store attempts of which there is nothing but their rows of `trials`, all in one file.
 
@@ -153,7 +158,9 @@ class Results:
             StorageError: It can't be written.
         """
         folder, _, rank = f"logs/{name}".rpartition("/")
-        self._folder.write(folder, f"{rank}.log", without_credentials(text).encode(), is_private=True)
+        self._folder.write(
+            folder, f"{rank}.log", without_credentials(text).encode(), is_private=True
+        )
 
     def write_profile(self, name: str, trace: bytes, table: Mapping[str, Any] | None) -> str:
         """Store a profile as profiles/<name>.json.gz, and its table as profiles/<name>.json.
@@ -187,11 +194,15 @@ class Results:
         """
         trials = self._rows("trials")
         if attempts is not None:
-            trials = trials.filter(pc.is_in(trials["attempt_id"], value_set=pa.array(sorted(attempts), pa.string())))
+            trials = trials.filter(
+                pc.is_in(trials["attempt_id"], value_set=pa.array(sorted(attempts), pa.string()))
+            )
         if name == "trials":
             return trials
         rows = self._rows(name)
-        return rows.filter(pc.is_in(rows["attempt_id"], value_set=trials["attempt_id"].combine_chunks()))
+        return rows.filter(
+            pc.is_in(rows["attempt_id"], value_set=trials["attempt_id"].combine_chunks())
+        )
 
     def files(self, table: str) -> int:
         """Count the files of a table."""
@@ -201,20 +212,24 @@ class Results:
         """Read rows of `trials` without their `started_at`, the oldest first; none where nothing is stored yet.
 
         Args:
-            columns: those that are asked for, beside `attempt_id` and the fields of workloads; all by default.
+            columns: those that are asked for, beside `attempt_id` and the fields of workloads; all
+                by default.
         """
         trials = self._rows("trials", columns and {*columns, "started_at"})
-        # Arrow imports pandas to make times, as it does in pa.array(…): a plan should not wait for that.
+        # Arrow imports pandas to make times, as it does in pa.array(…): a plan should not wait for
+        # that.
         rows: list[dict[str, Any]] = trials.drop_columns(["started_at"]).to_pylist()
         return [rows[index] for index in _by_start(trials)]
 
     def compact(self) -> None:
         """Merge many small files of each table into few; what readers see stays the same at every moment.
 
-        What that reads and writes grows with what was stored since, not with all that is there (`merge.batches`).
+        What that reads and writes grows with what was stored since, not with all that is there
+        (`merge.batches`).
 
         Raises:
-            StorageError: A file can't be read or written; nothing is lost, and the next compaction goes on.
+            StorageError: A file can't be read or written; nothing is lost, and the next compaction
+                goes on.
         """
         self._since_compaction = 0
         for table in ("steps", "ranks", "trials"):
@@ -226,23 +241,31 @@ class Results:
     def _mergeable(self, table: str) -> dict[str, int]:
         """The files of a table, with their bytes, less those that were left out."""
         sizes = self._folder.sizes(table)
-        return {name: size for name, size in sizes.items() if f"{table}/{name}" not in self._quarantined}
+        return {
+            name: size for name, size in sizes.items() if f"{table}/{name}" not in self._quarantined
+        }
 
     def _merge_batch(self, table: str, names: Sequence[str]) -> bool:
         """Put one file in the place of these; whether there was anything to merge."""
         with ThreadPoolExecutor(READERS) as pool:
-            found = dict(zip(names, pool.map(lambda name: self._valid(table, name), names), strict=True))
+            found = dict(
+                zip(names, pool.map(lambda name: self._valid(table, name), names), strict=True)
+            )
             files = {name: file for name, file in found.items() if file is not None}
             if len(files) < 2:
                 return False
             try:
                 name, data = merge_files(table, files)
-            except pa.ArrowInvalid:  # a number too large for the type that another file has made of its column
+            except (
+                pa.ArrowInvalid
+            ):  # a number too large for the type that another file has made of its column
                 return False
             self._folder.write(table, name, data)
             with suppress(FileNotFoundError):  # another process has merged it further
                 if self._folder.read(table, name) != data:
-                    raise StorageError(f"{self}/{table}/{name} came back changed; nothing was deleted")
+                    raise StorageError(
+                        f"{self}/{table}/{name} came back changed; nothing was deleted"
+                    )
             [*pool.map(lambda old: self._folder.delete(table, old), files)]
         return True
 
@@ -276,10 +299,13 @@ class Results:
                 found = self._rows_of(table, sizes, columns)
             except FileNotFoundError:  # compacted by another process since it was listed
                 continue
-            # A listing takes time: it can miss both a compacted file, not yet there, and its parts, just deleted.
+            # A listing takes time: it can miss both a compacted file, not yet there, and its parts,
+            # just deleted.
             if _compacted(sizes) == _compacted(self._folder.sizes(table)):
                 return found
-        raise StorageError(f"files in {self}/{table} vanish while they are read; is something deleting them?")
+        raise StorageError(
+            f"files in {self}/{table} vanish while they are read; is something deleting them?"
+        )
 
     def _rows_of(self, table: str, names: Collection[str], columns: Collection[str] | None) -> Any:
         compacted = dict(self._decoded(table, _compacted(names), columns))
@@ -288,12 +314,16 @@ class Results:
         parts = self._decoded(table, sorted(set(names) - compacted.keys() - replaced), columns)
         return merged(table, itertools.chain(live, (rows for _, rows in parts)))
 
-    def _decoded(self, table: str, names: Sequence[str], columns: Collection[str] | None) -> Iterator[tuple[str, Any]]:
+    def _decoded(
+        self, table: str, names: Sequence[str], columns: Collection[str] | None
+    ) -> Iterator[tuple[str, Any]]:
         """Read files some at a time, and unpack one after the other: threads that unpack small ones are slower."""
         with ThreadPoolExecutor(READERS) as pool:
             for begin in range(0, len(names), READ_AHEAD):
                 some = names[begin : begin + READ_AHEAD]
-                for name, data in zip(some, pool.map(partial(self._folder.read, table), some), strict=True):
+                for name, data in zip(
+                    some, pool.map(partial(self._folder.read, table), some), strict=True
+                ):
                     unpack = partial(decode, data, name=name, table=table, columns=columns)
                     if (rows := self._unless_corrupt(table, name, unpack)) is not None:
                         yield name, rows
@@ -312,7 +342,9 @@ def attempts_of(results: Results | str | Path) -> pa.Table:
     return stored.take(pa.array(_by_start(stored), pa.int64()))
 
 
-def trials_of(attempts: pa.Table, *, canaries: bool = False, superseded: Collection[str] = ()) -> pd.DataFrame:
+def trials_of(
+    attempts: pa.Table, *, canaries: bool = False, superseded: Collection[str] = ()
+) -> pd.DataFrame:
     """Choose the attempt that stands for each trial and harness.
 
     Args:
@@ -345,7 +377,9 @@ def _stored(results: Results | str | Path, table: str) -> Any:
         raise SweepError(_nothing_in(store))
     if gone := _without_steps(store, table, rows):
         way_out = "put its files back, or measure them again with --rerun all"
-        warnings.warn(f"{store}/steps has lost the steps of {gone} attempts; {way_out}", stacklevel=3)
+        warnings.warn(
+            f"{store}/steps has lost the steps of {gone} attempts; {way_out}", stacklevel=3
+        )
     return rows
 
 
@@ -366,13 +400,16 @@ def _nothing_in(store: Results) -> str:
 def _without_steps(store: Results, table: str, rows: Any) -> int:
     """Count the attempts that were timed and have no steps any more.
 
-    With the trials alone that is told only where no file of steps is left: else all of them had to be read.
+    With the trials alone that is told only where no file of steps is left: else all of them had to
+    be read.
     """
     if table == "trials" and store.files("steps"):
         return 0
     trials = rows if table == "trials" else store.table("trials")
     timed = trials.filter(pc.greater(trials["measured_steps"], 0))["attempt_id"].to_pylist()
-    return len(set(timed) - set(pc.unique(rows["attempt_id"]).to_pylist() if table == "steps" else ()))
+    return len(
+        set(timed) - set(pc.unique(rows["attempt_id"]).to_pylist() if table == "steps" else ())
+    )
 
 
 def frame_of(rows: Any) -> pd.DataFrame:

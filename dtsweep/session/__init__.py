@@ -1,7 +1,7 @@
 """One live worker group, which is handed trial after trial.
 
-An actor beside the driver (`slot`), and the ranks (`worker_loop`), which ask it for tasks; imports Ray Train, and
-torch in functions alone. In reading order:
+An actor beside the driver (`slot`), and the ranks (`worker_loop`), which ask it for tasks; imports
+Ray Train, and torch in functions alone. In reading order:
 
     nodes           small Ray tasks on a given node: its logs, stacks, signs of life
     orphans         placement groups that killed trainers leave behind

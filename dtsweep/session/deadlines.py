@@ -53,12 +53,15 @@ class AttemptProgress:
     give_up_at: float = math.inf
     """When the others need not answer any more after a rank has failed; infinite while none has."""
 
-    def at(self, now: float, *, warm_ups: Sequence[float], failures: Collection[str]) -> AttemptProgress:
+    def at(
+        self, now: float, *, warm_ups: Sequence[float], failures: Collection[str]
+    ) -> AttemptProgress:
         """The progress with what ranks have said by now; the first to fail sets the grace of the others, once.
 
         Args:
             now: by the monotonic clock.
-            warm_ups: the slowest step of any rank, in seconds, of each warm-up that all ranks have ended.
+            warm_ups: the slowest step of any rank, in seconds, of each warm-up that all ranks have
+                ended.
             failures: statuses of the ranks that have failed so far.
         """
         seen = replace(self, failures=failures)
@@ -72,17 +75,20 @@ class AttemptProgress:
 def hang_at(task: Task, progress: AttemptProgress) -> float:
     """When ranks that have not answered hang, by the monotonic clock.
 
-    Until all are warm they have `max_warmup_seconds`; then the window, what follows it, and slack. Once a rank has
-    failed, those that wait for it don't hang: infinite.
+    Until all are warm they have `max_warmup_seconds`; then the window, what follows it, and slack.
+    Once a rank has failed, those that wait for it don't hang: infinite.
     """
     if progress.failures:
         return math.inf
     if progress.warm_at is None:
         return progress.began + task.measure.max_warmup_seconds
-    # A window has a whole period, and another until all have seen that it ends; a profile has one too.
+    # A window has a whole period, and another until all have seen that it ends; a profile has one
+    # too.
     periods_s = (2 + task.is_profiled) * task.point.period * progress.slowest_step_s
     window_s = (1 + AFTER) * task.measure.max_seconds
-    return progress.warm_at + window_s + max(LEAST_SLACK_S, 10 * progress.slowest_step_s) + periods_s
+    return (
+        progress.warm_at + window_s + max(LEAST_SLACK_S, 10 * progress.slowest_step_s) + periods_s
+    )
 
 
 def collective_timeout_s(task: Task) -> float:

@@ -70,14 +70,22 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
     causes = causes_of(error)
     rank = min(causes, default=None)
     node = None if rank is None else await _node_of(rank, causes[rank], ranks.facts)
-    where = "a process of the session" if rank is None else ranks.named(rank, node.name if node else "an unknown node")
+    where = (
+        "a process of the session"
+        if rank is None
+        else ranks.named(rank, node.name if node else "an unknown node")
+    )
     text = " ".join(str(said) for said in (error, *causes.values()) if said is not None)
     if is_preempted(error):
-        return Diagnosis(status="preempted", reason=f"the node of {where} was taken back", rank=rank)
+        return Diagnosis(
+            status="preempted", reason=f"the node of {where} was taken back", rank=rank
+        )
     died = partial(Diagnosis, rank=rank, died_on=node.node_id if node else None)
     if "low on memory" in text or "OutOfMemory" in text:
         return died(status="oom_host", reason=f"{where} was killed: its node was low on memory")
-    if lost := await _lost_nodes({*map(_its_node, ranks.facts.values()), *([node] if node else [])}):
+    if lost := await _lost_nodes(
+        {*map(_its_node, ranks.facts.values()), *([node] if node else [])}
+    ):
         return Diagnosis(status="node_lost", reason=f"node {', '.join(lost)} is gone", rank=rank)
     if rank is not None and await _was_killed_for_memory(ranks, rank):
         killed = "ended when the kernel killed a process of its container: no memory was left"
@@ -86,21 +94,28 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
         return died(status="rank_died", reason=f"{where} ended")
     # Train's controller is no rank: the peers of what has ended are not to blame either.
     status = "collateral" if isinstance(error, RayActorError) else "rank_died"
-    return Diagnosis(status=status, reason=f"the trainer ended: {next(iter(text.splitlines()), 'no reason given')}")
+    return Diagnosis(
+        status=status,
+        reason=f"the trainer ended: {next(iter(text.splitlines()), 'no reason given')}",
+    )
 
 
 def _its_node(facts: RankFacts) -> RankNode:
     return RankNode(node_id=str(facts.node_id), name=facts.node)
 
 
-async def _node_of(rank: int, cause: BaseException, facts: Mapping[int, RankFacts]) -> RankNode | None:
+async def _node_of(
+    rank: int, cause: BaseException, facts: Mapping[int, RankFacts]
+) -> RankNode | None:
     """Where a rank has ended, also one that had not come up; None where Ray does not say."""
     if rank in facts:
         return _its_node(facts[rank])
     if not isinstance(cause, RayActorError) or cause.actor_id is None:
         return None
     try:
-        return await asyncio.wait_for(asyncio.to_thread(node_of_actor, cause.actor_id), NODE_ANSWERS_S)
+        return await asyncio.wait_for(
+            asyncio.to_thread(node_of_actor, cause.actor_id), NODE_ANSWERS_S
+        )
     except (RayError, TimeoutError):
         return None
 
@@ -133,7 +148,9 @@ async def _lost_nodes(nodes: Collection[RankNode]) -> list[str]:
     return sorted({node.name for node, answered in zip(others, lives, strict=True) if not answered})
 
 
-async def why_silent(ranks: Ranks, *, answered: Collection[int], measure: Measure, is_warm: bool) -> Diagnosis:
+async def why_silent(
+    ranks: Ranks, *, answered: Collection[int], measure: Measure, is_warm: bool
+) -> Diagnosis:
     """Have all ranks write their stacks to their logs; name those that are stopped, or else did not answer.
 
     Args:
@@ -150,16 +167,23 @@ async def why_silent(ranks: Ranks, *, answered: Collection[int], measure: Measur
         else f"{measure.max_warmup_seconds:g} s of warm-up"
     )
     if stopped := [rank for rank in ranks.members if states[rank] in STOPPED]:
-        which = ", ".join(f"{ranks.named(rank, ranks.facts[rank].node)} is {STOPPED[states[rank]]}" for rank in stopped)
+        which = ", ".join(
+            f"{ranks.named(rank, ranks.facts[rank].node)} is {STOPPED[states[rank]]}"
+            for rank in stopped
+        )
         reason = f"{which}; no answer after {phase}; the stacks of the others are in the logs"
         return Diagnosis(status="hang", reason=reason, rank=stopped[0])
     silent = [rank for rank, _ in enumerate(ranks.members) if rank not in answered]
     names = ", ".join(f"{rank} on {ranks.facts[ranks.members[rank]].node}" for rank in silent)
     reason = f"no answer from rank {names} after {phase}; all stacks are in the logs"
-    return Diagnosis(status="hang", reason=reason, rank=ranks.members[silent[0]] if silent else None)
+    return Diagnosis(
+        status="hang", reason=reason, rank=ranks.members[silent[0]] if silent else None
+    )
 
 
-def ended_as(verdict: Diagnosis | None, results: Mapping[int, RankResult], *, workers: int) -> tuple[str, str | None]:
+def ended_as(
+    verdict: Diagnosis | None, results: Mapping[int, RankResult], *, workers: int
+) -> tuple[str, str | None]:
     """The status and reason of an attempt.
 
     Args:
@@ -167,6 +191,12 @@ def ended_as(verdict: Diagnosis | None, results: Mapping[int, RankResult], *, wo
         results: of those that have answered by now.
         workers: how many ranks there are.
     """
-    is_whole = len(results) == workers and all(result.status in UNBROKEN for result in results.values())
+    is_whole = len(results) == workers and all(
+        result.status in UNBROKEN for result in results.values()
+    )
     # Ranks that came to their end while others were asked about them have measured all the same.
-    return explaining_failure(results) if verdict is None or is_whole else (verdict.status, verdict.reason)
+    return (
+        explaining_failure(results)
+        if verdict is None or is_whole
+        else (verdict.status, verdict.reason)
+    )

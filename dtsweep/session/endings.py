@@ -15,11 +15,18 @@ STOPPED = {"T": "stopped by a signal (SIGSTOP)", "t": "stopped by a debugger"}
 """States of a process, as proc(5) has them, in which it does nothing until somebody lets it go on."""
 
 OTHER_INTERFACE = (
-    "Resources(environment={'GLOO_SOCKET_IFNAME': …}), on GPUs NCCL_SOCKET_IFNAME, names the interface that joins them"
+    "Resources(environment={'GLOO_SOCKET_IFNAME': …}), on GPUs NCCL_SOCKET_IFNAME, names the "
+    "interface that joins them"
 )
 
 
-PASSING = ("by peer", "Broken pipe", "EADDRINUSE", "Address already in use", "address already in use")
+PASSING = (
+    "by peer",
+    "Broken pipe",
+    "EADDRINUSE",
+    "Address already in use",
+    "address already in use",
+)
 """Words of a group that could not be made because a rank had just ended, or its port was taken in between."""
 
 
@@ -43,18 +50,25 @@ def causes_of(error: BaseException | None) -> Mapping[int, BaseException]:
         return dict.fromkeys(notice.preempted_ranks, error)
     failures: Mapping[int, BaseException] = getattr(error, "worker_failures", {})
     # Where Train could not ask a rank, it wraps the reason.
-    return {rank: getattr(failure, "health_check_failure", failure) for rank, failure in failures.items()}
+    return {
+        rank: getattr(failure, "health_check_failure", failure)
+        for rank, failure in failures.items()
+    }
 
 
 def is_preempted(error: BaseException | None) -> bool:
     """Whether a node was taken back by its owner, with notice or without."""
     causes = causes_of(error).values()
-    return _notice(error) is not None or any(isinstance(c, RayActorError) and c.preempted for c in causes)
+    return _notice(error) is not None or any(
+        isinstance(c, RayActorError) and c.preempted for c in causes
+    )
 
 
 def has_lost_process(error: BaseException | None) -> bool:
     """Whether ranks were ended from outside, instead of raising something."""
-    return is_preempted(error) or any(isinstance(cause, RayError) for cause in causes_of(error).values())
+    return is_preempted(error) or any(
+        isinstance(cause, RayError) for cause in causes_of(error).values()
+    )
 
 
 def _notice(error: BaseException | None) -> Any:
@@ -73,11 +87,15 @@ def why_not_up(error: BaseException | None, *, workers: int, node_timeout_s: flo
     cause = getattr(error, "controller_failure", None) or error
     kind = type(cause).__name__
     if kind == "WorkerGroupStartupTimeoutError":
-        reason = f"nodes for {workers} workers did not come in {node_timeout_s:g} s; see --node-timeout"
+        reason = (
+            f"nodes for {workers} workers did not come in {node_timeout_s:g} s; see --node-timeout"
+        )
         return NotUp(status="no_nodes", reason=reason, hopeless_for="world")
     if kind == "InsufficientClusterResourcesError":
         lines = str(cause).splitlines()
-        return NotUp(status="infeasible", reason=" ".join(lines[1:2] or lines), hopeless_for="world")
+        return NotUp(
+            status="infeasible", reason=" ".join(lines[1:2] or lines), hopeless_for="world"
+        )
     if has_lost_process(error):
         return None
     if raised := causes_of(error):
@@ -112,7 +130,9 @@ def not_up_again(status: str, reason: str, *, deaths: int) -> NotUp:
         reason = f"{reason}; {deaths} starts in a row ended so"
         return NotUp(status="launch_failed", reason=reason, hopeless_for="world")
     # The trial itself has taken no memory yet.
-    return NotUp(status="collateral" if status == "oom_host" else status, reason=reason, hopeless_for=None)
+    return NotUp(
+        status="collateral" if status == "oom_host" else status, reason=reason, hopeless_for=None
+    )
 
 
 def _raised(rank: int, error: BaseException) -> NotUp:

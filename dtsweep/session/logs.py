@@ -61,7 +61,9 @@ def make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise SweepError(f"{folder} is no folder of this user, so logs there could be read or steered; remove it")
+        raise SweepError(
+            f"{folder} is no folder of this user, so logs there could be read or steered; remove it"
+        )
     if stat.S_IMODE(found.st_mode) != 0o700:
         folder.chmod(0o700)
 
@@ -76,10 +78,15 @@ def sweep_away_dead(root: Path, *, now: float | None = None) -> None:
     now = time.time() if now is None else now
     for folder in root.iterdir():
         try:
-            newest = max((file.stat().st_mtime for file in folder.iterdir()), default=folder.stat().st_mtime)
+            newest = max(
+                (file.stat().st_mtime for file in folder.iterdir()), default=folder.stat().st_mtime
+            )
             if newest < now - KEPT_S and not any(_is_held(file) for file in folder.iterdir()):
                 shutil.rmtree(folder)
-        except (FileNotFoundError, NotADirectoryError):  # another rank has swept it away, or it is no session's
+        except (
+            FileNotFoundError,
+            NotADirectoryError,
+        ):  # another rank has swept it away, or it is no session's
             continue
 
 
@@ -92,7 +99,9 @@ def _is_held(file: Path) -> bool:
     return False
 
 
-def keep_bounded(log: Path, *, most_bytes: int = MOST_LOG_BYTES, look_s: float = LOOK_S) -> threading.Thread:
+def keep_bounded(
+    log: Path, *, most_bytes: int = MOST_LOG_BYTES, look_s: float = LOOK_S
+) -> threading.Thread:
     """Cut a log of this process whenever it has grown too long, from a thread, as long as the file is there."""
 
     def watch() -> None:

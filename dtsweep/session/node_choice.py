@@ -97,11 +97,18 @@ def leaving_nodes() -> dict[str, float]:
     """Nodes that are being taken back, each with the Unix time in seconds at which it is gone; 0 where none is said."""
     from ray._private.state import state
 
-    return {node_id: deadline_ms / 1000 for node_id, deadline_ms in state.get_draining_nodes().items()}
+    return {
+        node_id: deadline_ms / 1000 for node_id, deadline_ms in state.get_draining_nodes().items()
+    }
 
 
 def choose_nodes(
-    nodes: Sequence[NodeNow], *, struck: Collection[str], world: World, each: Mapping[str, float], grows: bool
+    nodes: Sequence[NodeNow],
+    *,
+    struck: Collection[str],
+    world: World,
+    each: Mapping[str, float],
+    grows: bool,
 ) -> NodeChoice:
     """Leave out what leaves, and what has been struck where the others can hold the world.
 
@@ -124,7 +131,11 @@ def choose_nodes(
         return NodeChoice(leaving=leaving, struck=[])
     has = f"{len(staying)} node{'s' * (len(staying) != 1)} with room for {'+'.join(map(str, rooms)) or 'none'}"
     gone = f"; {', '.join(node.name for node in leaving)} is being taken back" if leaving else ""
-    return NodeChoice(leaving=leaving, struck=[], misfit=f"{world.workers} workers don't fit any more: {has}{gone}")
+    return NodeChoice(
+        leaving=leaving,
+        struck=[],
+        misfit=f"{world.workers} workers don't fit any more: {has}{gone}",
+    )
 
 
 def workers_lacking(rooms: Sequence[int], *, workers: int, placement: str) -> int:
@@ -170,7 +181,9 @@ def room_for(resources: Mapping[str, float], each: Mapping[str, float]) -> int:
     >>> room_for({"CPU": 8, "GPU": 2}, {"CPU": 1, "GPU": 1})
     2
     """
-    return min((int(resources.get(kind, 0) // count) for kind, count in each.items() if count), default=0)
+    return min(
+        (int(resources.get(kind, 0) // count) for kind, count in each.items() if count), default=0
+    )
 
 
 def _rooms(nodes: Sequence[NodeNow], each: Mapping[str, float]) -> list[int]:

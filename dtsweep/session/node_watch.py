@@ -26,7 +26,9 @@ from dtsweep.sweep.point import World
 class NodeWatch:
     """Which nodes trials died on, which are being taken back, and what is told of them."""
 
-    def __init__(self, settings: Settings, failure_counts: Mapping[str, frozenset[str]] | None = None) -> None:
+    def __init__(
+        self, settings: Settings, failure_counts: Mapping[str, frozenset[str]] | None = None
+    ) -> None:
         """Know nothing of any node but its strikes."""
         self._settings = settings
         self._each = {"CPU": settings.cpus_per_worker, "GPU": settings.gpus_per_worker}
@@ -58,7 +60,8 @@ class NodeWatch:
         try:
             leaving = await asyncio.wait_for(asyncio.to_thread(leaving_nodes), NODE_ANSWERS_S)
         except (RayError, TimeoutError):
-            # A head that is slow or away says nothing against ranks that are up; a leaving node costs them one attempt.
+            # A head that is slow or away says nothing against ranks that are up; a leaving node
+            # costs them one attempt.
             return True
         return all(leaving.get(node_id, math.inf) > until for node_id in node_ids)
 
@@ -74,13 +77,19 @@ class NodeWatch:
         """
         if self._settings.is_private:
             return NodeChoice(leaving=[], struck=[])
-        chosen = self._chosen(await self._usable(within_s), world, grows=self._settings.is_autoscaled)
+        chosen = self._chosen(
+            await self._usable(within_s), world, grows=self._settings.is_autoscaled
+        )
         why = {
             "is being taken back": chosen.leaving,
             f"is left out: processes of {STRIKES} trials or starts died there": chosen.struck,
         }
         for what, left_out in why.items():
-            self._notes += [f"node {node.name} {what}" for node in left_out if node.node_id not in self._left_out]
+            self._notes += [
+                f"node {node.name} {what}"
+                for node in left_out
+                if node.node_id not in self._left_out
+            ]
             self._left_out |= {node.node_id for node in left_out}
         if chosen.misfit is not None:
             raise SessionError("infeasible", chosen.misfit, hopeless_for="world")
@@ -102,7 +111,9 @@ class NodeWatch:
         return True
 
     def _chosen(self, nodes: Sequence[NodeNow], world: World, *, grows: bool) -> NodeChoice:
-        return choose_nodes(nodes, struck=self._failure_counts.struck(), world=world, each=self._each, grows=grows)
+        return choose_nodes(
+            nodes, struck=self._failure_counts.struck(), world=world, each=self._each, grows=grows
+        )
 
     async def _usable(self, within_s: float) -> list[NodeNow]:
         """The nodes that are there, of those that this slot may use."""

@@ -32,8 +32,8 @@ def members_of(nodes: Sequence[str], *, workers: int, placement: str) -> list[in
     Args:
         nodes: where each rank of the session runs.
         workers: as many of them.
-        placement: packed worlds fill the nodes with most ranks first; spread ones take the first rank of each node,
-            then the second.
+        placement: packed worlds fill the nodes with most ranks first; spread ones take the first
+            rank of each node, then the second.
 
     Returns:
         Ranks of the session, ascending: their order is that of the ranks in the world.
@@ -54,11 +54,16 @@ def members_of(nodes: Sequence[str], *, workers: int, placement: str) -> list[in
     if placement.endswith("spread"):
         wanted = sorted(range(len(nodes)), key=lambda rank: (local[rank], order[nodes[rank]]))
     else:
-        wanted = sorted(range(len(nodes)), key=lambda rank: (-counts[nodes[rank]], order[nodes[rank]], local[rank]))
+        wanted = sorted(
+            range(len(nodes)),
+            key=lambda rank: (-counts[nodes[rank]], order[nodes[rank]], local[rank]),
+        )
     return sorted(wanted[:workers])
 
 
-def assign_ranks(nodes: Sequence[str], members: Sequence[int], *, world: int) -> list[RankAssignment]:
+def assign_ranks(
+    nodes: Sequence[str], members: Sequence[int], *, world: int
+) -> list[RankAssignment]:
     """Give each rank of a session its place in a world; those that are no members get none.
 
     Args:

@@ -1,8 +1,9 @@
 """Nodes that are asked for before a session starts on them: a placement group that nobody uses.
 
-What Train asks of an autoscaler by itself starts with its processes, ends in an error that does not say what was
-missing, and is asked again. Asked for here, nodes can come while the world before is still measured, the wait has a
-deadline and is known in seconds, and nothing is asked for any more once it is given up.
+What Train asks of an autoscaler by itself starts with its processes, ends in an error that does not
+say what was missing, and is asked again. Asked for here, nodes can come while the world before is
+still measured, the wait has a deadline and is known in seconds, and nothing is asked for any more
+once it is given up.
 """
 
 from __future__ import annotations
@@ -13,7 +14,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import ray
-from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 
 from dtsweep.session.node_watch import NodeWatch
 from dtsweep.session.nodes import NODE_ANSWERS_S
@@ -33,7 +39,9 @@ INFEASIBLE_S = 20.0
 class NodeRequest:
     """Room for workers, asked for and not used; `withdraw` gives it back."""
 
-    def __init__(self, world: World, settings: Settings, *, workers: int, without: Sequence[str]) -> None:
+    def __init__(
+        self, world: World, settings: Settings, *, workers: int, without: Sequence[str]
+    ) -> None:
         """Ask.
 
         Args:
@@ -57,7 +65,8 @@ class NodeRequest:
         """Wait until there is room for all of them.
 
         Raises:
-            SessionError: `no_nodes` after the time that nodes have, `infeasible` where the autoscaler says so for long.
+            SessionError: `no_nodes` after the time that nodes have, `infeasible` where the
+                autoscaler says so for long.
         """
         began = feasible_at = time.monotonic()
         timeout_s, workers, silent = self._settings.node_timeout_s, self._world.workers, ""
@@ -91,7 +100,10 @@ class NodeRequest:
             What does so; None where the nodes have gone again.
         """
         addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
-        came = sorted(set(placement_group_table(self._group)["bundles_to_node_id"].values()) & addresses.keys())
+        came = sorted(
+            set(placement_group_table(self._group)["bundles_to_node_id"].values())
+            & addresses.keys()
+        )
         if not came:
             return None
         return placement_group(
@@ -211,7 +223,9 @@ class NodeRequests:
             return
         # Another world may have been named meanwhile, or this one's session be about to start.
         if chosen.lacking and self._ahead is None and self._has_launched and self._next == world:
-            self._ahead = NodeRequest(world, self._settings, workers=chosen.lacking, without=chosen.without)
+            self._ahead = NodeRequest(
+                world, self._settings, workers=chosen.lacking, without=chosen.without
+            )
 
 
 def withdraw_all(slot: str) -> None:
@@ -233,4 +247,6 @@ def scaling_state() -> Any:
 
 def is_refused(state: Any, *, group: str) -> bool:
     """Whether an autoscaler says that it can't meet a placement group; `GROUP:STRATEGY|STATE` is how it calls it."""
-    return any(gang.details.startswith(f"{group}:") for gang in state.infeasible_gang_resource_requests)
+    return any(
+        gang.details.startswith(f"{group}:") for gang in state.infeasible_gang_resource_requests
+    )

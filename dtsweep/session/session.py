@@ -39,7 +39,12 @@ class SessionError(Exception):
     """A session did not come up; `status` says in which way."""
 
     def __init__(
-        self, status: str, message: str, *, hopeless_for: str | None = None, verdict: Diagnosis | None = None
+        self,
+        status: str,
+        message: str,
+        *,
+        hopeless_for: str | None = None,
+        verdict: Diagnosis | None = None,
     ) -> None:
         """Keep what follows.
 
@@ -192,7 +197,10 @@ class Session:
 
     def nodes_of_shards(self, task: Task) -> list[RankFacts]:
         """Beside which ranks a task's parameter servers live: shard i on the node of rank i mod workers."""
-        return [self.facts[self.members[index % task.point.workers]] for index in range(task.point.servers)]
+        return [
+            self.facts[self.members[index % task.point.workers]]
+            for index in range(task.point.servers)
+        ]
 
     async def wait(self, seconds: float | None) -> None:
         """Wait until something happens, at most so long."""
@@ -250,7 +258,10 @@ class Session:
     async def why_silent(self, measure: Measure) -> Diagnosis:
         """Say which ranks don't answer, and have all of them write their stacks to their logs."""
         return await why_silent(
-            self._ranks(), answered=set(self.results), measure=measure, is_warm=bool(self.warm_ups())
+            self._ranks(),
+            answered=set(self.results),
+            measure=measure,
+            is_warm=bool(self.warm_ups()),
         )
 
     def _ranks(self) -> Ranks:
@@ -268,7 +279,10 @@ class Session:
         """The ends of the ranks' logs, by `<session>/<rank>`; where these are the last, the nodes forget them."""
         last = not self.state.has_trainer if is_last is None else is_last
         texts = await asyncio.gather(
-            *(on_node(str(facts.node_id), read_tail, facts.log, last) for facts in self.facts.values())
+            *(
+                on_node(str(facts.node_id), read_tail, facts.log, last)
+                for facts in self.facts.values()
+            )
         )
         return {f"{self.name}/{rank}": text for rank, text in zip(self.facts, texts, strict=True)}
 
@@ -314,8 +328,12 @@ class Session:
         return not self.state.has_trainer
 
     async def _why_not_up(self) -> SessionError:
-        known = why_not_up(self._error, workers=self.workers, node_timeout_s=self._settings.node_timeout_s)
+        known = why_not_up(
+            self._error, workers=self.workers, node_timeout_s=self._settings.node_timeout_s
+        )
         if known is not None:
             return SessionError(known.status, known.reason, hopeless_for=known.hopeless_for)
         verdict = await self.verdict()
-        return SessionError(verdict.status, f"the workers did not start: {verdict.reason}", verdict=verdict)
+        return SessionError(
+            verdict.status, f"the workers did not start: {verdict.reason}", verdict=verdict
+        )

@@ -74,7 +74,9 @@ def start_shard(node_id: str, *, node: str) -> PlacedShard:
     from dtsweep.sync.parameter_server import Shard
 
     options = {"num_cpus": 0, "scheduling_strategy": pinned_to(node_id)}
-    return PlacedShard(actor=ray.remote(Shard).options(**options).remote(), node_id=node_id, node=node)
+    return PlacedShard(
+        actor=ray.remote(Shard).options(**options).remote(), node_id=node_id, node=node
+    )
 
 
 async def load_code(shard: PlacedShard, code: Code, *, seconds: float = IMPORT_S) -> None:
@@ -95,5 +97,9 @@ async def load_code(shard: PlacedShard, code: Code, *, seconds: float = IMPORT_S
         ) from error
     except ray.exceptions.RayError as error:
         if not await answers(shard.node_id):
-            raise ShardError("node_lost", f"node {shard.node} is gone, with a shard on it") from error
-        raise ShardError("collateral", f"{where} ended while it started ({type(error).__name__})") from error
+            raise ShardError(
+                "node_lost", f"node {shard.node} is gone, with a shard on it"
+            ) from error
+        raise ShardError(
+            "collateral", f"{where} ended while it started ({type(error).__name__})"
+        ) from error

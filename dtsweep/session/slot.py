@@ -1,9 +1,10 @@
 """A slot: an actor that holds one session at a time, which runs task after task.
 
-`Slot` is an actor without CPUs on the driver's node. Each session runs `TorchTrainer.fit()` on a thread,
-and the ranks ask the slot: `next_task` gives a rank its task, `finished` takes its result. A task of another group, or
-of a world that is no part of the session's, ends the session and starts the next; so do ranks that are out of step,
-memory that a trial left behind, a lost device, a profile on a GPU, and nodes that leave.
+`Slot` is an actor without CPUs on the driver's node. Each session runs `TorchTrainer.fit()` on a
+thread, and the ranks ask the slot: `next_task` gives a rank its task, `finished` takes its result.
+A task of another group, or of a world that is no part of the session's, ends the session and starts
+the next; so do ranks that are out of step, memory that a trial left behind, a lost device, a
+profile on a GPU, and nodes that leave.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ LEFT_OVER = 0.01
 class Slot:
     """At most one live session at a time."""
 
-    def __init__(self, settings: Settings, failure_counts: Mapping[str, frozenset[str]] | None = None) -> None:
+    def __init__(
+        self, settings: Settings, failure_counts: Mapping[str, frozenset[str]] | None = None
+    ) -> None:
         """Start nothing yet.
 
         Args:
@@ -123,7 +126,9 @@ class Slot:
     def _not_up(self, error: SessionError) -> AttemptResult:
         """What a session that did not come up is to the attempt that wanted it."""
         if error.verdict is None or self._session is None:
-            return AttemptResult(status=error.status, reason=str(error), hopeless_for=error.hopeless_for)
+            return AttemptResult(
+                status=error.status, reason=str(error), hopeless_for=error.hopeless_for
+            )
         if error.verdict.died_on is not None:
             # Each start by itself: it is no fault of the trial, which has not begun.
             self._nodes.died(self._session.name, error.verdict.died_on)
@@ -133,7 +138,9 @@ class Slot:
         known = not_up_again(error.status, str(error), deaths=len(deaths))
         if known.hopeless_for:
             self._nodes.reset_nodes(deaths)
-        return AttemptResult(status=known.status, reason=known.reason, hopeless_for=known.hopeless_for)
+        return AttemptResult(
+            status=known.status, reason=known.reason, hopeless_for=known.hopeless_for
+        )
 
     async def close(self) -> dict[str, str]:
         """End with the run, as a private Ray does, which takes the ranks along; return the logs that became known."""
@@ -148,7 +155,8 @@ class Slot:
     async def stop(self) -> dict[str, str]:
         """End the session although its ranks may work, for a run that ends now; return its logs.
 
-        In order where the cluster goes on, so that nothing of Ray Train stays behind; a private Ray ends with it.
+        In order where the cluster goes on, so that nothing of Ray Train stays behind; a private Ray
+        ends with it.
         """
         self._shards.drop()
         session = self._open_session
@@ -210,7 +218,9 @@ class Slot:
 
     def _named(self, session: str) -> Session | None:
         """The session of this name, while it is the slot's: ranks of an earlier one may still call."""
-        return self._session if self._session is not None and self._session.name == session else None
+        return (
+            self._session if self._session is not None and self._session.name == session else None
+        )
 
     async def _session_for(self, task: Task) -> Session:
         """The open session where it fits the task, else a new one, once all of its ranks are up."""
@@ -226,7 +236,9 @@ class Slot:
                 await self.end_session()
         if self._state is SessionState.STUCK:
             # What another one would wait for is still held.
-            raise SessionError("collateral", "the session before did not end; another process takes over")
+            raise SessionError(
+                "collateral", "the session before did not end; another process takes over"
+            )
         session = self._launch(task.session_group, task.point.world)
         await session.up()
         return session
@@ -261,7 +273,11 @@ class Slot:
         results = dict(session.results)
         workers = len(session.members)
         status, reason = ended_as(verdict, results, workers=workers)
-        at_fault = (session.members[rank] for rank, result in sorted(results.items()) if result.status == status)
+        at_fault = (
+            session.members[rank]
+            for rank, result in sorted(results.items())
+            if result.status == status
+        )
         # Where no rank said so itself: a process that has died.
         died = session.members[0] if verdict is None or verdict.rank is None else verdict.rank
         result = AttemptResult(
@@ -285,7 +301,9 @@ class Slot:
             session.retire()
         return result
 
-    async def _verdict(self, session: Session, task: Task, shards: Sequence[Any]) -> Diagnosis | None:
+    async def _verdict(
+        self, session: Session, task: Task, shards: Sequence[Any]
+    ) -> Diagnosis | None:
         """Hand out a task and wait for all ranks; a verdict where not all of them answered."""
         session.hand_out(task, shards)
         progress = AttemptProgress(began=time.monotonic())

@@ -19,17 +19,22 @@ NO_DASHBOARD = "http://127.0.0.1:9"
 """Where nothing listens: the port of the discard protocol."""
 
 
-def train_settings(node_timeout_s: float, *, cluster: str | None, has_dashboard: bool = False) -> dict[str, str]:
+def train_settings(
+    node_timeout_s: float, *, cluster: str | None, has_dashboard: bool = False
+) -> dict[str, str]:
     """The environment of a session, which Ray Train reads.
 
     Args:
         node_timeout_s: how long nodes may take to come.
-        cluster: address of the Ray that was joined; None where one was started for this run, on this machine.
-        has_dashboard: whether that has one; where not, Ray tells the port that it would have, another Ray's perhaps.
+        cluster: address of the Ray that was joined; None where one was started for this run, on
+            this machine.
+        has_dashboard: whether that has one; where not, Ray tells the port that it would have,
+            another Ray's perhaps.
     """
     return {
-        # Whom Train's cleaner asks whether a session lives. By itself it would ask the machine's last `ray start`,
-        # which knows no session of another cluster, and it would remove what the session runs in.
+        # Whom Train's cleaner asks whether a session lives. By itself it would ask the machine's
+        # last `ray start`, which knows no session of another cluster, and it would remove what the
+        # session runs in.
         "RAY_API_SERVER_ADDRESS": cluster if cluster and has_dashboard else NO_DASHBOARD,
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
         "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": f"{node_timeout_s:g}",
@@ -44,7 +49,9 @@ def train_settings(node_timeout_s: float, *, cluster: str | None, has_dashboard:
     }
 
 
-def trainer_of(world: World, settings: Settings, *, session: str, slot: Any, without: Sequence[str] = ()) -> Any:
+def trainer_of(
+    world: World, settings: Settings, *, session: str, slot: Any, without: Sequence[str] = ()
+) -> Any:
     """Make the trainer whose workers are a session's ranks.
 
     Args:
@@ -60,7 +67,11 @@ def trainer_of(world: World, settings: Settings, *, session: str, slot: Any, wit
     resources = {"CPU": settings.cpus_per_worker}
     if settings.gpus_per_worker:
         resources["GPU"] = settings.gpus_per_worker
-    variables = {"OMP_NUM_THREADS": str(settings.cpus_per_worker), **settings.environment, **dict(world.environment)}
+    variables = {
+        "OMP_NUM_THREADS": str(settings.cpus_per_worker),
+        **settings.environment,
+        **dict(world.environment),
+    }
     return TorchTrainer(
         serve,
         train_loop_config={
@@ -78,13 +89,17 @@ def trainer_of(world: World, settings: Settings, *, session: str, slot: Any, wit
             placement_strategy=world.placement.upper(),
             label_selector=node_selector(settings.nodes, without),
         ),
-        torch_config=TorchConfig(backend="nccl" if settings.gpus_per_worker else "gloo", timeout_s=RENDEZVOUS_S),
+        torch_config=TorchConfig(
+            backend="nccl" if settings.gpus_per_worker else "gloo", timeout_s=RENDEZVOUS_S
+        ),
         run_config=RunConfig(
             name=session,
             storage_path=settings.storage,
             failure_config=FailureConfig(**no_restarts()),
             # Ray shows these in its dashboard, state and logs; secrets go with the config.
-            worker_runtime_env={"env_vars": {n: value for n, value in variables.items() if not is_secret(n, value)}},
+            worker_runtime_env={
+                "env_vars": {n: value for n, value in variables.items() if not is_secret(n, value)}
+            },
         ),
     )
 

@@ -24,7 +24,8 @@ def serve(config: Mapping[str, Any]) -> None:
     """Run in each rank of a TorchTrainer: take tasks until there are none.
 
     Args:
-        config: `slot`, which hands out tasks; `session`, its name; `settings`, `variables`, `secrets`: see `trainer`.
+        config: `slot`, which hands out tasks; `session`, its name; `settings`, `variables`,
+            `secrets`: see `trainer`.
     """
     import ray.train
     import ray.train.torch
@@ -58,14 +59,21 @@ def serve(config: Mapping[str, Any]) -> None:
         if assignment.rank is None:
             continue
         begin_trial(log, task)
-        warmed_up = functools.partial(slot.warmed_up.remote, session, task.attempt_id, assignment.rank)
-        result = run_attempt(replace(context, rank=assignment.rank), task, servers=shards, on_warm=warmed_up)
+        warmed_up = functools.partial(
+            slot.warmed_up.remote, session, task.attempt_id, assignment.rank
+        )
+        result = run_attempt(
+            replace(context, rank=assignment.rank), task, servers=shards, on_warm=warmed_up
+        )
         if is_first:
-            # It imports half of torch, which costs 0.1 s to go through. Not after every trial: what is frozen stays.
+            # It imports half of torch, which costs 0.1 s to go through. Not after every trial: what
+            # is frozen stays.
             gc.freeze()
             is_first = False
         ray.get(
-            slot.finished.remote(session, task.attempt_id, assignment.rank, replace(result, position=groups.position))
+            slot.finished.remote(
+                session, task.attempt_id, assignment.rank, replace(result, position=groups.position)
+            )
         )
 
 

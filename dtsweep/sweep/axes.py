@@ -86,8 +86,16 @@ def _parse(text: str) -> Scalar:
 def _combinations(sweep: Sweep) -> Iterator[dict[str, Scalar]]:
     """Yield the values of all axes but the functions: the product of the lists, times the draws."""
     drawn = {name: axis for name, axis in sweep.axes.items() if is_search_space(axis)}
-    lists = {name: axis_values(axis) for name, axis in sweep.axes.items() if name not in drawn and not callable(axis)}
-    draws = list(zip(*(_draws(name, space, sweep) for name, space in drawn.items()), strict=True)) if drawn else [()]
+    lists = {
+        name: axis_values(axis)
+        for name, axis in sweep.axes.items()
+        if name not in drawn and not callable(axis)
+    }
+    draws = (
+        list(zip(*(_draws(name, space, sweep) for name, space in drawn.items()), strict=True))
+        if drawn
+        else [()]
+    )
     for values in itertools.product(*lists.values()):
         for draw in draws:
             yield dict(zip([*lists, *drawn], [*values, *draw], strict=True))
@@ -96,7 +104,8 @@ def _combinations(sweep: Sweep) -> Iterator[dict[str, Scalar]]:
 def _draws(name: str, space: Any, sweep: Sweep) -> list[Scalar]:
     from numpy.random import RandomState
 
-    # Each axis has a stream of its own: whatever --set does to the others, these draws stay as they are.
+    # Each axis has a stream of its own: whatever --set does to the others, these draws stay as they
+    # are.
     seed = hashlib.sha256(f"{sweep.seed} {name}".encode()).digest()[:4]
     random = RandomState(int.from_bytes(seed, "big"))
     return [as_scalar(name, _draw(name, space, random)) for _ in range(sweep.samples or 0)]
@@ -106,7 +115,9 @@ def _draw(name: str, space: Any, random: Any) -> Any:
     try:
         value = space.sample(random_state=random)
     except (AssertionError, AttributeError, TypeError, ValueError) as error:
-        raise SweepError(f"axis {name!r} can't be drawn ({error}); check its bounds", word=name) from error
+        raise SweepError(
+            f"axis {name!r} can't be drawn ({error}); check its bounds", word=name
+        ) from error
     return value.item() if hasattr(value, "item") else value
 
 
@@ -122,18 +133,25 @@ class _Asked(Point):
 
 
 def _candidate(sweep: Sweep, values: dict[str, Scalar]) -> Candidate:
-    functions = {name: axis for name, axis in sweep.axes.items() if callable(axis) and not is_search_space(axis)}
+    functions = {
+        name: axis
+        for name, axis in sweep.axes.items()
+        if callable(axis) and not is_search_space(axis)
+    }
     for name, function in functions.items():
-        values[name] = as_scalar(name, _call(function, _point(sweep, values), what=name, values=values))
+        values[name] = as_scalar(
+            name, _call(function, _point(sweep, values), what=name, values=values)
+        )
     point = _point(sweep, values)
     if isinstance(point, _Asked):
         per_pass = point.data_parallel * point.micro_batch
         if point.asked % per_pass:
-            reason = (
-                f"global_batch {point.asked} is no multiple of {point.workers} workers × {point.micro_batch} samples"
-            )
+            passes = f"{point.workers} workers × {point.micro_batch} samples"
+            reason = f"global_batch {point.asked} is no multiple of {passes}"
             overrides = {"global_batch": point.asked, "accumulation": None}
-            return Candidate(point=_point(sweep, _without_global(values)), reason=reason, overrides=overrides)
+            return Candidate(
+                point=_point(sweep, _without_global(values)), reason=reason, overrides=overrides
+            )
         point = _point(sweep, {**_without_global(values), "accumulation": point.asked // per_pass})
     return Candidate(point=point, reason=_reason(sweep, point, values))
 
@@ -170,7 +188,9 @@ def _with_workload(point: Point, values: Mapping[str, Scalar]) -> Point:
     except Exception as error:  # the user's own __post_init__ may raise anything
         word = next((axis for axis, name in axes.items() if name in str(error)), next(iter(axes)))
         said = " ".join(f"{axis}={values[axis]}" for axis in axes)
-        raise SweepError(f"{type(point.workload).__name__} refuses {said}: {error}", word=word) from error
+        raise SweepError(
+            f"{type(point.workload).__name__} refuses {said}: {error}", word=word
+        ) from error
 
 
 def _reason(sweep: Sweep, point: Point, values: Mapping[str, Scalar]) -> str | None:
@@ -180,16 +200,22 @@ def _reason(sweep: Sweep, point: Point, values: Mapping[str, Scalar]) -> str | N
         return None
     reason = _call(sweep.skip, point, what="skip", values=values)
     if reason is not None and not (isinstance(reason, str) and reason):
-        raise SweepError(f"skip returned {quoted(reason)}; return a reason (a string) or None", word="skip")
+        raise SweepError(
+            f"skip returned {quoted(reason)}; return a reason (a string) or None", word="skip"
+        )
     return reason
 
 
-def _call(function: Callable[[Point], Any], point: Point, *, what: str, values: Mapping[str, Scalar]) -> Any:
+def _call(
+    function: Callable[[Point], Any], point: Point, *, what: str, values: Mapping[str, Scalar]
+) -> Any:
     try:
         return function(point)
     except Exception as error:  # the user's own code may raise anything
         said = " ".join(f"{name}={value}" for name, value in values.items()) or "the default point"
-        raise SweepError(f"{what} failed for {said}: {type(error).__name__}: {error}", word=what) from error
+        raise SweepError(
+            f"{what} failed for {said}: {type(error).__name__}: {error}", word=what
+        ) from error
 
 
 def by_world(points: Iterable[Point]) -> dict[World, list[Point]]:
@@ -197,4 +223,9 @@ def by_world(points: Iterable[Point]) -> dict[World, list[Point]]:
     inside: dict[World, list[Point]] = {}
     for point in points:
         inside.setdefault(point.world, []).append(point)
-    return dict(sorted(inside.items(), key=lambda item: (-item[0].workers, item[0].placement, item[0].environment)))
+    return dict(
+        sorted(
+            inside.items(),
+            key=lambda item: (-item[0].workers, item[0].placement, item[0].environment),
+        )
+    )

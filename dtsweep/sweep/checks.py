@@ -29,7 +29,9 @@ def check_workload(workload: Any) -> None:
             what = f"did you call it {near!r}?" if near else "it needs build, batch and loss"
             raise SweepError(f"workload {name} has no method {method}(); {what}", word=name)
     if not is_dataclass(workload):
-        raise SweepError(f"workload {name} is no dataclass; put @dataclass(frozen=True) above it", word=name)
+        raise SweepError(
+            f"workload {name} is no dataclass; put @dataclass(frozen=True) above it", word=name
+        )
     for field_name, value in workload_fields(workload).items():
         if not _is_json(value):
             raise SweepError(
@@ -51,7 +53,10 @@ def check_workload(workload: Any) -> None:
             )
         if isinstance(value, int) and not abs(value) < 2**63:
             what = f"{quoted(value)}, which 64 bits can't hold"
-            raise SweepError(f"field {field_name!r} of workload {name} is {what}; use a smaller one", word=field_name)
+            raise SweepError(
+                f"field {field_name!r} of workload {name} is {what}; use a smaller one",
+                word=field_name,
+            )
 
 
 def _is_json(value: Any) -> bool:
@@ -93,24 +98,36 @@ def _check_name(name: Any, workload_names: Iterable[str]) -> None:
     # A workload's field is found without its prefix too: to forget it is the likeliest slip.
     allowed = {field: f"workload.{field}" for field in workload_names}
     allowed |= {full: full for full in [*allowed.values(), *AXES, "global_batch"]}
-    if name in allowed.values() or (isinstance(name, str) and name.startswith("env.") and name != "env."):
+    if name in allowed.values() or (
+        isinstance(name, str) and name.startswith("env.") and name != "env."
+    ):
         return
     near = nearest(str(name), allowed)
     names = dict.fromkeys([*AXES, "global_batch", *allowed.values(), "env.NAME"])
     what = f"did you mean {allowed[near]!r}?" if near else did_you_mean(str(name), names)
-    raise SweepError(f"axis {name!r} is no field of a point or of the workload; {what}", word=str(name))
+    raise SweepError(
+        f"axis {name!r} is no field of a point or of the workload; {what}", word=str(name)
+    )
 
 
 def _check_values(name: str, axis: Any) -> None:
     values = axis_values(axis)
     if values is None or type(values) in (str, int, float, bool):
-        raise SweepError(f"axis {name!r} is {quoted(axis)}, no list; write [{quoted(axis)}]", word=name)
+        raise SweepError(
+            f"axis {name!r} is {quoted(axis)}, no list; write [{quoted(axis)}]", word=name
+        )
     if not isinstance(values, (list, tuple, range)):
-        what = "sorted(…)" if isinstance(values, (set, frozenset)) else "a list [value, value] of it"
+        what = (
+            "sorted(…)" if isinstance(values, (set, frozenset)) else "a list [value, value] of it"
+        )
         what = "….tolist()" if hasattr(values, "tolist") else what
-        raise SweepError(f"axis {name!r} is a {type(axis).__name__}, no list; write {what}", word=name)
+        raise SweepError(
+            f"axis {name!r} is a {type(axis).__name__}, no list; write {what}", word=name
+        )
     if not values:
-        raise SweepError(f"axis {name!r} is empty; give at least one value or leave it out", word=name)
+        raise SweepError(
+            f"axis {name!r} is empty; give at least one value or leave it out", word=name
+        )
     for value in values:
         as_scalar(name, value)
 
@@ -129,16 +146,27 @@ def as_scalar(name: str, value: Any) -> Scalar:
     """Return a value that an axis may hold.
 
     Raises:
-        SweepError: for anything but a JSON scalar, a whole number that 64 bits can't hold, or a URL with credentials.
+        SweepError: for anything but a JSON scalar, a whole number that 64 bits can't hold, or a URL
+            with credentials.
     """
     if value is not None and type(value) not in (str, int, float, bool):
         kind = type(value).__name__
         raise SweepError(
-            f"axis {name!r} has {quoted(value)} ({kind}), no JSON scalar; use str, int, float, bool or None", word=name
+            f"axis {name!r} has {quoted(value)} ({kind}), no JSON scalar; use str, int, float, bool or None",
+            word=name,
         )
-    if isinstance(value, (int, float)) and not abs(value) < (2**63 if isinstance(value, int) else float("inf")):
-        raise SweepError(f"axis {name!r} has {quoted(value)}, no JSON scalar; use a finite 64-bit number", word=name)
-    if isinstance(value, str) and name.startswith("workload.") and is_secret(name.removeprefix("workload.")):
+    if isinstance(value, (int, float)) and not abs(value) < (
+        2**63 if isinstance(value, int) else float("inf")
+    ):
+        raise SweepError(
+            f"axis {name!r} has {quoted(value)}, no JSON scalar; use a finite 64-bit number",
+            word=name,
+        )
+    if (
+        isinstance(value, str)
+        and name.startswith("workload.")
+        and is_secret(name.removeprefix("workload."))
+    ):
         raise SweepError(
             f"the name of axis {name!r} marks a secret ({mark_in(name)}), and the values of axes are printed and "
             "stored; rename it, or set the secret in Resources(environment=…), of which a hash is stored",

@@ -1,7 +1,7 @@
 """What can't be: the one table of points that no run, or not this one, can measure.
 
-What needs the cluster, worlds that its nodes can't hold, is judged in `dtsweep.driver.cluster`; a `global_batch` that
-does not divide, of which there is no point, in `dtsweep.sweep.axes`.
+What needs the cluster, worlds that its nodes can't hold, is judged in `dtsweep.driver.cluster`; a
+`global_batch` that does not divide, of which there is no point, in `dtsweep.sweep.axes`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     Constraint(
         applies=lambda point, _: (
             point.compression is not None
-            and COMPRESSIONS[point.compression].exchange not in (MODES[point.sync].carries or EXCHANGES)
+            and COMPRESSIONS[point.compression].exchange
+            not in (MODES[point.sync].carries or EXCHANGES)
         ),
         reason="{point.sync} adds up what travels on its way, which payloads of {point.compression} can't be",
     ),
@@ -70,20 +71,28 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         reason="with overlap=False all gradients travel together, in one bucket: bucket_bytes is not read",
     ),
     Constraint(
-        applies=lambda point, _: point.node_size is not None and point.workers % point.node_size > 0,
+        applies=lambda point, _: (
+            point.node_size is not None and point.workers % point.node_size > 0
+        ),
         reason="node_size={point.node_size} does not divide workers={point.workers}",
     ),
     Constraint(
-        applies=lambda point, _: MODES[point.sync].shards and _leaves_parameters_out(point.workload),
+        applies=lambda point, _: (
+            MODES[point.sync].shards and _leaves_parameters_out(point.workload)
+        ),
         reason="{point.sync} needs passes that use every parameter; "
         "{point.workload.__class__.__name__} has find_unused_parameters in its ddp_options",
     ),
     Constraint(
-        applies=lambda point, _: point.optimizer != DEFAULTS["optimizer"] and point.has_own_optimizer,
+        applies=lambda point, _: (
+            point.optimizer != DEFAULTS["optimizer"] and point.has_own_optimizer
+        ),
         reason="{point.workload.__class__.__name__} has an optimizer of its own, the point's is not read",
     ),
     Constraint(
-        applies=lambda point, harness: PRECISIONS[point.precision].needs_gpu and harness.has_gpus is False,
+        applies=lambda point, harness: (
+            PRECISIONS[point.precision].needs_gpu and harness.has_gpus is False
+        ),
         reason="precision {point.precision} needs a GPU",
     ),
     Constraint(

@@ -21,7 +21,9 @@ from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.values import Scalar
 
 
-def read_sweep(path: str | Path, settings: dict[str, list[Scalar]] | None = None) -> tuple[Sweep, list[Candidate]]:
+def read_sweep(
+    path: str | Path, settings: dict[str, list[Scalar]] | None = None
+) -> tuple[Sweep, list[Candidate]]:
     """Run a sweep file and list its points.
 
     Args:
@@ -57,14 +59,28 @@ def _source(path: Path) -> bytes:
         try:
             return path.read_bytes()
         except OSError as error:
-            raise SweepError(f"{path} can't be read: {error.strerror}; check its permissions") from error
+            raise SweepError(
+                f"{path} can't be read: {error.strerror}; check its permissions"
+            ) from error
     if path.is_file():
         raise SweepError(f"{path} is no Python file; give a sweep file, whose name ends in .py")
     folder = path if path.is_dir() else path.parent
-    beside = {other.name: str(other) for place in (folder / "sweeps", folder) for other in sorted(place.glob("*.py"))}
+    beside = {
+        other.name: str(other)
+        for place in (folder / "sweeps", folder)
+        for other in sorted(place.glob("*.py"))
+    }
     near = nearest(path.name, beside)
-    what = f"did you mean {beside[near]!r}?" if near else "give the path of a sweep file, such as sweeps/batchsize.py"
-    raise SweepError(f"{path} is a folder; {what}" if path.is_dir() else f"there is no file {str(path)!r}; {what}")
+    what = (
+        f"did you mean {beside[near]!r}?"
+        if near
+        else "give the path of a sweep file, such as sweeps/batchsize.py"
+    )
+    raise SweepError(
+        f"{path} is a folder; {what}"
+        if path.is_dir()
+        else f"there is no file {str(path)!r}; {what}"
+    )
 
 
 def _execute(path: Path, source: bytes) -> ModuleType:
@@ -81,7 +97,9 @@ def _execute(path: Path, source: bytes) -> ModuleType:
         exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)  # noqa: S102  # a sweep file is code
     except SyntaxError as error:
         where = "" if error.filename in (file, None) else f" in {error.filename}:{error.lineno}"
-        raise SweepError(f"syntax error{where}: {error.msg}: {(error.text or '').strip()[:80]}") from error
+        raise SweepError(
+            f"syntax error{where}: {error.msg}: {(error.text or '').strip()[:80]}"
+        ) from error
     except SweepError:
         raise
     except (Exception, SystemExit) as error:  # the user's own code may raise anything
@@ -90,12 +108,19 @@ def _execute(path: Path, source: bytes) -> ModuleType:
 
 
 def _what_failed(error: BaseException, module: ModuleType) -> str:
-    unexpected = re.match(r"(?:.*\.)?(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    unexpected = re.match(
+        r"(?:.*\.)?(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error)
+    )
     if unexpected and (kind := _class_named(unexpected[1], module)):
-        settings = [name for name in inspect.signature(kind).parameters if (kind, name) != (Sweep, "file")]
+        settings = [
+            name for name in inspect.signature(kind).parameters if (kind, name) != (Sweep, "file")
+        ]
         return f"{kind.__name__} has no setting {unexpected[2]!r}; {did_you_mean(unexpected[2], settings)}"
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    beside = Path(frame.filename).parent == Path(str(module.__file__)).parent and frame.filename != module.__file__
+    beside = (
+        Path(frame.filename).parent == Path(str(module.__file__)).parent
+        and frame.filename != module.__file__
+    )
     where = f", raised in {Path(frame.filename).name}:{frame.lineno}" if beside else ""
     near = _near_name(error, module)
     what = f"; {near}" if near else ""
@@ -104,7 +129,10 @@ def _what_failed(error: BaseException, module: ModuleType) -> str:
 
 def _class_named(name: str, module: ModuleType) -> type | None:
     """Find a class in the sweep file, or in a module that it imports."""
-    scopes = [vars(module), *(vars(value) for value in vars(module).values() if isinstance(value, ModuleType))]
+    scopes = [
+        vars(module),
+        *(vars(value) for value in vars(module).values() if isinstance(value, ModuleType)),
+    ]
     return next((kind for scope in scopes if isinstance(kind := scope.get(name), type)), None)
 
 
@@ -113,8 +141,12 @@ def _near_name(error: BaseException, module: ModuleType) -> str | None:
     match error:
         case ModuleNotFoundError(name=str(given)):
             beside = Path(str(module.__file__)).parent.iterdir()
-            near = nearest(given, [other.stem for other in beside if other.suffix == ".py" or other.is_dir()])
-            return f"did you mean {near!r}?" if near else "install it, or put it beside the sweep file"
+            near = nearest(
+                given, [other.stem for other in beside if other.suffix == ".py" or other.is_dir()]
+            )
+            return (
+                f"did you mean {near!r}?" if near else "install it, or put it beside the sweep file"
+            )
         case ImportError(name=str(origin)) if origin in sys.modules and "'" in str(error):
             given, allowed = str(error).split("'")[1], dir(sys.modules[origin])
         case AttributeError(name=str(given), obj=thing):
@@ -148,7 +180,11 @@ def _line_of(error: SweepError, file: str, source: bytes) -> int | None:
     """Find the line to name: where the user's code raised, else that of the error's word, else that of the call."""
     tree = _tree(source)
     calls = _frames(error, file)[-1:] or _sweep_calls(tree)
-    found = (_line_that_raised(error.__cause__, file), _line_of_word(error.word, tree, calls), *(at for at, _ in calls))
+    found = (
+        _line_that_raised(error.__cause__, file),
+        _line_of_word(error.word, tree, calls),
+        *(at for at, _ in calls),
+    )
     return next((line for line in found if line is not None), None)
 
 
@@ -178,7 +214,9 @@ def _lines_with(word: str, tree: ast.AST) -> Iterator[int]:
     """Yield the lines of a word: as a string, or as the name of an argument or of something."""
     for node in ast.walk(tree):
         match node:
-            case ast.Constant(value=said) | ast.keyword(arg=said) | ast.Name(id=said) if said == word:
+            case ast.Constant(value=said) | ast.keyword(arg=said) | ast.Name(id=said) if (
+                said == word
+            ):
                 yield node.lineno
             case ast.Attribute(attr=said) | ast.alias(name=said) if said == word:
                 yield node.lineno
@@ -189,7 +227,9 @@ def _lines_with(word: str, tree: ast.AST) -> Iterator[int]:
 def _frames(error: BaseException, file: str) -> list[tuple[int, int]]:
     """First and last line of the calls in this file that an exception went through, the outermost first."""
     frames = traceback.extract_tb(error.__traceback__)
-    return [(frame.lineno or 0, frame.end_lineno or 0) for frame in frames if frame.filename == file]
+    return [
+        (frame.lineno or 0, frame.end_lineno or 0) for frame in frames if frame.filename == file
+    ]
 
 
 def _sweep_calls(tree: ast.AST) -> list[tuple[int, int]]:

@@ -18,8 +18,8 @@ Fields = Mapping[str, Any]
 def latency_column(semantics: str) -> str:
     """Name the step time that is the frontier's latency, `latency_s`: the one definition of it.
 
-    The median step; where updates are local the mean, because the exchange falls on one step in `sync_period`, which a
-    median would not see.
+    The median step; where updates are local the mean, because the exchange falls on one step in
+    `sync_period`, which a median would not see.
 
     >>> latency_column("exact"), latency_column("local")
     ('step_p50_s', 'step_mean_s')

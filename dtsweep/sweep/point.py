@@ -67,9 +67,15 @@ class Point:
     """One setting of all axes."""
 
     workers: int = axis(1, "Training processes, one device each.", unit="workers", least=1)
-    micro_batch: int = axis(32, "Samples per worker in one forward/backward pass.", unit="samples", least=1)
-    accumulation: int = axis(1, "Forward/backward passes per optimizer step.", unit="passes", least=1)
-    sync: str = axis("ddp", "How workers combine their work: one of the sync modes.", choices=tuple(MODES))
+    micro_batch: int = axis(
+        32, "Samples per worker in one forward/backward pass.", unit="samples", least=1
+    )
+    accumulation: int = axis(
+        1, "Forward/backward passes per optimizer step.", unit="passes", least=1
+    )
+    sync: str = axis(
+        "ddp", "How workers combine their work: one of the sync modes.", choices=tuple(MODES)
+    )
     sync_period: int | None = axis(
         None,
         "Optimizer steps from one exchange to the next.",
@@ -191,7 +197,10 @@ class Point:
         >>> Point(sync="parameter_server").semantics
         'stale'
         """
-        parts = [MODES[self.sync].semantics(self.scalars()), "exact" if self.compression is None else "lossy"]
+        parts = [
+            MODES[self.sync].semantics(self.scalars()),
+            "exact" if self.compression is None else "lossy",
+        ]
         return max(parts, key=SEMANTICS.index)
 
     @property
@@ -213,7 +222,9 @@ class Point:
     def world(self) -> World:
         """What needs a fresh worker group when it changes."""
         return World(
-            workers=self.workers, placement=self.placement, environment=tuple(sorted(self.environment.items()))
+            workers=self.workers,
+            placement=self.placement,
+            environment=tuple(sorted(self.environment.items())),
         )
 
     @property
@@ -253,7 +264,9 @@ class Point:
         """
         if self.unread_field not in COMPRESSION_FIELDS:
             return self.sync
-        return f"compression {self.compression}" if self.compression else "a point without compression"
+        return (
+            f"compression {self.compression}" if self.compression else "a point without compression"
+        )
 
     def columns(self) -> dict[str, Scalar]:
         """The point's own fields as they are stored: None where its mode and compression do not read them.
@@ -282,7 +295,11 @@ def _check(name: str, value: Any, declared: Axis) -> None:
     what = ""
     if declared.choices and value not in declared.choices:
         near = nearest(value, declared.choices)
-        what = f"is unknown; did you mean {near!r}?" if near else f"is unknown; allowed: {', '.join(declared.choices)}"
+        what = (
+            f"is unknown; did you mean {near!r}?"
+            if near
+            else f"is unknown; allowed: {', '.join(declared.choices)}"
+        )
     elif declared.least is not None and value < declared.least:
         what = f"must be at least {declared.least}"
     elif declared.above is not None and value <= declared.above:
@@ -291,7 +308,9 @@ def _check(name: str, value: Any, declared: Axis) -> None:
         what = f"must be at most {declared.most}"
     if what:
         is_closed = what.endswith("?") or type(None) not in get_args(FIELD_TYPES[name])
-        raise SweepError(f"{name}={quoted(value)} {what}{'' if is_closed else ', or None'}", word=name)
+        raise SweepError(
+            f"{name}={quoted(value)} {what}{'' if is_closed else ', or None'}", word=name
+        )
 
 
 def _with_readers(item: Field[Any]) -> Axis:
@@ -311,7 +330,9 @@ AXES: Mapping[str, Axis] = {item.name: _with_readers(item) for item in _AXIS_FIE
 CHOSEN_FIELDS = (*MODE_FIELDS, *COMPRESSION_FIELDS)
 """The fields that only some modes or compressions read."""
 
-DEFAULTS: Mapping[str, Any] = {item.name: item.default for item in fields(Point) if item.name in AXES}
+DEFAULTS: Mapping[str, Any] = {
+    item.name: item.default for item in fields(Point) if item.name in AXES
+}
 """What a point has of each axis that a sweep does not name."""
 
 
@@ -324,7 +345,9 @@ def is_left_out(name: str, value: Any) -> bool:
     return AXES[name].is_quiet and (value is None or value == DEFAULTS[name])
 
 
-FIELD_TYPES: Mapping[str, Any] = {name: hint for name, hint in get_type_hints(Point).items() if name in AXES}
+FIELD_TYPES: Mapping[str, Any] = {
+    name: hint for name, hint in get_type_hints(Point).items() if name in AXES
+}
 """Their types."""
 
 

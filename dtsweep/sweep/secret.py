@@ -75,7 +75,10 @@ def hidden(environment: Mapping[str, str]) -> dict[str, str]:
     >>> hidden({"NCCL_ALGO": "Ring", "HF_TOKEN": "hidden:03f9"})
     {'NCCL_ALGO': 'Ring', 'HF_TOKEN': 'hidden:03f9'}
     """
-    return {name: _hash_of(name, value) if is_secret(name, value) else value for name, value in environment.items()}
+    return {
+        name: _hash_of(name, value) if is_secret(name, value) else value
+        for name, value in environment.items()
+    }
 
 
 def without_secrets(text: str, environment: Mapping[str, str]) -> str:
@@ -95,8 +98,9 @@ def without_secrets(text: str, environment: Mapping[str, str]) -> str:
 def _hash_of(name: str, value: str) -> str:
     """Tell two values apart, without giving either away.
 
-    16 bits: one other value in 65,536 looks the same, so whoever guesses passwords is left with thousands that fit;
-    scrypt makes each guess slow. A salt would have to lie beside the results, where the guesser finds it.
+    16 bits: one other value in 65,536 looks the same, so whoever guesses passwords is left with
+    thousands that fit; scrypt makes each guess slow. A salt would have to lie beside the results,
+    where the guesser finds it.
     """
     if HIDDEN.fullmatch(value):
         return value

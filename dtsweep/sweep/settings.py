@@ -36,7 +36,8 @@ class Measure:
     half_width: float | None = 0.02
     """How well the mean step time of a launch should be known: half of its 95 % interval, as a share of it.
 
-    At least 0.005: no interval is given narrower. None ends a window as soon as it has `min_steps` and `min_seconds`.
+    At least 0.005: no interval is given narrower. None ends a window as soon as it has `min_steps`
+    and `min_seconds`.
     """
 
     warmup_steps: int = 3
@@ -75,8 +76,9 @@ class Measure:
     exchange: _EXCHANGE = "quick"
     """Measurement of the exchange's share of a step, in modes whose exchange hides behind other work.
 
-    `quick` runs steps without the exchange, for at most a quarter of the window's time and 50 ms. `precise` alternates
-    steps with and without it until the share is known to 2 points, which takes seconds per trial. `off` measures none.
+    `quick` runs steps without the exchange, for at most a quarter of the window's time and 50 ms.
+    `precise` alternates steps with and without it until the share is known to 2 points, which takes
+    seconds per trial. `off` measures none.
     """
 
     gc: bool = False
@@ -90,13 +92,21 @@ class Measure:
 
     def __post_init__(self) -> None:
         """Refuse numbers that can't be meant."""
-        _fit(self, {"repeats": 1, "warmup_steps": 0, "min_steps": 1, "min_seconds": 0, "max_steps": 1})
+        _fit(
+            self,
+            {"repeats": 1, "warmup_steps": 0, "min_steps": 1, "min_seconds": 0, "max_steps": 1},
+        )
         _fit(self, {"max_seconds": 0, "max_warmup_seconds": 0})
-        _fit(self, {"half_width": 0, "race": 0, "prune": 0, "canary": 0, "energy": 0, "check": 0, "gc": 0})
+        _fit(
+            self,
+            {"half_width": 0, "race": 0, "prune": 0, "canary": 0, "energy": 0, "check": 0, "gc": 0},
+        )
         _fit(self, {"nested": 0, "fresh": 0})
         if self.exchange not in get_args(_EXCHANGE):
             choices = ", ".join(map(repr, get_args(_EXCHANGE)))
-            raise SweepError(f"exchange={quoted(self.exchange)} must be one of {choices}", word="exchange")
+            raise SweepError(
+                f"exchange={quoted(self.exchange)} must be one of {choices}", word="exchange"
+            )
         if self.half_width is not None and not LEAST_HALF_WIDTH <= self.half_width < 1:
             raise SweepError(
                 f"half_width={self.half_width:g} must be at least {LEAST_HALF_WIDTH:g} and below 1: "
@@ -133,7 +143,8 @@ class Resources:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Variables of the worker processes; stored with the results.
 
-    Of one whose name speaks of a token, key, password, secret or credential, a short hash is stored and shown.
+    Of one whose name speaks of a token, key, password, secret or credential, a short hash is stored
+    and shown.
     """
 
     peak_flops_per_s: Mapping[str, float] = field(default_factory=dict)
@@ -144,27 +155,38 @@ class Resources:
         gpus = self.gpus_per_worker
         if isinstance(gpus, float) and gpus % 1:
             raise SweepError(
-                f"gpus_per_worker={gpus} is a fraction, which NCCL refuses; use a whole number", word="gpus_per_worker"
+                f"gpus_per_worker={gpus} is a fraction, which NCCL refuses; use a whole number",
+                word="gpus_per_worker",
             )
         _fit(self, {"gpus_per_worker": 0, "cpus_per_worker": 1, "concurrent": 1})
         if not isinstance(self.environment, Mapping):
             # Without the value: there may be a secret in it.
             kind = type(self.environment).__name__
             raise SweepError(
-                f"environment is a {kind}, it must be names and values: {{'NAME': 'value'}}", word="environment"
+                f"environment is a {kind}, it must be names and values: {{'NAME': 'value'}}",
+                word="environment",
             )
         for name, value in self.environment.items():
             if not isinstance(value, str):
                 shown = f"={quoted(value)} must be a string, such as {str(value)!r}"
                 raise SweepError(
-                    f"environment {name}{' must be a string' if is_secret(str(name)) else shown}", word=str(name)
+                    f"environment {name}{' must be a string' if is_secret(str(name)) else shown}",
+                    word=str(name),
                 )
         wanted, word = "must be FLOP/s by precision, such as {'bf16': 989e12}", "peak_flops_per_s"
         if not isinstance(self.peak_flops_per_s, Mapping):
-            raise SweepError(f"peak_flops_per_s={quoted(self.peak_flops_per_s)} {wanted}", word=word)
+            raise SweepError(
+                f"peak_flops_per_s={quoted(self.peak_flops_per_s)} {wanted}", word=word
+            )
         for precision, peak in self.peak_flops_per_s.items():
-            if precision not in PRECISIONS or type(peak) not in (int, float) or not 0 < peak < math.inf:
-                raise SweepError(f"peak_flops_per_s has {precision!r}: {quoted(peak)}; it {wanted}", word=word)
+            if (
+                precision not in PRECISIONS
+                or type(peak) not in (int, float)
+                or not 0 < peak < math.inf
+            ):
+                raise SweepError(
+                    f"peak_flops_per_s has {precision!r}: {quoted(peak)}; it {wanted}", word=word
+                )
 
     def peak(self, precision: str) -> float | None:
         """What the sweep says that a device can do at a precision, in FLOP/s."""
@@ -181,8 +203,8 @@ class Sweep:
     axes: Mapping[str, Any]
     """By name: a list of JSON scalars, a Ray Tune search-space object, or a function of the point.
 
-    Functions are called in the order of the axes, each with the point that the lists, the drawn values and the
-    functions before it make.
+    Functions are called in the order of the axes, each with the point that the lists, the drawn
+    values and the functions before it make.
     """
 
     skip: Callable[[Point], str | None] | None = None
@@ -208,7 +230,8 @@ class Sweep:
         check_workload(self.workload)
         if not isinstance(self.axes, Mapping):
             raise SweepError(
-                f"axes={quoted(self.axes)} must be names and lists, such as {{'workers': [1, 2]}}", word="axes"
+                f"axes={quoted(self.axes)} must be names and lists, such as {{'workers': [1, 2]}}",
+                word="axes",
             )
         for name, axis in self.axes.items():
             check_axis(name, axis, workload=self.workload)
@@ -218,7 +241,10 @@ class Sweep:
                 word="global_batch",
             )
         if self.skip is not None and not callable(self.skip):
-            raise SweepError(f"skip={quoted(self.skip)} must be a function of the point: lambda p: …", word="skip")
+            raise SweepError(
+                f"skip={quoted(self.skip)} must be a function of the point: lambda p: …",
+                word="skip",
+            )
         for name, kind in {"measure": Measure, "resources": Resources}.items():
             if not isinstance(given := getattr(self, name), kind):
                 raise SweepError(f"{name}={quoted(given)} must be {kind.__name__}(…)", word=name)
@@ -229,11 +255,13 @@ class Sweep:
         drawn = [name for name, axis in self.axes.items() if is_search_space(axis)]
         if drawn and self.samples is None:
             raise SweepError(
-                f"axis {drawn[0]!r} is drawn from a search space: say how often, Sweep(samples=N)", word=drawn[0]
+                f"axis {drawn[0]!r} is drawn from a search space: say how often, Sweep(samples=N)",
+                word=drawn[0],
             )
         if self.samples is not None and not drawn:
             raise SweepError(
-                "samples is set, but no axis is a search space such as tune.uniform(…); leave it out", word="samples"
+                "samples is set, but no axis is a search space such as tune.uniform(…); leave it out",
+                word="samples",
             )
 
     @property

@@ -64,7 +64,9 @@ class Task:
         own = {name: value for name, value in self.point.columns().items() if value is not None}
         variables = {f"env.{name}": value for name, value in self.point.environment.items()}
         fields = {f"workload.{name}": quoted(value) for name, value in self.workload.items()}
-        settings = " ".join(f"{name}={value}" for name, value in {**own, **variables, **fields}.items())
+        settings = " ".join(
+            f"{name}={value}" for name, value in {**own, **variables, **fields}.items()
+        )
         return f"{HEADING}{self.role} {self.trial_id} attempt {self.attempt}: {settings}"
 
     def point_of(self, workload: Any) -> Point:
@@ -72,7 +74,9 @@ class Task:
         return replace(self.point, workload=replace(workload, **self.workload))
 
 
-def task_of(sweep: Sweep, point: Point, *, repeat: int = 1, attempt: int = 1, role: str = "trial") -> Task:
+def task_of(
+    sweep: Sweep, point: Point, *, repeat: int = 1, attempt: int = 1, role: str = "trial"
+) -> Task:
     """Make the task of an attempt at a trial."""
     as_canary = {"role": role} if role != "trial" else {}
     trial_id = trial_name(sweep, point, repeat=repeat, **as_canary)

@@ -32,7 +32,9 @@ def _annotations(kind: Any) -> Mapping[str, Any]:
         hints = get_type_hints(kind)
     except NameError as error:
         name = kind.__name__
-        raise SweepError(f"an annotation of workload {name} can't be read: {error}; import it", word=name) from None
+        raise SweepError(
+            f"an annotation of workload {name} can't be read: {error}; import it", word=name
+        ) from None
     return MappingProxyType({item.name: hints[item.name] for item in fields(kind)})
 
 
@@ -43,7 +45,11 @@ def column_types(workload: Any) -> dict[str, type]:
     """
     found: dict[str, type] = {}
     for name, hint in workload_types(workload).items():
-        kinds = {type(value) for value in get_args(hint)} if get_origin(hint) is Literal else {*_kinds(hint)}
+        kinds = (
+            {type(value) for value in get_args(hint)}
+            if get_origin(hint) is Literal
+            else {*_kinds(hint)}
+        )
         kinds -= {type(None)}
         kinds = {float} if kinds == {int, float} else kinds
         found[name] = kinds.pop() if len(kinds) == 1 and kinds <= _KINDS.keys() else dict
@@ -54,7 +60,9 @@ def stored_fields(workload: Any) -> dict[str, Scalar]:
     """The fields of a workload as `trials` has them, by the name of the column."""
     kinds, values = column_types(workload), read_fields(workload)
     return {
-        f"workload_{name}": json.dumps(value, sort_keys=True) if kinds[name] is dict and value is not None else value
+        f"workload_{name}": json.dumps(value, sort_keys=True)
+        if kinds[name] is dict and value is not None
+        else value
         for name, value in values.items()
     }
 
@@ -62,7 +70,9 @@ def stored_fields(workload: Any) -> dict[str, Scalar]:
 def read_fields(workload: Any) -> dict[str, Any]:
     """The fields that tell two workloads of one class apart: what its model does not read (`unread_fields`) is None."""
     unread = getattr(workload, "unread_fields", ())
-    return {name: None if name in unread else value for name, value in workload_fields(workload).items()}
+    return {
+        name: None if name in unread else value for name, value in workload_fields(workload).items()
+    }
 
 
 def workload_fields(workload: Any) -> dict[str, Any]:
@@ -72,7 +82,8 @@ def workload_fields(workload: Any) -> dict[str, Any]:
         SweepError: for a value of another type than its annotation.
     """
     return {
-        name: workload_value(name, getattr(workload, name), hint) for name, hint in workload_types(workload).items()
+        name: workload_value(name, getattr(workload, name), hint)
+        for name, hint in workload_types(workload).items()
     }
 
 

@@ -1,6 +1,7 @@
 """Sync modes, a family to choose from: how workers combine their work.
 
-Ranks; imports torch, and `parameter_server` Ray. The list of modes is `dtsweep.sweep.modes`. In reading order:
+Ranks; imports torch, and `parameter_server` Ray. The list of modes is `dtsweep.sweep.modes`. In
+reading order:
 
     mode            what a mode is, and the trial as one rank sees it
     passes          the passes of a step, its loss in the point's precision, its optimizer: all modes share them

@@ -17,8 +17,9 @@ from dtsweep.sync.passes import passes, share_weights
 class AfterBackwardMode(SyncMode):
     """Gradients lie one behind another in buckets, one per type where the point gives no size; a mode sums a bucket.
 
-    A parameter that a pass did not use counts with a gradient of zeros. Towards a compression a mode is what brings
-    payloads together (`compression.exchange.Collectives`): here by sums, others are the modes' own.
+    A parameter that a pass did not use counts with a gradient of zeros. Towards a compression a
+    mode is what brings payloads together (`compression.exchange.Collectives`): here by sums, others
+    are the modes' own.
     """
 
     def __init__(self, job: Job) -> None:
@@ -32,14 +33,18 @@ class AfterBackwardMode(SyncMode):
         self._model = model
         self._buckets = buckets_of(model, self._job.point.bucket_bytes)
         if self._job.point.compression:
-            self.means = [self._make_mean(bucket, seed=index) for index, bucket in enumerate(self._buckets)]
+            self.means = [
+                self._make_mean(bucket, seed=index) for index, bucket in enumerate(self._buckets)
+            ]
         self._optimizer = make_optimizer(model.parameters())
         self.optimizer_class = type(self._optimizer).__name__
 
     def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> Loss:
         """Pass, exchange, update."""
         if not exchange:
-            raise NotImplementedError("nothing hides the exchange: it is measured as what steps mark as sync")
+            raise NotImplementedError(
+                "nothing hides the exchange: it is measured as what steps mark as sync"
+            )
         self._take_gradients()
         loss = passes(self._job, self._model, batches, clock)
         self._collect_gradients()
@@ -106,5 +111,7 @@ class AfterBackwardMode(SyncMode):
         for bucket in self._buckets:
             for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
                 if parameter.grad is not view:
-                    view.zero_() if parameter.grad is None else view.copy_(parameter.grad.to_dense())
+                    view.zero_() if parameter.grad is None else view.copy_(
+                        parameter.grad.to_dense()
+                    )
                     parameter.grad = view

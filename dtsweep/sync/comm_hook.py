@@ -27,10 +27,12 @@ class _Bucket:
 class CommHook:
     """What DDP calls with each full bucket; all that is not the collective itself happens in the step's own thread.
 
-    Gradients have to be views of the buckets (`gradient_as_bucket_view`): DDP alone knows how they lie there.
+    Gradients have to be views of the buckets (`gradient_as_bucket_view`): DDP alone knows how they
+    lie there.
 
-    Not in a future's callback, as torch's own hooks do it: gloo runs those in its threads, in an order of its own on
-    each rank, and a callback that waits for another collective there may wait forever.
+    Not in a future's callback, as torch's own hooks do it: gloo runs those in its threads, in an
+    order of its own on each rank, and a callback that waits for another collective there may wait
+    forever.
     """
 
     def __init__(self, job: Job) -> None:
@@ -59,7 +61,9 @@ class CommHook:
         self._mark("backward")
         values = bucket.buffer()
         if values.layout != torch.strided:
-            raise TypeError(f"{self._point.compression} needs dense gradients; leave sparse=True out of the model")
+            raise TypeError(
+                f"{self._point.compression} needs dense gradients; leave sparse=True out of the model"
+            )
         known = self._begun[bucket.index()] = self._known(bucket)
         known.mean.begin(values, self._mark)
         future = Future[Tensor](devices=[values.device] if values.is_cuda else None)

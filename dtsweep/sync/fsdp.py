@@ -37,7 +37,8 @@ class Fsdp(SyncMode):
         mesh = self.mesh()
         share_weights(model)
         blocks = blocks_of(self._job.point.workload, model)
-        # In words while they are what the workload made: `fully_shard` gives them classes of its own.
+        # In words while they are what the workload made: `fully_shard` gives them classes of its
+        # own.
         named = described(blocks)
         for block in blocks:
             fully_shard(block, mesh=mesh, reshard_after_forward=self.reshards)

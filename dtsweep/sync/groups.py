@@ -53,9 +53,13 @@ def _workers_of_a_node(workers: int) -> int:
     """Workers of each node, as whoever started this process says; all of them, where that is nobody."""
     here = os.environ.get("LOCAL_WORLD_SIZE", str(workers))
     places: list[Any] = [None] * workers
-    distributed.all_gather_object(places, (os.environ.get("NODE_RANK", os.environ.get("GROUP_RANK", "0")), int(here)))
+    distributed.all_gather_object(
+        places, (os.environ.get("NODE_RANK", os.environ.get("GROUP_RANK", "0")), int(here))
+    )
     sizes: set[int] = {size for _, size in places}
-    if len(sizes) > 1 or any(len({node for node, _ in row}) > 1 for row in _rows(places, min(sizes))):
+    if len(sizes) > 1 or any(
+        len({node for node, _ in row}) > 1 for row in _rows(places, min(sizes))
+    ):
         found = [size for _, size in dict(places).items()]
         raise ValueError(f"nodes have {found} workers; set node_size, or give each node as many")
     return sizes.pop()
@@ -124,12 +128,17 @@ class GroupCollectives:
     def all_gather(self, payload: Tensor) -> Wait:
         """Bring everybody's payload to everybody."""
         rows = payload.new_empty(self.ranks * len(payload))
-        return _waiting(all_gather(rows, payload, self._group, async_op=True), rows.view(self.ranks, -1))
+        return _waiting(
+            all_gather(rows, payload, self._group, async_op=True), rows.view(self.ranks, -1)
+        )
 
     def all_to_all(self, payloads: Tensor) -> Wait:
         """Bring row i of everybody's payloads to rank i."""
         received = torch.empty_like(payloads)
-        return _waiting(distributed.all_to_all_single(received, payloads, group=self._group, async_op=True), received)
+        return _waiting(
+            distributed.all_to_all_single(received, payloads, group=self._group, async_op=True),
+            received,
+        )
 
 
 def _waiting(work: Any, result: Tensor) -> Wait:
@@ -140,7 +149,9 @@ def _waiting(work: Any, result: Tensor) -> Wait:
     return wait
 
 
-def all_gather(output: Any, shard: Any, group: distributed.ProcessGroup, *, async_op: bool = False) -> Any:
+def all_gather(
+    output: Any, shard: Any, group: distributed.ProcessGroup, *, async_op: bool = False
+) -> Any:
     """Gather equal shards in the order of ranks; torch 2.13 gave it another name."""
     gather = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
     return gather(output, shard, group=group, async_op=async_op)
@@ -148,5 +159,7 @@ def all_gather(output: Any, shard: Any, group: distributed.ProcessGroup, *, asyn
 
 def reduce_scatter(shard: Any, values: Any, group: distributed.ProcessGroup) -> None:
     """Sum, of which each rank keeps an equal shard; torch 2.13 gave it another name."""
-    scatter = getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
+    scatter = (
+        getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
+    )
     scatter(shard, values, group=group)

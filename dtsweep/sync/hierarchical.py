@@ -8,7 +8,14 @@ from torch.nn import functional
 from dtsweep.compression.exchange import Mark, Mean, mean_for
 from dtsweep.sync.after_backward import AfterBackwardMode
 from dtsweep.sync.buckets import Bucket
-from dtsweep.sync.groups import IN_NODE, NODES, GroupCollectives, all_gather, mesh_of_nodes, reduce_scatter
+from dtsweep.sync.groups import (
+    IN_NODE,
+    NODES,
+    GroupCollectives,
+    all_gather,
+    mesh_of_nodes,
+    reduce_scatter,
+)
 from dtsweep.sync.mode import MakeOptimizer
 
 

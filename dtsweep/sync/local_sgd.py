@@ -47,7 +47,9 @@ class LocalSgd(SyncMode):
     def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> Loss:
         """Pass, update; at the end of a period average."""
         if not exchange:
-            raise NotImplementedError("nothing hides the exchange: it is measured as what steps mark as sync")
+            raise NotImplementedError(
+                "nothing hides the exchange: it is measured as what steps mark as sync"
+            )
         loss = passes(self._job, self._model, batches, clock)
         self._optimizer.step()
         self._optimizer.zero_grad()
@@ -60,7 +62,8 @@ class LocalSgd(SyncMode):
 
     def exchange_alone(self) -> int:
         """Average the parameters, or once more what the last period has changed; a whole period shares it."""
-        # Workers agree since: averaged as they are, they would send zeros, which a coding makes next to nothing of.
+        # Workers agree since: averaged as they are, they would send zeros, which a coding makes
+        # next to nothing of.
         for bucket, agreed in zip(self._changes, self._agreed, strict=True):
             agreed.values.sub_(bucket.values)
         self._average(unmarked)

@@ -74,7 +74,8 @@ class SyncMode:
         Args:
             batches: `accumulation` batches of this rank, on its device.
             clock: told when each phase ends.
-            exchange: False leaves the exchange out, where `can_skip_exchange`; the model is lost then.
+            exchange: False leaves the exchange out, where `can_skip_exchange`; the model is lost
+                then.
 
         Returns:
             The mean loss of this rank's passes.
@@ -94,9 +95,12 @@ class SyncMode:
             How many steps share one such exchange.
 
         Raises:
-            MemoryError: a rank has no memory for it; on all ranks, and before anything is exchanged.
+            MemoryError: a rank has no memory for it; on all ranks, and before anything is
+                exchanged.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no exchange that can be done by itself")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no exchange that can be done by itself"
+        )
 
     def watch(self) -> None:
         """Hold the next exchange against that of the values themselves, where they are compressed."""

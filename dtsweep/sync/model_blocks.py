@@ -12,7 +12,8 @@ from torch import nn
 def blocks_of(workload: Any, model: nn.Module) -> list[nn.Module]:
     """The workload's own blocks of a model, else the modules that it repeats; none that shares a parameter.
 
-    Tied parameters must be gathered together: blocks that have one in common with the rest are left to the model.
+    Tied parameters must be gathered together: blocks that have one in common with the rest are left
+    to the model.
 
     Args:
         workload: may have `blocks(model)`, which gives modules of the model, none inside another.
@@ -26,21 +27,33 @@ def blocks_of(workload: Any, model: nn.Module) -> list[nn.Module]:
         return _with_own_parameters(_repeated(model), model)
     given = list(own(model))
     parts = set(model.modules()) - {model}
-    inside = {part for block in given if isinstance(block, nn.Module) for part in block.modules() if part is not block}
+    inside = {
+        part
+        for block in given
+        if isinstance(block, nn.Module)
+        for part in block.modules()
+        if part is not block
+    }
     if not all(isinstance(block, nn.Module) and block in parts - inside for block in given):
         name = type(workload).__name__
-        raise ValueError(f"{name}.blocks(model) must give modules inside the model, none inside another")
+        raise ValueError(
+            f"{name}.blocks(model) must give modules inside the model, none inside another"
+        )
     return _with_own_parameters(given, model)
 
 
 def _with_own_parameters(blocks: Sequence[nn.Module], model: nn.Module) -> list[nn.Module]:
     uses = _uses(model)
-    return [block for block in blocks if all(uses[own] == count for own, count in _uses(block).items())]
+    return [
+        block for block in blocks if all(uses[own] == count for own, count in _uses(block).items())
+    ]
 
 
 def _uses(module: nn.Module) -> Counter[int]:
     """In how many places of a module each parameter is, by its identity."""
-    return Counter(id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False))
+    return Counter(
+        id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False)
+    )
 
 
 def described(blocks: Sequence[nn.Module]) -> str:
@@ -60,7 +73,9 @@ def _repeated(model: nn.Module) -> list[nn.Module]:
 
 def _siblings(module: nn.Module, *, made_of_others: bool) -> list[nn.Module]:
     children = [child for child in module.children() if any(True for _ in child.parameters())]
-    counts = Counter(type(child) for child in children if _can_be(child, made_of_others=made_of_others))
+    counts = Counter(
+        type(child) for child in children if _can_be(child, made_of_others=made_of_others)
+    )
     found = []
     for child in children:
         if counts[type(child)] > 1:

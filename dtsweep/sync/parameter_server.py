@@ -1,8 +1,9 @@
 """`parameter_server`: workers push gradients to shards of the parameters and pull what came of them.
 
-Both sides stand here: `Shard` is the server (a plain class that the session wraps as Ray actors), and
-`ParameterServer` the worker. How far workers may run apart is `staleness`: 0 is bulk-synchronous (one
-update per clock, on the mean gradient), a number bounds the clocks, None is Downpour SGD (no bound).
+Both sides stand here: `Shard` is the server (a plain class that the session wraps as Ray actors),
+and `ParameterServer` the worker. How far workers may run apart is `staleness`: 0 is
+bulk-synchronous (one update per clock, on the mean gradient), a number bounds the clocks, None is
+Downpour SGD (no bound).
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class Shard:
         """Make what the workload's optimizer needs importable here; `code` is the session's."""
         code.load()
 
-    async def reset(self, parameters: list[Tensor], make_optimizer: MakeOptimizer, point: Point) -> str:
+    async def reset(
+        self, parameters: list[Tensor], make_optimizer: MakeOptimizer, point: Point
+    ) -> str:
         """Serve a new trial.
 
         Args:
@@ -81,7 +84,9 @@ class Shard:
             self._clocks[rank] += 1
             await self._notify()
             if (bound := self._bound) is not None:
-                await self._wait(lambda: self._clocks.get(rank, 0) - min(self._clocks.values()) <= bound)
+                await self._wait(
+                    lambda: self._clocks.get(rank, 0) - min(self._clocks.values()) <= bound
+                )
         return self._flat(), self._version, late
 
     async def leave(self, rank: int) -> None:
@@ -142,10 +147,14 @@ class ParameterServer(SyncMode):
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Spread the parameters over the shards; rank 0's values are everybody's."""
         self._model = model
-        self._pieces = deal([p for p in model.parameters() if p.requires_grad], len(self._job.servers))
+        self._pieces = deal(
+            [p for p in model.parameters() if p.requires_grad], len(self._job.servers)
+        )
         self._versions = [0] * len(self._pieces)
         point = replace(self._job.point, workload=None)
-        self._pushes = [Pushes(point, [p.shape for p in piece], self._job.device) for piece in self._pieces]
+        self._pushes = [
+            Pushes(point, [p.shape for p in piece], self._job.device) for piece in self._pieces
+        ]
         if self._job.rank == 0:
             values = [[p.detach().cpu() for p in piece] for piece in self._pieces]
             resets = [
@@ -159,17 +168,23 @@ class ParameterServer(SyncMode):
     def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> Loss:
         """Pass; push and pull at all shards at once."""
         if not exchange:
-            raise NotImplementedError("the update happens on the server: a step without exchange trains nothing")
+            raise NotImplementedError(
+                "the update happens on the server: a step without exchange trains nothing"
+            )
         loss = passes(self._job, self._model, batches, clock)
         gradients = [_flatten([_gradient(p) for p in piece]) for piece in self._pieces]
         if self._is_watched:
             self._compare(gradients)
             return loss
-        packed = [pushes.pack(gradient) for pushes, gradient in zip(self._pushes, gradients, strict=True)]
+        packed = [
+            pushes.pack(gradient) for pushes, gradient in zip(self._pushes, gradients, strict=True)
+        ]
         if self._job.point.compression:
             clock.mark("compress")
         calls = zip(self._job.servers, packed, self._versions, strict=True)
-        answers = ray.get([shard.exchange.remote(self._job.rank, *pushed) for shard, *pushed in calls])
+        answers = ray.get(
+            [shard.exchange.remote(self._job.rank, *pushed) for shard, *pushed in calls]
+        )
         for piece, (values, _, _) in zip(self._pieces, answers, strict=True):
             _assign(piece, values)
         self._versions = [version for _, version, _ in answers]
@@ -191,11 +206,16 @@ class ParameterServer(SyncMode):
     def _compare(self, gradients: Sequence[Tensor]) -> None:
         apart = norm = 0.0
         for pushes, gradient in zip(self._pushes, gradients, strict=True):
-            for parts in zip(gradient.split(WATCHED), pushes.changed(gradient).split(WATCHED), strict=True):
+            for parts in zip(
+                gradient.split(WATCHED), pushes.changed(gradient).split(WATCHED), strict=True
+            ):
                 both = torch.stack(parts).double()
                 torch.distributed.all_reduce(both)
                 exact, mean = both / self._job.point.workers
-                apart, norm = apart + float((mean - exact).square().sum()), norm + float(exact.square().sum())
+                apart, norm = (
+                    apart + float((mean - exact).square().sum()),
+                    norm + float(exact.square().sum()),
+                )
         self._is_watched, self._seen = False, (apart, norm)
         self._model.zero_grad()
 
@@ -205,7 +225,11 @@ class ParameterServer(SyncMode):
 
     def counters(self) -> Mapping[str, Any]:
         """Bytes of gradients pushed, in how many pushes, and how late each step's came, in updates of others."""
-        counted = {"bytes_sent": self._bytes_sent, "messages_sent": self._messages_sent, "staleness": self._late}
+        counted = {
+            "bytes_sent": self._bytes_sent,
+            "messages_sent": self._messages_sent,
+            "staleness": self._late,
+        }
         self._bytes_sent, self._messages_sent, self._late = 0, 0, []
         return counted
 
@@ -219,7 +243,9 @@ def deal(parameters: Sequence[nn.Parameter], shards: int) -> list[list[nn.Parame
         ValueError: more shards than parameters.
     """
     if shards > len(parameters):
-        raise ValueError(f"shards={shards}, but the model has {len(parameters)} parameters; use fewer shards")
+        raise ValueError(
+            f"shards={shards}, but the model has {len(parameters)} parameters; use fewer shards"
+        )
     parts: list[list[nn.Parameter]] = [[] for _ in range(shards)]
     sizes = [0] * shards
     for parameter in sorted(parameters, key=lambda p: -p.numel()):
@@ -241,5 +267,7 @@ def _flatten(tensors: Sequence[Tensor]) -> Tensor:
 def _assign(parameters: Sequence[nn.Parameter], values: Flat) -> None:
     sizes = [parameter.numel() for parameter in parameters]
     # A copy first: what Ray hands out is read-only, which torch warns of.
-    for parameter, part in zip(parameters, torch.from_numpy(np.array(values)).split(sizes), strict=True):
+    for parameter, part in zip(
+        parameters, torch.from_numpy(np.array(values)).split(sizes), strict=True
+    ):
         parameter.data.copy_(part.view_as(parameter))

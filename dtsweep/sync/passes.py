@@ -23,12 +23,15 @@ class LossError(TypeError):
     """What a workload's `loss` returned is nothing to train on."""
 
 
-def passes(job: Job, model: nn.Module, batches: Iterator[Any], clock: Clock, *, exchange: bool = True) -> Loss:
+def passes(
+    job: Job, model: nn.Module, batches: Iterator[Any], clock: Clock, *, exchange: bool = True
+) -> Loss:
     """Run a forward and backward pass on each of a step's batches, adding up gradients.
 
     Args:
         job: the trial.
-        model: called with each batch; where it has `no_sync`, only the last pass exchanges gradients.
+        model: called with each batch; where it has `no_sync`, only the last pass exchanges
+            gradients.
         batches: `accumulation` batches.
         clock: told of data, forward and backward.
         exchange: False lets no pass exchange.
@@ -56,8 +59,11 @@ def passes(job: Job, model: nn.Module, batches: Iterator[Any], clock: Clock, *, 
                 loss.backward()
             except Exception as error:
                 raise _loss_error(job.point.workload, loss) or error from error
-        # A copy: compiled models may write the next loss into the same memory. On a GPU nobody waits for its number.
-        losses.append(loss.item() if on_cpu else loss.detach().to(torch.float32, copy=True).reshape(()))
+        # A copy: compiled models may write the next loss into the same memory. On a GPU nobody
+        # waits for its number.
+        losses.append(
+            loss.item() if on_cpu else loss.detach().to(torch.float32, copy=True).reshape(())
+        )
         clock.mark("backward")
     if on_cpu:
         return float(sum(losses))
@@ -85,22 +91,27 @@ def _loss_error(workload: Any, loss: Any) -> LossError | None:
 def batches_of_steps(job: Job) -> Iterator[Iterator[Any]]:
     """Yield this rank's batches, step after step, without end.
 
-    Sample numbers are global: a step's samples follow those of the step before, pass after pass and in a pass
-    rank after rank, so that every number of workers trains on the same ones.
+    Sample numbers are global: a step's samples follow those of the step before, pass after pass and
+    in a pass rank after rank, so that every number of workers trains on the same ones.
     """
     point = job.point
     for step in itertools.count():
         first_pass = step * point.accumulation
         shares = [
-            index * point.data_parallel + job.rank for index in range(first_pass, first_pass + point.accumulation)
+            index * point.data_parallel + job.rank
+            for index in range(first_pass, first_pass + point.accumulation)
         ]
         yield (
-            point.workload.batch(range(share * point.micro_batch, (share + 1) * point.micro_batch), job.device)
+            point.workload.batch(
+                range(share * point.micro_batch, (share + 1) * point.micro_batch), job.device
+            )
             for share in shares
         )
 
 
-def loss_in_precision(point: Point, device: torch.device) -> Callable[[nn.Module, Any], torch.Tensor]:
+def loss_in_precision(
+    point: Point, device: torch.device
+) -> Callable[[nn.Module, Any], torch.Tensor]:
     """Give the workload's loss, under autocast where the precision asks for it; parameters stay in fp32."""
     plain: Callable[[nn.Module, Any], torch.Tensor] = point.workload.loss
     precision = PRECISIONS[point.precision]

@@ -20,7 +20,9 @@ CPU = torch.device("cpu")
 class Pushes:
     """One end of the way from one worker to one shard: the worker packs, the shard unpacks."""
 
-    def __init__(self, point: Point, shapes: Sequence[torch.Size], device: torch.device = CPU) -> None:
+    def __init__(
+        self, point: Point, shapes: Sequence[torch.Size], device: torch.device = CPU
+    ) -> None:
         """Take what the point says of compression, and the shapes of the shard's parameters."""
         self._numel = sum(shape.numel() for shape in shapes)
         layout = Layout(numel=self._numel, dtype=torch.float32, device=device, shapes=shapes)
@@ -47,7 +49,11 @@ class Pushes:
 
     def changed(self, values: Tensor) -> Tensor:
         """What the other end would read of these values; they count as pushed."""
-        return values if self._compression is None else self._read(self._compression.compress_alone(values))
+        return (
+            values
+            if self._compression is None
+            else self._read(self._compression.compress_alone(values))
+        )
 
     def _read(self, payload: Tensor) -> Tensor:
         assert self._compression is not None

@@ -32,7 +32,9 @@ class Ring(AfterBackwardMode):
         rows = payload.new_empty(self.ranks, len(payload))
         rows[self.rank] = payload
         for turn in range(self.ranks - 1):
-            self._pass_on(rows[(self.rank - turn) % self.ranks], rows[(self.rank - turn - 1) % self.ranks])
+            self._pass_on(
+                rows[(self.rank - turn) % self.ranks], rows[(self.rank - turn - 1) % self.ranks]
+            )
         return lambda: rows
 
     def all_to_all(self, payloads: Tensor) -> Wait:
@@ -45,7 +47,9 @@ class Ring(AfterBackwardMode):
 
     def _pass_on(self, given: Tensor, received: Tensor) -> None:
         """Send to the next rank while the one before sends here; nothing where there is nothing to send."""
-        self._exchange(given, received, to=(self.rank + 1) % self.ranks, source=(self.rank - 1) % self.ranks)
+        self._exchange(
+            given, received, to=(self.rank + 1) % self.ranks, source=(self.rank - 1) % self.ranks
+        )
 
     def _exchange(self, given: Tensor, received: Tensor, *, to: int, source: int) -> None:
         send = [P2POp(distributed.isend, given, to)] if given.numel() else []

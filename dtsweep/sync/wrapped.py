@@ -72,7 +72,9 @@ class WrappedMode(SyncMode):
             return 1
         if not self._buckets and not fits_in_memory(self._make_buckets, self._job.device):
             raise MemoryError("a rank has no memory for a second set of DDP's buckets")
-        for work in [torch.distributed.all_reduce(bucket, async_op=True) for bucket in self._buckets]:
+        for work in [
+            torch.distributed.all_reduce(bucket, async_op=True) for bucket in self._buckets
+        ]:
             work.wait()
         return 1
 
@@ -85,8 +87,9 @@ class WrappedMode(SyncMode):
     def _give_gradients(self) -> None:
         """Have every parameter have a gradient where DDP will ask for those of all passes since its last exchange.
 
-        With `find_unused_parameters` it takes passes without exchange for parts of one step: a parameter that one of
-        them used must have a gradient in the next exchange, though the optimizer has set it to None since.
+        With `find_unused_parameters` it takes passes without exchange for parts of one step: a
+        parameter that one of them used must have a gradient in the next exchange, though the
+        optimizer has set it to None since.
         """
         if self._model.find_unused_parameters:
             for parameter in self._model.parameters():
@@ -99,4 +102,6 @@ class WrappedMode(SyncMode):
         # DDP orders its buckets anew after the first exchange, unless some parameters are unused.
         sizes = known.get("rebuilt_bucket_sizes") or known["bucket_sizes"]
         like = next(self._model.parameters())
-        self._buckets = [like.new_zeros(int(size) // like.element_size()) for size in sizes.split(",")]
+        self._buckets = [
+            like.new_zeros(int(size) // like.element_size()) for size in sizes.split(",")
+        ]

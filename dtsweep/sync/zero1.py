@@ -19,16 +19,19 @@ class Zero1(WrappedMode):
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Wrap the model, its parameters in the order of their indices."""
-        # The optimizer lays them so; DDP takes their layout for that of gradients, and has to know it from the start.
+        # The optimizer lays them so; DDP takes their layout for that of gradients, and has to know
+        # it from the start.
         for parameter in model.parameters():
             parameter.data = parameter.data.contiguous()
         super().prepare(model, make_optimizer)
 
     def _make_optimizer(self, make_optimizer: MakeOptimizer) -> torch.optim.Optimizer:
-        # Before its first step it has no state: given its share of the parameters, it is this rank's.
+        # Before its first step it has no state: given its share of the parameters, it is this
+        # rank's.
         own = make_optimizer(self._model.parameters())
         self.optimizer_class = type(own).__name__
-        # As views of one tensor per owner, so that a step sends one message for each, not one for each parameter.
+        # As views of one tensor per owner, so that a step sends one message for each, not one for
+        # each parameter.
         self._sharded = ZeroRedundancyOptimizer(
             [dict(group) for group in own.param_groups],
             functools.partial(_with_share, own),  # type: ignore[arg-type]  # called as a class would be

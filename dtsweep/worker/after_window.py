@@ -60,7 +60,10 @@ def after_window(
                 if task.point.compression:
                     found["compression_error"] = compression_error(loop, task)
                 if task.point.workers > 1:
-                    spent_s, known = time.perf_counter() - began, _known_exchange(context, loop.job, model)
+                    spent_s, known = (
+                        time.perf_counter() - began,
+                        _known_exchange(context, loop.job, model),
+                    )
                     found |= time_exchange(loop, task, window, spent_s=spent_s, known=known)
         except StepError as error:
             _note_failure(found, loop, str(error))
@@ -100,8 +103,8 @@ def _known_exchange(context: RankContext, job: Job, model: nn.Module) -> dict[st
 def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int) -> dict[str, Any]:
     """Do one more step; count what it sends, and compare the gradients that ranks then have.
 
-    In modes with a sync period two steps: one without an exchange of the mode's own, which stands for all of them, and
-    the last one of the period.
+    In modes with a sync period two steps: one without an exchange of the mode's own, which stands
+    for all of them, and the last one of the period.
 
     Args:
         loop: after its window.
@@ -110,7 +113,8 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
         window_steps: steps of the window, which sent as much in each period.
 
     Returns:
-        `bytes_sent` and `messages_sent` of `Measured`, for the window; `gradients_agree` and `gradients_reason`.
+        `bytes_sent` and `messages_sent` of `Measured`, for the window; `gradients_agree` and
+        `gradients_reason`.
 
     Raises:
         StepError: the step failed.
@@ -118,7 +122,9 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
     point, info = loop.job.point, MODES[loop.job.point.sync]
     counts = [Counting() for _ in range(min(point.period, 2))]
     record = GradientRecord(model) if info.same_gradients else None
-    found: dict[str, Any] = {"gradients_agree": None, "gradients_reason": IN_SHARDS} if info.shards else {}
+    found: dict[str, Any] = (
+        {"gradients_agree": None, "gradients_reason": IN_SHARDS} if info.shards else {}
+    )
 
     def work() -> None:
         # The last of these steps ends a period, as the window did.

@@ -75,7 +75,11 @@ def run_attempt(
         if context.is_own_process and isinstance(error, bdb.BdbQuit):
             raise  # whoever leaves the debugger ends the run
         traceback.print_exc()
-        measured, status, reason = None, status_of(error, has_peers=task.point.workers > 1), error_line(error)
+        measured, status, reason = (
+            None,
+            status_of(error, has_peers=task.point.workers > 1),
+            error_line(error),
+        )
         # Who ends a session takes its group away, and then fails what is still under way.
         if joined and not distributed.is_initialized():
             status = "collateral"
@@ -97,7 +101,8 @@ def run_attempt(
 def _cleaned(device: torch.device) -> tuple[int | None, int | None]:
     """Bytes in use after cleaning up, and those of the device; None of one that fails whatever it is asked.
 
-    After a CUDA kernel has failed, as by an index out of range, its process can't use the device any more.
+    After a CUDA kernel has failed, as by an index out of range, its process can't use the device
+    any more.
     """
     try:
         return release_memory(device), total_bytes(device)
@@ -116,7 +121,11 @@ def status_of(error: BaseException, *, has_peers: bool = True) -> str:
     if full := oom_status(error):
         return full
     gone_server = any(kind.__name__ == "RayActorError" for kind in type(error).__mro__)
-    if gone_server or isinstance(error, distributed.DistError) or (has_peers and _tells_of_a_lost_peer(error)):
+    if (
+        gone_server
+        or isinstance(error, distributed.DistError)
+        or (has_peers and _tells_of_a_lost_peer(error))
+    ):
         return "collateral"
     return "user_error"
 
@@ -127,12 +136,15 @@ def _tells_of_a_lost_peer(error: BaseException) -> bool:
     if not isinstance(error, RuntimeError):
         return False
     text = str(error)
-    # Whatever gloo's connections say: but for what it checks itself, such as tensors of other sizes.
+    # Whatever gloo's connections say: but for what it checks itself, such as tensors of other
+    # sizes.
     is_gloo = "gloo/transport/" in text and "enforce fail" not in text
     return is_gloo or any(words in text for words in LOST_PEER)
 
 
-def _measure(context: RankContext, task: Task, servers: Sequence[Any], on_warm: Callable[[float], None]) -> Measured:
+def _measure(
+    context: RankContext, task: Task, servers: Sequence[Any], on_warm: Callable[[float], None]
+) -> Measured:
     """Build the trial and have it timed."""
     began = time.perf_counter()
     point = task.point_of(context.workload)
@@ -150,9 +162,12 @@ def _measure(context: RankContext, task: Task, servers: Sequence[Any], on_warm: 
     rates = _device_rates(context, task, point)
     mode = load_mode(point.sync)(job)
     try:
-        # A workload of its own: this one travels to the parameter servers, without what `batch` has cached.
+        # A workload of its own: this one travels to the parameter servers, without what `batch` has
+        # cached.
         make = functools.partial(make_optimizer, point=task.point_of(context.workload))
-        seed = int.from_bytes(hashlib.sha256(f"{task.seed}/{task.repeat}".encode()).digest()[:4], "big")
+        seed = int.from_bytes(
+            hashlib.sha256(f"{task.seed}/{task.repeat}".encode()).digest()[:4], "big"
+        )
         model, flags = _build(job, seed)
         # Before the mode takes the model over, which may leave a part of each parameter here.
         parameters = [[list(p.shape), str(p.dtype), p.requires_grad] for p in model.parameters()]
@@ -161,17 +176,29 @@ def _measure(context: RankContext, task: Task, servers: Sequence[Any], on_warm: 
         seeds = range(seed + 1, seed + 1 + point.workers)
         check = _gradient_check(job, model, task, seeds=seeds)
         # What is counted of a model is counted of a whole one.
-        product = _product(point, model, parameters, context, rates) if MODES[point.sync].shards else {}
+        product = (
+            _product(point, model, parameters, context, rates) if MODES[point.sync].shards else {}
+        )
         mode.prepare(model, make)
         set_seed(seeds[job.rank])
         optimizer, blocks = mode.optimizer_class, mode.blocks
         began_warmup = time.perf_counter()
-        measured = time_trial(Loop(job, mode), model, task, context=context, on_warm=on_warm, check=check)
+        measured = time_trial(
+            Loop(job, mode), model, task, context=context, on_warm=on_warm, check=check
+        )
         measured = check.added_to(measured) if check else measured
         product = product or _product(point, model, parameters, context, rates, optimizer)
-        known = {**rates, **product, "parameters": count, "optimizer_class": optimizer, "blocks": blocks}
+        known = {
+            **rates,
+            **product,
+            "parameters": count,
+            "optimizer_class": optimizer,
+            "blocks": blocks,
+        }
         known["build_s"] = began_warmup - began
-        known["after_window_s"] = time.perf_counter() - began_warmup - (measured.warmup_s or 0.0) - measured.window_s
+        known["after_window_s"] = (
+            time.perf_counter() - began_warmup - (measured.warmup_s or 0.0) - measured.window_s
+        )
         return replace(measured, **known, flags=[*flags, *measured.flags])
     finally:
         mode.close()
@@ -197,14 +224,18 @@ def _product(
     """
     if context.rank:
         return {}
-    counted = count_flops(point.workload, model=model, precision=point.precision, device=context.device)
+    counted = count_flops(
+        point.workload, model=model, precision=point.precision, device=context.device
+    )
     flops = counted.model_per_sample if counted else None
     tokens = getattr(point.workload, "tokens_per_sample", None)
     return {
         "model_digest": model_digest(parameters, flops_per_sample=flops, tokens_per_sample=tokens),
         "flops_per_sample": flops,
         "hardware_flops_per_sample": counted.hardware_per_sample if counted else None,
-        "work": _step_work(point, model, context.device, rates) if _steps_alone(point, optimizer) else None,
+        "work": _step_work(point, model, context.device, rates)
+        if _steps_alone(point, optimizer)
+        else None,
     }
 
 
@@ -213,15 +244,22 @@ def _steps_alone(point: Point, optimizer: str | None) -> bool:
     return not point.has_own_optimizer or point.workers == 1 or optimizer in vars(torch.optim)
 
 
-def _step_work(point: Point, model: nn.Module, device: torch.device, rates: Mapping[str, Any]) -> StepWork | None:
+def _step_work(
+    point: Point, model: nn.Module, device: torch.device, rates: Mapping[str, Any]
+) -> StepWork | None:
     """What a worker's step does; None where its operations, or its optimizer's, can't be counted, or are compiled."""
     # What a compiler makes one operation is launched once, and moves less.
-    if any(type(m).__name__ == "OptimizedModule" or m._compiled_call_impl is not None for m in model.modules()):
+    if any(
+        type(m).__name__ == "OptimizedModule" or m._compiled_call_impl is not None
+        for m in model.modules()
+    ):
         return None
     passes = count_operations(point.workload, model=model, precision=point.precision, device=device)
     sizes = [p.numel() for p in model.parameters() if p.requires_grad]
     try:
-        update = update_operations(functools.partial(make_optimizer, point=point), sizes, device=device)
+        update = update_operations(
+            functools.partial(make_optimizer, point=point), sizes, device=device
+        )
     except Exception as error:  # noqa: BLE001  # the workload's own optimizer may want other parameters
         print(f"operations of the optimizer are not counted: {error_line(error)}", file=sys.stderr)  # noqa: T201
         return None
@@ -248,7 +286,9 @@ def _device_rates(context: RankContext, task: Task, point: Point) -> dict[str, A
     moving = operation_rates(context.device, beside=beside)
     table = None if on_cpu else peak_flops(context.facts.device, point.precision)
     known = {"given": task.peak_flops_per_s, "table": table}
-    source = next((source for source, peak in known.items() if peak), "measured" if on_cpu else None)
+    source = next(
+        (source for source, peak in known.items() if peak), "measured" if on_cpu else None
+    )
     return {
         "matmul_flops_per_s": matmul.reached,
         "peak_flops_per_s": known.get(source or "", matmul.alone if on_cpu else None),
@@ -265,7 +305,9 @@ def _build(job: Job, seed: int) -> tuple[nn.Module, list[str]]:
     return model, check_batch(job, seed=seed)
 
 
-def _gradient_check(job: Job, model: nn.Module, task: Task, *, seeds: Sequence[int]) -> GradientCheck | None:
+def _gradient_check(
+    job: Job, model: nn.Module, task: Task, *, seeds: Sequence[int]
+) -> GradientCheck | None:
     """Check the first step's gradient where that is asked for and the mode's ranks should have it."""
     info = MODES[job.point.sync]
     # A canary is a point of the sweep too, and is checked as that.
@@ -274,7 +316,9 @@ def _gradient_check(job: Job, model: nn.Module, task: Task, *, seeds: Sequence[i
     # Of shards rank 0 needs those of all ranks.
     if job.rank and not info.shards:
         return None
-    return GradientCheck(job, model, seeds=seeds, limit_s=min(LIMIT_S, task.measure.max_warmup_seconds / 2))
+    return GradientCheck(
+        job, model, seeds=seeds, limit_s=min(LIMIT_S, task.measure.max_warmup_seconds / 2)
+    )
 
 
 def _verdict(measured: Measured, measure: Measure) -> tuple[str, str | None]:

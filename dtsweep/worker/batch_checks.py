@@ -48,8 +48,8 @@ def check_samples(job: Job, batch: Any) -> None:
 
     Args:
         job: the trial.
-        batch: what the workload's `batch` gave. Where the workload has `samples_in`, that counts its samples; else the
-            first dimension of each tensor in it does.
+        batch: what the workload's `batch` gave. Where the workload has `samples_in`, that counts
+            its samples; else the first dimension of each tensor in it does.
 
     Raises:
         BatchError: the numbers differ.
@@ -58,9 +58,16 @@ def check_samples(job: Job, batch: Any) -> None:
     if callable(count):
         found, what = [int(count(batch))], "samples_in(batch) counts"
     else:
-        found, what = [tensor.size(0) for tensor in tensors_in(batch) if tensor.dim()], "batch gave a tensor of"
+        found, what = (
+            [tensor.size(0) for tensor in tensors_in(batch) if tensor.dim()],
+            "batch gave a tensor of",
+        )
     if wrong := [number for number in found if number != asked]:
-        way_out = "" if callable(count) else ", or declare samples_in(batch) where its tensors are shaped otherwise"
+        way_out = (
+            ""
+            if callable(count)
+            else ", or declare samples_in(batch) where its tensors are shaped otherwise"
+        )
         raise BatchError(
             f"{what} {wrong[0]} samples where micro_batch={asked} asked for {asked}; give len(samples) of them{way_out}"
         )
@@ -104,8 +111,8 @@ def tensors_in(batch: Any) -> Iterator[torch.Tensor]:
 def digest_of(batch: Any) -> bytes:
     """A digest of the bytes of a batch's tensors; what is no tensor does not count.
 
-    A tensor that gives no bytes (on the meta device, in a layout of oneDNN, of some classes of their own) counts with
-    its type and shape alone.
+    A tensor that gives no bytes (on the meta device, in a layout of oneDNN, of some classes of
+    their own) counts with its type and shape alone.
     """
     digest = hashlib.sha256()
     for tensor in tensors_in(batch):
@@ -115,11 +122,14 @@ def digest_of(batch: Any) -> bytes:
                 plain = part.resolve_conj().resolve_neg().cpu().contiguous()
                 digest.update(plain.reshape(-1).view(torch.uint8).numpy().data)
         except Exception as error:
-            # Whatever a class of tensors may raise: what can't be looked at is no fault of the trial.
+            # Whatever a class of tensors may raise: what can't be looked at is no fault of the
+            # trial.
             if oom_status(error):
                 raise
             # A nested one has a name of its own, each time another, for its ragged side.
-            digest.update(f"{tensor.dtype} {[size for size in tensor.shape if isinstance(size, int)]}".encode())
+            digest.update(
+                f"{tensor.dtype} {[size for size in tensor.shape if isinstance(size, int)]}".encode()
+            )
     return digest.digest()
 
 

@@ -72,7 +72,8 @@ def time_exchange(
         `exchange_isolated_s`, `exchange_isolated_error_s` or `exchange_reason` of `Measured`.
 
     Raises:
-        StepError: a step failed, or does not fit into memory. Whole rounds before it stay in the loop.
+        StepError: a step failed, or does not fit into memory. Whole rounds before it stay in the
+            loop.
     """
     job, info = loop.job, MODES[task.point.sync]
     if task.measure.exchange == "off":
@@ -129,7 +130,13 @@ def _take_quick_turn(loop: Loop, window: WindowTime, *, spent_s: float, store: S
         rest = f"what checks leave of {QUICK_SHARE:.0%} of the window"
         return f"no step without the exchange fits into {rest}; Measure(exchange='precise') takes the time for it"
     turn = Turn(exchanges=False, blocks=(0,))
-    _run_turn(loop, turn, steps, store=store, patience_s=FIRST_PATIENCE_S + _patience_s(steps, window.step_s))
+    _run_turn(
+        loop,
+        turn,
+        steps,
+        store=store,
+        patience_s=FIRST_PATIENCE_S + _patience_s(steps, window.step_s),
+    )
     return None
 
 
@@ -157,8 +164,8 @@ def _take_turns(loop: Loop, window: WindowTime, *, limit_s: float, store: Store)
     steps = block_steps(window.step_s, limit_s=first_s, least=least, window_s=window.window_s)
     if steps is None:
         return f"steps with and without the exchange would take longer than the {first_s:.0f} s that they may take"
-    # Whether there is memory for one: DDP's buckets stay where they are; gradients that are views of them
-    # (`gradient_as_bucket_view`) then need room of their own.
+    # Whether there is memory for one: DDP's buckets stay where they are; gradients that are views
+    # of them (`gradient_as_bucket_view`) then need room of their own.
     alone = functools.partial(loop.step, exchange=False)
     together(alone, store=PrefixStore("first", store))
     own, rounds, goes_on, began = np.array([]), 0, True, time.perf_counter()
@@ -168,7 +175,10 @@ def _take_turns(loop: Loop, window: WindowTime, *, limit_s: float, store: Store)
         is_precise = is_known(*by_pair(mean_over_ranks(device, own)))
         spent_s = time.perf_counter() - began
         # One more if any rank asks for it: all must take the same steps.
-        goes_on = max_over_ranks(device, not is_precise and spent_s * (rounds + 1) / rounds <= limit_s)[0] > 0
+        goes_on = (
+            max_over_ranks(device, not is_precise and spent_s * (rounds + 1) / rounds <= limit_s)[0]
+            > 0
+        )
     return None
 
 
@@ -176,13 +186,20 @@ def _run_round(loop: Loop, number: int, steps: int, *, store: Store, step_s: flo
     """Run the turns of a round; return this rank's mean step of each block, in seconds.
 
     Raises:
-        StepError: a turn failed, on all ranks or without keeping one waiting; nothing of the round is kept.
+        StepError: a turn failed, on all ranks or without keeping one waiting; nothing of the round
+            is kept.
     """
     means, before = list[float](), len(loop.segments)
     for index, turn in enumerate(turns(number)):
         part = PrefixStore(f"{number}/{index}", store)
         try:
-            _run_turn(loop, turn, steps, store=part, patience_s=_patience_s(steps * len(turn.blocks), step_s))
+            _run_turn(
+                loop,
+                turn,
+                steps,
+                store=part,
+                patience_s=_patience_s(steps * len(turn.blocks), step_s),
+            )
         except StepError:
             del loop.segments[before:]
             raise
@@ -197,7 +214,11 @@ def _run_turn(loop: Loop, turn: Turn, steps: int, *, store: Store, patience_s: f
         StepError: it failed on some rank; it is kept on none.
     """
     barrier(loop.job.device)
-    name, count, before = "exchange" if turn.exchanges else "no_exchange", steps * len(turn.blocks), len(loop.segments)
+    name, count, before = (
+        "exchange" if turn.exchanges else "no_exchange",
+        steps * len(turn.blocks),
+        len(loop.segments),
+    )
     work = functools.partial(loop.run, name, range(count), blocks=turn.blocks, lead=LEAD)
     try:
         together(work, store=store, patience_s=patience_s)

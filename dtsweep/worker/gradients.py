@@ -16,8 +16,10 @@ from dtsweep.worker.batch_checks import digest_of
 
 AGREE = 1e-5
 """By how much sums and norms of one parameter's gradient may differ between ranks, as a share of the norm (of the
-sum's scale: times the root of the number of elements). Ranks of an exchange get the same numbers but for rounding;
-without one the gradients of different batches differ by percents, those of large matrices and batches by 0.05 %."""
+sum's scale: times the root of the number of elements). Ranks of an exchange get the same numbers
+but for rounding; without one the gradients of different batches differ by percents, those of large
+matrices and batches by 0.05 %.
+"""
 
 IN_SHARDS = "each worker has a share of every gradient alone; Measure(check=True) compares them with one worker's"
 """Why ranks are not compared with each other, in a mode that `shards`."""
@@ -32,9 +34,9 @@ CHUNK = 2**20
 class GradientRecord:
     """The gradients that a rank gives its optimizer in a step, as a context around that step, and the step's batches.
 
-    Gradients are kept as sums and norms in double precision, parameter by parameter, not bitwise: nodes may round
-    differently. They are those of the whole model, in its order: an optimizer may have them in an order of its own, or
-    only some of them. The learning rate plays no part.
+    Gradients are kept as sums and norms in double precision, parameter by parameter, not bitwise:
+    nodes may round differently. They are those of the whole model, in its order: an optimizer may
+    have them in an order of its own, or only some of them. The learning rate plays no part.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -69,10 +71,15 @@ class GradientRecord:
             `gradients_agree` and `gradients_reason` of `Measured`, the same on all ranks.
         """
         everyone: list[Any] = [None] * distributed.get_world_size()
-        distributed.all_gather_object(everyone, (self._digests.digest(), self._sums[0] if self._sums else _NONE))
+        distributed.all_gather_object(
+            everyone, (self._digests.digest(), self._sums[0] if self._sums else _NONE)
+        )
         digests, sums = zip(*everyone, strict=True)
         if any(of_rank is None for of_rank in sums):
-            return {"gradients_agree": None, "gradients_reason": "a worker has no memory to compare gradients"}
+            return {
+                "gradients_agree": None,
+                "gradients_reason": "a worker has no memory to compare gradients",
+            }
         agree, reason = judged(digests, sums)
         return {"gradients_agree": agree, "gradients_reason": reason}
 
@@ -85,7 +92,9 @@ class GradientRecord:
 def _sums_that_fit(model: nn.Module) -> torch.Tensor | None:
     """`sums_and_norms` of a model; None where memory does not suffice: who raised here would keep others waiting."""
     try:
-        return sums_and_norms([p for p in model.parameters() if not getattr(p, "_ddp_ignored", False)])
+        return sums_and_norms(
+            [p for p in model.parameters() if not getattr(p, "_ddp_ignored", False)]
+        )
     except (RuntimeError, MemoryError) as error:
         if not oom_status(error):
             raise
@@ -99,7 +108,11 @@ def sums_and_norms(parameters: Sequence[torch.nn.Parameter]) -> torch.Tensor:
     for parameter in parameters:
         gradient = parameter.grad
         if gradient is None:
-            rows.append(torch.tensor([0.0, 0.0, parameter.numel()], dtype=torch.float64, device=parameter.device))
+            rows.append(
+                torch.tensor(
+                    [0.0, 0.0, parameter.numel()], dtype=torch.float64, device=parameter.device
+                )
+            )
             continue
         values = gradient.coalesce().values() if gradient.is_sparse else gradient
         values = torch.view_as_real(values) if values.is_complex() else values
@@ -111,25 +124,34 @@ def sums_and_norms(parameters: Sequence[torch.nn.Parameter]) -> torch.Tensor:
     return torch.stack(rows).cpu() if rows else torch.zeros(0, 3, dtype=torch.float64)
 
 
-def judged(digests: Sequence[bytes], sums: Sequence[torch.Tensor]) -> tuple[bool | None, str | None]:
+def judged(
+    digests: Sequence[bytes], sums: Sequence[torch.Tensor]
+) -> tuple[bool | None, str | None]:
     """Compare what the ranks' optimizers were given in one step.
 
     Args:
         digests: of each rank's batches.
-        sums: of each rank: (parameters, 3) the sum, the norm and the number of elements of each gradient.
+        sums: of each rank: (parameters, 3) the sum, the norm and the number of elements of each
+            gradient.
 
     Returns:
-        Whether they agree, None where that can't be told: batches are equal, or there was no gradient; and why not.
+        Whether they agree, None where that can't be told: batches are equal, or there was no
+        gradient; and why not.
     """
     first = sums[0]
     if any(len(each) != len(first) for each in sums):
-        return None, "workers have models of different numbers of parameters, or not all call an optimizer of torch's"
+        return (
+            None,
+            "workers have models of different numbers of parameters, or not all call an optimizer of torch's",
+        )
     every = torch.nan_to_num(torch.stack(list(sums)))
     totals, norms, counts = every.unbind(-1)
     largest = norms.max(dim=0).values
     if not len(first) or not bool(largest.any()):
         return None, "the optimizer was given no gradient"
-    apart = torch.maximum(_range(norms), _range(totals) / counts[0].clamp(min=1).sqrt()) / largest.clamp(min=1e-300)
+    apart = torch.maximum(
+        _range(norms), _range(totals) / counts[0].clamp(min=1).sqrt()
+    ) / largest.clamp(min=1e-300)
     different = int((apart > AGREE).sum())
     if different:
         most = float(f"{float(apart.max()) * 100:.2g}")

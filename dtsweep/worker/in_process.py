@@ -24,14 +24,29 @@ def only_rank(sweep: Sweep) -> Iterator[RankContext]:
     """Be rank 0 of 1 for a while; what a trial sets in this process is given back: threads, environment, seeds, flags.
 
     Raises:
-        SweepError: this process is in a process group already, or has no GPU where the sweep asks for one.
+        SweepError: this process is in a process group already, or has no GPU where the sweep asks
+            for one.
     """
     if distributed.is_initialized():
-        raise SweepError("this process is in a process group already; call destroy_process_group() first")
-    with stops_noted(), _settings_kept(), _world_of_one(sweep) as device, random_states_kept(device):
+        raise SweepError(
+            "this process is in a process group already; call destroy_process_group() first"
+        )
+    with (
+        stops_noted(),
+        _settings_kept(),
+        _world_of_one(sweep) as device,
+        random_states_kept(device),
+    ):
         own = sweep.resources.environment
         packages = sources_of(sweep.workload, file=sweep.file).packages
-        yield become_rank(0, device, workload=sweep.workload, own_variables=own, packages=packages, is_own_process=True)
+        yield become_rank(
+            0,
+            device,
+            workload=sweep.workload,
+            own_variables=own,
+            packages=packages,
+            is_own_process=True,
+        )
 
 
 @contextmanager

@@ -33,13 +33,16 @@ def store_of_others(task: Task, part: str) -> Store | None:
     return store_of(task, part) if task.point.workers > 1 else None
 
 
-def together(work: Callable[[], object], *, store: Store | None, patience_s: float = FIRST_PATIENCE_S) -> None:
+def together(
+    work: Callable[[], object], *, store: Store | None, patience_s: float = FIRST_PATIENCE_S
+) -> None:
     """Do work that all ranks do, with or without an exchange in it.
 
     Args:
         work: is done.
         store: with keys for this work; None if there are no other ranks.
-        patience_s: how long a rank whose work failed waits for the others to end theirs, in seconds.
+        patience_s: how long a rank whose work failed waits for the others to end theirs, in
+            seconds.
 
     Raises:
         StepError: the work failed on a rank; all ranks raise it and are in step.
@@ -57,5 +60,7 @@ def together(work: Callable[[], object], *, store: Store | None, patience_s: flo
     if store is None and error is not None:
         traceback.print_exception(error)
         raise StepError(said)
-    if store is not None and (words := failure_anywhere(error, said, store=store, patience_s=patience_s)):
+    if store is not None and (
+        words := failure_anywhere(error, said, store=store, patience_s=patience_s)
+    ):
         raise StepError(words)

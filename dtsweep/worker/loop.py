@@ -45,7 +45,13 @@ class Loop:
         self.drained_s = 0.0
 
     def run(
-        self, name: str, window: Iterable[int], *, blocks: tuple[int, ...] = (-1,), lead: int = 0, drain: bool = False
+        self,
+        name: str,
+        window: Iterable[int],
+        *,
+        blocks: tuple[int, ...] = (-1,),
+        lead: int = 0,
+        drain: bool = False,
     ) -> float:
         """The timed loop: as many steps as the window has; nothing else stands between start and end.
 
@@ -53,7 +59,8 @@ class Loop:
             name: of the segment.
             window: has an element for each step.
             blocks: of the segment.
-            lead: steps that go before, so that the first of the window follows one like it; they are not kept.
+            lead: steps that go before, so that the first of the window follows one like it; they
+                are not kept.
             drain: whether what is still under way then ends inside.
 
         Returns:
@@ -71,7 +78,9 @@ class Loop:
         seconds = self.clock.stop()
         times = {column: values[lead:] for column, values in self.clock.times().items()}
         self.segments.append(
-            Segment(name=name, blocks=blocks, began=self.clock.began, times=times, losses=losses[lead:])
+            Segment(
+                name=name, blocks=blocks, began=self.clock.began, times=times, losses=losses[lead:]
+            )
         )
         return seconds
 
@@ -80,7 +89,10 @@ class Loop:
         return next(self._batches)
 
     def step(
-        self, *, exchange: bool = True, through: Callable[[Iterator[Any]], Iterator[Any]] = lambda batches: batches
+        self,
+        *,
+        exchange: bool = True,
+        through: Callable[[Iterator[Any]], Iterator[Any]] = lambda batches: batches,
     ) -> Loss:
         """Do one step, whose batches go through a function of them."""
         return self.mode.step(through(self.next_batches()), self.clock, exchange=exchange)
@@ -90,7 +102,8 @@ class Loop:
         window = next(segment for segment in reversed(self.segments) if segment.name == "window")
         names = {name for segment in self.segments for name in segment.times}
         columns = {
-            name: _joined(segment.times.get(name, _unknown(segment)) for segment in self.segments) for name in names
+            name: _joined(segment.times.get(name, _unknown(segment)) for segment in self.segments)
+            for name in names
         }
         columns["start_s"] = _joined(
             segment.times["start_s"] + segment.began - window.began for segment in self.segments
@@ -134,7 +147,11 @@ def _joined(arrays: Iterable[NDArray[Any]]) -> NDArray[Any]:
 
 def _numbers(losses: Iterable[Loss]) -> NDArray[np.float64]:
     on_device = [loss for loss in losses if isinstance(loss, torch.Tensor)]
-    return torch.stack(on_device).double().cpu().numpy() if on_device else np.array(list(losses), dtype=np.float64)
+    return (
+        torch.stack(on_device).double().cpu().numpy()
+        if on_device
+        else np.array(list(losses), dtype=np.float64)
+    )
 
 
 def _unknown(segment: Segment) -> NDArray[np.float64]:

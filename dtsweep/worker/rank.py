@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-# Before a group exists: its functions take the group as a default and would keep it from being destroyed, and a
-# thread of gloo that still holds a tensor when Python ends aborts the process.
+# Before a group exists: its functions take the group as a default and would keep it from being
+# destroyed, and a thread of gloo that still holds a tensor when Python ends aborts the process.
 import torch.distributed.nn.functional
 
 from dtsweep.errors import SweepError
@@ -50,7 +50,9 @@ def gets_gpu(resources: Resources) -> bool:
     """
     if resources.gpus_per_worker and not torch.cuda.is_available():
         asked = f"gpus_per_worker={resources.gpus_per_worker}"
-        raise SweepError(f"{asked}, but torch sees no GPU here; use gpus_per_worker=0", word="gpus_per_worker")
+        raise SweepError(
+            f"{asked}, but torch sees no GPU here; use gpus_per_worker=0", word="gpus_per_worker"
+        )
     return torch.cuda.is_available() and resources.gpus_per_worker != 0
 
 
@@ -98,7 +100,9 @@ def become_rank(
         device=device,
         workload=workload,
         telemetry=Telemetry(device),
-        facts=RankFacts(**fingerprint(device, own_variables=own_variables, packages=packages), **where),
+        facts=RankFacts(
+            **fingerprint(device, own_variables=own_variables, packages=packages), **where
+        ),
         is_own_process=is_own_process,
     )
     release_memory(device)

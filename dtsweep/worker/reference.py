@@ -36,8 +36,9 @@ class UncheckedError(RuntimeError):
 class GradientCheck:
     """Compares the first gradient that a trial's optimizers are given with one worker's; on rank 0.
 
-    Where gradients are in shards it is needed on all ranks, which gather them; else no collective is in it. Where it
-    gives up, the trial goes on without. As a context it stands around the first steps.
+    Where gradients are in shards it is needed on all ranks, which gather them; else no collective
+    is in it. Where it gives up, the trial goes on without. As a context it stands around the first
+    steps.
     """
 
     def __init__(self, job: Job, model: nn.Module, *, seeds: Sequence[int], limit_s: float) -> None:
@@ -52,7 +53,11 @@ class GradientCheck:
         self.error: float | None = None
         self.flags: list[str] = []
         self.expected: dict[str, torch.Tensor] = {}
-        self._model, self._gathers, self._judges = model, MODES[job.point.sync].shards, job.rank == 0
+        self._model, self._gathers, self._judges = (
+            model,
+            MODES[job.point.sync].shards,
+            job.rank == 0,
+        )
         self._device, self._peak_before = job.device, peak_bytes(job.device)
         self._apart: dict[str, float] = {}
         self._square = 0.0
@@ -67,7 +72,11 @@ class GradientCheck:
         except bdb.BdbQuit:
             raise
         except Exception as error:  # noqa: BLE001  # users' code, called in another way than they know
-            self._give_up(str(error) if isinstance(error, UncheckedError) else f"{type(error).__name__}: {error}")
+            self._give_up(
+                str(error)
+                if isinstance(error, UncheckedError)
+                else f"{type(error).__name__}: {error}"
+            )
         finally:
             release_memory(job.device)
 
@@ -85,13 +94,18 @@ class GradientCheck:
             return
         difference, norm = math.sqrt(sum(self._apart.values())), math.sqrt(self._square)
         if not self._apart:
-            self._give_up("the optimizer is none of torch's, or was given other parameters than the model's")
+            self._give_up(
+                "the optimizer is none of torch's, or was given other parameters than the model's"
+            )
         elif not math.isfinite(difference / norm if norm else math.inf):
             self._give_up("it is zero, or not finite")
         else:
             self.error = difference / norm
             farthest = max(self._apart, key=lambda name: self._apart[name])
-            _say(f"gradient_error {self.error:.2g}" + f", most of it in {farthest}" * (difference > 0))
+            _say(
+                f"gradient_error {self.error:.2g}"
+                + f", most of it in {farthest}" * (difference > 0)
+            )
 
     def added_to(self, measured: Measured) -> Measured:
         """What was measured with what was found here; a peak of memory from before the check is kept."""
@@ -105,8 +119,8 @@ class GradientCheck:
     def _look(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if self._gathers:
             self._gathers = False
-            # Each on all ranks in one order, also when rank 0 has given up: the others would wait for it. A pass has
-            # just had a whole block of them.
+            # Each on all ranks in one order, also when rank 0 has given up: the others would wait
+            # for it. A pass has just had a whole block of them.
             for name, parameter in self._model.named_parameters():
                 self._compare(name, parameter, _gathered(parameter))
             return
@@ -115,13 +129,17 @@ class GradientCheck:
             if id(parameter) in given:
                 self._compare(name, parameter)
 
-    def _compare(self, name: str, parameter: nn.Parameter, gathered: torch.Tensor | None = None) -> None:
+    def _compare(
+        self, name: str, parameter: nn.Parameter, gathered: torch.Tensor | None = None
+    ) -> None:
         # Once each: this is the first step's, and an optimizer may have another one inside.
         expected = self.expected.pop(name, None)
         if expected is None or getattr(parameter, "_ddp_ignored", False):
             return
         try:
-            self._apart[name], square = squares(_whole(parameter) if gathered is None else gathered, expected)
+            self._apart[name], square = squares(
+                _whole(parameter) if gathered is None else gathered, expected
+            )
             self._square += square
         except (RuntimeError, MemoryError) as error:
             if not oom_status(error):
@@ -134,7 +152,9 @@ class GradientCheck:
         _say(f"the gradient of the first step is not checked: {' '.join(why.split())[:300]}")
 
 
-def gradient_of_one_worker(job: Job, model: nn.Module, *, seeds: Sequence[int], limit_s: float) -> list[torch.Tensor]:
+def gradient_of_one_worker(
+    job: Job, model: nn.Module, *, seeds: Sequence[int], limit_s: float
+) -> list[torch.Tensor]:
     """Run the passes that all ranks have in the first step, one after another, each rank's on a new copy of the model.
 
     Args:
@@ -144,10 +164,12 @@ def gradient_of_one_worker(job: Job, model: nn.Module, *, seeds: Sequence[int], 
         limit_s: what it may take; more than a rank's passes are begun only where all seem to fit.
 
     Returns:
-        Of each parameter the gradient of the mean over all passes, in main memory; zeros where it has none.
+        Of each parameter the gradient of the mean over all passes, in main memory; zeros where it
+        has none.
 
     Raises:
-        UncheckedError: it takes too long, a pass needs the other ranks, or a copy of the model is not the model.
+        UncheckedError: it takes too long, a pass needs the other ranks, or a copy of the model is
+            not the model.
     """
     # Zeros that take no memory.
     total = [torch.zeros(()).expand(parameter.shape) for parameter in model.parameters()]
@@ -172,7 +194,9 @@ def gradient_of_one_worker(job: Job, model: nn.Module, *, seeds: Sequence[int], 
         strays = any(parameter.grad is not None for parameter in model.parameters())
         model.zero_grad()
     if strays:
-        raise UncheckedError("a copy of the model does not hold all of it: a function in it has parts of the original")
+        raise UncheckedError(
+            "a copy of the model does not hold all of it: a function in it has parts of the original"
+        )
     # Not the loss: in bf16 every gradient would be rounded for it.
     return [each / len(seeds) for each in total]
 
@@ -203,14 +227,18 @@ class _Alone(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if "c10d" in func.namespace:
-            raise UncheckedError("the workload exchanges with the other workers by itself, as SyncBatchNorm does")
+            raise UncheckedError(
+                "the workload exchanges with the other workers by itself, as SyncBatchNorm does"
+            )
         return func(*args, **(kwargs or {}))
 
 
 def _twin(workload: Any) -> Any:
     """Another workload with all that this one keeps by now; `copy` goes by `__getstate__`, which may leave it out."""
     twin = object.__new__(type(workload))
-    kept = {field.name: getattr(workload, field.name) for field in fields(workload)} | getattr(workload, "__dict__", {})
+    kept = {field.name: getattr(workload, field.name) for field in fields(workload)} | getattr(
+        workload, "__dict__", {}
+    )
     for name, value in kept.items():
         object.__setattr__(twin, name, value)
     return twin

@@ -61,7 +61,9 @@ def time_trial(
     check = check or contextlib.nullcontext()
     measured, window_s = _windows(loop, task, context, on_warm=on_warm, check=check)
     warmup_s = time.perf_counter() - began - measured.window_s
-    window = WindowTime(window_s=window_s, steps=measured.window_steps, stop_reason=measured.stop_reason)
+    window = WindowTime(
+        window_s=window_s, steps=measured.window_steps, stop_reason=measured.stop_reason
+    )
     found = after_window(loop, model, task, window, context=context)
     return replace(measured, steps=loop.columns(), warmup_s=warmup_s, **found)
 
@@ -96,7 +98,9 @@ def _windows(
             slowest_s, period_s = _warm_up(loop, task)
         on_warm(slowest_s)
         limits = replace(measure, max_seconds=left_s)
-        measured, compiled_in = _window(loop, replace(task, measure=limits), context, period_s=period_s)
+        measured, compiled_in = _window(
+            loop, replace(task, measure=limits), context, period_s=period_s
+        )
         compiled, spent_s = max_over_ranks(job.device, compiled_in, measured.window_s)
         left_s -= spent_s
         flags = ["recompiled"] if compiled else flags
@@ -115,7 +119,9 @@ def _warm_up(loop: Loop, task: Task) -> tuple[float, float]:
     return _agree(loop.job, loop.segments[-1].times)
 
 
-def _window(loop: Loop, task: Task, context: RankContext, *, period_s: float) -> tuple[Measured, int]:
+def _window(
+    loop: Loop, task: Task, context: RankContext, *, period_s: float
+) -> tuple[Measured, int]:
     """Measure one window of a warm loop; also how much was compiled inside it."""
     job = loop.job
     if context.is_own_process:
@@ -126,7 +132,8 @@ def _window(loop: Loop, task: Task, context: RankContext, *, period_s: float) ->
     compiled, retried = _compiled(), retries(job.device)
     with context.telemetry.sampled(), without_collector(keep=task.measure.gc):
         barrier(job.device)
-        # Behind a barrier, so that it counts no waiting; before one, because reading takes each rank its own time.
+        # Behind a barrier, so that it counts no waiting; before one, because reading takes each
+        # rank its own time.
         context.telemetry.start()
         barrier(job.device)
         window_s = loop.run("window", window, drain=True)
@@ -140,7 +147,11 @@ def _window(loop: Loop, task: Task, context: RankContext, *, period_s: float) ->
         window_steps=window.steps,
         skipped_steps=sum(len(segment.losses) for segment in loop.segments[:-1]),
         stop_reason=window.reason,
-        flags=[*noticed, *_flags(loop, window_s), *(["oom_retry"] * (retries(job.device) > retried))],
+        flags=[
+            *noticed,
+            *_flags(loop, window_s),
+            *(["oom_retry"] * (retries(job.device) > retried)),
+        ],
         memory_peak_bytes=peak_bytes(job.device),
         threads=torch.get_num_threads(),
         telemetry=seen,
@@ -157,7 +168,12 @@ def make_window(loop: Loop, task: Task, period_s: float) -> Window:
         samples_per_step=point.global_batch,
         latency_is_mean=latency_column(point.semantics) == "step_mean_s",
     )
-    rule = Rule(task.measure, period=point.period, period_s=period_s, race=race if task.measure.race else None)
+    rule = Rule(
+        task.measure,
+        period=point.period,
+        period_s=period_s,
+        race=race if task.measure.race else None,
+    )
     rule.rehearse()
     # Keys of this window alone: a trial may have several.
     store = store_of(task, str(len(loop.segments))) if job.point.workers > 1 else None
@@ -181,9 +197,15 @@ def _agree(job: Job, warm: Times) -> tuple[float, float]:
     """The slowest warm-up step, and what a sync period takes: the same on all ranks."""
     steps_s = warm["step_s"]
     # The median: one hiccup must not make the ranks look after every step.
-    median_s, last_s = (float(np.median(steps_s)), float(steps_s[-1])) if len(steps_s) else (0.0, 0.0)
+    median_s, last_s = (
+        (float(np.median(steps_s)), float(steps_s[-1])) if len(steps_s) else (0.0, 0.0)
+    )
     # The exchange falls on the last one.
-    period_s = median_s if job.point.period == 1 else median_s * (job.point.period - 1) + max(median_s, last_s)
+    period_s = (
+        median_s
+        if job.point.period == 1
+        else median_s * (job.point.period - 1) + max(median_s, last_s)
+    )
     most, period_s = max_over_ranks(job.device, steps_s.max(initial=0.0), period_s)
     return most, period_s
 

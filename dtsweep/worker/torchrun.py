@@ -54,19 +54,34 @@ def _run(sweep: Sweep, point: Point, task: Task, device: torch.device) -> RankRe
     """Run the task on this rank; one rank prints the row."""
     own = {"OMP_NUM_THREADS", *sweep.resources.environment, *point.environment}
     packages = sources_of(sweep.workload, file=sweep.file).packages
-    context = become_rank(distributed.get_rank(), device, workload=sweep.workload, own_variables=own, packages=packages)
+    context = become_rank(
+        distributed.get_rank(),
+        device,
+        workload=sweep.workload,
+        own_variables=own,
+        packages=packages,
+    )
     result = run_attempt(context, task)
     if result.measured is None:
         # The others may wait for this rank in an exchange: no collective here. torchrun ends them.
-        if distributed.distributed_c10d._get_default_store().add(f"failed/{task.attempt_id}", 1) == 1:
+        if (
+            distributed.distributed_c10d._get_default_store().add(f"failed/{task.attempt_id}", 1)
+            == 1
+        ):
             rank = {context.rank: result}
-            _print_row(trial_row(sweep, point, task, {context.rank: context.facts}, rank, harness="torchrun"))
+            _print_row(
+                trial_row(
+                    sweep, point, task, {context.rank: context.facts}, rank, harness="torchrun"
+                )
+            )
         return result
     gathered: list[Any] = [None] * distributed.get_world_size()
     distributed.gather_object((context.facts, result), gathered if context.rank == 0 else None)
     if context.rank == 0:
         facts = {rank: facts for rank, (facts, _) in enumerate(gathered)}
-        results = with_warmup_marked(point, {rank: result for rank, (_, result) in enumerate(gathered)})
+        results = with_warmup_marked(
+            point, {rank: result for rank, (_, result) in enumerate(gathered)}
+        )
         _print_row(trial_row(sweep, point, task, facts, results, harness="torchrun"))
     distributed.destroy_process_group()
     return result
@@ -83,7 +98,9 @@ def _only_point(found: Sequence[Candidate], *, workers: int, device: torch.devic
         raise SweepError(f"no point to measure: {found[0].reason}")
     point = possible[0]
     if point.workers != workers:
-        raise SweepError(f"workers={point.workers}, but torchrun started {workers}; say workers={workers}")
+        raise SweepError(
+            f"workers={point.workers}, but torchrun started {workers}; say workers={workers}"
+        )
     if reason := impossible(point, Harness(name="torchrun", has_gpus=device.type == "cuda")):
         raise SweepError(f"{reason}; use python -m dtsweep, or another value here")
     return point

@@ -22,7 +22,8 @@ class ProcessGroups:
 
     def __init__(self) -> None:
         """Keep what the group that there is was made with."""
-        # Kept: a later world's default store is a part of this one, and a process without a world has none.
+        # Kept: a later world's default store is a part of this one, and a process without a world
+        # has none.
         self._root = distributed_c10d._get_default_store()
         self._backend = distributed.get_backend()
         self._timeout: timedelta = self._root.timeout  # type: ignore[attr-defined]  # missing in torch's stub
@@ -76,17 +77,26 @@ class ProcessGroups:
             distributed.destroy_process_group()
         if rank is None:
             return True
-        local = {"LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": local_workers, "NODE_RANK": node_rank}
-        os.environ.update({n: str(value) for n, value in {"RANK": rank, "WORLD_SIZE": workers, **local}.items()})
+        local = {
+            "LOCAL_RANK": local_rank,
+            "LOCAL_WORLD_SIZE": local_workers,
+            "NODE_RANK": node_rank,
+        }
+        os.environ.update(
+            {n: str(value) for n, value in {"RANK": rank, "WORLD_SIZE": workers, **local}.items()}
+        )
         store = distributed_c10d.PrefixStore(f"world {world}", self._root)
-        distributed.init_process_group(self._backend, store=store, rank=rank, world_size=workers, timeout=self._timeout)
+        distributed.init_process_group(
+            self._backend, store=store, rank=rank, world_size=workers, timeout=self._timeout
+        )
         return True
 
 
 def _by_default_none(group: distributed.ProcessGroup) -> None:
     """Let functions of `torch.distributed` take the group of their time, instead of the one of their import.
 
-    Those whose default it is would exchange with ranks that have left, and keep its threads and sockets.
+    Those whose default it is would exchange with ranks that have left, and keep its threads and
+    sockets.
     """
     for name, module in list(sys.modules.items()):
         if not name.startswith("torch.distributed"):
@@ -96,4 +106,6 @@ def _by_default_none(group: distributed.ProcessGroup) -> None:
         for function in (*members, *(method for kind in classes for method in vars(kind).values())):
             defaults = (inspect.isfunction(function) and function.__defaults__) or ()
             if any(value is group for value in defaults):
-                function.__defaults__ = tuple(None if value is group else value for value in defaults)
+                function.__defaults__ = tuple(
+                    None if value is group else value for value in defaults
+                )

@@ -1,7 +1,7 @@
 """What is trained, a family to choose from: the three methods of a workload, and ours.
 
-Ranks run the methods, which import torch and transformers; at module level only `decoder` imports torch.
-In reading order:
+Ranks run the methods, which import torch and transformers; at module level only `decoder` imports
+torch. In reading order:
 
     fields          checks of a workload's fields
     samples         samples by their number, kept on the device
@@ -10,8 +10,8 @@ In reading order:
     gpt             a small decoder language model
     transformers    well-known models from their configurations
 
-A workload is a frozen dataclass. Its fields are JSON values, are stored and are part of a trial's identity; the
-scalar ones can be swept as `workload.<field>`.
+A workload is a frozen dataclass. Its fields are JSON values, are stored and are part of a trial's
+identity; the scalar ones can be swept as `workload.<field>`.
 """
 
 from __future__ import annotations
@@ -34,16 +34,20 @@ class Workload(Protocol):
 
     Optional, looked up by name, and left out or None where they don't apply:
 
-    - `optimizer(parameters, learning_rate) -> torch.optim.Optimizer`: used instead of the point's `optimizer`.
-    - `tokens_per_sample: int`: tokens that one sample trains on; the results then have `tokens_per_s`.
-    - `flops_per_sample: float`: FLOPs of a forward and backward pass on one sample; else they are counted.
+    - `optimizer(parameters, learning_rate) -> torch.optim.Optimizer`: used instead of the point's
+      `optimizer`.
+    - `tokens_per_sample: int`: tokens that one sample trains on; the results then have
+      `tokens_per_s`.
+    - `flops_per_sample: float`: FLOPs of a forward and backward pass on one sample; else they are
+      counted.
     - `ddp_options: dict[str, Any]`: more arguments for `DistributedDataParallel`, for example
       `{"find_unused_parameters": True}`.
     - `blocks(model) -> Sequence[nn.Module]`: the modules that a mode with sharded parameters shards
       one by one; else those that the model repeats.
-    - `unread_fields: Collection[str]`: names of fields that this model does not read; they are stored as null, and two
-      workloads that differ in them alone are one.
-    - `samples_in(batch) -> int`: how many samples a batch has, where that is not the first dimension of its tensors.
+    - `unread_fields: Collection[str]`: names of fields that this model does not read; they are
+      stored as null, and two workloads that differ in them alone are one.
+    - `samples_in(batch) -> int`: how many samples a batch has, where that is not the first
+      dimension of its tensors.
     """
 
     def build(self) -> nn.Module:
@@ -53,17 +57,18 @@ class Workload(Protocol):
     def batch(self, samples: range, device: torch.device) -> Any:
         """Give the samples with these numbers on `device`.
 
-        Numbers are global and grow without end: one number is one sample on every rank and in every world
-        of a seed. The ranks ask for disjoint ranges, so each reads its own share. It is inside the timed
-        step, so what can be done once is done in the first call.
+        Numbers are global and grow without end: one number is one sample on every rank and in every
+        world of a seed. The ranks ask for disjoint ranges, so each reads its own share. It is
+        inside the timed step, so what can be done once is done in the first call.
         """
         ...
 
     def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
         """Run the model forward and return the mean loss over the batch, a scalar.
 
-        By `model(...)` itself: a method or a module inside it goes round what exchanges gradients (`wrong_gradient`). A
-        model that has its training step in a method is wrapped in one whose `forward` calls that.
+        By `model(...)` itself: a method or a module inside it goes round what exchanges gradients
+        (`wrong_gradient`). A model that has its training step in a method is wrapped in one whose
+        `forward` calls that.
         """
         ...
 

@@ -105,7 +105,9 @@ def _files(path: Path) -> list[Path]:
         pickled = sorted(path.glob("data_batch_*"))
         if pickled:
             raise _pickle_error(pickled[0])
-        raise SweepError(f"no data_batch_*.bin in {path}; give the folder of the CIFAR-10 binary version")
+        raise SweepError(
+            f"no data_batch_*.bin in {path}; give the folder of the CIFAR-10 binary version"
+        )
     return files
 
 

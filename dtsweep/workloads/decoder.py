@@ -17,7 +17,9 @@ class Block(nn.Module):
         self.attention_in = nn.Linear(width, 3 * width)
         self.attention_out = nn.Linear(width, width)
         self.mlp_norm = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
 
     def attend(self, hidden: Tensor) -> Tensor:
         """Mix (samples, tokens, width) over the tokens up to each."""
@@ -37,7 +39,9 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     """A pre-norm decoder with learned positions; its output layer is not tied to the embedding."""
 
-    def __init__(self, *, layers: int, width: int, sequence: int, heads: int, vocabulary: int) -> None:
+    def __init__(
+        self, *, layers: int, width: int, sequence: int, heads: int, vocabulary: int
+    ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width)
         self.positions = nn.Parameter(torch.empty(sequence, width))

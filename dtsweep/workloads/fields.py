@@ -17,14 +17,16 @@ def check_counts(workload: object, *names: str) -> None:
     for name in names:
         value = getattr(workload, name)
         if type(value) is not int or value < 1:
-            raise SweepError(f"{type(workload).__name__}({name}={value!r}): {name} is a whole number from 1")
+            raise SweepError(
+                f"{type(workload).__name__}({name}={value!r}): {name} is a whole number from 1"
+            )
 
 
 def absolute_data(workload: object, data: object, *, names: Collection[str]) -> str:
     """Check the field `data`: one of `names`, or a path, which comes back absolute.
 
-    A relative path is taken from the folder where dtsweep is started; the ranks may have another one. An
-    absolute path is not looked up here, because it may lie on the workers' nodes alone.
+    A relative path is taken from the folder where dtsweep is started; the ranks may have another
+    one. An absolute path is not looked up here, because it may lie on the workers' nodes alone.
 
     Raises:
         SweepError: neither one of `names` nor the path of something that exists.

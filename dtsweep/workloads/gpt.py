@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 from dtsweep.errors import SweepError
 from dtsweep.workloads.fields import absolute_data, check_counts
-from dtsweep.workloads.samples import POOL_SAMPLES, KeepsSamples, sample_numbers, seeded_generator, take
+from dtsweep.workloads.samples import (
+    POOL_SAMPLES,
+    KeepsSamples,
+    sample_numbers,
+    seeded_generator,
+    take,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -20,8 +26,8 @@ if TYPE_CHECKING:
 class Gpt(KeepsSamples):
     """A pre-norm decoder with learned positions, causal attention, an MLP of 4 × width, and no dropout.
 
-    The output layer has weights of its own (not tied to the embedding). A sample is `sequence` tokens, each
-    of which predicts the next one.
+    The output layer has weights of its own (not tied to the embedding). A sample is `sequence`
+    tokens, each of which predicts the next one.
     """
 
     layers: int = 4
@@ -36,17 +42,24 @@ class Gpt(KeepsSamples):
     """Different tokens; at least 256 for text, whose tokens are its UTF-8 bytes."""
     data: str = "synthetic"
     """"synthetic" (512 samples of random tokens), "pydoc" (the topics in Python's own documentation, which
-    differ a little between Python versions), or the path of a UTF-8 text file. A relative path is taken from
-    the folder where dtsweep is started."""
+    differ a little between Python versions), or the path of a UTF-8 text file. A relative path is
+    taken from the folder where dtsweep is started.
+    """
 
     def __post_init__(self) -> None:
         """Check the fields, and make a relative path absolute."""
         check_counts(self, "layers", "width", "sequence", "heads", "vocabulary")
         if self.width % self.heads:
-            raise SweepError(f"Gpt(width={self.width}, heads={self.heads}): width is a multiple of heads")
-        object.__setattr__(self, "data", absolute_data(self, self.data, names=["synthetic", "pydoc"]))
+            raise SweepError(
+                f"Gpt(width={self.width}, heads={self.heads}): width is a multiple of heads"
+            )
+        object.__setattr__(
+            self, "data", absolute_data(self, self.data, names=["synthetic", "pydoc"])
+        )
         if self.data != "synthetic" and self.vocabulary < 256:
-            raise SweepError(f"Gpt(vocabulary={self.vocabulary}): text has bytes as tokens, so 256 or more")
+            raise SweepError(
+                f"Gpt(vocabulary={self.vocabulary}): text has bytes as tokens, so 256 or more"
+            )
 
     @property
     def tokens_per_sample(self) -> int:
@@ -92,7 +105,9 @@ class Gpt(KeepsSamples):
 
         if self.data == "synthetic":
             shape = (POOL_SAMPLES, self.sequence + 1)
-            return {"tokens": torch.randint(0, self.vocabulary, shape, generator=seeded_generator())}
+            return {
+                "tokens": torch.randint(0, self.vocabulary, shape, generator=seeded_generator())
+            }
         text = _read_text(self.data)
         if len(text) <= self.sequence:
             raise SweepError(
@@ -113,14 +128,17 @@ def _read_text(data: str) -> bytes:
     except OSError as error:
         raise SweepError(f"can't read the text {data}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise SweepError(f"{data} is no UTF-8 text (byte {error.start}); convert it to UTF-8") from error
+        raise SweepError(
+            f"{data} is no UTF-8 text (byte {error.start}); convert it to UTF-8"
+        ) from error
     return content
 
 
 def text_windows(text: Tensor, samples: range, *, length: int) -> Tensor:
     """Cut the samples with these numbers out of a text.
 
-    Neighbouring numbers lie far apart in the text, and as many numbers as it has positions visit each once.
+    Neighbouring numbers lie far apart in the text, and as many numbers as it has positions visit
+    each once.
 
     Args:
         text: (bytes,), at least `length`.

@@ -16,7 +16,9 @@ POOL_SAMPLES = 512
 class KeepsSamples:
     """A workload that keeps its samples on the device between batches, and out of its pickle."""
 
-    def _kept(self, device: torch.device, read: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+    def _kept(
+        self, device: torch.device, read: Callable[[], dict[str, Tensor]]
+    ) -> dict[str, Tensor]:
         """Give the tensors of `read()` on `device`; `read` is called once for each device."""
         kept: dict[torch.device, dict[str, Tensor]] = self.__dict__.setdefault("_kept_samples", {})
         if device not in kept:

@@ -37,7 +37,12 @@ MODELS: dict[str, Model] = {
         "ViTConfig",
         "ViTForImageClassification",
         "image_class",
-        {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+        {
+            "hidden_size": 768,
+            "num_hidden_layers": 12,
+            "num_attention_heads": 12,
+            "intermediate_size": 3072,
+        }
         | {"patch_size": 16, "num_labels": 1000}
         | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
     ),
@@ -45,7 +50,12 @@ MODELS: dict[str, Model] = {
         "BertConfig",
         "BertForMaskedLM",
         "same_token",
-        {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+        {
+            "hidden_size": 768,
+            "num_hidden_layers": 12,
+            "num_attention_heads": 12,
+            "intermediate_size": 3072,
+        }
         | {"vocab_size": 30522, "max_position_embeddings": 512}
         | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
     ),
@@ -60,7 +70,12 @@ MODELS: dict[str, Model] = {
         "LlamaConfig",
         "LlamaForCausalLM",
         "next_token",
-        {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "num_key_value_heads": 12}
+        {
+            "hidden_size": 768,
+            "num_hidden_layers": 12,
+            "num_attention_heads": 12,
+            "num_key_value_heads": 12,
+        }
         | {"intermediate_size": 3072, "vocab_size": 32000, "max_position_embeddings": 2048}
         | {"tie_word_embeddings": False, "use_cache": False},
     ),
@@ -68,7 +83,12 @@ MODELS: dict[str, Model] = {
         "LlamaConfig",
         "LlamaForCausalLM",
         "next_token",
-        {"hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8}
+        {
+            "hidden_size": 2048,
+            "num_hidden_layers": 16,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+        }
         | {"intermediate_size": 8192, "vocab_size": 128256, "max_position_embeddings": 131072}
         | {"tie_word_embeddings": True, "use_cache": False},
     ),
@@ -76,7 +96,12 @@ MODELS: dict[str, Model] = {
         "LlamaConfig",
         "LlamaForCausalLM",
         "next_token",
-        {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}
+        {
+            "hidden_size": 4096,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+        }
         | {"intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 8192}
         | {"tie_word_embeddings": False, "use_cache": False},
     ),
@@ -103,9 +128,13 @@ class Transformers(KeepsSamples):
     def __post_init__(self) -> None:
         """Check what can be checked without the library."""
         if self.model not in MODELS:
-            raise SweepError(f"Transformers(model={self.model!r}) is unknown; {did_you_mean(str(self.model), MODELS)}")
+            raise SweepError(
+                f"Transformers(model={self.model!r}) is unknown; {did_you_mean(str(self.model), MODELS)}"
+            )
         if not isinstance(self.overrides, dict):
-            raise SweepError(f"Transformers(overrides={self.overrides!r}): a dict of configuration fields")
+            raise SweepError(
+                f"Transformers(overrides={self.overrides!r}): a dict of configuration fields"
+            )
         check_counts(self, "sequence", "image_size")
 
     @property
@@ -132,7 +161,8 @@ class Transformers(KeepsSamples):
         """Make the network with random weights.
 
         Raises:
-            SweepError: transformers is not installed, or `overrides` names no field of the configuration.
+            SweepError: transformers is not installed, or `overrides` names no field of the
+                configuration.
         """
         network: nn.Module = getattr(_library(), MODELS[self.model].network)(self._config())
         return network
@@ -141,8 +171,9 @@ class Transformers(KeepsSamples):
         """Give the arguments of the network, and what it should predict.
 
         Returns:
-            `pixel_values` (samples, channels, image_size, image_size), float32 from -1 to 1, and the classes
-            (samples,); or `input_ids` (samples, sequence), int64, and tokens of that shape.
+            `pixel_values` (samples, channels, image_size, image_size), float32 from -1 to 1, and
+            the classes (samples,); or `input_ids` (samples, sequence), int64, and tokens of that
+            shape.
 
         Raises:
             SweepError: as `build`.
@@ -153,7 +184,9 @@ class Transformers(KeepsSamples):
             return {"pixel_values": images}, take(kept["classes"], samples)
         tokens = take(kept["tokens"], samples)
         shown = tokens[:, :-1]
-        return {"input_ids": shown}, tokens[:, 1:] if MODELS[self.model].task == "next_token" else shown
+        return {"input_ids": shown}, tokens[:, 1:] if MODELS[
+            self.model
+        ].task == "next_token" else shown
 
     def loss(self, model: nn.Module, batch: tuple[dict[str, Tensor], Tensor]) -> Tensor:
         """Give the mean cross entropy over the images, or over all tokens."""
@@ -171,15 +204,21 @@ class Transformers(KeepsSamples):
         image_size = {"image_size": self.image_size} if "image_size" in known else {}
         for name in self.overrides:
             if name in image_size:
-                raise SweepError("Transformers(overrides): give image_size as Transformers(image_size=...)")
+                raise SweepError(
+                    "Transformers(overrides): give image_size as Transformers(image_size=...)"
+                )
             if name not in known:
                 near = nearest(default.attribute_map.get(name, name), known)
                 hint = f"; did you mean {near!r}?" if near else ""
-                raise SweepError(f"Transformers(overrides): {name!r} is no field of {model.config}{hint}")
+                raise SweepError(
+                    f"Transformers(overrides): {name!r} is no field of {model.config}{hint}"
+                )
         config = config_class(**model.numbers | image_size | self.overrides)
         longest = getattr(config, "max_position_embeddings", self.sequence)
         if self.sequence > longest:
-            raise SweepError(f"Transformers(sequence={self.sequence}): {self.model} takes at most {longest}")
+            raise SweepError(
+                f"Transformers(sequence={self.sequence}): {self.model} takes at most {longest}"
+            )
         return config
 
     def _draw(self) -> dict[str, Tensor]:

@@ -36,7 +36,9 @@ def ladder(
         fields: other columns.
     """
     noise = (
-        np.zeros((count, len(rates), launches)) if rng is None else rng.normal(0, error, (count, len(rates), launches))
+        np.zeros((count, len(rates), launches))
+        if rng is None
+        else rng.normal(0, error, (count, len(rates), launches))
     )
     return trials(
         *(
@@ -62,9 +64,13 @@ def ladder(
 def published() -> dict[int, float]:
     """Images per second by GPUs, of the published ladder."""
     known = pd.read_csv(PUBLISHED)
-    return dict(zip(known["gpus"].tolist(), known["images_per_s"].astype(float).tolist(), strict=True))
+    return dict(
+        zip(known["gpus"].tolist(), known["images_per_s"].astype(float).tolist(), strict=True)
+    )
 
 
-def universal(sizes: Sequence[int], *, contention: float, coherency: float = 0.0) -> dict[int, float]:
+def universal(
+    sizes: Sequence[int], *, contention: float, coherency: float = 0.0
+) -> dict[int, float]:
     """Throughput by the Universal Scalability Law, 100 samples/s by one worker; Amdahl's without coherency."""
     return {n: 100 * n / (1 + contention * (n - 1) + coherency * n * (n - 1)) for n in sizes}

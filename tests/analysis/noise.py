@@ -18,21 +18,28 @@ ALIKE = [0.02] * 10
 
 
 def sweeps(
-    windows: Sequence[float], *, launches: int, together: bool, added: float = 0.0, apart: float = 0.0, count: int = 250
+    windows: Sequence[float],
+    *,
+    launches: int,
+    together: bool,
+    added: float = 0.0,
+    apart: float = 0.0,
+    count: int = 250,
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Draw sweeps of points whose rates are equal but for the first point's.
 
     Args:
         windows: standard error of each point's windows.
         launches: of each point.
-        together: a launch measures all points, and shifts them all alike by 3 %; else each point has its own.
+        together: a launch measures all points, and shifts them all alike by 3 %; else each point
+            has its own.
         added: standard deviation of what a launch adds to each point by itself.
         apart: logarithm of the first point's true rate over the others'.
         count: sweeps.
 
     Yields:
-        (points, launches) logarithms of launch means, nan where a launch is of another point; and (points,) true
-        variances of windows.
+        (points, launches) logarithms of launch means, nan where a launch is of another point; and
+        (points,) true variances of windows.
     """
     rng = np.random.default_rng(1)
     error = np.array(windows)

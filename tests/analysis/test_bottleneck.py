@@ -24,20 +24,35 @@ PARTS = ["input_share", "exchange_share", "waiting_share", "work_share"]
 
 def known(name: str, share: float, half: float = 0.01) -> dict[str, float]:
     """A share with its interval."""
-    return {name: share, f"{name}_low": share - half, f"{name}_high": share + half, f"{name}_error": half / 2}
+    return {
+        name: share,
+        f"{name}_low": share - half,
+        f"{name}_high": share + half,
+        f"{name}_error": half / 2,
+    }
 
 
 def alone(**other: Any) -> dict[str, Any]:
     """One worker, whose device computes for nearly all of the step."""
-    usual = known("data_share", 0.02, 0.002) | {"compute_share": 0.6, "memory_share": 0.1, "launch_share": 0.02}
+    usual = known("data_share", 0.02, 0.002) | {
+        "compute_share": 0.6,
+        "memory_share": 0.1,
+        "launch_share": 0.02,
+    }
     return {"step_mean_s": 0.1, "optimizer_s": 0.001, **usual, **other}
 
 
 def together(exchange: float, wait: float, half: float = 0.01, **other: Any) -> dict[str, Any]:
     """Two workers that exchange and wait for so much of a step."""
     shares = {"comm_share": exchange + wait, "exchange_share": exchange, "wait_share": wait}
-    significant = {name: number for share in shares for name, number in known(share, shares[share], half).items()}
-    return alone(**{"workers": 2, "overlap": True, "comm_method": "difference", **significant, **other})
+    significant = {
+        name: number
+        for share in shares
+        for name, number in known(share, shares[share], half).items()
+    }
+    return alone(
+        **{"workers": 2, "overlap": True, "comm_method": "difference", **significant, **other}
+    )
 
 
 def judged(*rows: dict[str, Any], **common: Any) -> pd.Series[Any]:
@@ -61,11 +76,31 @@ def axes(found: pd.Series[Any]) -> list[str]:
     [
         (together(0.55, 0.02, 0.03), "exchange", "exposed exchange 55 % ± 3 of the step"),
         (alone(**known("data_share", 0.7)), "input", "loading batches 70 % ± 1 of the step"),
-        (together(0.05, 0.45, straggler="rank 1 on b"), "straggler", "waiting for rank 1 on b 90 % ± 2 of the step"),
-        (alone(), "compute", "arithmetic at the peak 60 %, moving bytes 10 %, launching operations 2 %"),
-        (alone(compute_share=0.05, memory_share=0.8), "memory", "device work 98 % of the step: arithmetic at the"),
-        (alone(compute_share=0.01, launch_share=0.4), "host", "moving bytes 10 %, launching operations 40 %"),
-        (alone(flags=["host_bound"]), "host", "device work 98 % of the step: the GPU waits for its host in most steps"),
+        (
+            together(0.05, 0.45, straggler="rank 1 on b"),
+            "straggler",
+            "waiting for rank 1 on b 90 % ± 2 of the step",
+        ),
+        (
+            alone(),
+            "compute",
+            "arithmetic at the peak 60 %, moving bytes 10 %, launching operations 2 %",
+        ),
+        (
+            alone(compute_share=0.05, memory_share=0.8),
+            "memory",
+            "device work 98 % of the step: arithmetic at the",
+        ),
+        (
+            alone(compute_share=0.01, launch_share=0.4),
+            "host",
+            "moving bytes 10 %, launching operations 40 %",
+        ),
+        (
+            alone(flags=["host_bound"]),
+            "host",
+            "device work 98 % of the step: the GPU waits for its host in most steps",
+        ),
     ],
 )
 def test_each_bound_is_named_with_its_number(row: dict[str, Any], bound: str, reason: str) -> None:
@@ -86,13 +121,17 @@ def test_parts_that_noise_does_not_tell_apart_have_no_verdict() -> None:
 
 
 def test_a_share_of_unknown_noise_must_be_far_ahead() -> None:
-    rows = [together(share, 0.0) | {f"exchange_share_{end}": None for end in ("low", "high")} for share in (0.8, 0.6)]
+    rows = [
+        together(share, 0.0) | {f"exchange_share_{end}": None for end in ("low", "high")}
+        for share in (0.8, 0.6)
+    ]
     frame = trials(*rows, exchange_share_error=None)
     assert bottleneck(frame)["bound"].tolist() == ["exchange", None]
 
 
 def test_the_slow_worker_of_four_is_measured_against_the_others() -> None:
-    # Own work 1, 1, 1, 3 in a step of 3: the mean is 1.5, the wait half of the step; without it two thirds are saved.
+    # Own work 1, 1, 1, 3 in a step of 3: the mean is 1.5, the wait half of the step; without it two
+    # thirds are saved.
     row = together(0.0, 0.5, workers=4, straggler="rank 3 on b", compute_share=0.1)
     found = judged(row)
     assert found["bound"] == "straggler"
@@ -109,13 +148,19 @@ def test_where_workers_take_turns_in_being_slowest_nobody_is_blamed() -> None:
 def test_a_straggler_counts_where_most_launches_name_it() -> None:
     row = together(0.05, 0.6, workers=4, point_id="p")
     names = ["rank 1 on b", "rank 1 on b", None]
-    rows = [row | {"straggler": name, "repeat": n, "session": str(n)} for n, name in enumerate(names)]
+    rows = [
+        row | {"straggler": name, "repeat": n, "session": str(n)} for n, name in enumerate(names)
+    ]
     assert judged(*rows)["bound"] == "straggler"
     assert judged(*rows[1:])["bound"] is None
 
 
-@pytest.mark.parametrize(("memory", "bound"), [(0.15, "compute"), (0.29, None), (0.45, None), (0.7, "memory")])
-def test_arithmetic_and_memory_are_told_apart_by_a_factor_of_two(memory: float, bound: str | None) -> None:
+@pytest.mark.parametrize(
+    ("memory", "bound"), [(0.15, "compute"), (0.29, None), (0.45, None), (0.7, "memory")]
+)
+def test_arithmetic_and_memory_are_told_apart_by_a_factor_of_two(
+    memory: float, bound: str | None
+) -> None:
     found = judged(alone(compute_share=0.3, memory_share=memory))
     assert found["bound"] == bound
     if bound is None:
@@ -137,7 +182,9 @@ def test_without_counted_operations_the_utilization_stands_for_them() -> None:
 
 
 def test_what_was_not_measured_of_the_exchange_leaves_it_open() -> None:
-    row = alone(workers=2, comm_reason="a step after the window does not fit into memory", compute_share=0.3)
+    row = alone(
+        workers=2, comm_reason="a step after the window does not fit into memory", compute_share=0.3
+    )
     found = judged(row)
     assert found["bound"] is None
     assert found["bound_reason"] == f"{row['comm_reason']}: what limits it can't be told"
@@ -151,7 +198,11 @@ def test_pushes_of_an_asynchronous_worker_are_its_exchange() -> None:
     shares = known("comm_share", 0.7)
     stale = {"sync": "parameter_server", "shards": 1, "semantics": "stale", "overlap": None}
     found = judged(alone(workers=2, **stale, **shares))
-    assert (found["bound"], found["exchange_share"], found["waiting_share"]) == ("exchange", 0.7, 0.0)
+    assert (found["bound"], found["exchange_share"], found["waiting_share"]) == (
+        "exchange",
+        0.7,
+        0.0,
+    )
     assert axes(found) == ["accumulation", "compression", "shards"]
     # With one worker there is a server as well.
     assert judged(alone(workers=1, **stale, **shares))["bound"] == "exchange"
@@ -203,7 +254,9 @@ def test_an_axis_attacks_no_more_than_its_share_of_the_step() -> None:
 def test_a_point_far_below_the_peak_is_told_to_make_larger_products() -> None:
     far, near = (judged(alone(compute_share=share, memory_share=0.01)) for share in (0.3, 0.7))
     assert (
-        NextAxis("micro_batch", pytest.approx(0.68), "larger products come nearer the device's peak")
+        NextAxis(
+            "micro_batch", pytest.approx(0.68), "larger products come nearer the device's peak"
+        )
         in (far["next_axes"])
     )
     assert "micro_batch" not in axes(near)
@@ -212,16 +265,26 @@ def test_a_point_far_below_the_peak_is_told_to_make_larger_products() -> None:
 shares = st.none() | st.floats(0, 1)
 
 
-@given(st.fixed_dictionaries(dict.fromkeys(("exchange", "wait", "data", "comm"), shares)), st.data())
-def test_the_parts_of_a_step_add_up_to_it(known: dict[str, float | None], data: st.DataObject) -> None:
-    row: dict[str, Any] = {f"{name}_share{end}": None for name in known for end in ("_low", "_high")}
+@given(
+    st.fixed_dictionaries(dict.fromkeys(("exchange", "wait", "data", "comm"), shares)), st.data()
+)
+def test_the_parts_of_a_step_add_up_to_it(
+    known: dict[str, float | None], data: st.DataObject
+) -> None:
+    row: dict[str, Any] = {
+        f"{name}_share{end}": None for name in known for end in ("_low", "_high")
+    }
     row |= {f"{name}_share": share for name, share in known.items()}
     row |= {"compute_share": data.draw(shares), "sync": "ddp", "shards": None}
     row |= {
         "semantics": data.draw(st.sampled_from(["exact", "stale", "local"])),
         "workers": data.draw(st.integers(1, 9)),
     }
-    row |= {"straggler": data.draw(st.sampled_from([None, "rank 1 on b"])) if row["workers"] > 1 else None}
+    row |= {
+        "straggler": data.draw(st.sampled_from([None, "rank 1 on b"]))
+        if row["workers"] > 1
+        else None
+    }
     parts = parts_of(row)
     assert all(part.low <= part.high or part.share is None for part in parts)
     if all(part.share is not None for part in parts):

@@ -30,7 +30,9 @@ def canary(session: str, minute: int, step_mean_s: float | None, **fields: Any) 
 
 def ends(first_s: float, last_s: float, **fields: Any) -> pd.Series[Any]:
     """What is found where these two are the only canaries."""
-    return canaries(trials(canary("s", 0, first_s, **fields), canary("s", 1, last_s, **fields))).iloc[0]
+    return canaries(
+        trials(canary("s", 0, first_s, **fields), canary("s", 1, last_s, **fields))
+    ).iloc[0]
 
 
 def test_drift_is_that_of_the_last_canary_against_the_first() -> None:
@@ -65,7 +67,9 @@ def test_drift_is_what_one_point_took_longer_at_one_time_than_at_another() -> No
 
 
 def test_drift_is_unknown_up_to_what_canaries_tell_and_where_there_are_none() -> None:
-    assert drift_of(canaries(trials(*(canary("s", minute, 0.1) for minute in (0, 1))))) == pytest.approx(0.01 * 2**0.5)
+    assert drift_of(
+        canaries(trials(*(canary("s", minute, 0.1) for minute in (0, 1))))
+    ) == pytest.approx(0.01 * 2**0.5)
     assert drift_of(canaries(trials(canary("s", 0, 0.1)))) is None
     assert drift_of(canaries(trials({}))) is None
 
@@ -118,7 +122,9 @@ def test_a_canary_that_is_hardly_known_is_no_measure_for_the_others() -> None:
 
 
 def test_one_of_two_canaries_that_is_hardly_known_lets_nothing_be_told() -> None:
-    found = canaries(trials(canary("s", 0, 1.0, half_width=0.5), canary("s", 1, 1.04, half_width=0.01)))
+    found = canaries(
+        trials(canary("s", 0, 1.0, half_width=0.5), canary("s", 1, 1.04, half_width=0.01))
+    )
     assert found["flagged"].isna().tolist() == [True]
 
 
@@ -131,17 +137,27 @@ def measured(random: np.random.Generator, steps: int) -> tuple[float, float]:
     return float(series.mean()), half / float(series.mean())
 
 
-def flagged(pairs: list[tuple[tuple[float, float], tuple[float, float]]], *, slower: float) -> float:
+def flagged(
+    pairs: list[tuple[tuple[float, float], tuple[float, float]]], *, slower: float
+) -> float:
     """Share of the pairs that are called a drift, the second of each being slower by so much."""
     rows = [
-        canary("s", minute, mean_s * (1 + slower * minute), half_width=half_width, point_id=f"pair {number}")
+        canary(
+            "s",
+            minute,
+            mean_s * (1 + slower * minute),
+            half_width=half_width,
+            point_id=f"pair {number}",
+        )
         for number, pair in enumerate(pairs)
         for minute, (mean_s, half_width) in enumerate(pair)
     ]
     return float(canaries(trials(*rows))["flagged"].fillna(value=False).mean())
 
 
-def test_a_steady_machine_is_seldom_called_drifted_though_canaries_are_known_to_2_percent_only() -> None:
+def test_a_steady_machine_is_seldom_called_drifted_though_canaries_are_known_to_2_percent_only() -> (
+    None
+):
     random = np.random.default_rng(0)
     pairs = [(measured(random, 71), measured(random, 71)) for _ in range(400)]
     # What the means alone would say.
@@ -157,12 +173,22 @@ def test_a_drift_of_5_percent_is_found_by_canaries_that_are_known_to_1_percent()
 
 
 @pytest.mark.parametrize(
-    "field", ["point_id", "workers", "placement", "environment", "env_id", "cpus_per_worker", "gpus_per_worker"]
+    "field",
+    [
+        "point_id",
+        "workers",
+        "placement",
+        "environment",
+        "env_id",
+        "cpus_per_worker",
+        "gpus_per_worker",
+    ],
 )
 def test_worlds_are_never_compared(field: str) -> None:
     values = [1, 2] if field in ("workers", "cpus_per_worker", "gpus_per_worker") else ["a", "b"]
     rows = [
-        canary(session, 0, step, **{field: value}) for session, step, value in zip("st", (1, 2), values, strict=True)
+        canary(session, 0, step, **{field: value})
+        for session, step, value in zip("st", (1, 2), values, strict=True)
     ]
     assert canaries(trials(*rows))["first_ratio"].tolist() == [1, 1]
 
@@ -175,7 +201,13 @@ def test_one_canary_says_nothing_about_drift() -> None:
 
 
 def test_the_trials_of_a_session_are_counted_without_its_canaries() -> None:
-    rows = [canary("s", 0, 0.1), {"session": "s"}, {"session": "s", "status": "hang"}, {"session": "t"}, {}]
+    rows = [
+        canary("s", 0, 0.1),
+        {"session": "s"},
+        {"session": "s", "status": "hang"},
+        {"session": "t"},
+        {},
+    ]
     assert canaries(trials(*rows))["trials"].tolist() == [1]
 
 

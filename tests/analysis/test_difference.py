@@ -12,7 +12,14 @@ from scipy import stats
 from dtsweep.analysis import difference
 from dtsweep.errors import SweepError
 from dtsweep.inference.contrasts import contrasts
-from tests.analysis.noise import ALIKE, NOISY_AMONG_QUIET, QUIET_AMONG_NOISY, frame_of, launches_in, sweeps
+from tests.analysis.noise import (
+    ALIKE,
+    NOISY_AMONG_QUIET,
+    QUIET_AMONG_NOISY,
+    frame_of,
+    launches_in,
+    sweeps,
+)
 from tests.analysis.test_canaries import canary
 from tests.frames import trials
 
@@ -20,7 +27,12 @@ FAST, SLOW = [110.0, 121.0, 108.0, 118.0], [100.0, 111.0, 97.0, 109.0]
 
 
 def point(
-    name: str, rates: list[float], *, sessions: str | None = None, error: float | None = None, **fields: Any
+    name: str,
+    rates: list[float],
+    *,
+    sessions: str | None = None,
+    error: float | None = None,
+    **fields: Any,
 ) -> list[dict[str, Any]]:
     """A point with so many samples/s in each launch; the launches are its own unless sessions are given.
 
@@ -51,17 +63,25 @@ def significant(windows: list[float], *, claimed: float = 1.0, **drawn: Any) -> 
 
 def test_launches_of_their_own_are_compared_by_welch_on_logarithms() -> None:
     found = by_throughput(trials(*point("a", FAST), *point("b", SLOW[:3])))
-    expected = stats.ttest_ind(np.log(FAST), np.log(SLOW[:3]), equal_var=False).confidence_interval()
+    expected = stats.ttest_ind(
+        np.log(FAST), np.log(SLOW[:3]), equal_var=False
+    ).confidence_interval()
     assert found["method"] == "welch"
-    assert np.log(found[["ratio_low", "ratio_high"]].astype(float)).tolist() == pytest.approx([*expected])
+    assert np.log(found[["ratio_low", "ratio_high"]].astype(float)).tolist() == pytest.approx(
+        [*expected]
+    )
     assert [found["launches_a"], found["launches_b"]] == [4, 3]
 
 
 def test_points_of_the_same_launches_are_compared_launch_by_launch() -> None:
-    found = by_throughput(trials(*point("a", FAST, sessions="pqrs"), *point("b", SLOW, sessions="pqrs")))
+    found = by_throughput(
+        trials(*point("a", FAST, sessions="pqrs"), *point("b", SLOW, sessions="pqrs"))
+    )
     expected = stats.ttest_rel(np.log(FAST), np.log(SLOW)).confidence_interval()
     assert found["method"] == "paired"
-    assert np.log(found[["ratio_low", "ratio_high"]].astype(float)).tolist() == pytest.approx([*expected])
+    assert np.log(found[["ratio_low", "ratio_high"]].astype(float)).tolist() == pytest.approx(
+        [*expected]
+    )
 
 
 def test_pairs_see_a_difference_that_launches_would_hide() -> None:
@@ -84,7 +104,8 @@ def test_the_verdict_is_on_the_first_point_in_both_quantities() -> None:
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("launches", [2, 3, 6])
 @pytest.mark.parametrize(
-    ("windows", "added"), [(NOISY_AMONG_QUIET, 0.0), (NOISY_AMONG_QUIET, 0.02), (ALIKE, 0.0), ([0.0] * 10, 0.02)]
+    ("windows", "added"),
+    [(NOISY_AMONG_QUIET, 0.0), (NOISY_AMONG_QUIET, 0.02), (ALIKE, 0.0), ([0.0] * 10, 0.02)],
 )
 def test_equal_points_are_told_apart_in_one_sweep_of_twenty(
     windows: list[float], added: float, launches: int, together: bool
@@ -105,8 +126,8 @@ def test_a_quiet_pair_is_told_apart_among_noisy_points(together: bool) -> None:
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("claimed", [1.0, 1.5])
 def test_pooling_finds_what_a_pair_by_itself_would_not(claimed: float, together: bool) -> None:
-    # Two standard deviations of a launch mean apart: 64 % with the points' common spread, 29 % without; also where
-    # launches show that windows claim too much.
+    # Two standard deviations of a launch mean apart: 64 % with the points' common spread, 29 %
+    # without; also where launches show that windows claim too much.
     assert significant(ALIKE, claimed=claimed, apart=0.04, launches=3, together=together) >= 0.55
 
 
@@ -120,7 +141,9 @@ def test_where_points_are_alike_the_error_is_what_points_and_launches_leave() ->
     ]
     found = by_throughput(trials(*rows))
     # What is left of the logarithms when each point and each launch has its own level.
-    columns = np.concatenate([np.kron(np.eye(5), np.ones((3, 1))), np.kron(np.ones((5, 1)), np.eye(3))], axis=1)
+    columns = np.concatenate(
+        [np.kron(np.eye(5), np.ones((3, 1))), np.kron(np.ones((5, 1)), np.eye(3))], axis=1
+    )
     logs = np.log(rates).ravel()
     left = logs - columns @ np.linalg.lstsq(columns, logs)[0]
     # Of its 8 degrees of freedom, 2 are given to the pair's own.
@@ -132,8 +155,11 @@ def test_where_points_are_alike_the_error_is_what_points_and_launches_leave() ->
 
 def test_a_point_with_one_launch_borrows_what_launches_add_from_the_others() -> None:
     others = [row for name in "cdef" for row in point(name, [99, 101], error=0.0)]
-    found = by_throughput(trials(*point("a", [200], error=0.0), *point("b", [100], error=0.0), *others))
-    # Launches add 1.414 %, known with 4 degrees of freedom, and two launches differ by the root of 2 of it.
+    found = by_throughput(
+        trials(*point("a", [200], error=0.0), *point("b", [100], error=0.0), *others)
+    )
+    # Launches add 1.414 %, known with 4 degrees of freedom, and two launches differ by the root of
+    # 2 of it.
     assert found["method"] == "pooled"
     assert found["ratio"] == pytest.approx(2)
     assert np.log(found["ratio_high"] / 2) == pytest.approx(2.776 * 0.01414 * 2**0.5, rel=1e-3)
@@ -142,29 +168,45 @@ def test_a_point_with_one_launch_borrows_what_launches_add_from_the_others() -> 
 
 def test_one_launch_that_measured_both_needs_only_what_it_does_not_add_to_both() -> None:
     shifts = np.array([0.9, 1.1, 1.0])
-    rates = {name: (100 * shifts * (1 + 0.001 * np.roll([1, 0, -1], number))) for number, name in enumerate("cdef")}
-    others = [row for name, own in rates.items() for row in point(name, own.tolist(), sessions="pqr", error=0.001)]
+    rates = {
+        name: (100 * shifts * (1 + 0.001 * np.roll([1, 0, -1], number)))
+        for number, name in enumerate("cdef")
+    }
+    others = [
+        row
+        for name, own in rates.items()
+        for row in point(name, own.tolist(), sessions="pqr", error=0.001)
+    ]
     once = [
-        row for name, rate in (("a", 101.0), ("b", 100.0)) for row in point(name, [rate], sessions="p", error=0.001)
+        row
+        for name, rate in (("a", 101.0), ("b", 100.0))
+        for row in point(name, [rate], sessions="p", error=0.001)
     ]
     found = by_throughput(trials(*once, *others))
     assert (found["method"], found["verdict"]) == ("paired_pooled", "faster")
 
 
 def test_one_launch_each_is_unknown() -> None:
-    found = by_throughput(trials(*point("a", [200], sessions="p"), *point("b", [100], sessions="p")))
+    found = by_throughput(
+        trials(*point("a", [200], sessions="p"), *point("b", [100], sessions="p"))
+    )
     assert found["method"] == "none"
     assert [found["verdict"], found["verdict_reason"]] == ["unknown", "one_launch_each"]
     assert found["ratio"] == pytest.approx(2)
     assert np.isnan(found["ratio_low"])
-    assert by_throughput(trials(*point("a", FAST), *point("b", [100])))["verdict_reason"] == "too_few_launches"
+    assert (
+        by_throughput(trials(*point("a", FAST), *point("b", [100])))["verdict_reason"]
+        == "too_few_launches"
+    )
 
 
 def test_a_launch_that_two_points_share_tells_no_less_than_one_of_its_own() -> None:
     rates = [100.0, 101, 102, 100, 101, 102, 100]
     many = point("a", rates, error=0.01)
     for session in ("own", "a0"):
-        found = by_throughput(trials(*many, *(row | {"session": session} for row in point("b", [150.0], error=0.01))))
+        found = by_throughput(
+            trials(*many, *(row | {"session": session} for row in point("b", [150.0], error=0.01)))
+        )
         assert (found["method"], found["verdict"]) == ("pooled", "slower")
 
 
@@ -180,8 +222,13 @@ def test_other_rates_and_times_are_compared_where_asked_for() -> None:
     times = [{"step_p99_s": seconds, "step_p99_s_error": 0.01 * seconds} for seconds in (1.0, 1.01)]
     rows = [row | {"point_id": name} for name in "ab" for row in times]
     found = difference(trials(*rows, {"point_id": "a"}), "a", "b", of=["step_p99_s"])
-    assert found[["of", "verdict", "launches_a"]].to_numpy().tolist() == [["step_p99_s", "not_distinguishable", 2]]
-    with pytest.raises(SweepError, match="launches can't be compared by 'mfu'; use one of samples_per_s, latency_s, "):
+    assert found[["of", "verdict", "launches_a"]].to_numpy().tolist() == [
+        ["step_p99_s", "not_distinguishable", 2]
+    ]
+    with pytest.raises(
+        SweepError,
+        match="launches can't be compared by 'mfu'; use one of samples_per_s, latency_s, ",
+    ):
         difference(trials(*rows), "a", "b", of=["latency_s", "mfu"])
     with pytest.raises(SweepError, match="launches can't be compared by ''; use one of"):
         difference(trials(*rows), "a", "b", of=[])
@@ -190,7 +237,11 @@ def test_other_rates_and_times_are_compared_where_asked_for() -> None:
 
 def test_environments_are_compared_each_for_itself() -> None:
     here = [*point("a", FAST, env_id="here"), *point("b", SLOW, env_id="here")]
-    there = [*point("a", SLOW, env_id="there"), *point("b", FAST, env_id="there"), *point("c", FAST, env_id="c")]
+    there = [
+        *point("a", SLOW, env_id="there"),
+        *point("b", FAST, env_id="there"),
+        *point("c", FAST, env_id="c"),
+    ]
     found = difference(trials(*here, *there), "a", "b")
     ratios = found[found["of"] == "samples_per_s"].set_index("env_id")["ratio"]
     assert ratios["here"] == pytest.approx(1 / ratios["there"])
@@ -208,7 +259,9 @@ def test_each_number_of_hosts_is_compared_with_each() -> None:
 
 
 def test_an_unknown_number_of_hosts_is_one_of_its_own() -> None:
-    found = difference(trials(*point("a", FAST, hosts=None), *point("b", SLOW, hosts=None)), "a", "b")
+    found = difference(
+        trials(*point("a", FAST, hosts=None), *point("b", SLOW, hosts=None)), "a", "b"
+    )
     assert found["hosts_a"].isna().all()
     assert found["launches_a"].tolist() == [4, 4]
 
@@ -236,7 +289,9 @@ SMALL = st.fixed_dictionaries(
 def drawn(points: int, launches: int, together: bool, seed: int) -> pd.DataFrame:
     """A sweep whose points have errors of their own, and where some launches are missing."""
     rng = np.random.default_rng(seed)
-    ((logs, _),) = sweeps(rng.uniform(0.001, 0.05, points).tolist(), launches=launches, together=together, count=1)
+    ((logs, _),) = sweeps(
+        rng.uniform(0.001, 0.05, points).tolist(), launches=launches, together=together, count=1
+    )
     logs[rng.random(logs.shape) < 0.2] = np.nan
     logs[[0, 1], [0, -1]] = rng.normal(0, 0.05, 2)
     return frame_of(logs, rng.uniform(0.001, 0.05, points))
@@ -258,7 +313,8 @@ def test_the_unit_of_time_changes_nothing(size: dict[str, Any], factor: float) -
     frame = drawn(**size)
     times, rates = ["latency_s", "latency_s_error"], ["samples_per_s", "samples_per_s_error"]
     one, two = (
-        difference(frame, "0", "1") for frame in (frame, frame.assign(**frame[times] * factor, **frame[rates] / factor))
+        difference(frame, "0", "1")
+        for frame in (frame, frame.assign(**frame[times] * factor, **frame[rates] / factor))
     )
     columns = ["ratio", "ratio_low", "ratio_high"]
     np.testing.assert_allclose(one[columns], two[columns], 1e-6)
@@ -270,12 +326,16 @@ def test_the_unit_of_time_changes_nothing(size: dict[str, Any], factor: float) -
 def test_quiet_points_beside_a_noisy_pair_make_its_difference_no_surer(
     apart: float, quiet: int, together: bool
 ) -> None:
-    # Windows of ±4 % and three launches that bear it out: up to 1.96 · 0.04 · √(2/3) = 6.4 % apart is noise.
+    # Windows of ±4 % and three launches that bear it out: up to 1.96 · 0.04 · √(2/3) = 6.4 % apart
+    # is noise.
     swing = 0.04 * np.array([[-1.0, 0.0, 1.0], [1.0, -1.0, 0.0]]) + np.array([[apart], [-apart]])
     others = 0.005 * np.array([np.roll([-1.0, 0.0, 1.0], number) for number in range(quiet)])
     logs = np.concatenate([swing, others])
     if not together:
-        logs = np.concatenate([np.where(np.arange(len(logs))[:, None] == n, logs, np.nan) for n in range(len(logs))], 1)
+        logs = np.concatenate(
+            [np.where(np.arange(len(logs))[:, None] == n, logs, np.nan) for n in range(len(logs))],
+            1,
+        )
     errors = np.where(np.arange(len(logs)) < 2, 0.04, 0.005)
     assert by_throughput(frame_of(logs, errors), "0", "1")["verdict"] not in ("faster", "slower")
 
@@ -288,10 +348,17 @@ def test_a_single_launch_is_told_from_others_beyond_the_drift_of_the_machine_onl
 
     drifted = [canary("s", 0, 0.1), canary("s", 1, 0.15)]
     quiet, within, beyond = verdict(140), verdict(140, *drifted), verdict(300, *drifted)
-    assert [found["verdict"] for found in (quiet, within, beyond)] == ["faster", "not_distinguishable", "faster"]
+    assert [found["verdict"] for found in (quiet, within, beyond)] == [
+        "faster",
+        "not_distinguishable",
+        "faster",
+    ]
     assert within["ratio_low"] == pytest.approx(quiet["ratio_low"] / 1.5)
     assert within["detectable_ratio"] > 1.5
     assert (quiet["more_launches"], beyond["more_launches"]) == (0, 0)
     assert within["more_launches"] > 0
     several = by_throughput(trials(*point("a", FAST), *point("b", SLOW), *drifted))
-    assert several["ratio_low"] == by_throughput(trials(*point("a", FAST), *point("b", SLOW)))["ratio_low"]
+    assert (
+        several["ratio_low"]
+        == by_throughput(trials(*point("a", FAST), *point("b", SLOW)))["ratio_low"]
+    )

@@ -16,7 +16,9 @@ from tests.analysis.noise import frame_of, launches_in
 RNG = np.random.default_rng(3)
 
 
-def rivals_of(points: int, launches: int, *, noise: float, missing: float = 0.0, single: float = 0.0) -> PointCosts:
+def rivals_of(
+    points: int, launches: int, *, noise: float, missing: float = 0.0, single: float = 0.0
+) -> PointCosts:
     """Draw points whose two costs are independent, so that few are near the frontier."""
 
     def quantity() -> Any:
@@ -32,7 +34,8 @@ def rivals_of(points: int, launches: int, *, noise: float, missing: float = 0.0,
 
 @pytest.mark.parametrize("noise", [0.01, 0.1, 0.4])
 @pytest.mark.parametrize(
-    ("launches", "missing", "single"), [(3, 0.0, 0.0), (1, 0.0, 0.0), (4, 0.4, 0.0), (3, 0.0, 0.5), (2, 0.0, 0.97)]
+    ("launches", "missing", "single"),
+    [(3, 0.0, 0.0), (1, 0.0, 0.0), (4, 0.4, 0.0), (3, 0.0, 0.5), (2, 0.0, 0.97)],
 )
 def test_points_stand_as_if_each_were_compared_with_each(
     launches: int, missing: float, single: float, noise: float
@@ -44,7 +47,9 @@ def test_points_stand_as_if_each_were_compared_with_each(
         assert few.tolist() == many.tolist()
 
 
-def test_points_that_beat_each_other_in_a_circle_are_none_of_them_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_points_that_beat_each_other_in_a_circle_are_none_of_them_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # Points that share some launches; what is told at all is told by far.
     monkeypatch.setattr(dominance, "_FAR", 1.0)
     for _ in range(30):
@@ -54,7 +59,9 @@ def test_points_that_beat_each_other_in_a_circle_are_none_of_them_off(monkeypatc
 
 
 @pytest.mark.parametrize("launches", [1, 3])
-def test_the_work_of_a_frontier_grows_with_its_points_alone(monkeypatch: pytest.MonkeyPatch, launches: int) -> None:
+def test_the_work_of_a_frontier_grows_with_its_points_alone(
+    monkeypatch: pytest.MonkeyPatch, launches: int
+) -> None:
     pairs, compared = [], objectives.contrasts
 
     def counting(found: Any, first: Any, second: Any) -> Any:
@@ -69,7 +76,9 @@ def test_the_work_of_a_frontier_grows_with_its_points_alone(monkeypatch: pytest.
     assert max(pairs) <= 1 << 21
 
 
-def test_the_frontier_of_many_points_is_drawn_as_that_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_frontier_of_many_points_is_drawn_as_that_of_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rivals = rivals_of(150, 3, noise=0.03)
     frame = frame_of(-rivals.costs[1].launches.means, np.full(150, 0.03))
     latency = np.exp(rivals.costs[0].launches.means).ravel()

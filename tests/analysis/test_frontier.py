@@ -27,12 +27,15 @@ def test_a_slower_step_with_less_throughput_is_dominated() -> None:
     assert points["on_frontier"].tolist() == [True, False, True]
 
 
-def measured(latency_s: list[float], samples_per_s: list[float], *, noise: float, seed: int) -> pd.DataFrame:
+def measured(
+    latency_s: list[float], samples_per_s: list[float], *, noise: float, seed: int
+) -> pd.DataFrame:
     """Three launches of points with these true values, whose windows say nothing of the noise between launches."""
     rng = np.random.default_rng(seed)
     shape = (len(latency_s), 3)
     latencies, rates = (
-        np.array(true)[:, None] * np.exp(rng.normal(0, noise, shape)) for true in (latency_s, samples_per_s)
+        np.array(true)[:, None] * np.exp(rng.normal(0, noise, shape))
+        for true in (latency_s, samples_per_s)
     )
     frame = frame_of(np.log(rates), np.full(len(rates), noise / 10))
     return frame.assign(latency_s=latencies.ravel(), latency_s_error=latencies.ravel() * noise / 10)
@@ -44,19 +47,29 @@ def standing(frame: pd.DataFrame) -> list[str]:
 
 
 def test_points_that_are_both_best_are_rarely_called_dominated() -> None:
-    found = [standing(measured([1.00, 0.97], [100, 99], noise=0.025, seed=seed)) for seed in range(30)]
+    found = [
+        standing(measured([1.00, 0.97], [100, 99], noise=0.025, seed=seed)) for seed in range(30)
+    ]
     beaten = [{"dominated", "undecided"} & set(kinds) for kinds in found]
     assert sum(map(bool, beaten)) >= 7
     assert sum("dominated" in kinds for kinds in beaten) <= 2
 
 
 def test_a_point_that_is_worse_in_both_is_dominated_once_launches_can_tell() -> None:
-    assert standing(measured([1.0, 1.5], [100, 60], noise=0.01, seed=0)) == ["frontier", "dominated"]
-    assert standing(measured([1.0, 1.001], [100, 99.9], noise=0.01, seed=2)) == ["frontier", "undecided"]
+    assert standing(measured([1.0, 1.5], [100, 60], noise=0.01, seed=0)) == [
+        "frontier",
+        "dominated",
+    ]
+    assert standing(measured([1.0, 1.001], [100, 99.9], noise=0.01, seed=2)) == [
+        "frontier",
+        "undecided",
+    ]
 
 
 def test_one_launch_each_leaves_a_frontier_by_the_means() -> None:
-    points = frontier(trials({"step_p50_s": 0.1, "samples_per_s": 20}, {"step_p50_s": 0.2, "samples_per_s": 19}))
+    points = frontier(
+        trials({"step_p50_s": 0.1, "samples_per_s": 20}, {"step_p50_s": 0.2, "samples_per_s": 19})
+    )
     assert points["standing"].tolist() == ["frontier", "untested"]
     assert points["on_frontier"].tolist() == [True, False]
     assert points["frontier_probability"].isna().all()
@@ -94,22 +107,29 @@ def test_where_each_point_is_beaten_by_another_one_all_stay() -> None:
     # Beside others, too: a point of quick steps, and one that all of the circle beat.
     steps = {"d": 0.001, "e": 9.0}
     beside = [
-        launch(point, number, 9 + number / 10) | {"step_p50_s": step_s, "step_p50_s_error": 0.01 * step_s}
+        launch(point, number, 9 + number / 10)
+        | {"step_p50_s": step_s, "step_p50_s_error": 0.01 * step_s}
         for point, step_s in steps.items()
         for number in (20, 21, 22)
     ]
-    assert standing(pd.concat([frame, trials(*beside)])) == [*["undecided"] * 3, "frontier", "dominated"]
+    assert standing(pd.concat([frame, trials(*beside)])) == [
+        *["undecided"] * 3,
+        "frontier",
+        "dominated",
+    ]
 
 
 def test_single_launches_that_close_a_circle_take_none_off() -> None:
-    # c beats a and a beats b, in the launch that both share; b beats c by the means. Beside points of quicker steps,
-    # which say how little points of a launch differ.
+    # c beats a and a beats b, in the launch that both share; b beats c by the means. Beside points
+    # of quicker steps, which say how little points of a launch differ.
     rng, speeds = np.random.default_rng(0), (1.0, 1.5)
     quick = [
         launch(f"d{number}", session, (9 - number / 2) * speed * noise, 1e-4)
         | {"step_p50_s": step_s / speed / noise, "step_p50_s_error": 1e-4 * step_s / speed}
         for number, step_s in enumerate(0.001 * np.arange(1, 13))
-        for session, (speed, noise) in enumerate(zip(speeds, np.exp(rng.normal(0, 1e-3, 2)), strict=True))
+        for session, (speed, noise) in enumerate(
+            zip(speeds, np.exp(rng.normal(0, 1e-3, 2)), strict=True)
+        )
     ]
     circle = [("a", 0, 100), ("a", 1, 150), ("b", 1, 135), ("c", 0, 110)]
     rows = [launch(point, session, rate, 1e-4) for point, session, rate in circle]
@@ -118,8 +138,15 @@ def test_single_launches_that_close_a_circle_take_none_off() -> None:
 
 
 def test_points_of_few_launches_have_no_probability_and_the_others_keep_theirs() -> None:
-    rows = [launch(point, number, rate) for point, rate in (("a", 100), ("b", 101)) for number in range(3)]
-    rows = [row | {"samples_per_s": row["samples_per_s"] * (1 + 0.01 * (n % 3))} for n, row in enumerate(rows)]
+    rows = [
+        launch(point, number, rate)
+        for point, rate in (("a", 100), ("b", 101))
+        for number in range(3)
+    ]
+    rows = [
+        row | {"samples_per_s": row["samples_per_s"] * (1 + 0.01 * (n % 3))}
+        for n, row in enumerate(rows)
+    ]
     single = launch("c", 7, 99) | {"samples_per_s_error": None, "step_p50_s_error": None}
     probability = frontier(trials(*rows, single)).set_index("point_id")["frontier_probability"]
     assert probability[["a", "b"]].notna().all()
@@ -130,13 +157,16 @@ def test_points_of_few_launches_have_no_probability_and_the_others_keep_theirs()
 @settings(max_examples=8, deadline=None)
 def test_a_dominated_point_is_slower_in_both_by_some_verdict(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    frame = measured(rng.uniform(1, 1.2, 3).tolist(), rng.uniform(90, 110, 3).tolist(), noise=0.02, seed=seed)
+    frame = measured(
+        rng.uniform(1, 1.2, 3).tolist(), rng.uniform(90, 110, 3).tolist(), noise=0.02, seed=seed
+    )
     points = frontier(frame).set_index("point_id")
     for point in points.index:
         found = [difference(frame, point, other) for other in points.index.drop(point)]
         worse = ["slower", "slower"] in [each["verdict"].tolist() for each in found]
         assert (points.loc[point, "standing"] == "dominated") == worse
-        # By its own estimates, which are of logarithms: the means of two points that nearly agree may say otherwise.
+        # By its own estimates, which are of logarithms: the means of two points that nearly agree
+        # may say otherwise.
         is_beaten = any(each["ratio"][0] < 1 < each["ratio"][1] for each in found)
         assert (points.loc[point, "standing"] == "frontier") == (not is_beaten)
     assert points["on_frontier"].any()
@@ -151,7 +181,9 @@ def surer(frame: pd.DataFrame, of: str) -> float:
 
 def test_with_as_many_samples_a_step_the_frontier_is_whichever_is_faster() -> None:
     # A rate that launches make higher is a latency that they make lower.
-    frame = frame_of(np.log(100) + np.array([[0.02, -0.01, 0.0], [0.0, 0.0, -0.01]]), np.full(2, 0.01))
+    frame = frame_of(
+        np.log(100) + np.array([[0.02, -0.01, 0.0], [0.0, 0.0, -0.01]]), np.full(2, 0.01)
+    )
     probability = frontier(frame).set_index("point_id")["frontier_probability"]
     assert probability["0"] == pytest.approx(surer(frame, "samples_per_s"), abs=0.03)
     assert probability["1"] == pytest.approx(1 - surer(frame, "samples_per_s"), abs=0.03)
@@ -161,7 +193,9 @@ def test_a_point_is_off_the_frontier_where_drawn_means_are_worse_in_both() -> No
     # Residuals of latencies and of rates have nothing in common: 1 · 1 - 1 · 1 + 0 · 2 = 0.
     latencies = np.array([[1.0, -1.0, 0.0], [-1.0, 1.0, 0.0]]) * 0.02 - np.array([[0.01], [0.0]])
     rates = np.array([[1.0, 1.0, -2.0], [-1.0, -1.0, 2.0]]) * 0.02 - np.array([[0.02], [0.0]])
-    frame = frame_of(rates, np.full(2, 0.01)).assign(latency_s=np.exp(latencies).ravel(), latency_s_error=0.01)
+    frame = frame_of(rates, np.full(2, 0.01)).assign(
+        latency_s=np.exp(latencies).ravel(), latency_s_error=0.01
+    )
     probability = frontier(frame).set_index("point_id")["frontier_probability"]
     latency, rate = surer(frame, "latency_s"), surer(frame, "samples_per_s")
     assert probability["0"] == pytest.approx(1 - (1 - latency) * (1 - rate), abs=0.03)
@@ -170,12 +204,19 @@ def test_a_point_is_off_the_frontier_where_drawn_means_are_worse_in_both() -> No
 
 def test_the_probability_is_the_same_every_time() -> None:
     frame = measured([1.0, 1.02], [100, 101], noise=0.02, seed=0)
-    assert frontier(frame)["frontier_probability"].tolist() == frontier(frame)["frontier_probability"].tolist()
+    assert (
+        frontier(frame)["frontier_probability"].tolist()
+        == frontier(frame)["frontier_probability"].tolist()
+    )
 
 
 def test_what_a_launch_adds_to_all_its_points_makes_none_of_them_doubtful() -> None:
     shifts = np.array([0.0, 0.3, -0.3])
-    logs = np.log([[100.0], [90.0], [80.0], [70.0]]) + shifts + 0.001 * np.array([[0, 1, -1]] * 2 + [[1, 0, -1]] * 2)
+    logs = (
+        np.log([[100.0], [90.0], [80.0], [70.0]])
+        + shifts
+        + 0.001 * np.array([[0, 1, -1]] * 2 + [[1, 0, -1]] * 2)
+    )
     points = frontier(frame_of(logs, np.full(4, 0.001)))
     assert points["standing"].tolist() == ["frontier"] + ["dominated"] * 3
     assert points["frontier_probability"].tolist() == [1, 0, 0, 0]
@@ -222,7 +263,10 @@ def test_latency_of_local_updates_is_the_mean_step() -> None:
 
 def test_repeats_are_averaged_with_the_interval_over_launches() -> None:
     times = [0.1, 0.2, 0.3]
-    rows = [{"point_id": "a", "repeat": n, "step_p50_s": t, "samples_per_s": 1 / t} for n, t in enumerate(times)]
+    rows = [
+        {"point_id": "a", "repeat": n, "step_p50_s": t, "samples_per_s": 1 / t}
+        for n, t in enumerate(times)
+    ]
     ((_, point),) = frontier(trials(*rows, memory_peak_bytes=7)).iterrows()
     assert point["launches"] == 3
     assert point["samples_per_s"] == pytest.approx((10 + 5 + 10 / 3) / 3)
@@ -232,7 +276,9 @@ def test_repeats_are_averaged_with_the_interval_over_launches() -> None:
 
 
 def test_one_launch_keeps_the_interval_within_it() -> None:
-    point = frontier(trials({"step_p50_s": 0.2, "step_p50_s_low": 0.1, "step_p50_s_high": 0.4})).iloc[0]
+    point = frontier(
+        trials({"step_p50_s": 0.2, "step_p50_s_low": 0.1, "step_p50_s_high": 0.4})
+    ).iloc[0]
     assert [point["latency_s_low"], point["latency_s_high"]] == [0.1, 0.4]
 
 
@@ -248,7 +294,8 @@ def test_a_point_without_throughput_is_on_no_frontier() -> None:
 
 
 def test_launches_that_measured_only_one_of_two_points_do_not_bend_how_they_stand() -> None:
-    # Side by side the second point is 5 % faster; three more launches of the first alone were on a faster machine.
+    # Side by side the second point is 5 % faster; three more launches of the first alone were on a
+    # faster machine.
     both = [
         {"point_id": p, "session": f"s{n}", "samples_per_s": r * (1 + n / 500)}
         for n in range(3)
@@ -298,7 +345,9 @@ def test_workers_as_an_objective_keep_the_smaller_world_on_the_frontier() -> Non
 
 def test_what_is_set_needs_no_test_and_what_is_measured_does() -> None:
     launches = [
-        launch(name, number, rate + number / 10) for name, rate in (("a", 100), ("b", 90)) for number in range(4)
+        launch(name, number, rate + number / 10)
+        for name, rate in (("a", 100), ("b", 90))
+        for number in range(4)
     ]
     rows = [row | {"workers": 2} for row in launches]
     assert standings(rows, minimize=["latency_s", "workers"]) == {"a": "frontier", "b": "dominated"}
@@ -396,7 +445,8 @@ def test_hypervolumes_of_one_environment_share_a_box() -> None:
         point("d", step_p50_s=10.0, samples_per_s=10.0, env_id="other"),
     ]
     found = hypervolume(frontier(trials(*rows))).set_index(["semantics", "env_id"])["hypervolume"]
-    # Of the box of a2b1: a and b touch its sides alone, c fills it; the other environment has one point and no box.
+    # Of the box of a2b1: a and b touch its sides alone, c fills it; the other environment has one
+    # point and no box.
     assert found.loc[("exact", "a1b2")] == 0.0
     assert found.loc[("stale", "a1b2")] == 1.0
     assert np.isnan(found.loc[("exact", "other")])

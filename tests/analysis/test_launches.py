@@ -20,18 +20,28 @@ def rate(value: float, half: float | None = 0.0, **fields: Any) -> dict[str, Any
     """A trial with so many samples/s, known to ± half within its launch."""
     if half is None:
         return {"samples_per_s": value, **fields}
-    return {"samples_per_s": value, "samples_per_s_low": value - half, "samples_per_s_high": value + half, **fields}
+    return {
+        "samples_per_s": value,
+        "samples_per_s_low": value - half,
+        "samples_per_s_high": value + half,
+        **fields,
+    }
 
 
-def two_launches(point_id: str, *values: float, half: float | None = 0.0, **fields: Any) -> list[dict[str, Any]]:
-    return [rate(value, half, point_id=point_id, repeat=n, **fields) for n, value in enumerate(values, 1)]
+def two_launches(
+    point_id: str, *values: float, half: float | None = 0.0, **fields: Any
+) -> list[dict[str, Any]]:
+    return [
+        rate(value, half, point_id=point_id, repeat=n, **fields)
+        for n, value in enumerate(values, 1)
+    ]
 
 
 def alike(*, points: int, launches: int, together: bool, single: int = 0) -> pd.DataFrame:
     """400 sweeps, each an environment, of points with one true rate and `single` more with one launch each.
 
-    Launches differ by 3 %, steps leave 2 %; `together`: a launch measures all points, which its particularity shifts
-    alike.
+    Launches differ by 3 %, steps leave 2 %; `together`: a launch measures all points, which its
+    particularity shifts alike.
     """
     rng = np.random.default_rng(1)
     shape = (400, points + single, launches)
@@ -42,14 +52,19 @@ def alike(*, points: int, launches: int, together: bool, single: int = 0) -> pd.
     return frame[(point < points) | (launch == 0)]
 
 
-def made_of(rates: NDArray[np.float64], *, errors: NDArray[np.float64], together: bool) -> pd.DataFrame:
+def made_of(
+    rates: NDArray[np.float64], *, errors: NDArray[np.float64], together: bool
+) -> pd.DataFrame:
     """Trials of rates and of their standard errors within a launch as shares: (sweeps, points, launches)."""
     sweep, point, launch = (axis.ravel() for axis in np.indices(rates.shape))
     frame = trials({}).loc[[0] * rates.size].reset_index(drop=True)
     return frame.assign(
         env_id=sweep.astype(str),
         point_id=point.astype(str),
-        session=[f"{a}.{c}" if together else f"{a}.{b}.{c}" for a, b, c in zip(sweep, point, launch, strict=True)],
+        session=[
+            f"{a}.{c}" if together else f"{a}.{b}.{c}"
+            for a, b, c in zip(sweep, point, launch, strict=True)
+        ],
         samples_per_s=rates.ravel(),
         samples_per_s_error=TRUE_RATE * errors.ravel(),
         samples_per_s_low=rates.ravel() - 1.96 * TRUE_RATE * errors.ravel(),
@@ -68,7 +83,9 @@ def made_of(rates: NDArray[np.float64], *, errors: NDArray[np.float64], together
         ("pooled", 1, {"points": 6, "launches": 3, "together": False, "single": 2}),
     ],
 )
-def test_95_percent_intervals_hold_the_truth_in_92_to_98_percent(kind: str, launches: int, size: Any) -> None:
+def test_95_percent_intervals_hold_the_truth_in_92_to_98_percent(
+    kind: str, launches: int, size: Any
+) -> None:
     points = over_launches(alike(**size))
     points = points[points["launches"] == launches]
     assert points["interval"].unique().tolist() == [kind]
@@ -91,13 +108,19 @@ def test_intervals_hold_the_truth_of_noisy_and_of_quiet_points(launches: int, ad
 
 
 def test_pooling_makes_the_interval_of_few_launches_narrower() -> None:
-    pooled, alone = (over_launches(alike(points=points, launches=2, together=False)) for points in (6, 1))
-    width = [(points["samples_per_s_high"] - points["samples_per_s_low"]).median() for points in (pooled, alone)]
+    pooled, alone = (
+        over_launches(alike(points=points, launches=2, together=False)) for points in (6, 1)
+    )
+    width = [
+        (points["samples_per_s_high"] - points["samples_per_s_low"]).median()
+        for points in (pooled, alone)
+    ]
     assert width[0] < width[1] / 3
 
 
 def test_launch_sigma_is_what_launches_differ_by_beyond_their_steps() -> None:
-    # 99 and 101 are 1 % off their mean: a variance of 2 · 0.01² with 1 degree of freedom, 0.01² of it from the steps.
+    # 99 and 101 are 1 % off their mean: a variance of 2 · 0.01² with 1 degree of freedom, 0.01² of
+    # it from the steps.
     frame = trials(*two_launches("a", 99, 101, half=1.96), *two_launches("b", 198, 202, half=3.92))
     ((_, found),) = launch_sigma(frame).iterrows()
     assert found["spread"] == pytest.approx(0.01 * 2**0.5)
@@ -106,7 +129,8 @@ def test_launch_sigma_is_what_launches_differ_by_beyond_their_steps() -> None:
 
 
 def test_launch_sigma_takes_standard_errors_before_intervals() -> None:
-    # The interval is wider than 1.96 standard errors say: it is made with Student's t, and has a least width.
+    # The interval is wider than 1.96 standard errors say: it is made with Student's t, and has a
+    # least width.
     rows = two_launches("a", 99, 101, half=6) + two_launches("b", 99, 101, half=6)
     known = launch_sigma(trials(*(row | {"samples_per_s_error": 1.0} for row in rows)))
     assert known["launch_sigma"].tolist() == pytest.approx([0.01], rel=1e-3)
@@ -117,25 +141,32 @@ def test_what_launches_add_is_estimated_without_bias() -> None:
     found = []
     for windows in ([0.01] * 4, [0.005] * 4 + [0.04] * 4):
         drawn = [
-            launches_in(*sweep).apart for sweep in sweeps(windows, launches=3, together=False, added=0.02, count=400)
+            launches_in(*sweep).apart
+            for sweep in sweeps(windows, launches=3, together=False, added=0.02, count=400)
         ]
         found += [np.mean([pool.added for pool in drawn if pool])]
     assert found == pytest.approx([0.02**2] * 2, rel=0.06)
 
 
-def test_where_points_vary_unlike_the_pool_counts_for_few_degrees_and_the_typical_variance() -> None:
+def test_where_points_vary_unlike_the_pool_counts_for_few_degrees_and_the_typical_variance() -> (
+    None
+):
     rng = np.random.default_rng(0)
     degrees, within = np.full(60, 4.0), np.full(60, 1e-12)
     alike = pooled_apart(rng.chisquare(degrees), degrees, within, counted=240)
     assert (alike.alike, alike.scale) == (np.inf, pytest.approx(1, abs=0.01))
     # Variances from an inverse chi-squared distribution of 4 degrees, with mean 2.
-    unlike = pooled_apart(rng.chisquare(degrees) * 4 / rng.chisquare(4, 60), degrees, within, counted=240)
+    unlike = pooled_apart(
+        rng.chisquare(degrees) * 4 / rng.chisquare(4, 60), degrees, within, counted=240
+    )
     assert unlike.alike in (2, 4, 8)
     assert 0.3 < unlike.scale < 0.8
 
 
 def test_one_drifting_launch_says_nothing_of_the_error_within_and_spoils_no_other() -> None:
-    rows = [row | {"samples_per_s_error": 1.0} for row in two_launches("a", 99, 101, 100, half=None)]
+    rows = [
+        row | {"samples_per_s_error": 1.0} for row in two_launches("a", 99, 101, 100, half=None)
+    ]
     rows[1] = rows[1] | {"samples_per_s_error": None}
     ((_, found),) = launch_sigma(trials(*rows)).iterrows()
     # The variance of 99, 101, 100 is 1, that within too.
@@ -146,7 +177,14 @@ def test_one_drifting_launch_says_nothing_of_the_error_within_and_spoils_no_othe
 def test_launch_sigma_says_how_many_points_have_no_value() -> None:
     known = [{"step_p99_s": value, "step_p99_s_error": 0.01} for value in (0.99, 1.01)]
     rows = [row | {"point_id": point} for point in "ab" for row in known]
-    frame = trials(*rows, {"point_id": "c"}, {"point_id": "c"}, {"point_id": "d"} | known[0], {"point_id": "d"}, {})
+    frame = trials(
+        *rows,
+        {"point_id": "c"},
+        {"point_id": "c"},
+        {"point_id": "d"} | known[0],
+        {"point_id": "d"},
+        {},
+    )
     found = launch_sigma(frame, of="step_p99_s")
     assert found[["points", "left_out"]].to_numpy().tolist() == [[2, 2]]
     none = launch_sigma(frame, of="step_p95_s")
@@ -155,12 +193,16 @@ def test_launch_sigma_says_how_many_points_have_no_value() -> None:
 
 
 def test_launches_are_compared_by_rates_and_times_alone() -> None:
-    with pytest.raises(SweepError, match="launches can't be compared by 'comm_share'; use one of samples_per_s, "):
+    with pytest.raises(
+        SweepError, match="launches can't be compared by 'comm_share'; use one of samples_per_s, "
+    ):
         launch_sigma(trials(*two_launches("a", 99, 101)), of="comm_share")
 
 
 def test_launch_sigma_is_not_below_zero() -> None:
-    assert launch_sigma(trials(*two_launches("a", 99, 101, half=50)))["launch_sigma"].tolist() == [0]
+    assert launch_sigma(trials(*two_launches("a", 99, 101, half=50)))["launch_sigma"].tolist() == [
+        0
+    ]
 
 
 def test_launch_sigma_is_unknown_where_no_launch_has_an_interval() -> None:
@@ -174,7 +216,10 @@ def test_launch_sigma_needs_a_point_with_two_launches() -> None:
 
 
 def test_environments_have_their_own_launch_sigma() -> None:
-    quiet, loud = two_launches("a", 99, 101, env_id="quiet"), two_launches("a", 90, 110, env_id="loud")
+    quiet, loud = (
+        two_launches("a", 99, 101, env_id="quiet"),
+        two_launches("a", 90, 110, env_id="loud"),
+    )
     found = launch_sigma(trials(*quiet, *loud))["launch_sigma"]
     assert found["loud"] == pytest.approx(10 * found["quiet"])
 
@@ -193,15 +238,26 @@ def test_points_of_the_same_launches_say_once_what_the_launches_differ_by() -> N
 def test_one_launch_is_widened_by_what_launches_differ_by() -> None:
     several = [row for point in "abcd" for row in two_launches(point, 99, 101)]
     points = over_launches(trials(*several, rate(200, 3, point_id="one"))).set_index("point_id")
-    # The launches' spread is 1.414 %, Student's t 2.776 with 4 degrees of freedom: ±7.85 of 200, beside ±3.
-    assert points.loc["one", "samples_per_s_high"] == pytest.approx(200 + (7.851**2 + 3**2) ** 0.5, abs=1e-2)
-    assert points.loc["one", "samples_per_s_low"] == pytest.approx(200 - (7.851**2 + 3**2) ** 0.5, abs=1e-2)
+    # The launches' spread is 1.414 %, Student's t 2.776 with 4 degrees of freedom: ±7.85 of 200,
+    # beside ±3.
+    assert points.loc["one", "samples_per_s_high"] == pytest.approx(
+        200 + (7.851**2 + 3**2) ** 0.5, abs=1e-2
+    )
+    assert points.loc["one", "samples_per_s_low"] == pytest.approx(
+        200 - (7.851**2 + 3**2) ** 0.5, abs=1e-2
+    )
     assert points["interval"].tolist() == ["pooled"] * 5
 
 
 def test_one_launch_keeps_its_interval_where_the_sweep_hardly_knows_more() -> None:
-    points = over_launches(trials(*two_launches("a", 99, 101), rate(200, 3, point_id="one"))).set_index("point_id")
-    assert points.loc["one", ["samples_per_s_low", "samples_per_s_high", "interval"]].tolist() == [197, 203, "launch"]
+    points = over_launches(
+        trials(*two_launches("a", 99, 101), rate(200, 3, point_id="one"))
+    ).set_index("point_id")
+    assert points.loc["one", ["samples_per_s_low", "samples_per_s_high", "interval"]].tolist() == [
+        197,
+        203,
+        "launch",
+    ]
 
 
 def test_an_unknown_interval_has_no_kind() -> None:
@@ -226,24 +282,40 @@ def test_the_exchange_share_is_averaged_over_launches_with_its_interval() -> Non
 
 
 def test_latency_of_local_updates_has_the_interval_of_the_mean_step() -> None:
-    row = {"semantics": "local", "step_mean_s": 0.2, "step_mean_s_low": 0.18, "step_mean_s_high": 0.22}
-    point = over_launches(trials(row | {"step_p50_s": 0.1, "step_p50_s_low": 0.09, "step_p50_s_high": 0.11})).iloc[0]
+    row = {
+        "semantics": "local",
+        "step_mean_s": 0.2,
+        "step_mean_s_low": 0.18,
+        "step_mean_s_high": 0.22,
+    }
+    point = over_launches(
+        trials(row | {"step_p50_s": 0.1, "step_p50_s_low": 0.09, "step_p50_s_high": 0.11})
+    ).iloc[0]
     assert point[["latency_s_low", "latency_s", "latency_s_high"]].tolist() == [0.18, 0.2, 0.22]
 
 
 def test_launches_on_other_numbers_of_hosts_are_another_point() -> None:
     hosts = zip((1, 2, 1, 2), (100, 60, 102, 62), strict=True)
-    frame = trials(*(rate(value, 1, point_id="a", repeat=n, hosts=count) for n, (count, value) in enumerate(hosts)))
+    frame = trials(
+        *(
+            rate(value, 1, point_id="a", repeat=n, hosts=count)
+            for n, (count, value) in enumerate(hosts)
+        )
+    )
     points = over_launches(frame)
     assert points["hosts"].tolist() == [1, 2]
     assert points["launches"].tolist() == [2, 2]
     assert points["samples_per_s"].tolist() == [101, 61]
-    assert launch_sigma(frame)["spread"].tolist() == pytest.approx([(1 / 101**2 + 1 / 61**2) ** 0.5], rel=1e-6)
+    assert launch_sigma(frame)["spread"].tolist() == pytest.approx(
+        [(1 / 101**2 + 1 / 61**2) ** 0.5], rel=1e-6
+    )
 
 
 def test_a_stored_latency_goes_before_the_step_times() -> None:
     row = {"latency_s": 0.3, "latency_s_low": 0.2, "latency_s_high": 0.4, "step_p50_s": 0.1}
-    assert over_launches(trials(row)).loc[0, ["latency_s_low", "latency_s", "latency_s_high"]].tolist() == [
+    assert over_launches(trials(row)).loc[
+        0, ["latency_s_low", "latency_s", "latency_s_high"]
+    ].tolist() == [
         0.2,
         0.3,
         0.4,
@@ -251,7 +323,11 @@ def test_a_stored_latency_goes_before_the_step_times() -> None:
 
 
 def test_canaries_are_no_launches_of_a_point() -> None:
-    frame = trials(rate(100, point_id="a"), rate(200, point_id="a", role="trial"), rate(9, point_id="a", role="canary"))
+    frame = trials(
+        rate(100, point_id="a"),
+        rate(200, point_id="a", role="trial"),
+        rate(9, point_id="a", role="canary"),
+    )
     assert over_launches(frame)["launches"].tolist() == [2]
     assert over_launches(frame)["samples_per_s"].tolist() == [150]
     assert len(without_canaries(frame)) == 2

@@ -37,7 +37,9 @@ def test_a_ladder_made_by_gustafson_gives_its_serial_share_back(share: float) ->
     assert found["serial_share"] == pytest.approx(share, abs=1e-5)
 
 
-@given(contention=st.floats(0, 0.5), coherency=st.floats(1e-5, 0.05), base=st.sampled_from([1, 2, 3]))
+@given(
+    contention=st.floats(0, 0.5), coherency=st.floats(1e-5, 0.05), base=st.sampled_from([1, 2, 3])
+)
 @settings(max_examples=10, deadline=None)
 def test_a_ladder_made_by_the_usl_gives_its_parameters_back_from_any_base(
     contention: float, coherency: float, base: int
@@ -82,7 +84,11 @@ def test_intervals_cover_the_parameters_that_made_the_ladder_95_times_in_100() -
     assert (rows["errors"] == "launches").mean() > 0.9
     for name, value in made.items():
         # Of 200, 0.95 are between 0.91 and 0.99 in 99 of 100 tests.
-        assert 0.91 <= ((rows[f"{name}_low"] <= value) & (value <= rows[f"{name}_high"])).mean() <= 0.99
+        assert (
+            0.91
+            <= ((rows[f"{name}_low"] <= value) & (value <= rows[f"{name}_high"])).mean()
+            <= 0.99
+        )
 
 
 def test_without_errors_of_launches_intervals_go_by_the_residuals_and_cover_too() -> None:
@@ -91,7 +97,11 @@ def test_without_errors_of_launches_intervals_go_by_the_residuals_and_cover_too(
     rows = laws(frame).query("law == 'amdahl'")
     assert rows["errors"].unique().tolist() == ["residuals"]
     assert rows["contradicted"].isna().all()
-    assert 0.91 <= ((rows["serial_share_low"] <= 0.05) & (rows["serial_share_high"] >= 0.05)).mean() <= 0.99
+    assert (
+        0.91
+        <= ((rows["serial_share_low"] <= 0.05) & (rows["serial_share_high"] >= 0.05)).mean()
+        <= 0.99
+    )
 
 
 def test_a_law_that_misses_by_more_than_launches_differ_is_contradicted_and_knows_less() -> None:
@@ -100,7 +110,9 @@ def test_a_law_that_misses_by_more_than_launches_differ_is_contradicted_and_know
     found = law(ladder(bent, strong=True, launches=3, error=0.005, rng=rng), "amdahl")
     assert found["contradicted"]
     assert found["errors"] == "residuals"
-    straight = ladder(universal(SIZES, contention=0.02), strong=True, launches=3, error=0.005, rng=rng)
+    straight = ladder(
+        universal(SIZES, contention=0.02), strong=True, launches=3, error=0.005, rng=rng
+    )
     held = law(straight, "amdahl")
     assert not held["contradicted"]
     assert held["errors"] == "launches"
@@ -112,7 +124,9 @@ def test_the_peak_is_where_the_law_is_highest_and_says_whether_it_was_measured()
     within = law(ladder(universal((*SIZES, 32), contention=0.03, coherency=0.002)), "usl")
     assert within["peak"] == pytest.approx((0.97 / 0.002) ** 0.5, rel=1e-3)
     assert not within["peak_extrapolates"]
-    assert law(ladder(universal(SIZES, contention=0.03, coherency=0.002)), "usl")["peak_extrapolates"]
+    assert law(ladder(universal(SIZES, contention=0.03, coherency=0.002)), "usl")[
+        "peak_extrapolates"
+    ]
 
 
 def test_a_coherency_that_noise_hides_has_no_peak() -> None:
@@ -128,7 +142,9 @@ def test_pays_to_is_the_first_size_from_which_one_more_adds_too_little_by_the_la
     rate = universal(range(1, 40), **made)
     assert found["pays_to"] == next(n for n in range(1, 39) if rate[n + 1] - rate[n] < 30)
     assert not found["pays_to_extrapolates"]
-    assert law(ladder(universal((1, 2, 3, 4), contention=0.01)), "usl", worth=0.3)["pays_to_extrapolates"]
+    assert law(ladder(universal((1, 2, 3, 4), contention=0.01)), "usl", worth=0.3)[
+        "pays_to_extrapolates"
+    ]
 
 
 def test_what_always_adds_enough_has_no_end() -> None:
@@ -139,7 +155,10 @@ def test_what_always_adds_enough_has_no_end() -> None:
 
 def test_faster_than_linear_is_no_serial_share_below_zero() -> None:
     rng = np.random.default_rng(7)
-    found = law(ladder({n: 100 * n**1.1 for n in SIZES}, strong=True, launches=3, error=0.01, rng=rng), "amdahl")
+    found = law(
+        ladder({n: 100 * n**1.1 for n in SIZES}, strong=True, launches=3, error=0.01, rng=rng),
+        "amdahl",
+    )
     assert found["serial_share"] == found["serial_share_low"] == 0
     assert found["contradicted"]
 

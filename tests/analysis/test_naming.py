@@ -13,8 +13,20 @@ POINTS = over_launches(
         {"point_id": "a1c9", "workers": 2, "micro_batch": 4},
         {"point_id": "b7d2", "workers": 2, "micro_batch": 16},
         {"point_id": "b7d2", "workers": 2, "micro_batch": 16, "hosts": 2},
-        {"point_id": "c3aa", "workers": 2, "sync": "local_sgd", "sync_period": 8, "precision": "bf16"},
-        {"point_id": "d4bb", "workers": 2, "sync": "local_sgd", "sync_period": 8, "workload_layers": 6},
+        {
+            "point_id": "c3aa",
+            "workers": 2,
+            "sync": "local_sgd",
+            "sync_period": 8,
+            "precision": "bf16",
+        },
+        {
+            "point_id": "d4bb",
+            "workers": 2,
+            "sync": "local_sgd",
+            "sync_period": 8,
+            "workload_layers": 6,
+        },
         latency_s=1.0,
         samples_per_s=1.0,
     )
@@ -35,7 +47,9 @@ POINTS = over_launches(
         ("sync_period=8 precision!=bf16", "d4bb"),
     ],
 )
-def test_a_point_is_found_by_the_beginning_of_its_name_or_by_enough_of_its_settings(text: str, point_id: str) -> None:
+def test_a_point_is_found_by_the_beginning_of_its_name_or_by_enough_of_its_settings(
+    text: str, point_id: str
+) -> None:
     assert find_point(POINTS, text) == point_id
 
 

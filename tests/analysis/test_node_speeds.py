@@ -19,13 +19,24 @@ FACTORS = {"a": 1.0, "b": 0.9, "c": 0.5, "d": 0.45, "e": 0.2}
 
 
 def ranks_of(
-    mixes: Sequence[Sequence[str]], *, noise: float = 0.0, factors: dict[str, float] = FACTORS, seed: int = 0
+    mixes: Sequence[Sequence[str]],
+    *,
+    noise: float = 0.0,
+    factors: dict[str, float] = FACTORS,
+    seed: int = 0,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Trials and ranks: each trial on the nodes of a mix, a rank for each mention, with work of its own size."""
     rng = np.random.default_rng(seed)
-    trials = pd.DataFrame({"attempt_id": map(str, range(len(mixes))), "launch": map(str, range(len(mixes)))})
+    trials = pd.DataFrame(
+        {"attempt_id": map(str, range(len(mixes))), "launch": map(str, range(len(mixes)))}
+    )
     rows = [
-        {"attempt_id": str(trial), "node": node, "device": "CPU", "work_s": work / factors[node] * factor}
+        {
+            "attempt_id": str(trial),
+            "node": node,
+            "device": "CPU",
+            "work_s": work / factors[node] * factor,
+        }
         for trial, mix in enumerate(mixes)
         for work in (rng.uniform(0.01, 2),)
         for node, factor in zip(mix, np.exp(rng.normal(0, noise, len(mix))), strict=True)
@@ -37,9 +48,15 @@ def speeds(mixes: Sequence[Sequence[str]], **made: Any) -> pd.DataFrame:
     return speeds_of(*ranks_of(mixes, **made)).set_index("node")
 
 
-@given(mixes=st.lists(st.lists(st.sampled_from("abcde"), min_size=1, max_size=4), min_size=1, max_size=8))
+@given(
+    mixes=st.lists(
+        st.lists(st.sampled_from("abcde"), min_size=1, max_size=4), min_size=1, max_size=8
+    )
+)
 @settings(max_examples=60, deadline=None)
-def test_known_factors_come_back_whatever_mix_of_nodes_measured_which_trial(mixes: list[list[str]]) -> None:
+def test_known_factors_come_back_whatever_mix_of_nodes_measured_which_trial(
+    mixes: list[list[str]],
+) -> None:
     found = speeds(mixes)
     sets = {node: {node} for node in FACTORS}
     for _ in FACTORS:
@@ -77,26 +94,35 @@ def test_intervals_cover_the_true_factors_95_times_in_100() -> None:
     for seed in range(300):
         found = speeds([["a", "b", "c"]] * 4 + [["a", "c"]] * 2, noise=0.05, seed=seed)
         true = pd.Series(FACTORS)[found.index] / FACTORS[found["fastest"].iloc[0]]
-        covered.append(((found["speed_low"] <= true + 1e-9) & (true <= found["speed_high"] + 1e-9)).all())
+        covered.append(
+            ((found["speed_low"] <= true + 1e-9) & (true <= found["speed_high"] + 1e-9)).all()
+        )
     assert 0.92 <= np.mean(covered) <= 0.995
 
 
 def test_of_equal_nodes_none_is_called_slower_more_often_than_5_times_in_100() -> None:
     equal = dict.fromkeys("abcdef", 1.0)
     significant = [
-        (speeds([list(equal)] * 4, noise=0.05, factors=equal, seed=seed)["speed_high"] < 1).any() for seed in range(200)
+        (speeds([list(equal)] * 4, noise=0.05, factors=equal, seed=seed)["speed_high"] < 1).any()
+        for seed in range(200)
     ]
     assert np.mean(significant) <= 0.05
 
 
 @pytest.mark.parametrize("launches", [2, 4])
-def test_intervals_hold_where_a_launch_has_something_of_its_own_in_all_its_trials(launches: int) -> None:
+def test_intervals_hold_where_a_launch_has_something_of_its_own_in_all_its_trials(
+    launches: int,
+) -> None:
     rng, covered = np.random.default_rng(0), []
     each = 6
     for seed in range(200):
-        trials, ranks = ranks_of([["a", "b"]] * (launches * each), noise=0.01, seed=seed, factors={"a": 1.0, "b": 1.0})
+        trials, ranks = ranks_of(
+            [["a", "b"]] * (launches * each), noise=0.01, seed=seed, factors={"a": 1.0, "b": 1.0}
+        )
         trials["launch"] = [str(number // each) for number in range(len(trials))]
-        own = {(str(launch), node): rng.normal(0, 0.03) for launch in range(launches) for node in "ab"}
+        own = {
+            (str(launch), node): rng.normal(0, 0.03) for launch in range(launches) for node in "ab"
+        }
         launch = ranks["attempt_id"].map(trials.set_index("attempt_id")["launch"])
         ranks["work_s"] *= [np.exp(own[key]) for key in zip(launch, ranks["node"], strict=True)]
         covered.append(speeds_of(trials, ranks)["speed_high"].iloc[1] >= 1)
@@ -143,8 +169,15 @@ def test_speeds_are_read_from_results_by_their_ok_trials_alone(tmp_path: Path) -
             {"rank": rank, "node": node, "device": "CPU", "work_s": work}
             for rank, (node, work) in enumerate({"fast": 0.1, "slow": seconds}.items())
         ]
-        trial = {"attempt_id": f"a{number}", "trial_id": f"t{number}", "point_id": "p", "status": status}
-        store.commit(trial | {"workers": 2, "semantics": "exact", "session": f"s{number}"}, ranks=ranks)
+        trial = {
+            "attempt_id": f"a{number}",
+            "trial_id": f"t{number}",
+            "point_id": "p",
+            "status": status,
+        }
+        store.commit(
+            trial | {"workers": 2, "semantics": "exact", "session": f"s{number}"}, ranks=ranks
+        )
     found = node_speeds(tmp_path).set_index("node")
     assert found["speed"].to_dict() == pytest.approx({"fast": 1.0, "slow": 0.5})
     assert found["launches"].to_dict() == {"fast": 2, "slow": 2}

@@ -13,7 +13,9 @@ from dtsweep.errors import SweepError
 from tests.frames import trials
 
 
-def launches(point: str, rate: float, *, count: int = 3, noise: float = 0.002, **fields: Any) -> list[dict[str, Any]]:
+def launches(
+    point: str, rate: float, *, count: int = 3, noise: float = 0.002, **fields: Any
+) -> list[dict[str, Any]]:
     """Launches of a point; each session shifts all points alike by a percent."""
     rng = np.random.default_rng(sum(map(ord, point)))
     rates = [rate * (1 + 0.01 * number) * np.exp(rng.normal(0, noise)) for number in range(count)]
@@ -34,10 +36,15 @@ def launches(point: str, rate: float, *, count: int = 3, noise: float = 0.002, *
 def watched(*steps_s: float, half_width: float = 0.005) -> list[dict[str, Any]]:
     """Canaries of the first session, whose mean steps are known to a share."""
     watch = {"role": "canary", "point_id": "watch", "session": "s0", "half_width": half_width}
-    return [watch | {"step_mean_s": step_s, "started_at": number} for number, step_s in enumerate(steps_s)]
+    return [
+        watch | {"step_mean_s": step_s, "started_at": number}
+        for number, step_s in enumerate(steps_s)
+    ]
 
 
-def one(*points: list[dict[str, Any]], goal: Goal = GOALS["throughput"], **options: Any) -> Recommendation:
+def one(
+    *points: list[dict[str, Any]], goal: Goal = GOALS["throughput"], **options: Any
+) -> Recommendation:
     (found,) = recommend(trials(*(row for point in points for row in point)), goal, **options)
     return found
 
@@ -53,7 +60,8 @@ def test_the_highest_throughput_is_recommended_and_its_runner_up_named() -> None
 
 def test_of_points_that_can_not_be_told_apart_the_fewest_workers_are_taken() -> None:
     near = [
-        launches(name, rate, noise=0.02, workers=workers) for name, rate, workers in (("a", 100.2, 4), ("b", 100, 2))
+        launches(name, rate, noise=0.02, workers=workers)
+        for name, rate, workers in (("a", 100.2, 4), ("b", 100, 2))
     ]
     found = one(*near, launches("c", 60, workers=1))
     assert (found.point["point_id"], found.sure) == ("b", "tied")
@@ -62,7 +70,10 @@ def test_of_points_that_can_not_be_told_apart_the_fewest_workers_are_taken() -> 
 
 
 def test_more_workers_that_bring_much_by_the_means_are_taken_though_launches_do_not_tell() -> None:
-    found = one(launches("a", 100, count=1, noise=0.3, workers=1), launches("b", 150, count=1, noise=0.3, workers=2))
+    found = one(
+        launches("a", 100, count=1, noise=0.3, workers=1),
+        launches("b", 150, count=1, noise=0.3, workers=2),
+    )
     assert (found.point["point_id"], found.sure) == ("b", "tied")
 
 
@@ -88,7 +99,9 @@ def test_the_interval_of_a_single_launch_counts_and_not_its_standard_error_alone
 
 
 @pytest.mark.parametrize(("last_s", "drift"), [(1.2, 0.2), (1 / 1.2, 0.2)])
-def test_single_launches_nearer_than_the_machine_drifted_are_not_told_apart(last_s: float, drift: float) -> None:
+def test_single_launches_nearer_than_the_machine_drifted_are_not_told_apart(
+    last_s: float, drift: float
+) -> None:
     points = [launches("a", 100, count=1, workers=1), launches("b", 118, count=1, workers=2)]
     calm, drifted = one(*points, watched(1, 1)), one(*points, watched(1, last_s))
     assert (calm.point["point_id"], calm.sure) == ("b", "single_launch")
@@ -112,7 +125,10 @@ def test_drift_is_unknown_without_canaries_and_single_launches_then_tell_nothing
 
 
 def test_alternatives_by_single_launches_are_beyond_the_drift() -> None:
-    points = [launches("a", 100, count=1, step_p50_s=0.1), launches("b", 140, count=1, step_p50_s=0.11)]
+    points = [
+        launches("a", 100, count=1, step_p50_s=0.1),
+        launches("b", 140, count=1, step_p50_s=0.11),
+    ]
     assert one(*points, watched(1, 1)).alternatives["point_id"].tolist() == ["a"]
     assert one(*points, watched(1, 1.2)).alternatives.empty
 
@@ -133,7 +149,10 @@ def test_a_condition_leaves_points_out_and_counts_those_it_is_unknown_of() -> No
 
 
 def test_only_exact_updates_are_recommended_unless_others_are_allowed() -> None:
-    points = [launches("a", 100, workers=2), launches("b", 140, workers=2, semantics="local", step_mean_s=0.1)]
+    points = [
+        launches("a", 100, workers=2),
+        launches("b", 140, workers=2, semantics="local", step_mean_s=0.1),
+    ]
     found = one(*points)
     assert found.point["point_id"] == "a"
     refused = found.alternatives[~found.alternatives["is_allowed"]]
@@ -143,7 +162,9 @@ def test_only_exact_updates_are_recommended_unless_others_are_allowed() -> None:
     assert allowed.point["point_id"] == "b"
 
 
-def test_one_worker_is_neither_offered_nor_taken_without_the_exact_updates_that_cost_it_nothing() -> None:
+def test_one_worker_is_neither_offered_nor_taken_without_the_exact_updates_that_cost_it_nothing() -> (
+    None
+):
     alone = launches("b", 140, semantics="local", step_mean_s=0.1)
     assert one(launches("a", 100), alone).alternatives.empty
     allowed = Goal(maximize="samples_per_s", allow=("local",))
@@ -165,9 +186,14 @@ def test_updates_that_are_not_allowed_are_offered_only_where_they_meet_the_condi
 
 
 def test_fast_validation_takes_the_shortest_step_with_half_of_the_throughput() -> None:
-    points = [launches("a", 40, workers=1), launches("b", 60, workers=2), launches("c", 100, workers=4)]
+    points = [
+        launches("a", 40, workers=1),
+        launches("b", 60, workers=2),
+        launches("c", 100, workers=4),
+    ]
     quick = [
-        [row | {"step_p50_s": step_s} for row in point] for point, step_s in zip(points, (0.1, 0.2, 0.4), strict=True)
+        [row | {"step_p50_s": step_s} for row in point]
+        for point, step_s in zip(points, (0.1, 0.2, 0.4), strict=True)
     ]
     found = one(*quick, goal=GOALS["fast-validation"])
     assert (found.point["point_id"], found.slow) == ("b", 1)
@@ -175,7 +201,10 @@ def test_fast_validation_takes_the_shortest_step_with_half_of_the_throughput() -
 
 
 def test_energy_is_a_goal_where_it_was_measured() -> None:
-    points = [launches("a", 100, energy_j_per_sample=2.0), launches("b", 90, energy_j_per_sample=1.0)]
+    points = [
+        launches("a", 100, energy_j_per_sample=2.0),
+        launches("b", 90, energy_j_per_sample=1.0),
+    ]
     assert one(*points, goal=GOALS["energy"]).point["point_id"] == "b"
     with pytest.raises(SweepError, match="energy_j_per_sample was not measured on any point"):
         one(launches("a", 100), goal=GOALS["energy"])
@@ -200,8 +229,14 @@ def test_each_model_and_environment_has_its_own_recommendation() -> None:
 @pytest.mark.parametrize(
     ("goal", "said"),
     [
-        (Goal(maximize="samples_per_s", where="workers > 9"), "none of 1 points meets 'workers > 9': 1 fail it"),
-        (Goal(maximize="samples_per_s", where="step_p99_s < 1"), "of 1 it is unknown (step_p99_s needs windows of 100"),
+        (
+            Goal(maximize="samples_per_s", where="workers > 9"),
+            "none of 1 points meets 'workers > 9': 1 fail it",
+        ),
+        (
+            Goal(maximize="samples_per_s", where="step_p99_s < 1"),
+            "of 1 it is unknown (step_p99_s needs windows of 100",
+        ),
         (Goal(), "one objective"),
         (Goal(maximize="samples_per_s", minimize="latency_s"), "one objective"),
         (Goal(maximize="samples_per_s", allow=("lossless",)), "allow some of lossy, stale, local"),
@@ -246,7 +281,9 @@ def truth_and_choice(seed: int, *, count: int) -> tuple[float, str]:
 
 
 def test_a_wrong_point_is_rarely_recommended_as_sure() -> None:
-    found = pd.DataFrame([truth_and_choice(seed, count=3) for seed in range(60)], columns=["loss", "sure"])
+    found = pd.DataFrame(
+        [truth_and_choice(seed, count=3) for seed in range(60)], columns=["loss", "sure"]
+    )
     assert ((found["loss"] > 0.02) & (found["sure"] == "significant")).mean() <= 0.06
     assert (found["sure"] == "tied").any()
 
@@ -259,20 +296,37 @@ def test_a_lead_that_no_window_knows_the_error_of_pays_for_no_worker(column: str
     ]
     goal = Goal(maximize=column)
     found = one(rows, watched(1, 1), goal=goal)
-    assert (found.point["point_id"], found.sure, found.tied["point_id"].tolist()) == ("small", "tied", ["big"])
+    assert (found.point["point_id"], found.sure, found.tied["point_id"].tolist()) == (
+        "small",
+        "tied",
+        ["big"],
+    )
 
 
 def test_a_point_of_another_model_that_sends_nothing_changes_no_recommendation() -> None:
     goal, sent = Goal(minimize="bytes_sent_per_step"), (("a", 1, 1000.0), ("b", 4, 980.0))
-    near = [{"point_id": name, "workers": workers, "bytes_sent_per_step": value} for name, workers, value in sent]
-    idle = {"point_id": "c", "model_digest": "other", "bytes_sent_per_step": 0.0, "flops_per_sample": 1e9}
+    near = [
+        {"point_id": name, "workers": workers, "bytes_sent_per_step": value}
+        for name, workers, value in sent
+    ]
+    idle = {
+        "point_id": "c",
+        "model_digest": "other",
+        "bytes_sent_per_step": 0.0,
+        "flops_per_sample": 1e9,
+    }
     alone, (_, beside) = one(near, goal=goal), recommend(trials(*near, idle), goal)
     assert (alone.point["point_id"], beside.point["point_id"]) == ("a", "a")
-    pd.testing.assert_frame_equal(beside.others[["ratio", "is_tied"]], alone.others[["ratio", "is_tied"]])
+    pd.testing.assert_frame_equal(
+        beside.others[["ratio", "is_tied"]], alone.others[["ratio", "is_tied"]]
+    )
 
 
 def test_where_differences_count_drift_is_a_share_of_what_was_measured() -> None:
     sent = (("a", 1, 1000.0), ("b", 4, 1010.0), ("none", 1, 0.0))
-    rows = [{"point_id": name, "workers": workers, "bytes_sent_per_step": value} for name, workers, value in sent]
+    rows = [
+        {"point_id": name, "workers": workers, "bytes_sent_per_step": value}
+        for name, workers, value in sent
+    ]
     found = one(rows, watched(1, 1.1), goal=Goal(maximize="bytes_sent_per_step"))
     assert (found.point["point_id"], found.tied["point_id"].tolist()) == ("a", ["b"])

@@ -57,7 +57,12 @@ def test_the_base_is_the_smallest_world_of_the_group() -> None:
 
 
 @pytest.mark.parametrize(
-    "field", [*sorted(set(FIELD_TYPES) - {"workers", "micro_batch", "accumulation"}), "workload_layers", "env_id"]
+    "field",
+    [
+        *sorted(set(FIELD_TYPES) - {"workers", "micro_batch", "accumulation"}),
+        "workload_layers",
+        "env_id",
+    ],
 )
 def test_points_that_differ_in_another_field_are_never_compared(field: str) -> None:
     numbers = pd.api.types.is_numeric_dtype(trials({})[field].dtype)
@@ -72,7 +77,9 @@ def test_one_worker_count_gives_no_row() -> None:
 
 def test_a_mode_without_global_batch_scales_weakly_alone() -> None:
     stale = {"sync": "parameter_server", "semantics": "stale", "global_batch": None}
-    rows = scaling(trials(point(1, 16, 10, **stale), point(2, 8, 20, **stale), point(2, 16, 20, **stale)))
+    rows = scaling(
+        trials(point(1, 16, 10, **stale), point(2, 8, 20, **stale), point(2, 16, 20, **stale))
+    )
     assert rows["kind"].unique().tolist() == ["weak"]
 
 
@@ -97,9 +104,12 @@ def test_repeats_are_averaged_before_they_are_compared() -> None:
 
 
 def test_launches_that_measured_only_one_of_two_worlds_do_not_bend_the_speed_up() -> None:
-    # Three launches measured both points, three later ones, on a faster machine, the smaller world alone.
+    # Three launches measured both points, three later ones, on a faster machine, the smaller world
+    # alone.
     both = [
-        point(w, 4, rate, point_id=str(w), session=f"s{n}") for n in range(3) for w, rate in ((1, 10), (2, 16 + n / 9))
+        point(w, 4, rate, point_id=str(w), session=f"s{n}")
+        for n in range(3)
+        for w, rate in ((1, 10), (2, 16 + n / 9))
     ]
     later = [point(1, 4, 14, point_id="1", session=f"t{n}") for n in range(3)]
     rows = scaling(trials(*both, *later)).set_index("workers")
@@ -107,7 +117,9 @@ def test_launches_that_measured_only_one_of_two_worlds_do_not_bend_the_speed_up(
 
 
 def test_a_null_environment_is_one_of_its_own() -> None:
-    rows = [{"workers": workers, "samples_per_s": 90 * workers, "step_p50_s": 0.1} for workers in (1, 2)]
+    rows = [
+        {"workers": workers, "samples_per_s": 90 * workers, "step_p50_s": 0.1} for workers in (1, 2)
+    ]
     frame = trials(*rows, *({**row, "env_id": None} for row in rows))
     frame["env_id"] = frame["env_id"].astype(object).where(frame["env_id"].notna(), None)
     assert scaling(frame)["speed_up"].tolist() == [1, 2, 1, 2]
@@ -161,6 +173,9 @@ def test_settings_are_the_fields_of_a_point_and_of_its_workload() -> None:
 
 
 def test_worlds_that_train_another_model_are_no_ladder() -> None:
-    rows = [{"workers": n, "step_p50_s": 0.1, "samples_per_s": 40 * n, "model_digest": str(n)} for n in (1, 2)]
+    rows = [
+        {"workers": n, "step_p50_s": 0.1, "samples_per_s": 40 * n, "model_digest": str(n)}
+        for n in (1, 2)
+    ]
     assert scaling(trials(*rows)).empty
     assert len(scaling(trials(*(row | {"model_digest": "1"} for row in rows)))) > 0

@@ -9,7 +9,16 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dtsweep.analysis import Study, canaries, difference, frontier, launch_sigma, over_launches, recommend, scaling
+from dtsweep.analysis import (
+    Study,
+    canaries,
+    difference,
+    frontier,
+    launch_sigma,
+    over_launches,
+    recommend,
+    scaling,
+)
 from dtsweep.analysis import study as studies
 from dtsweep.cli.decide import print_results
 from tests.pages import ROOT
@@ -36,7 +45,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 def test_a_report_prepares_each_table_once(calls: Counter[str]) -> None:
     print_results(str(RESULTS), as_json=True, samples=1000)
-    assert calls == dict.fromkeys(PREPARED, 1) | {"ladders_of": 2}, "ladders by workers and by nodes"
+    assert calls == dict.fromkeys(PREPARED, 1) | {"ladders_of": 2}, (
+        "ladders by workers and by nodes"
+    )
 
 
 def test_a_report_where_reads_the_condition_once_and_prepares_the_points_that_meet_it_beside_all(
@@ -67,7 +78,11 @@ def test_no_question_changes_a_table_of_the_study() -> None:
     from dtsweep.report.content import content_of
 
     study = Study(load(RESULTS, canaries=True))
-    before = [table.copy(deep=True) for table in (study.frame, study.trials, study.points, study.canaries)]
+    before = [
+        table.copy(deep=True) for table in (study.frame, study.trials, study.points, study.canaries)
+    ]
     content_of(study)
-    for then, now in zip(before, (study.frame, study.trials, study.points, study.canaries), strict=True):
+    for then, now in zip(
+        before, (study.frame, study.trials, study.points, study.canaries), strict=True
+    ):
         pd.testing.assert_frame_equal(then, now)

@@ -34,7 +34,10 @@ def made_of(entries: dict[str, str], **row: Any) -> dict[str, Any]:
         ([NET, OTHER, NET], [None, "another class Net", None]),
         # A file or package that only one of the machines could see is no change.
         ([NET, NET | {"package timm": "1.0"}], [None, None]),
-        ([NET | {"package timm": "0.9"}, NET | {"package timm": "1.0"}], ["timm 0.9 (1.0 now)", None]),
+        (
+            [NET | {"package timm": "0.9"}, NET | {"package timm": "1.0"}],
+            ["timm 0.9 (1.0 now)", None],
+        ),
         ([NET, OTHER, {"class Net": "3"}], ["another class Net", "another class Net", None]),
     ],
 )
@@ -58,12 +61,16 @@ def test_other_data_are_no_other_source_and_data_that_changed_are() -> None:
         ([a, changed, b], ["other contents of the field data /data/a", None, None]),
         ([a, b, changed], ["other contents of the field data /data/a", None, None]),
     ):
-        frame = trials(*(made_of(NET | row["entries"], workload_data=row["workload_data"]) for row in rows))
+        frame = trials(
+            *(made_of(NET | row["entries"], workload_data=row["workload_data"]) for row in rows)
+        )
         assert older_source(frame).tolist() == expected
 
 
 def test_other_paths_in_a_list_are_no_other_source() -> None:
-    rows = [made_of(NET | {"field data[0]": name}, workload_data=f'["/data/{name}"]') for name in "ab"]
+    rows = [
+        made_of(NET | {"field data[0]": name}, workload_data=f'["/data/{name}"]') for name in "ab"
+    ]
     assert older_source(trials(*rows)).tolist() == [None, None]
 
 
@@ -81,7 +88,12 @@ def test_workloads_of_two_names_are_not_compared_and_on_no_frontier_together() -
 def test_the_newest_is_by_time_whatever_the_frame_s_order_and_labels() -> None:
     """As where two `load`s are joined."""
     old, new = (
-        [made_of(NET | {"class Net": name}, point_id=point, started_at=pd.Timestamp(day, tz="UTC")) for point in points]
+        [
+            made_of(
+                NET | {"class Net": name}, point_id=point, started_at=pd.Timestamp(day, tz="UTC")
+            )
+            for point in points
+        ]
         for name, points, day in (("1", "ab", "2026-01-01"), ("2", "ac", "2026-01-02"))
     )
     for frames in ([trials(*old), trials(*new)], [trials(*new), trials(*old)]):
@@ -97,27 +109,42 @@ def test_what_watches_the_machine_makes_no_trial_an_older_one() -> None:
 
 
 def test_rows_that_did_not_end_ok_make_no_newer_source() -> None:
-    frame = trials(made_of(NET), made_of(OTHER, status="user_error", samples_per_s=None, step_p50_s=None))
+    frame = trials(
+        made_of(NET), made_of(OTHER, status="user_error", samples_per_s=None, step_p50_s=None)
+    )
     assert superseded(frame).tolist() == [None, None]
 
 
 def test_launches_of_a_point_in_an_older_environment_of_the_resources_are_superseded() -> None:
     """It is no part of a point's name, and stands beside `env_id`."""
-    before, after = (made_of(NET, point_id="a", environment=text) for text in ('{"ALGO": "ring"}', '{"ALGO": "tree"}'))
+    before, after = (
+        made_of(NET, point_id="a", environment=text)
+        for text in ('{"ALGO": "ring"}', '{"ALGO": "tree"}')
+    )
     another_point = made_of(NET, point_id="b", environment='{"ALGO": "ring"}')
-    assert superseded(trials(before, another_point, after)).tolist() == ["another environment", None, None]
+    assert superseded(trials(before, another_point, after)).tolist() == [
+        "another environment",
+        None,
+        None,
+    ]
 
 
-def test_load_keeps_the_newest_source_and_says_how_many_older_trials_it_left_out(tmp_path: Path) -> None:
+def test_load_keeps_the_newest_source_and_says_how_many_older_trials_it_left_out(
+    tmp_path: Path,
+) -> None:
     """As an interrupted `--rerun all` leaves them."""
     store_run(tmp_path, {4: [100], 16: [200]}, **made_of(NET))
     store_run(tmp_path, {4: [150]}, day=2, **made_of(OTHER))
-    with pytest.warns(UserWarning, match=r"^1 older trial of .* left out, measured with another class Net;"):
+    with pytest.warns(
+        UserWarning, match=r"^1 older trial of .* left out, measured with another class Net;"
+    ):
         frame = load(tmp_path)
     assert frame["samples_per_s"].tolist() == [150]
 
 
-def test_load_leaves_nothing_out_and_says_nothing_where_all_rows_are_of_one_source(tmp_path: Path) -> None:
+def test_load_leaves_nothing_out_and_says_nothing_where_all_rows_are_of_one_source(
+    tmp_path: Path,
+) -> None:
     store_run(tmp_path, {4: [100], 16: [200]}, **made_of(NET))
     store_run(tmp_path, {4: [150]}, day=2, **made_of(NET | {"package timm": "1.0"}))
     assert sorted(load(tmp_path)["samples_per_s"]) == [150, 200]
@@ -132,16 +159,22 @@ def test_load_says_nothing_of_canaries_alone_that_an_older_source_measured(tmp_p
 
 
 @pytest.mark.parametrize("status", ["hang", "nan"])
-def test_a_failure_of_the_newest_source_stands_where_an_older_one_was_ok(tmp_path: Path, status: str) -> None:
+def test_a_failure_of_the_newest_source_stands_where_an_older_one_was_ok(
+    tmp_path: Path, status: str
+) -> None:
     store_run(tmp_path, {4: [100], 16: [200]}, **made_of(NET))
     store_run(tmp_path, {4: [150]}, day=2, **made_of(OTHER))
     store_run(tmp_path, {16: [None]}, day=2, status=status, **made_of(OTHER))
-    with pytest.warns(UserWarning, match="^1 older trial of") if status == "hang" else nullcontext():
+    with (
+        pytest.warns(UserWarning, match="^1 older trial of") if status == "hang" else nullcontext()
+    ):
         frame = load(tmp_path)
     assert frame.set_index("micro_batch")["status"].to_dict() == {4: "ok", 16: status}
 
 
-def test_a_failure_of_an_older_source_does_not_stand_for_a_trial_that_is_left_out(tmp_path: Path) -> None:
+def test_a_failure_of_an_older_source_does_not_stand_for_a_trial_that_is_left_out(
+    tmp_path: Path,
+) -> None:
     store_run(tmp_path, {4: [100], 16: [200]}, **made_of(NET))
     store_run(tmp_path, {16: [None]}, day=2, status="hang", **made_of(NET))
     store_run(tmp_path, {4: [150]}, day=3, **made_of(OTHER))

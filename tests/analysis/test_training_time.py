@@ -56,17 +56,28 @@ def test_a_rate_that_may_be_nothing_leaves_no_longest_time() -> None:
 
 
 def test_the_fastest_point_of_each_number_of_workers_stands_for_it() -> None:
-    frame = trials(point(1, 10), point(1, 12, micro_batch=16, global_batch=16), point(2, 20), point(2, 15, sync="ring"))
+    frame = trials(
+        point(1, 10),
+        point(1, 12, micro_batch=16, global_batch=16),
+        point(2, 20),
+        point(2, 15, sync="ring"),
+    )
     rows = training_time(frame, samples=120)
-    assert rows[["workers", "micro_batch", "training_time_s"]].to_numpy().tolist() == [[1, 16, 10.0], [2, 4, 6.0]]
+    assert rows[["workers", "micro_batch", "training_time_s"]].to_numpy().tolist() == [
+        [1, 16, 10.0],
+        [2, 4, 6.0],
+    ]
     assert rows["kind"].tolist() == ["free", "free"]
 
 
-@pytest.mark.parametrize(("field", "first"), [("semantics", "exact"), ("model_digest", "m"), ("env_id", "e")])
+@pytest.mark.parametrize(
+    ("field", "first"), [("semantics", "exact"), ("model_digest", "m"), ("env_id", "e")]
+)
 def test_what_is_no_substitute_stands_in_a_table_of_its_own(field: str, first: str) -> None:
     others = {"semantics": "stale", "model_digest": "n", "env_id": "f"}
     rows = training_time(
-        trials(*(point(n, 10 * n, **{field: v}) for v in (others[field], first) for n in (2, 1))), samples=100
+        trials(*(point(n, 10 * n, **{field: v}) for v in (others[field], first) for n in (2, 1))),
+        samples=100,
     )
     assert rows["group"].tolist() == [0, 0, 1, 1]
     assert rows[field].tolist() == [first] * 2 + [others[field]] * 2
@@ -75,7 +86,10 @@ def test_what_is_no_substitute_stands_in_a_table_of_its_own(field: str, first: s
 
 
 def test_updates_come_in_order_from_exact_to_local() -> None:
-    assert training_time(sweep(), samples=1)["semantics"].tolist() == ["exact"] * 2 + ["stale"] * 2 + ["local"] * 2
+    assert (
+        training_time(sweep(), samples=1)["semantics"].tolist()
+        == ["exact"] * 2 + ["stale"] * 2 + ["local"] * 2
+    )
 
 
 @pytest.mark.parametrize("kind", ["weak", "strong"])
@@ -85,7 +99,10 @@ def test_a_kind_of_scaling_can_be_asked_for(kind: str) -> None:
     assert rows["kind"].unique().tolist() == [kind]
     ladders = scaling(frame).query(f"kind == '{kind}'")
     best = ladders[ladders["group"] == ladders.loc[ladders["samples_per_s"].idxmax(), "group"]]
-    assert rows[rows["semantics"] == "exact"][SHAPE].to_numpy().tolist() == best[SHAPE].to_numpy().tolist()
+    assert (
+        rows[rows["semantics"] == "exact"][SHAPE].to_numpy().tolist()
+        == best[SHAPE].to_numpy().tolist()
+    )
 
 
 def test_a_kind_that_no_points_make_gives_no_row() -> None:
@@ -116,8 +133,12 @@ def test_energy_is_that_of_the_samples_by_devices_and_by_cpus() -> None:
 
 
 def test_a_null_environment_keeps_its_energy() -> None:
-    frame = trials(point(1, 20, energy_j_per_sample=2.0, cpu_energy_j=5.0, window_s=1.0, env_id=None))
-    assert training_time(frame, samples=40)[["energy_j", "cpu_energy_j"]].to_numpy().tolist() == [[80, 10]]
+    frame = trials(
+        point(1, 20, energy_j_per_sample=2.0, cpu_energy_j=5.0, window_s=1.0, env_id=None)
+    )
+    assert training_time(frame, samples=40)[["energy_j", "cpu_energy_j"]].to_numpy().tolist() == [
+        [80, 10]
+    ]
 
 
 def test_failures_and_canaries_are_in_no_table() -> None:

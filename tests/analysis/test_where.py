@@ -81,12 +81,17 @@ def test_a_condition_names_the_columns_that_it_asks_for() -> None:
         ("sync = 2", "sync is compared with 2.0, but has words"),
         ("workers < null", "use = or !="),
         ("sync = dpp", "no point has sync=dpp; did you mean 'ddp'?"),
-        ("workers = 2 or sync in (ddp, gossip)", "no point has sync=gossip; allowed: ddp, local_sgd"),
+        (
+            "workers = 2 or sync in (ddp, gossip)",
+            "no point has sync=gossip; allowed: ddp, local_sgd",
+        ),
         ("workers <= 2parsec", "one with a unit of s, ms"),
         ("__import__('os') = 1", "'__import__' is no column of points"),
     ],
 )
-def test_what_can_not_be_read_is_refused_in_a_line_that_says_what_was_expected(text: str, said: str) -> None:
+def test_what_can_not_be_read_is_refused_in_a_line_that_says_what_was_expected(
+    text: str, said: str
+) -> None:
     with pytest.raises(SweepError) as refused:
         holds(text)
     assert said in str(refused.value)
@@ -94,10 +99,14 @@ def test_what_can_not_be_read_is_refused_in_a_line_that_says_what_was_expected(t
 
 
 NUMBERS = st.one_of(st.none(), st.integers(-3, 3))
-LEAVES = st.tuples(st.sampled_from("ab"), st.sampled_from(["<=", "<", ">=", ">", "=", "!="]), st.integers(-3, 3))
+LEAVES = st.tuples(
+    st.sampled_from("ab"), st.sampled_from(["<=", "<", ">=", ">", "=", "!="]), st.integers(-3, 3)
+)
 TREES: st.SearchStrategy[Any] = st.recursive(
     LEAVES,
-    lambda inner: st.one_of(st.tuples(st.just("not"), inner), st.tuples(st.sampled_from(["and", "or"]), inner, inner)),
+    lambda inner: st.one_of(
+        st.tuples(st.just("not"), inner), st.tuples(st.sampled_from(["and", "or"]), inner, inner)
+    ),
     max_leaves=8,
 )
 
@@ -132,15 +141,26 @@ def truth(tree: Any, row: dict[str, int | None]) -> bool | None:
 
 
 @given(TREES, st.lists(st.fixed_dictionaries({"a": NUMBERS, "b": NUMBERS}), min_size=1, max_size=4))
-def test_a_condition_is_as_true_as_what_it_is_made_of(tree: Any, rows: list[dict[str, int | None]]) -> None:
+def test_a_condition_is_as_true_as_what_it_is_made_of(
+    tree: Any, rows: list[dict[str, int | None]]
+) -> None:
     frame = pd.DataFrame(rows, columns=["a", "b"]).astype("Float64")
     found = parse_condition(written(tree), frame).holds(frame)
-    assert [None if pd.isna(value) else bool(value) for value in found] == [truth(tree, row) for row in rows]
+    assert [None if pd.isna(value) else bool(value) for value in found] == [
+        truth(tree, row) for row in rows
+    ]
 
 
 def test_trials_of_points_that_are_not_known_to_meet_a_condition_are_left_out() -> None:
-    rows = [{"point_id": str(workers), "workers": workers, "step_p99_s": p99} for workers, p99 in ((1, 0.1), (2, None))]
+    rows = [
+        {"point_id": str(workers), "workers": workers, "step_p99_s": p99}
+        for workers, p99 in ((1, 0.1), (2, None))
+    ]
     frame = trials(*rows, rows[0], canary("s", 0.1))
-    assert Study(frame).where("step_p99_s < 1").frame["workers"].to_list() == [1, 1, frame["workers"].iloc[-1]]
+    assert Study(frame).where("step_p99_s < 1").frame["workers"].to_list() == [
+        1,
+        1,
+        frame["workers"].iloc[-1],
+    ]
     assert Study(frame).where("workers > 2").frame["role"].to_list() == ["canary"]
     assert Study(frame).where("").frame is frame

@@ -95,7 +95,10 @@ def test_one_size_or_no_ok_trial_gives_no_row() -> None:
 
 
 def test_a_lower_throughput_of_more_workers_doesnt_pay() -> None:
-    assert only(repeated(universal((1, 2, 4, 8), contention=0.1, coherency=0.2)), worth=0)["pays_to"] == 2
+    assert (
+        only(repeated(universal((1, 2, 4, 8), contention=0.1, coherency=0.2)), worth=0)["pays_to"]
+        == 2
+    )
 
 
 def test_a_worth_that_is_no_share_is_refused() -> None:

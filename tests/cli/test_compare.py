@@ -17,7 +17,17 @@ from tests.compare.stored_runs import store_run
 from tests.compare.test_runs import BIGGER, NEWER, SLOWER, STEADY, with_canaries
 
 KEYS = {
-    *("verdict", "words", "threshold", "unit", "comparisons", "rows", "broken", "only_base", "only_new"),
+    *(
+        "verdict",
+        "words",
+        "threshold",
+        "unit",
+        "comparisons",
+        "rows",
+        "broken",
+        "only_base",
+        "only_new",
+    ),
     *("software", "machine", "source", "notes", "base", "new", "history"),
 }
 
@@ -60,7 +70,9 @@ def test_two_points_that_differ_are_told_apart_by_their_settings(base: Path) -> 
 
 def test_no_difference_found_and_unknown_are_different_words(tmp_path: Path, base: Path) -> None:
     near = store_run(tmp_path / "near", {4: [100.0, 103, 97], 16: [99.0, 100, 97]})
-    said = in_one_line(command("difference", near, "micro_batch=4", "micro_batch=16", "--of", "samples_per_s"))
+    said = in_one_line(
+        command("difference", near, "micro_batch=4", "micro_batch=16", "--of", "samples_per_s")
+    )
     assert said.startswith("No difference found by samples_per_s: 1.013 times (")
     assert "more of each" in said
     assert "with 80 % probability" in said
@@ -73,7 +85,9 @@ def test_no_difference_found_and_unknown_are_different_words(tmp_path: Path, bas
     assert "Measure(repeats=3) would tell how far launches differ." in said
 
 
-def test_in_process_a_difference_is_not_said_to_be_told_by_repeats_that_this_mode_lacks(tmp_path: Path) -> None:
+def test_in_process_a_difference_is_not_said_to_be_told_by_repeats_that_this_mode_lacks(
+    tmp_path: Path,
+) -> None:
     place = store_run(tmp_path / "once", {4: [100.0], 16: [200.0]}, harness="in_process")
     found = as_json("difference", place, "micro_batch=4", "micro_batch=16")
     way = "on Ray Measure(repeats=3) would tell how far launches differ."
@@ -86,22 +100,32 @@ def test_in_process_a_difference_is_not_said_to_be_told_by_repeats_that_this_mod
 
 
 def test_a_difference_says_how_it_knows_how_far_launches_differ(base: Path) -> None:
-    said = in_one_line(command("difference", base, "micro_batch=16", "micro_batch=4", "--of", "samples_per_s"))
+    said = in_one_line(
+        command("difference", base, "micro_batch=16", "micro_batch=4", "--of", "samples_per_s")
+    )
     assert "3 and 3 launches one by one)" in said
     assert "pooled" not in said
 
 
 def test_what_is_told_and_what_would_be_are_ratios_of_one_direction(tmp_path: Path) -> None:
     near = store_run(tmp_path / "near", {4: [100.0, 103, 97], 16: [99.0, 100, 97]})
-    for names, word in ((("micro_batch=4", "micro_batch=16"), "more"), (("micro_batch=16", "micro_batch=4"), "less")):
+    for names, word in (
+        (("micro_batch=4", "micro_batch=16"), "more"),
+        (("micro_batch=16", "micro_batch=4"), "less"),
+    ):
         row = as_json("difference", near, *names, "--of", "samples_per_s")["differences"][0]
         bound = row["detectable_ratio"] if word == "more" else 1 / row["detectable_ratio"]
-        assert f"These launches tell a ratio of {bound:.3f} or {word}; {row['ratio']:.3f} takes" in row["words"]
+        assert (
+            f"These launches tell a ratio of {bound:.3f} or {word}; {row['ratio']:.3f} takes"
+            in row["words"]
+        )
 
 
 def test_where_nothing_ended_ok_no_point_is_looked_for(tmp_path: Path) -> None:
     failed = store_run(tmp_path / "failed", {4: [None], 16: [None]})
-    with pytest.raises(SweepError, match="no trial ended ok, so there is nothing to compare; the report says why"):
+    with pytest.raises(
+        SweepError, match="no trial ended ok, so there is nothing to compare; the report says why"
+    ):
         command("difference", failed, "micro_batch=4", "micro_batch=16")
 
 
@@ -119,13 +143,24 @@ def test_the_drift_of_the_machine_stands_beside_what_it_hides(tmp_path: Path, ba
 
 def test_the_json_of_a_difference_has_both_points_and_a_row_for_each_quantity(base: Path) -> None:
     found = as_json(
-        "difference", base, "micro_batch=16", "micro_batch=4", "--of", "samples_per_s", "--of", "step_p50_s"
+        "difference",
+        base,
+        "micro_batch=16",
+        "micro_batch=4",
+        "--of",
+        "samples_per_s",
+        "--of",
+        "step_p50_s",
     )
     assert found.keys() == {"a", "b", "differences", "notes", "drift"}
     assert found["a"]["label"] == "ddp micro_batch=16"
     assert [row["of"] for row in found["differences"]] == ["samples_per_s", "step_p50_s"]
     first = found["differences"][0]
-    assert (first["verdict"], first["more_launches"], first["more_launches_reason"]) == ("faster", 0, None)
+    assert (first["verdict"], first["more_launches"], first["more_launches_reason"]) == (
+        "faster",
+        0,
+        None,
+    )
     assert 1 <= first["detectable_ratio"] < first["ratio"]
     assert found["notes"] == []
 
@@ -147,32 +182,43 @@ def test_one_point_is_not_compared_with_itself(base: Path) -> None:
 def test_a_regression_is_exit_code_1_and_the_first_line(base: Path, slower: Path) -> None:
     done = command("compare", base, slower)
     assert done.exit_code == 1
-    assert in_one_line(done).startswith("Regression: 1 point slower by more than 2 %, told among 4 comparisons.")
+    assert in_one_line(done).startswith(
+        "Regression: 1 point slower by more than 2 %, told among 4 comparisons."
+    )
     assert "ddp micro_batch=4" in in_one_line(done)
     assert "2 launches" not in done.stdout
     assert command("compare", slower, base).exit_code == 0
     assert command("compare", base, slower, "--threshold", "0.3").exit_code == 0
 
 
-def test_where_nothing_is_told_the_words_say_what_would_have_been(tmp_path: Path, base: Path) -> None:
+def test_where_nothing_is_told_the_words_say_what_would_have_been(
+    tmp_path: Path, base: Path
+) -> None:
     again = store_run(tmp_path / "again", STEADY, day=2)
     done = command("compare", base, again)
     assert done.exit_code == 0
     said = in_one_line(done)
-    assert re.match(r"No regression told by 4 comparisons; a slowdown of [\d.]+ % would mostly have been told\. ", said)
+    assert re.match(
+        r"No regression told by 4 comparisons; a slowdown of [\d.]+ % would mostly have been told\. ",
+        said,
+    )
     assert "4 comparisons told nothing: --all shows them" in said
     assert "ddp" not in said
     assert in_one_line(command("compare", base, again, "--all")).count("not told") == 4
     assert "for no reason is not in them; --against LAST learns it from 5 runs on." in said
 
 
-def test_where_nothing_can_be_told_that_is_said_and_not_that_nothing_changed(tmp_path: Path) -> None:
+def test_where_nothing_can_be_told_that_is_said_and_not_that_nothing_changed(
+    tmp_path: Path,
+) -> None:
     once = store_run(tmp_path / "once", {4: [100.0], 16: [200.0]})
     half = store_run(tmp_path / "half", {4: [50.0], 16: [100.0]})
     done = command("compare", once, half)
     assert done.exit_code == 0
     said = in_one_line(done)
-    assert said.startswith("Nothing can be told: one launch each, and nothing says how far launches differ.")
+    assert said.startswith(
+        "Nothing can be told: one launch each, and nothing says how far launches differ."
+    )
     assert "No regression" not in said
     assert as_json("compare", once, half)["verdict"] == "unknown"
 
@@ -195,7 +241,10 @@ def test_points_of_one_run_alone_are_listed(tmp_path: Path, base: Path) -> None:
     assert [point["label"] for point in found["only_base"]] == ["ddp micro_batch=16"]
     assert [point["label"] for point in found["only_new"]] == ["ddp micro_batch=64"]
     said = in_one_line(command("compare", base, new))
-    assert "Only in the earlier run: 1 point ddp micro_batch=16 Only in the new run: 1 point ddp micro_batch=64" in said
+    assert (
+        "Only in the earlier run: 1 point ddp micro_batch=16 Only in the new run: 1 point ddp micro_batch=64"
+        in said
+    )
 
 
 def test_of_many_points_of_one_run_alone_the_first_are_named(tmp_path: Path, base: Path) -> None:
@@ -212,7 +261,10 @@ def test_what_all_rows_of_a_table_share_is_said_once(tmp_path: Path, base: Path)
     assert "ddp; 3 launches earlier, 3 now\n" in said
     assert said.count("ddp") == said.count("3 launches") == 1
     assert all(len(line.rstrip()) <= 80 for line in said.splitlines())
-    assert "ddp; samples_per_s; 3 launches" in command("compare", base, both, "--of", "samples_per_s").stdout
+    assert (
+        "ddp; samples_per_s; 3 launches"
+        in command("compare", base, both, "--of", "samples_per_s").stdout
+    )
 
 
 def test_a_point_that_fails_now_is_named_with_its_reason(tmp_path: Path, base: Path) -> None:
@@ -225,41 +277,58 @@ def test_a_point_that_fails_now_is_named_with_its_reason(tmp_path: Path, base: P
     )
 
 
-def test_where_every_point_fails_now_that_is_a_regression_and_is_not_kept(tmp_path: Path, base: Path) -> None:
+def test_where_every_point_fails_now_that_is_a_regression_and_is_not_kept(
+    tmp_path: Path, base: Path
+) -> None:
     new = store_run(tmp_path / "new", {4: [None], 16: [None]}, day=2)
     done = command("compare", base, new)
     assert done.exit_code == 1
-    assert in_one_line(done).startswith("Regression: 2 points ran before and failed now. No longer runs: ddp")
+    assert in_one_line(done).startswith(
+        "Regression: 2 points ran before and failed now. No longer runs: ddp"
+    )
     found = as_json("compare", base, new)
     assert (found["verdict"], found["rows"], found["new"]["trials"]) == ("regression", [], 0)
     kept = ("--against", "LAST", "--history", tmp_path / "history")
-    with pytest.raises(SweepError, match=r"no trial of .*new ended ok, and .*history has no other run of this machine"):
+    with pytest.raises(
+        SweepError,
+        match=r"no trial of .*new ended ok, and .*history has no other run of this machine",
+    ):
         command("compare", new, *kept)
     assert command("compare", base, *kept).exit_code == 0
     assert command("compare", new, *kept).exit_code == 1
-    with pytest.raises(SweepError, match=r"no trial of .*new ended ok, so there is nothing to compare"):
+    with pytest.raises(
+        SweepError, match=r"no trial of .*new ended ok, so there is nothing to compare"
+    ):
         command("compare", new, *kept, "--accept")
     assert len(list((tmp_path / "history" / "runs" / "trials").iterdir())) == 1
 
 
 def test_what_differs_beside_the_numbers_is_said(tmp_path: Path, base: Path) -> None:
     newer = store_run(tmp_path / "newer", STEADY, env_id="c3d4", machine=NEWER)
-    assert "Software differs: torch 2.13.0 → 2.14.0." in in_one_line(command("compare", base, newer))
+    assert "Software differs: torch 2.13.0 → 2.14.0." in in_one_line(
+        command("compare", base, newer)
+    )
     bigger = store_run(tmp_path / "bigger", STEADY, env_id="e5f6", machine=BIGGER)
     with pytest.raises(SweepError, match="different machines: cpus 2 → 64"):
         command("compare", base, bigger)
-    assert "Machine differs: cpus 2 → 64." in in_one_line(command("compare", base, bigger, "--other-machine"))
+    assert "Machine differs: cpus 2 → 64." in in_one_line(
+        command("compare", base, bigger, "--other-machine")
+    )
 
 
 def test_a_history_takes_runs_until_one_is_worse(tmp_path: Path) -> None:
     history = tmp_path / "history"
 
     def check(day: int, rate: float, *options: str) -> Result:
-        place = store_run(tmp_path / str(day), {4: [rate + day % 3], 16: [200.0 - day % 2]}, day=day)
+        place = store_run(
+            tmp_path / str(day), {4: [rate + day % 3], 16: [200.0 - day % 2]}, day=day
+        )
         return command("compare", place, "--against", "last", "--history", history, *options)
 
     first = check(1, 100)
-    assert in_one_line(first).startswith("The first run of this machine in the history: there is nothing to compare")
+    assert in_one_line(first).startswith(
+        "The first run of this machine in the history: there is nothing to compare"
+    )
     assert [check(day, 100).exit_code for day in range(2, 9)] == [0] * 7
     worse = check(9, 80)
     assert worse.exit_code == 1
@@ -283,8 +352,20 @@ def test_the_same_run_is_stored_once(tmp_path: Path, base: Path) -> None:
     for options, words in (
         ((), (first, "This run is in the history now.")),
         ((), (only, "The history is as it was.")),
-        (("--accept",), (only, "This run was in the history already, and what came before it no longer counts.")),
-        (("--accept",), (only, "This run was in the history already, and what came before it no longer counts.")),
+        (
+            ("--accept",),
+            (
+                only,
+                "This run was in the history already, and what came before it no longer counts.",
+            ),
+        ),
+        (
+            ("--accept",),
+            (
+                only,
+                "This run was in the history already, and what came before it no longer counts.",
+            ),
+        ),
     ):
         found = as_json("compare", base, *against, *options)
         assert (found["words"], found["history"]["words"]) == words
@@ -292,7 +373,9 @@ def test_the_same_run_is_stored_once(tmp_path: Path, base: Path) -> None:
         assert len(list((history / "runs" / "trials").iterdir())) == 1
 
 
-def test_results_are_no_place_for_a_history_and_a_history_is_no_results(tmp_path: Path, base: Path) -> None:
+def test_results_are_no_place_for_a_history_and_a_history_is_no_results(
+    tmp_path: Path, base: Path
+) -> None:
     place, history = store_run(tmp_path / "other", STEADY, day=2), tmp_path / "history"
     files = sorted(base.rglob("*"))
     with pytest.raises(SweepError, match="base holds results, not a history"):
@@ -300,7 +383,9 @@ def test_results_are_no_place_for_a_history_and_a_history_is_no_results(tmp_path
     assert sorted(base.rglob("*")) == files
     command("compare", place, "--against", "LAST", "--history", history)
     for arguments in (("report", history), ("compare", base, history), ("recommend", history)):
-        with pytest.raises(SweepError, match=r"history is a history \(1 run\), not results; dtsweep compare"):
+        with pytest.raises(
+            SweepError, match=r"history is a history \(1 run\), not results; dtsweep compare"
+        ):
             command(*arguments)
 
 
@@ -310,11 +395,22 @@ def test_a_history_in_an_object_store_is_as_one_in_a_folder(tmp_path: Path, buck
         place = tmp_path / str(day)
         run = place if place.exists() else store_run(place, STEADY, day=day)
         found.append(as_json("compare", run, "--against", "LAST", "--history", history))
-    assert [(len(each["base"]), each["history"]["stored"]) for each in found] == [(0, True), (1, True), (1, False)]
-    accepted = as_json("compare", tmp_path / "2", "--against", "LAST", "--history", history, "--accept")
+    assert [(len(each["base"]), each["history"]["stored"]) for each in found] == [
+        (0, True),
+        (1, True),
+        (1, False),
+    ]
+    accepted = as_json(
+        "compare", tmp_path / "2", "--against", "LAST", "--history", history, "--accept"
+    )
     assert accepted["verdict"] == "no_regression"
-    assert as_json("compare", tmp_path / "2", "--against", "LAST", "--history", history)["verdict"] == "first"
-    with pytest.raises(SweepError, match=r"s3://bucket/some/results.* is a history \(2 runs\), not results"):
+    assert (
+        as_json("compare", tmp_path / "2", "--against", "LAST", "--history", history)["verdict"]
+        == "first"
+    )
+    with pytest.raises(
+        SweepError, match=r"s3://bucket/some/results.* is a history \(2 runs\), not results"
+    ):
         command("report", history)
 
 
@@ -323,8 +419,14 @@ def test_a_history_in_an_object_store_is_as_one_in_a_folder(tmp_path: Path, buck
     [
         (["x"], "compare takes BASE and NEW, or NEW with --against LAST; it was given 1"),
         (["x", "y", "z"], "it was given 3"),
-        (["x", "y", "--against", "LAST", "--history", "h"], "compare takes NEW alone with --against LAST"),
-        (["x", "--against", "LAST"], "--against LAST needs a place for the runs: add --history FOLDER"),
+        (
+            ["x", "y", "--against", "LAST", "--history", "h"],
+            "compare takes NEW alone with --against LAST",
+        ),
+        (
+            ["x", "--against", "LAST"],
+            "--against LAST needs a place for the runs: add --history FOLDER",
+        ),
         (["x", "y", "--history", "h"], "--history and --accept go with --against LAST"),
         (["no_results", "neither"], "no results in no_results"),
     ],

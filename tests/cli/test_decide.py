@@ -19,17 +19,23 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_recommend_names_a_point_how_sure_it_is_and_the_code(study: Path, dtsweep_command: Command) -> None:
+def test_recommend_names_a_point_how_sure_it_is_and_the_code(
+    study: Path, dtsweep_command: Command
+) -> None:
     done = dtsweep_command("recommend", "results/batchsize", folder=study)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Recommended for the highest samples_per_s: ddp workers=2 micro_batch=64")
+    assert done.stdout.startswith(
+        "Recommended for the highest samples_per_s: ddp workers=2 micro_batch=64"
+    )
     assert "one launch each" in done.stdout
     assert "How far the machine drifted is not known" in done.stdout
     assert "Point(workers=2, micro_batch=64" in done.stdout
     assert "DistributedDataParallel(model)" in done.stdout
 
 
-def test_recommend_keeps_to_a_condition_and_prints_json(study: Path, dtsweep_command: Command) -> None:
+def test_recommend_keeps_to_a_condition_and_prints_json(
+    study: Path, dtsweep_command: Command
+) -> None:
     condition = ["--maximize", "samples_per_s", "--where", "latency_s <= 50ms and workers < 2"]
     done = dtsweep_command("recommend", "results/batchsize", *condition, "--json", folder=study)
     assert done.returncode == 0, done.stderr
@@ -62,7 +68,10 @@ def test_recommend_keeps_to_a_condition_and_prints_json(study: Path, dtsweep_com
     [
         (["--where", "step_p99_s <= 1"], "none of"),
         (["--where", "latncy_s <= 1"], "did you mean 'latency_s'"),
-        (["--goal", "throughput", "--maximize", "samples_per_s"], "leave --maximize and --minimize out"),
+        (
+            ["--goal", "throughput", "--maximize", "samples_per_s"],
+            "leave --maximize and --minimize out",
+        ),
         (["--goal", "energy"], "energy_j_per_sample was not measured"),
         (["--allow", "local;stale"], "allow some of lossy, stale, local"),
     ],
@@ -77,8 +86,17 @@ def test_a_question_without_an_answer_is_one_line_and_exit_code_2(
     assert done.stderr.count("\n") == 1
 
 
-def test_report_shows_frontiers_of_other_objectives_under_a_condition(study: Path, dtsweep_command: Command) -> None:
-    asked = ["--minimize", "workers", "--maximize", "samples_per_s", "--where", "latency_s <= 150ms"]
+def test_report_shows_frontiers_of_other_objectives_under_a_condition(
+    study: Path, dtsweep_command: Command
+) -> None:
+    asked = [
+        "--minimize",
+        "workers",
+        "--maximize",
+        "samples_per_s",
+        "--where",
+        "latency_s <= 150ms",
+    ]
     done = dtsweep_command("report", "results/batchsize", *asked, "--json", folder=study)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["frontier"]
@@ -95,12 +113,16 @@ def test_report_says_how_long_training_takes(study: Path, dtsweep_command: Comma
     assert done.returncode == 0, done.stderr
     assert "Training on 50,000 samples" in done.stdout
     rows = json.loads(
-        dtsweep_command("report", "results/batchsize", "--samples", "50000", "--json", folder=study).stdout
+        dtsweep_command(
+            "report", "results/batchsize", "--samples", "50000", "--json", folder=study
+        ).stdout
     )["training_time"]
     assert all(abs(row["training_time_s"] * row["samples_per_s"] - 50_000) < 1e-3 for row in rows)
 
 
-def test_report_refuses_an_objective_that_is_no_column(study: Path, dtsweep_command: Command) -> None:
+def test_report_refuses_an_objective_that_is_no_column(
+    study: Path, dtsweep_command: Command
+) -> None:
     done = dtsweep_command("report", "results/batchsize", "--minimize", "latency", folder=study)
     assert done.returncode == 2
     assert "did you mean 'latency_s'" in done.stderr
@@ -116,7 +138,9 @@ def test_a_condition_holds_for_the_whole_report(study: Path, dtsweep_command: Co
     assert told["scaling"] == told["worthwhile"] == []
 
 
-def test_a_price_without_an_amount_of_data_is_one_line(study: Path, dtsweep_command: Command) -> None:
+def test_a_price_without_an_amount_of_data_is_one_line(
+    study: Path, dtsweep_command: Command
+) -> None:
     done = dtsweep_command("report", "results/batchsize", "--price", "2", folder=study)
     assert (done.returncode, done.stdout) == (2, "")
     assert "--price goes with --samples" in done.stderr

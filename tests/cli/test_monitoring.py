@@ -30,7 +30,12 @@ def steps() -> list[dict[str, Any]]:
 
 
 def commands() -> list[list[str]]:
-    lines = [line for step in steps() for line in step.get("run", "").splitlines() if ".venv/bin/dtsweep " in line]
+    lines = [
+        line
+        for step in steps()
+        for line in step.get("run", "").splitlines()
+        if ".venv/bin/dtsweep " in line
+    ]
     return [shlex.split(line.partition(" > ")[0])[1:] for line in lines]
 
 
@@ -51,10 +56,20 @@ def test_the_commands_of_the_workflow_exist_with_their_options(arguments: list[s
 
 
 def test_the_workflow_measures_compares_and_reports() -> None:
-    assert [arguments[0] for arguments in commands()] == ["sweeps/batchsize.py", "compare", "report"]
+    assert [arguments[0] for arguments in commands()] == [
+        "sweeps/batchsize.py",
+        "compare",
+        "report",
+    ]
     assert (ROOT / "sweeps" / "batchsize.py").exists()
-    places = {arguments[arguments.index("--results") + 1] for arguments in commands() if "--results" in arguments}
-    assert places == {arguments[1] for arguments in commands() if arguments[0] in ("compare", "report")}
+    places = {
+        arguments[arguments.index("--results") + 1]
+        for arguments in commands()
+        if "--results" in arguments
+    }
+    assert places == {
+        arguments[1] for arguments in commands() if arguments[0] in ("compare", "report")
+    }
 
 
 def test_every_key_of_the_json_of_a_comparison_is_listed() -> None:

@@ -13,7 +13,11 @@ from dtsweep.results.store import Results
 from dtsweep.sweep.task import task_of
 from dtsweep.sweep.values import column_types
 
-SWEEP = Sweep(workload=workloads.Gpt(layers=1, width=8), axes={"micro_batch": [4, 16]}, measure=Measure(canary=False))
+SWEEP = Sweep(
+    workload=workloads.Gpt(layers=1, width=8),
+    axes={"micro_batch": [4, 16]},
+    measure=Measure(canary=False),
+)
 MACHINE = '{"cpu": "Xeon", "cpus": 2, "torch_version": "2.13.0"}'
 
 
@@ -31,7 +35,8 @@ def store_run(
 
     Args:
         folder: of the results.
-        rates: samples/s by micro_batch, one for each launch; None is a trial that failed with `nan`.
+        rates: samples/s by micro_batch, one for each launch; None is a trial that failed with
+            `nan`.
         day: of January 2026.
         env_id: of all trials; None where no rank said it.
         machine: as the ranks store it; None is unknown.
@@ -45,10 +50,22 @@ def store_run(
             task = task_of(SWEEP, point, repeat=repeat)
             step_s = micro_batch / (rate or 1)
             names = ("step_mean_s", "step_p50_s", "latency_s")
-            measured = dict.fromkeys(names, step_s) | {f"{name}_error": 0.003 * step_s for name in names}
-            measured |= {"status": "ok", "samples_per_s": rate, "samples_per_s_error": 0.003 * (rate or 1)}
+            measured = dict.fromkeys(names, step_s) | {
+                f"{name}_error": 0.003 * step_s for name in names
+            }
+            measured |= {
+                "status": "ok",
+                "samples_per_s": rate,
+                "samples_per_s_error": 0.003 * (rate or 1),
+            }
             failed = {"status": "nan", "reason": "rank 0: the loss is nan"}
-            where = {"env_id": env_id, "hosts": 1, "devices": "Xeon", "session": f"day{day}-{repeat}", "flags": []}
+            where = {
+                "env_id": env_id,
+                "hosts": 1,
+                "devices": "Xeon",
+                "session": f"day{day}-{repeat}",
+                "flags": [],
+            }
             results.commit(
                 task_row(SWEEP, point, task)
                 | where
@@ -56,7 +73,14 @@ def store_run(
                 | {"started_at": start + timedelta(minutes=repeat)}
                 | columns,
                 ranks=[
-                    {"rank": number, "node": "a", "device": "Xeon", "threads": 1, "machine": machine} | dict(rank)
+                    {
+                        "rank": number,
+                        "node": "a",
+                        "device": "Xeon",
+                        "threads": 1,
+                        "machine": machine,
+                    }
+                    | dict(rank)
                     for number, rank in enumerate(ranks)
                 ],
                 workload_types=column_types(SWEEP.workload),

@@ -34,7 +34,9 @@ def run(logs: Any) -> pd.DataFrame:
     )
 
 
-def drawn(rng: np.random.Generator, sigmas: Any, *, launches: int, slower: float = 0.0) -> pd.DataFrame:
+def drawn(
+    rng: np.random.Generator, sigmas: Any, *, launches: int, slower: float = 0.0
+) -> pd.DataFrame:
     """A run whose launches shift all points together and each by itself; the first may be slower."""
     sigma = np.asarray(sigmas)[:, None]
     own, shared = rng.normal(0, 1, (len(sigma), launches)), rng.normal(0, 1, launches)
@@ -51,7 +53,11 @@ def found_in(sigmas: list[float], *, base: int, new: int, slower: float, count: 
     """Share of pairs of runs in which a regression is told."""
     rng = np.random.default_rng(2)
     runs = [
-        compared(drawn(rng, sigmas, launches=base), drawn(rng, sigmas, launches=new, slower=slower), of="samples_per_s")
+        compared(
+            drawn(rng, sigmas, launches=base),
+            drawn(rng, sigmas, launches=new, slower=slower),
+            of="samples_per_s",
+        )
         for _ in range(count)
     ]
     return float(np.mean([rows["is_regression"].any() for rows in runs]))
@@ -66,13 +72,17 @@ def test_without_a_change_at_most_one_run_in_twenty_has_a_regression(
 
 
 @pytest.mark.parametrize("launches", [(3, 3), (8, 1)])
-def test_a_tenth_slower_is_found_where_launches_differ_by_a_hundredth(launches: tuple[int, int]) -> None:
+def test_a_tenth_slower_is_found_where_launches_differ_by_a_hundredth(
+    launches: tuple[int, int],
+) -> None:
     assert found_in([0.01] * 6, base=launches[0], new=launches[1], slower=0.1, count=40) > 0.9
 
 
 def test_what_is_slower_is_named_in_both_quantities_and_nothing_else() -> None:
     rng = np.random.default_rng(0)
-    rows = compared(drawn(rng, [0.01] * 4, launches=4), drawn(rng, [0.01] * 4, launches=4, slower=0.1))
+    rows = compared(
+        drawn(rng, [0.01] * 4, launches=4), drawn(rng, [0.01] * 4, launches=4, slower=0.1)
+    )
     assert rows[rows["is_regression"]][["point_id", "of"]].to_numpy().tolist() == [
         ["0", "samples_per_s"],
         ["0", "latency_s"],
@@ -119,7 +129,9 @@ def test_a_point_with_one_launch_borrows_what_launches_add_from_the_others() -> 
 
 
 def test_what_neither_run_has_a_value_of_is_said_to_be_so() -> None:
-    base, new = (run([[0.0, 0.01]]).assign(step_p99_s=np.nan, step_p99_s_error=np.nan) for _ in "ab")
+    base, new = (
+        run([[0.0, 0.01]]).assign(step_p99_s=np.nan, step_p99_s_error=np.nan) for _ in "ab"
+    )
     rows = compared(base, new, of="step_p99_s")
     assert rows[["verdict", "verdict_reason"]].to_numpy().tolist() == [["unknown", "not_measured"]]
     assert rows[["launches_base", "launches_new"]].to_numpy().tolist() == [[0, 0]]
@@ -130,7 +142,8 @@ def test_what_neither_run_has_a_value_of_is_said_to_be_so() -> None:
 def test_the_more_is_compared_the_more_a_difference_must_stand_out() -> None:
     rng = np.random.default_rng(3)
     few, many = (
-        compared(drawn(rng, [0.01] * points, launches=3), drawn(rng, [0.01] * points, launches=3)) for points in (1, 20)
+        compared(drawn(rng, [0.01] * points, launches=3), drawn(rng, [0.01] * points, launches=3))
+        for points in (1, 20)
     )
     assert few["detectable_ratio"].median() < many["detectable_ratio"].median()
     adjusted = many.sort_values("p_value")
@@ -158,6 +171,8 @@ def test_drift_widens_the_interval_of_single_launches_alone() -> None:
     base, one, several = (drawn(rng, [0.01] * 6, launches=count, slower=0.2) for count in (8, 1, 3))
     without, within = (compared(base, one, of="samples_per_s", drift=drift) for drift in (0.0, 0.5))
     assert (within["ratio_low"] / without["ratio_low"]).to_numpy() == pytest.approx(1 / 1.5)
-    assert (within["detectable_ratio"] / without["detectable_ratio"]).to_numpy() == pytest.approx(1.5)
+    assert (within["detectable_ratio"] / without["detectable_ratio"]).to_numpy() == pytest.approx(
+        1.5
+    )
     assert (within["p_value"] == 1).all()
     pd.testing.assert_frame_equal(compared(base, several, drift=0.5), compared(base, several))

@@ -41,7 +41,10 @@ def one_launch_runs(folder: Path, rates: list[float]) -> list[Run]:
 
 
 def test_a_point_that_is_slower_is_a_regression_and_the_other_is_not(tmp_path: Path) -> None:
-    base, new = (load_run(store_run(tmp_path / name, rates)) for name, rates in (("b", STEADY), ("n", SLOWER)))
+    base, new = (
+        load_run(store_run(tmp_path / name, rates))
+        for name, rates in (("b", STEADY), ("n", SLOWER))
+    )
     found = comparison(base, new)
     assert found.is_regression
     assert found.rows["verdict"].tolist() == ["slower", "not_distinguishable"]
@@ -51,7 +54,9 @@ def test_a_point_that_is_slower_is_a_regression_and_the_other_is_not(tmp_path: P
 def test_runs_of_other_machines_are_refused_with_what_differs(tmp_path: Path) -> None:
     base = load_run(store_run(tmp_path / "b", STEADY))
     new = load_run(store_run(tmp_path / "n", SLOWER, env_id="c3d4", machine=BIGGER))
-    with pytest.raises(SweepError, match="different machines: cpus 2 → 64; --other-machine compares them"):
+    with pytest.raises(
+        SweepError, match="different machines: cpus 2 → 64; --other-machine compares them"
+    ):
         comparison(base, new)
     found = comparison(base, new, other_machine=True)
     assert found.is_regression
@@ -60,15 +65,21 @@ def test_runs_of_other_machines_are_refused_with_what_differs(tmp_path: Path) ->
 
 def test_other_software_is_compared_and_said(tmp_path: Path) -> None:
     base = load_run(store_run(tmp_path / "b", STEADY))
-    found = comparison(base, load_run(store_run(tmp_path / "n", SLOWER, env_id="c3d4", machine=NEWER)))
+    found = comparison(
+        base, load_run(store_run(tmp_path / "n", SLOWER, env_id="c3d4", machine=NEWER))
+    )
     assert found.is_regression
     assert found.software == ["torch 2.13.0 → 2.14.0"]
     assert found.machine == []
 
 
-def test_machines_that_are_not_stored_are_only_the_same_where_their_digest_is(tmp_path: Path) -> None:
+def test_machines_that_are_not_stored_are_only_the_same_where_their_digest_is(
+    tmp_path: Path,
+) -> None:
     base = load_run(store_run(tmp_path / "b", STEADY, machine=None))
-    same, other = (load_run(store_run(tmp_path / e, STEADY, env_id=e, machine=None)) for e in ("a1b2", "c3d4"))
+    same, other = (
+        load_run(store_run(tmp_path / e, STEADY, env_id=e, machine=None)) for e in ("a1b2", "c3d4")
+    )
     assert comparison(base, same).rows["verdict"].tolist() == ["not_distinguishable"] * 2
     with pytest.raises(SweepError, match="what they ran on is not stored, and their env_id differ"):
         comparison(base, other)
@@ -76,7 +87,9 @@ def test_machines_that_are_not_stored_are_only_the_same_where_their_digest_is(tm
 
 def test_what_one_machine_does_not_know_is_no_difference() -> None:
     assert machine_changes([{"cpus": 2}], [{"cpus": 2, "bandwidth": 10}]) == []
-    assert same_machines("abc", {"a": [{"cpus": 2}], "b": [{"cpus": 4}], "c": [{"cpus": 2, "smt": True}]}) == {
+    assert same_machines(
+        "abc", {"a": [{"cpus": 2}], "b": [{"cpus": 4}], "c": [{"cpus": 2, "smt": True}]}
+    ) == {
         "a": "a",
         "b": "b",
         "c": "a",
@@ -84,8 +97,12 @@ def test_what_one_machine_does_not_know_is_no_difference() -> None:
 
 
 def test_another_source_of_the_workload_is_said_and_not_refused(tmp_path: Path) -> None:
-    sources = [{"workload_digest": digest, "sources": f'{{"net.py": "{digest}"}}'} for digest in ("1", "2")]
-    base, new = (load_run(store_run(tmp_path / each["workload_digest"], STEADY, **each)) for each in sources)
+    sources = [
+        {"workload_digest": digest, "sources": f'{{"net.py": "{digest}"}}'} for digest in ("1", "2")
+    ]
+    base, new = (
+        load_run(store_run(tmp_path / each["workload_digest"], STEADY, **each)) for each in sources
+    )
     found = comparison(base, new)
     assert found.source == ["another net.py"]
     assert found.rows["verdict"].tolist() == ["not_distinguishable"] * 2
@@ -95,13 +112,17 @@ def test_a_point_that_no_longer_runs_is_a_regression_of_its_own(tmp_path: Path) 
     base = load_run(store_run(tmp_path / "b", STEADY))
     found = comparison(base, load_run(store_run(tmp_path / "n", {4: STEADY[4], 16: [None, None]})))
     assert found.is_regression
-    assert found.broken[["status", "reason"]].to_numpy().tolist() == [["nan", "rank 0: the loss is nan"]]
+    assert found.broken[["status", "reason"]].to_numpy().tolist() == [
+        ["nan", "rank 0: the loss is nan"]
+    ]
     interrupted = store_run(tmp_path / "i", {4: STEADY[4], 16: [None]}, status="cancelled")
     store_run(interrupted, {4: STEADY[4]}, day=2)
     assert not comparison(base, load_run(interrupted)).is_regression
 
 
-def test_a_point_that_no_longer_runs_is_told_though_the_newest_run_left_it_out(tmp_path: Path) -> None:
+def test_a_point_that_no_longer_runs_is_told_though_the_newest_run_left_it_out(
+    tmp_path: Path,
+) -> None:
     first = load_run(store_run(tmp_path / "1", STEADY))
     narrowed = load_run(store_run(tmp_path / "2", {4: STEADY[4]}, day=2))
     now = load_run(store_run(tmp_path / "3", {4: STEADY[4], 16: [None]}, day=3))
@@ -114,7 +135,9 @@ def test_runs_without_a_point_in_common_are_refused(tmp_path: Path) -> None:
         comparison(base, new)
     failed = load_run(store_run(tmp_path / "failed", {4: [None]}))
     for runs in ((failed, base), (new, failed)):
-        with pytest.raises(SweepError, match=r"no trial of .*failed ended ok, so there is nothing to compare"):
+        with pytest.raises(
+            SweepError, match=r"no trial of .*failed ended ok, so there is nothing to compare"
+        ):
             comparison(*runs)
 
 
@@ -125,7 +148,9 @@ def test_a_run_is_not_compared_with_itself_nor_with_trials_of_its_own(tmp_path: 
     with pytest.raises(SweepError, match=r"/b and .*/copy are the same run: give another one"):
         comparison(earlier, load_run(copied))
     store_run(copied, {16: STEADY[16]}, day=2)
-    with pytest.raises(SweepError, match=r"3 of the 6 trials of .*/copy are those of .*/b; measure .* --results"):
+    with pytest.raises(
+        SweepError, match=r"3 of the 6 trials of .*/copy are those of .*/b; measure .* --results"
+    ):
         comparison(earlier, load_run(copied))
 
 
@@ -143,9 +168,13 @@ def test_a_run_in_which_every_point_fails_that_ran_before_is_a_regression(tmp_pa
         comparison(base, elsewhere)
 
 
-def test_a_run_that_failed_before_it_said_where_is_compared_with_all_of_a_history(tmp_path: Path) -> None:
+def test_a_run_that_failed_before_it_said_where_is_compared_with_all_of_a_history(
+    tmp_path: Path,
+) -> None:
     *base, last = one_launch_runs(tmp_path, [100.0] * 7)
-    lost = load_run(store_run(tmp_path / "lost", {4: [None], 16: [None]}, env_id=None, machine=None))
+    lost = load_run(
+        store_run(tmp_path / "lost", {4: [None], 16: [None]}, env_id=None, machine=None)
+    )
     assert of_machine([*base, last], lost) == [*base, last]
     assert comparison([*base, last], lost).is_regression
 
@@ -155,15 +184,26 @@ def with_canaries(folder: Path, *step_s: float) -> Path:
     results = Results(folder)
     for minute, mean_s in enumerate(step_s):
         task = task_of(SWEEP, Point(micro_batch=4, workload=SWEEP.workload), repeat=1)
-        known = {"step_mean_s": mean_s, "step_mean_s_error": 0.001 * mean_s, "half_width": 0.01, "hosts": 1}
-        at = {"session": "day2-1", "env_id": "a1b2", "started_at": datetime(2026, 1, 2, 0, minute, tzinfo=UTC)}
+        known = {
+            "step_mean_s": mean_s,
+            "step_mean_s_error": 0.001 * mean_s,
+            "half_width": 0.01,
+            "hosts": 1,
+        }
+        at = {
+            "session": "day2-1",
+            "env_id": "a1b2",
+            "started_at": datetime(2026, 1, 2, 0, minute, tzinfo=UTC),
+        }
         watched = task_row(SWEEP, Point(micro_batch=4, workload=SWEEP.workload), task) | known | at
         ended = {"role": "canary", "status": "ok", "flags": []}
         results.commit(watched | ended, workload_types=column_types(SWEEP.workload))
     return folder
 
 
-def test_one_launch_on_a_machine_that_drifted_tells_no_difference_within_the_drift(tmp_path: Path) -> None:
+def test_one_launch_on_a_machine_that_drifted_tells_no_difference_within_the_drift(
+    tmp_path: Path,
+) -> None:
     base = load_run(store_run(tmp_path / "b", STEADY))
     slower: dict[int, list[float]] = {4: [80.0], 16: [100.0]}
     quiet = load_run(store_run(tmp_path / "q", slower, day=2))
@@ -187,7 +227,9 @@ def test_a_history_keeps_the_drift_of_its_runs(tmp_path: Path) -> None:
     assert len(stored.launches) == 6
 
 
-def test_what_a_run_drifted_more_than_all_of_a_history_is_not_told_as_a_jump(tmp_path: Path) -> None:
+def test_what_a_run_drifted_more_than_all_of_a_history_is_not_told_as_a_jump(
+    tmp_path: Path,
+) -> None:
     *base, _ = one_launch_runs(tmp_path, [100.0] * 9)
     new = store_run(tmp_path / "new", {4: [88.0], 16: [200.0]}, day=2)
     assert comparison(base, load_run(new)).is_regression
@@ -214,7 +256,8 @@ def test_a_history_tells_a_creep_that_no_single_run_shows(tmp_path: Path) -> Non
 
 
 def test_launches_inside_a_run_do_not_make_it_count_more_than_once(tmp_path: Path) -> None:
-    # Runs differ by 5 %, launches inside them by next to nothing: a run that is 6 % slower is one of them.
+    # Runs differ by 5 %, launches inside them by next to nothing: a run that is 6 % slower is one
+    # of them.
     levels = [100.0, 105, 96, 102, 94, 101]
     runs = [
         load_run(store_run(tmp_path / str(day), {4: [level, level * 1.001]}, day=day))
@@ -222,7 +265,9 @@ def test_launches_inside_a_run_do_not_make_it_count_more_than_once(tmp_path: Pat
     ]
     found = comparison(runs[:5], runs[5])
     assert not found.is_regression
-    assert comparison(runs[1], runs[4]).is_regression, "with two runs alone their launches decide, and mislead"
+    assert comparison(runs[1], runs[4]).is_regression, (
+        "with two runs alone their launches decide, and mislead"
+    )
 
 
 def test_a_history_gives_back_what_was_stored(tmp_path: Path) -> None:
@@ -257,7 +302,10 @@ def test_a_run_that_is_there_is_marked_as_a_start_and_not_stored_twice(tmp_path:
         run = load_run(folder if folder.exists() else store_run(folder, STEADY, day=day))
         append(place, entry_for(folder, run, is_start=is_start))
     assert [(entry.started_at.day, entry.is_start) for entry in entries(place)] == [(2, True)]
-    assert [len(list((place / "runs" / table).iterdir())) for table in ("trials", "ranks")] == [2, 2]
+    assert [len(list((place / "runs" / table).iterdir())) for table in ("trials", "ranks")] == [
+        2,
+        2,
+    ]
     (start,) = map(run_of, entries(place))
     assert start.machines
 
@@ -267,7 +315,9 @@ def test_a_history_is_not_kept_where_results_lie_which_stay_as_they_are(tmp_path
     entry = entry_for(place, load_run(place), is_start=False)
     files = sorted(place.rglob("*"))
     for use in (lambda: entries(place), lambda: append(place, entry)):
-        with pytest.raises(SweepError, match="/r holds results, not a history; give --history a place of its own"):
+        with pytest.raises(
+            SweepError, match="/r holds results, not a history; give --history a place of its own"
+        ):
             use()
     assert sorted(place.rglob("*")) == files
 
@@ -277,13 +327,19 @@ def test_a_history_is_not_read_as_results(tmp_path: Path) -> None:
     for day in (1, 2):
         folder = store_run(tmp_path / str(day), STEADY, day=day)
         append(place, entry_for(folder, load_run(folder), is_start=False))
-    with pytest.raises(SweepError, match=r"history is a history \(2 runs\), not results; .* --against LAST --history"):
+    with pytest.raises(
+        SweepError,
+        match=r"history is a history \(2 runs\), not results; .* --against LAST --history",
+    ):
         load_run(place)
 
 
 def test_a_damaged_file_of_a_history_is_left_out_and_named(tmp_path: Path) -> None:
     place = tmp_path / "history"
-    append(place, entry_for(tmp_path / "r", load_run(store_run(tmp_path / "r", STEADY)), is_start=False))
+    append(
+        place,
+        entry_for(tmp_path / "r", load_run(store_run(tmp_path / "r", STEADY)), is_start=False),
+    )
     (file,) = (place / "runs" / "trials").iterdir()
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.warns(UserWarning, match=f"{file.name} is left out: its bytes differ"):

@@ -35,7 +35,9 @@ def problem(worker: int) -> tuple[Tensor, Tensor]:
 def optimum() -> Tensor:
     """The matrix that is best for the rows of all."""
     problems = [problem(worker) for worker in range(WORKERS)]
-    best: Tensor = torch.linalg.lstsq(torch.cat([x for x, _ in problems]), torch.cat([y for _, y in problems])).solution
+    best: Tensor = torch.linalg.lstsq(
+        torch.cat([x for x, _ in problems]), torch.cat([y for _, y in problems])
+    ).solution
     return best
 
 
@@ -46,8 +48,14 @@ def steps_to_optimum(compression: str | None) -> int:
     def train(worker: Simulated) -> list[float]:
         given, wanted = problem(worker.rank)
         weights = torch.zeros(SHAPE)
-        point = Point(workers=WORKERS, compression=compression, **SETTINGS.get(str(compression), {}))
-        mean = mean_for(point, weights.view(-1), worker, shapes=[weights.shape]) if compression else None
+        point = Point(
+            workers=WORKERS, compression=compression, **SETTINGS.get(str(compression), {})
+        )
+        mean = (
+            mean_for(point, weights.view(-1), worker, shapes=[weights.shape])
+            if compression
+            else None
+        )
         distances = list[float]()
         for _ in range(MOST):
             gradient = (given.T @ (given @ weights - wanted) / ROWS).view(-1)
@@ -56,7 +64,8 @@ def steps_to_optimum(compression: str | None) -> int:
             else:
                 mean.begin(gradient, unmarked)
                 mean.finish(gradient, unmarked)
-            # Smaller with time: what a compression adds to each step's mean would else never settle.
+            # Smaller with time: what a compression adds to each step's mean would else never
+            # settle.
             weights -= 0.1 / (1 + len(distances) / 200) * gradient.view(SHAPE)
             distances.append(float((weights - best).norm() / best.norm()))
             if len(distances) >= 20 and max(distances[-20:]) < NEAR:

@@ -21,7 +21,9 @@ Result = TypeVar("Result")
 class Simulated:
     """The collectives of one rank."""
 
-    def __init__(self, rank: int, ranks: int, slots: list[Tensor], barrier: threading.Barrier) -> None:
+    def __init__(
+        self, rank: int, ranks: int, slots: list[Tensor], barrier: threading.Barrier
+    ) -> None:
         self.rank, self.ranks, self._slots, self._barrier = rank, ranks, slots, barrier
         self.sent: list[tuple[str, int]] = []
 
@@ -51,4 +53,6 @@ def on_ranks(ranks: int, work: Callable[[Simulated], Result]) -> list[Result]:
     """Do the same on as many workers, all at once; by rank what came of it."""
     slots, barrier = [torch.empty(0)] * ranks, threading.Barrier(ranks)
     with ThreadPoolExecutor(ranks) as pool:
-        return list(pool.map(work, [Simulated(rank, ranks, slots, barrier) for rank in range(ranks)]))
+        return list(
+            pool.map(work, [Simulated(rank, ranks, slots, barrier) for rank in range(ranks)])
+        )

@@ -28,7 +28,9 @@ CODES = {"int8": 126.9, "int4": 6.9}
 """Steps from zero to the largest magnitude of a block."""
 
 
-def made(name: str, numel: int, *, dtype: torch.dtype = torch.float32, seed: int = 0, **fields: Any) -> Compression:
+def made(
+    name: str, numel: int, *, dtype: torch.dtype = torch.float32, seed: int = 0, **fields: Any
+) -> Compression:
     """The compression of a tensor that is a matrix of 7 columns, as far as it goes, and a rest."""
     shapes = [torch.Size([numel // 7, 7]), torch.Size([numel % 7])]
     layout = Layout(numel=numel, dtype=dtype, device=CPU, shapes=shapes, seed=seed)
@@ -37,7 +39,9 @@ def made(name: str, numel: int, *, dtype: torch.dtype = torch.float32, seed: int
     return compression_for(Point(compression=name, **fields), layout)
 
 
-def read(reader: Compression, payload: Tensor, numel: int, dtype: torch.dtype = torch.float32) -> Tensor:
+def read(
+    reader: Compression, payload: Tensor, numel: int, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """What another process makes of a payload."""
     values = torch.zeros(numel, dtype=dtype)
     reader.expect()
@@ -54,7 +58,9 @@ def random_values(numel: int, seed: int = 0) -> Tensor:
 
 @pytest.mark.parametrize("numel", LENGTHS)
 @pytest.mark.parametrize("name", COMPRESSIONS)
-def test_a_payload_is_as_long_as_the_number_of_values_says_and_stands_by_itself(name: str, numel: int) -> None:
+def test_a_payload_is_as_long_as_the_number_of_values_says_and_stands_by_itself(
+    name: str, numel: int
+) -> None:
     writer, reader = made(name, numel), made(name, numel)
     lengths = set()
     for seed in range(3):
@@ -78,7 +84,9 @@ def test_a_payload_is_as_long_as_the_number_of_values_says_and_stands_by_itself(
 def test_zeros_stay_zeros_in_every_type(name: str, dtype: torch.dtype) -> None:
     numel = BLOCK + 7
     writer, reader = made(name, numel, dtype=dtype), made(name, numel, dtype=dtype)
-    assert not read(reader, writer.compress_alone(torch.zeros(numel, dtype=dtype)), numel, dtype).any()
+    assert not read(
+        reader, writer.compress_alone(torch.zeros(numel, dtype=dtype)), numel, dtype
+    ).any()
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -106,12 +114,16 @@ def test_adding_with_a_scale_is_adding_so_much_of_it(name: str) -> None:
     found = torch.ones(numel)
     reader.expect()
     reader.add_to(found, payload, 0.25)
-    assert torch.allclose(found, 1 + 0.25 * read(other, payload, numel), rtol=1e-2 if name == "bf16" else 1e-5)
+    assert torch.allclose(
+        found, 1 + 0.25 * read(other, payload, numel), rtol=1e-2 if name == "bf16" else 1e-5
+    )
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 3 * BLOCK), st.integers(0, 2**32 - 1), st.sampled_from(sorted(CODES)))
-def test_a_quantized_value_is_less_than_a_step_of_its_block_away(numel: int, seed: int, name: str) -> None:
+def test_a_quantized_value_is_less_than_a_step_of_its_block_away(
+    numel: int, seed: int, name: str
+) -> None:
     values = random_values(numel, seed)
     found = read(made(name, numel), made(name, numel).compress(values), numel)
     for begin in range(0, numel, BLOCK):
@@ -132,7 +144,9 @@ def test_the_largest_of_a_block_never_wraps_around(name: str) -> None:
 
 @pytest.mark.parametrize("largest", [1e-45, 1e-40, 1e-37, 1e-30])
 @pytest.mark.parametrize("name", CODES)
-def test_a_block_of_tiny_values_comes_out_no_farther_off_than_zero(name: str, largest: float) -> None:
+def test_a_block_of_tiny_values_comes_out_no_farther_off_than_zero(
+    name: str, largest: float
+) -> None:
     values = torch.linspace(-largest, largest, BLOCK)
     found = read(made(name, BLOCK), made(name, BLOCK).compress(values), BLOCK)
     assert (found - values).abs().max() <= largest * 1.001
@@ -146,16 +160,28 @@ def test_quantizing_is_right_on_average(name: str, dtype: torch.dtype) -> None:
     step = 1 / CODES[name]
     mean = sum(read(reader, writer.compress(values), len(values)) for _ in range(draws)) / draws
     errors = (mean - values).view(200, 97).mean(dim=0)
-    # Rounding to nearest is wrong by up to half a step, always the same way; at random, by at most this on average.
+    # Rounding to nearest is wrong by up to half a step, always the same way; at random, by at most
+    # this on average.
     assert errors.abs().max() < 5 * step / 2 / math.sqrt(200 * draws)
 
 
 @pytest.mark.parametrize("name", CODES)
 def test_small_numbers_in_half_precision_are_read_as_large_as_they_are(name: str) -> None:
     values, draws = torch.linspace(-1e-5, 1e-5, 8 * BLOCK).half(), 20
-    writer, reader = made(name, len(values), dtype=torch.float16), made(name, len(values), dtype=torch.float16)
-    mean = sum(read(reader, writer.compress(values), len(values), torch.float16).double() for _ in range(draws)) / draws
-    assert float(mean @ values.double() / values.double().square().sum()) == pytest.approx(1, abs=0.02)
+    writer, reader = (
+        made(name, len(values), dtype=torch.float16),
+        made(name, len(values), dtype=torch.float16),
+    )
+    mean = (
+        sum(
+            read(reader, writer.compress(values), len(values), torch.float16).double()
+            for _ in range(draws)
+        )
+        / draws
+    )
+    assert float(mean @ values.double() / values.double().square().sum()) == pytest.approx(
+        1, abs=0.02
+    )
 
 
 @pytest.mark.parametrize("name", CODES)
@@ -166,11 +192,18 @@ def test_what_is_rounded_away_differs_from_value_to_value_and_from_time_to_time(
     first, second = (read(compression, compression.compress(values), BLOCK) for _ in range(2))
     assert len(first[1:].unique()) == 2
     assert not torch.equal(first, second)
-    assert not torch.equal(first, read(made(name, BLOCK, seed=1), made(name, BLOCK, seed=1).compress(values), BLOCK))
+    assert not torch.equal(
+        first, read(made(name, BLOCK, seed=1), made(name, BLOCK, seed=1).compress(values), BLOCK)
+    )
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.sampled_from(FEEDBACK), st.integers(1, 3 * BLOCK), st.integers(0, 2**32 - 1), st.integers(1, 12))
+@given(
+    st.sampled_from(FEEDBACK),
+    st.integers(1, 3 * BLOCK),
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 12),
+)
 def test_with_feedback_what_was_read_and_what_is_left_is_what_was_given(
     name: str, numel: int, seed: int, steps: int
 ) -> None:
@@ -180,7 +213,9 @@ def test_with_feedback_what_was_read_and_what_is_left_is_what_was_given(
         values = random_values(numel, seed + step).double()
         given += values
         got += read(reader, writer.compress_alone(values), numel, torch.float64)
-    assert torch.allclose(got + left_of(writer, numel), given, rtol=0, atol=1e-6 * float(given.abs().max() + 1))
+    assert torch.allclose(
+        got + left_of(writer, numel), given, rtol=0, atol=1e-6 * float(given.abs().max() + 1)
+    )
 
 
 def left_of(compression: Any, numel: int) -> Tensor:
@@ -198,20 +233,31 @@ def left_of(compression: Any, numel: int) -> Tensor:
 @given(st.integers(1, 2000), st.floats(0.001, 1.0), st.integers(0, 2**32 - 1))
 def test_the_largest_values_travel_as_they_are(numel: int, ratio: float, seed: int) -> None:
     values = random_values(numel, seed)
-    found = read(made("topk", numel), made("topk", numel, compression_ratio=ratio).compress(values), numel)
+    found = read(
+        made("topk", numel), made("topk", numel, compression_ratio=ratio).compress(values), numel
+    )
     count = math.ceil(ratio * numel)
     assert (found != 0).sum() <= count
     assert torch.equal(found[found != 0], values[found != 0])
     left, sent = values[found == 0].abs(), found[found != 0].abs()
-    assert not len(left) or not len(sent) or left.max() <= sent.min() or (values == 0).sum() > numel - count
+    assert (
+        not len(left)
+        or not len(sent)
+        or left.max() <= sent.min()
+        or (values == 0).sum() > numel - count
+    )
 
 
-@pytest.mark.parametrize("kind", ["normal", "mostly zeros", "equal", "sorted", "periodic", "large where sampled"])
+@pytest.mark.parametrize(
+    "kind", ["normal", "mostly zeros", "equal", "sorted", "periodic", "large where sampled"]
+)
 def test_a_guess_by_a_sample_finds_the_same_as_an_order_of_all(kind: str) -> None:
     numel, random = AT_LEAST + 77, torch.Generator().manual_seed(1)
     values = {
         "normal": lambda: torch.randn(numel, generator=random),
-        "mostly zeros": lambda: torch.randn(numel, generator=random) * (torch.rand(numel, generator=random) < 0.001),
+        "mostly zeros": lambda: (
+            torch.randn(numel, generator=random) * (torch.rand(numel, generator=random) < 0.001)
+        ),
         "equal": lambda: torch.ones(numel),
         "sorted": lambda: torch.linspace(-1, 1, numel),
         "periodic": lambda: torch.arange(numel) % 8.0,
@@ -277,7 +323,9 @@ def test_low_ranks_are_exact_where_a_matrix_has_no_more_and_come_near_with_time(
     rows, columns, rank = 60, 50, 3
     random = torch.Generator().manual_seed(0)
     thin = torch.randn(rows, rank, generator=random) @ torch.randn(rank, columns, generator=random)
-    layout = Layout(numel=rows * columns, dtype=torch.float32, device=CPU, shapes=[torch.Size([rows, columns])])
+    layout = Layout(
+        numel=rows * columns, dtype=torch.float32, device=CPU, shapes=[torch.Size([rows, columns])]
+    )
     compression = compression_for(Point(compression="powersgd", compression_rank=rank), layout)
     found = torch.zeros(rows * columns)
     compression.add_to(found, compression.compress_alone(thin.view(-1)))

@@ -18,8 +18,19 @@ from tests.compression.simulated import Simulated, on_ranks
 RANKS = (1, 2, 3, 5)
 LENGTHS = (1, 2, 4, BLOCK + 1, 4 * BLOCK)
 CODED = [name for name, info in COMPRESSIONS.items() if info.can_be_coded]
-WHOLE: dict[str, dict[str, Any]] = {"topk": {"compression_ratio": 1.0}, "randomk": {"compression_ratio": 1.0}}
-NEAR = {"fp16": 1e-3, "bf16": 1e-2, "int8": 0.02, "int4": 0.4, "topk": 1e-6, "randomk": 1e-6, "powersgd": 1e-6}
+WHOLE: dict[str, dict[str, Any]] = {
+    "topk": {"compression_ratio": 1.0},
+    "randomk": {"compression_ratio": 1.0},
+}
+NEAR = {
+    "fp16": 1e-3,
+    "bf16": 1e-2,
+    "int8": 0.02,
+    "int4": 0.4,
+    "topk": 1e-6,
+    "randomk": 1e-6,
+    "powersgd": 1e-6,
+}
 """Largest difference to the exact mean, as a share of the largest value; of `powersgd` where nothing is a matrix."""
 
 
@@ -36,7 +47,8 @@ def averaged(
         point = Point(workers=ranks, compression=name, **fields)
         tensors = [torch.empty(numel) for numel in lengths]
         means: list[Mean] = [
-            mean_for(point, tensor, worker, shapes=[tensor.shape], seed=index) for index, tensor in enumerate(tensors)
+            mean_for(point, tensor, worker, shapes=[tensor.shape], seed=index)
+            for index, tensor in enumerate(tensors)
         ]
         found = []
         for step in range(steps):
@@ -126,7 +138,11 @@ def test_watching_has_few_values_in_double_precision_at_a_time() -> None:
         mean.finish(tensor, unmarked)
         exact = (values_of(0, numel).double() + values_of(1, numel)) / 2
         assert mean.norm == pytest.approx(float(exact.square().sum()))
-        return mean.apart, float((tensor - exact).square().sum()), [nbytes for _, nbytes in worker.sent[1:]]
+        return (
+            mean.apart,
+            float((tensor - exact).square().sum()),
+            [nbytes for _, nbytes in worker.sent[1:]],
+        )
 
     for apart, expected, sent in on_ranks(2, work):
         assert apart == pytest.approx(expected)
@@ -139,7 +155,10 @@ def test_phases_are_told_in_the_order_in_which_they_end() -> None:
         for name in ("bf16", "topk", "int8", "powersgd"):
             said: list[str] = []
             mean = mean_for(
-                Point(workers=2, compression=name), torch.empty(2500), worker, shapes=[torch.Size([50, 50])]
+                Point(workers=2, compression=name),
+                torch.empty(2500),
+                worker,
+                shapes=[torch.Size([50, 50])],
             )
             tensor = values_of(worker.rank, 2500)
             mean.begin(tensor, said.append)
@@ -149,4 +168,6 @@ def test_phases_are_told_in_the_order_in_which_they_end() -> None:
 
     for told in on_ranks(2, work):
         assert told["bf16"] == told["topk"] == ["compress", "sync", "compress"]
-        assert told["int8"] == told["powersgd"] == ["compress", "sync", "compress", "sync", "compress"]
+        assert (
+            told["int8"] == told["powersgd"] == ["compress", "sync", "compress", "sync", "compress"]
+        )

@@ -24,7 +24,11 @@ def gradients(rank: int, step: int) -> list[Tensor]:
     random, found = torch.Generator().manual_seed(7 * rank), []
     for index, shape in enumerate(SHAPES):
         kept = torch.randn(shape, generator=random) * 0.8 ** torch.arange(shape[-1])
-        found.append(kept + 0.1 * torch.randn(shape, generator=random.manual_seed(1000 * step + 10 * rank + index)))
+        found.append(
+            kept
+            + 0.1
+            * torch.randn(shape, generator=random.manual_seed(1000 * step + 10 * rank + index))
+        )
     return found
 
 
@@ -36,17 +40,25 @@ class Given(nn.Module):
         self.weights = nn.ParameterList(nn.Parameter(torch.zeros(shape)) for shape in SHAPES)
 
     def forward(self, gradients: list[Tensor]) -> Tensor:
-        products = [(weight * given).sum() for weight, given in zip(self.weights, gradients, strict=True)]
+        products = [
+            (weight * given).sum() for weight, given in zip(self.weights, gradients, strict=True)
+        ]
         return torch.stack(products).sum()
 
 
 def by_torch(rank: int, folder: Path) -> None:
     """Have DDP exchange gradients with the hook, which does so exactly at first."""
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS
+    )
     model = Given()
     wrapped = DistributedDataParallel(model, bucket_cap_mb=100)
     state = PowerSGDState(
-        None, matrix_approximation_rank=RANK, start_powerSGD_iter=EXACT, min_compression_rate=1, random_seed=3
+        None,
+        matrix_approximation_rank=RANK,
+        start_powerSGD_iter=EXACT,
+        min_compression_rate=1,
+        random_seed=3,
     )
     wrapped.register_comm_hook(state, powerSGD_hook)
     means, numbers = [], 0
@@ -59,7 +71,8 @@ def by_torch(rank: int, folder: Path) -> None:
             numbers = state.total_numel_after_compression - before
     torch.save((means, numbers), folder / f"{rank}.pt")
     distributed.barrier()
-    # The hook leaves a thread of gloo in its callbacks now and then, which aborts a process that ends in order.
+    # The hook leaves a thread of gloo in its callbacks now and then, which aborts a process that
+    # ends in order.
     os._exit(0)
 
 
@@ -80,11 +93,19 @@ def ours(worker: Simulated) -> tuple[list[list[Tensor]], int]:
 def far(means: list[list[Tensor]], *, from_step: int) -> Tensor:
     """Of each parameter: how far all that came since a step is from all that was given, as a share of that."""
     exact = [
-        [torch.stack(both).mean(dim=0) for both in zip(*(gradients(rank, step) for rank in range(RANKS)), strict=True)]
+        [
+            torch.stack(both).mean(dim=0)
+            for both in zip(*(gradients(rank, step) for rank in range(RANKS)), strict=True)
+        ]
         for step in range(STEPS)
     ]
-    sums = [[torch.stack(steps).sum(dim=0) for steps in zip(*each[from_step:], strict=True)] for each in (means, exact)]
-    return torch.stack([(got - given).norm() / given.norm() for got, given in zip(*sums, strict=True)])
+    sums = [
+        [torch.stack(steps).sum(dim=0) for steps in zip(*each[from_step:], strict=True)]
+        for each in (means, exact)
+    ]
+    return torch.stack(
+        [(got - given).norm() / given.norm() for got, given in zip(*sums, strict=True)]
+    )
 
 
 def test_it_sends_as_many_bytes_as_torch_s_hook_and_comes_as_near(tmp_path: Path) -> None:

@@ -6,7 +6,12 @@ from typing import Any
 
 from dtsweep.doctor.examine import Row, compare_with_peak
 
-HERE = {"python_version": "3.11.9", "dtsweep_version": "0.1.0", "torch_version": "2.13.0", "ray_version": "2.60.0"}
+HERE = {
+    "python_version": "3.11.9",
+    "dtsweep_version": "0.1.0",
+    "torch_version": "2.13.0",
+    "ray_version": "2.60.0",
+}
 
 
 def gpu_row(**changes: Any) -> Row:
@@ -17,7 +22,10 @@ def gpu_row(**changes: Any) -> Row:
         "threads": 1,
         "is_gpu": True,
         "misses_gpu": False,
-        "rates": {"fp32": compare_with_peak(50e12, 67e12), "bf16": compare_with_peak(742e12, 989e12)},
+        "rates": {
+            "fp32": compare_with_peak(50e12, 67e12),
+            "bf16": compare_with_peak(742e12, 989e12),
+        },
         "nvml": True,
         "rapl": False,
         "clock_source": "tsc",

@@ -17,7 +17,9 @@ from tests.conftest import Command
 from tests.pages import ROOT
 
 
-def test_links_that_cannot_be_stored_are_a_problem_and_no_reason_to_forget_the_rest(tmp_path: Path) -> None:
+def test_links_that_cannot_be_stored_are_a_problem_and_no_reason_to_forget_the_rest(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "file").touch()
     told: list[str] = []
     (problem,) = _store(str(tmp_path / "file" / "below"), [], tell=told.append)
@@ -29,7 +31,9 @@ def test_links_that_cannot_be_stored_are_a_problem_and_no_reason_to_forget_the_r
 def two_nodes() -> Iterator[str]:
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False}
+    )
     cluster.add_node(num_cpus=1)
     yield cluster.address
     cluster.shutdown()
@@ -45,7 +49,9 @@ def beside_the_machines_own(problems: list[str]) -> list[str]:
 def test_the_command_looks_at_every_node_and_between_them(
     two_nodes: str, tmp_path: Path, dtsweep_command: Command
 ) -> None:
-    done = dtsweep_command("doctor", "--address", two_nodes, "--results", "kept", "--json", folder=tmp_path)
+    done = dtsweep_command(
+        "doctor", "--address", two_nodes, "--results", "kept", "--json", folder=tmp_path
+    )
     assert done.returncode in (0, 1), done.stderr + done.stdout
     assert ": 2 nodes, 3 CPUs" in done.stderr
     found = json.loads(done.stdout)
@@ -58,7 +64,10 @@ def test_the_command_looks_at_every_node_and_between_them(
         # One machine has one clock: what is seen of a difference is the error of asking.
         assert abs(host["clock_offset_s"]) <= host["clock_error_s"] + 1e-3
     # Two nodes of one machine have its name, and are told apart all the same.
-    assert len({host["node"] for host in found["hosts"]} | {node["node"] for node in found["nodes"]}) == 2
+    assert (
+        len({host["node"] for host in found["hosts"]} | {node["node"] for node in found["nodes"]})
+        == 2
+    )
     assert [host["has_driver"] for host in found["hosts"]].count(True) == 1
     inside, between = found["links"]
     assert (inside["is_within"], between["is_within"]) == (True, False)
@@ -78,7 +87,9 @@ def test_the_command_looks_at_every_node_and_between_them(
 
 
 @pytest.mark.ray
-def test_what_is_wrong_is_a_line_each_and_no_traceback(tmp_path: Path, dtsweep_command: Command) -> None:
+def test_what_is_wrong_is_a_line_each_and_no_traceback(
+    tmp_path: Path, dtsweep_command: Command
+) -> None:
     (tmp_path / "file").touch()
     options = ("--address", "local", "--results", "file/below", "--json")
     done = dtsweep_command("doctor", *options, folder=tmp_path, GLOO_SOCKET_IFNAME="ib7")

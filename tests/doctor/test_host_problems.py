@@ -21,7 +21,9 @@ def problems_of(**changes: Any) -> list[str]:
 def test_healthy_hosts_have_no_problems() -> None:
     assert problems_of() == []
     assert problems_of(ray_gpus=1, gpus=[IDLE_GPU]) == []
-    assert find_host_problems([], dashboard={"address": "10.0.0.1:8265", "asks_for_token": True}) == []
+    assert (
+        find_host_problems([], dashboard={"address": "10.0.0.1:8265", "asks_for_token": True}) == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -29,30 +31,74 @@ def test_healthy_hosts_have_no_problems() -> None:
     [
         ({"clock_offset_s": 3.5}, "its clock is 3.5 s ahead; keep it by NTP"),
         ({"clock_offset_s": -3.5}, "its clock is 3.5 s behind; keep it by NTP"),
-        ({"shared_memory_bytes": GIB // 16}, "shared memory (/dev/shm) has 0.1 GiB; .* want 2.0 GiB: .* --shm-size"),
-        ({"shared_memory_bytes": GIB // 2, "object_store_bytes": 0}, "shared memory .* want 1.0 GiB"),
-        ({"disks": {"/scratch": {"total_bytes": 10 * GIB, "free_bytes": 2 * GIB}}}, "/scratch has 2.0 GiB free of 10"),
-        ({"disks": {"/scratch": {"total_bytes": 900 * GIB, "free_bytes": 40 * GIB}}}, "/scratch has 40.0 GiB free"),
-        ({"has_driver": True, "free_memory_bytes": GIB}, "1.0 GiB of memory are free, .* 1.5 GiB here beside"),
-        ({"gloo_address": "127.0.1.1"}, "gloo would listen on 127.0.1.1, where no other host .* GLOO_SOCKET_IFNAME"),
+        (
+            {"shared_memory_bytes": GIB // 16},
+            "shared memory (/dev/shm) has 0.1 GiB; .* want 2.0 GiB: .* --shm-size",
+        ),
+        (
+            {"shared_memory_bytes": GIB // 2, "object_store_bytes": 0},
+            "shared memory .* want 1.0 GiB",
+        ),
+        (
+            {"disks": {"/scratch": {"total_bytes": 10 * GIB, "free_bytes": 2 * GIB}}},
+            "/scratch has 2.0 GiB free of 10",
+        ),
+        (
+            {"disks": {"/scratch": {"total_bytes": 900 * GIB, "free_bytes": 40 * GIB}}},
+            "/scratch has 40.0 GiB free",
+        ),
+        (
+            {"has_driver": True, "free_memory_bytes": GIB},
+            "1.0 GiB of memory are free, .* 1.5 GiB here beside",
+        ),
+        (
+            {"gloo_address": "127.0.1.1"},
+            "gloo would listen on 127.0.1.1, where no other host .* GLOO_SOCKET_IFNAME",
+        ),
         ({"gloo_address": "::1"}, "gloo would listen on ::1"),
         (
             {"gloo_address": "", "asked": {"GLOO_SOCKET_IFNAME": "ib0"}},
             "GLOO_SOCKET_IFNAME=ib0 names no interface of this host (eth0); set it to one of them",
         ),
         (
-            {"ray_gpus": 1, "gpus": [IDLE_GPU], "nccl_interfaces": [], "asked": {"NCCL_SOCKET_IFNAME": "ib"}},
+            {
+                "ray_gpus": 1,
+                "gpus": [IDLE_GPU],
+                "nccl_interfaces": [],
+                "asked": {"NCCL_SOCKET_IFNAME": "ib"},
+            },
             "NCCL_SOCKET_IFNAME=ib names no interface of this host",
         ),
-        ({"ray_gpus": 1, "gpus": [IDLE_GPU], "nccl_interfaces": ["lo"]}, "NCCL would take the loopback; set NCCL_"),
-        ({"ray_gpus": 2, "gpus": [IDLE_GPU]}, "Ray has 2 GPUs, the driver 1; start Ray with --num-gpus=1"),
         (
-            {"ray_gpus": 2, "gpus": [IDLE_GPU, IDLE_GPU | {"processes": 2, "used_bytes": 9 * GIB, "utilization": 0.5}]},
+            {"ray_gpus": 1, "gpus": [IDLE_GPU], "nccl_interfaces": ["lo"]},
+            "NCCL would take the loopback; set NCCL_",
+        ),
+        (
+            {"ray_gpus": 2, "gpus": [IDLE_GPU]},
+            "Ray has 2 GPUs, the driver 1; start Ray with --num-gpus=1",
+        ),
+        (
+            {
+                "ray_gpus": 2,
+                "gpus": [
+                    IDLE_GPU,
+                    IDLE_GPU | {"processes": 2, "used_bytes": 9 * GIB, "utilization": 0.5},
+                ],
+            },
             "GPU 1 is not idle (2 processes, 9.0 GiB in use, busy for 50% of the time); wait for",
         ),
-        ({"ray_gpus": 3, "gpus": [IDLE_GPU | {"slices": 2}]}, "Ray has 3 GPUs, the driver 2; start Ray with"),
-        ({"ray_gpus": 1, "gpus": [IDLE_GPU | {"slices": 0}]}, "Ray has 1 GPUs, the driver 0; start Ray with"),
-        ({"ray_gpus": 1, "gpus": [IDLE_GPU | {"memory_errors": 3}]}, "GPU 0 has 3 uncorrected memory errors; take it"),
+        (
+            {"ray_gpus": 3, "gpus": [IDLE_GPU | {"slices": 2}]},
+            "Ray has 3 GPUs, the driver 2; start Ray with",
+        ),
+        (
+            {"ray_gpus": 1, "gpus": [IDLE_GPU | {"slices": 0}]},
+            "Ray has 1 GPUs, the driver 0; start Ray with",
+        ),
+        (
+            {"ray_gpus": 1, "gpus": [IDLE_GPU | {"memory_errors": 3}]},
+            "GPU 0 has 3 uncorrected memory errors; take it",
+        ),
     ],
 )
 def test_a_problem_names_the_node_and_the_next_step(changes: dict[str, Any], problem: str) -> None:
@@ -60,12 +106,18 @@ def test_a_problem_names_the_node_and_the_next_step(changes: dict[str, Any], pro
     assert re.match(re.escape(f"gpu-1: {problem}").replace(r"\.\*", ".*"), found), found
 
 
-def test_an_absent_interface_is_a_problem_anywhere_what_only_matters_between_hosts_or_to_ranks_there_alone() -> None:
-    (absent,) = find_host_problems([host_row(gloo_address="", asked={"GLOO_SOCKET_IFNAME": "ib0"})], dashboard=None)
+def test_an_absent_interface_is_a_problem_anywhere_what_only_matters_between_hosts_or_to_ranks_there_alone() -> (
+    None
+):
+    (absent,) = find_host_problems(
+        [host_row(gloo_address="", asked={"GLOO_SOCKET_IFNAME": "ib0"})], dashboard=None
+    )
     assert "GLOO_SOCKET_IFNAME=ib0 names no interface" in absent
     alone = host_row(gloo_address="127.0.0.1")
     assert find_host_problems([alone, alone | {"node_id": "c3"}], dashboard=None) == []
-    assert problems_of(has_ranks=False, gloo_address="127.0.0.1", shared_memory_bytes=GIB // 16) == []
+    assert (
+        problems_of(has_ranks=False, gloo_address="127.0.0.1", shared_memory_bytes=GIB // 16) == []
+    )
     assert problems_of(free_memory_bytes=GIB) == []
     assert problems_of(free_memory_bytes=2 * GIB, has_driver=True) == []
 
@@ -81,7 +133,13 @@ def test_a_gpu_in_slices_is_as_many_for_ray_and_its_counters_accuse_nobody() -> 
 
 
 def test_a_dashboard_that_asks_for_no_token_is_a_problem_and_so_is_a_silent_host() -> None:
-    (exposed,) = find_host_problems([], dashboard={"address": "10.0.0.1:8265", "asks_for_token": False})
-    assert exposed.startswith("the dashboard at 10.0.0.1:8265 runs anybody's code: start Ray with RAY_AUTH_MODE=token")
+    (exposed,) = find_host_problems(
+        [], dashboard={"address": "10.0.0.1:8265", "asks_for_token": False}
+    )
+    assert exposed.startswith(
+        "the dashboard at 10.0.0.1:8265 runs anybody's code: start Ray with RAY_AUTH_MODE=token"
+    )
     silent = {"node_id": "c3", "node": "c3", "error": "no answer in 120 s; restart it"}
-    assert find_host_problems([silent, OTHER], dashboard=None) == ["c3: no answer in 120 s; restart it"]
+    assert find_host_problems([silent, OTHER], dashboard=None) == [
+        "c3: no answer in 120 s; restart it"
+    ]

@@ -36,7 +36,13 @@ def dashboard(status: int, *, host: str) -> Iterator[int]:
 
 @pytest.mark.parametrize(("status", "asks"), [(401, True), (200, False), (404, False)])
 def test_a_dashboard_that_others_reach_is_asked_without_a_token(status: int, asks: bool) -> None:
-    outside = [address for name, own in interfaces().items() if name != "lo" for address in own if "." in address]
+    outside = [
+        address
+        for name, own in interfaces().items()
+        if name != "lo"
+        for address in own
+        if "." in address
+    ]
     if not outside:
         pytest.skip("this machine has no address but the loopback")
     with dashboard(status, host="0.0.0.0") as port:  # for the length of this test
@@ -55,7 +61,13 @@ def test_a_dashboard_on_the_loopback_or_none_is_not_reached_by_others() -> None:
 
 
 def test_what_speaks_no_http_is_no_dashboard() -> None:
-    outside = [address for name, own in interfaces().items() if name != "lo" for address in own if "." in address]
+    outside = [
+        address
+        for name, own in interfaces().items()
+        if name != "lo"
+        for address in own
+        if "." in address
+    ]
     if not outside:
         pytest.skip("this machine has no address but the loopback")
 
@@ -75,11 +87,20 @@ def test_a_clock_is_believed_by_the_soonest_answer() -> None:
     # Asked at 0, 1, …; each answer takes 1 s, and the other clock is 100 s ahead.
     ours = iter(float(second) for second in range(100))
     there = iter(100.5 + 2 * second for second in range(100))
-    assert ask_clock(lambda: next(there), clock=lambda: next(ours)) == {"clock_offset_s": 100.0, "clock_error_s": 0.5}
+    assert ask_clock(lambda: next(there), clock=lambda: next(ours)) == {
+        "clock_offset_s": 100.0,
+        "clock_error_s": 0.5,
+    }
 
 
 def test_ranks_are_paired_inside_the_first_node_with_room_and_between_the_first_two() -> None:
-    nodes = [Node(node_id=name, resources=has) for name, has in (("a", {"CPU": 1}), ("b", {"CPU": 4, "GPU": 2}))]
-    assert [(x.node_id, y.node_id) for x, y in pairs_of(nodes, kind="CPU")] == [("b", "b"), ("a", "b")]
+    nodes = [
+        Node(node_id=name, resources=has)
+        for name, has in (("a", {"CPU": 1}), ("b", {"CPU": 4, "GPU": 2}))
+    ]
+    assert [(x.node_id, y.node_id) for x, y in pairs_of(nodes, kind="CPU")] == [
+        ("b", "b"),
+        ("a", "b"),
+    ]
     assert [(x.node_id, y.node_id) for x, y in pairs_of(nodes, kind="GPU")] == [("b", "b")]
     assert pairs_of(nodes[:1], kind="CPU") == []

@@ -4,7 +4,13 @@ import pytest
 from rich.console import Console
 
 from dtsweep.doctor.link_tests import with_bandwidths
-from dtsweep.doctor.nodes_table import host_columns, link_columns, node_columns, print_diagnosis, rate_columns
+from dtsweep.doctor.nodes_table import (
+    host_columns,
+    link_columns,
+    node_columns,
+    print_diagnosis,
+    rate_columns,
+)
 from tests.doctor.nodes import IDLE_GPU, cpu_row, gpu_row, host_row
 
 LINK = {
@@ -13,7 +19,9 @@ LINK = {
     "backend": "gloo",
     "latency_s": 40e-6,
     "bandwidth_bytes_per_s": 1e9,
-    "all_reduces": [with_bandwidths({"size_bytes": 2**20, "count": 2**18, "times": 9, "time_s": 1e-3}, ranks=4)],
+    "all_reduces": [
+        with_bandwidths({"size_bytes": 2**20, "count": 2**18, "times": 9, "time_s": 1e-3}, ranks=4)
+    ],
 }
 
 
@@ -51,7 +59,12 @@ def test_the_diagnosis_is_printed_with_its_problems(capsys: pytest.CaptureFixtur
     assert "time = 40.0 µs + size / 1.00 GB/s" in out
     assert "The dashboard at 10.0.0.1:8265 asks for no token." in out
     print_diagnosis(
-        nodes=[gpu_row()], hosts=[host_row()], links=[], dashboard=None, problems=[], console=Console(width=120)
+        nodes=[gpu_row()],
+        hosts=[host_row()],
+        links=[],
+        dashboard=None,
+        problems=[],
+        console=Console(width=120),
     )
     assert "No problems found." in capsys.readouterr().out
 
@@ -70,7 +83,9 @@ def test_links_have_the_columns_of_nccl_tests() -> None:
 
 
 def test_hosts_say_what_is_unknown_and_name_gpus_where_there_are_any() -> None:
-    columns = host_columns([host_row(shared_memory_bytes=None, gloo_address="", clock_offset_s=-1e-6)])
+    columns = host_columns(
+        [host_row(shared_memory_bytes=None, gloo_address="", clock_offset_s=-1e-6)]
+    )
     assert columns["clock\nahead ms"] == ["0.0 ± 1.0"]
     assert columns["shared\nGiB"] == ["unknown"]
     assert columns["gloo\nlistens on"] == ["none"]

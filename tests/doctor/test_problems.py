@@ -28,7 +28,10 @@ def test_healthy_nodes_have_no_problems() -> None:
             {"nvml": False},
             "gpu-1: NVML gives no energy; make libnvidia-ml visible (in containers NVIDIA_DRIVER_CAPABILITIES)",
         ),
-        ({"clock_source": "hpet"}, "gpu-1: clock source hpet is slow to read; boot with clocksource=tsc"),
+        (
+            {"clock_source": "hpet"},
+            "gpu-1: clock source hpet is slow to read; boot with clocksource=tsc",
+        ),
         (
             {"rates": {"bf16": compare_with_peak(247.25e12, 989e12)}},
             "gpu-1: bf16 reaches 25% of the data sheet's peak; look for other jobs, heat and power limits",
@@ -48,7 +51,9 @@ def test_a_node_is_compared_with_the_fastest_of_its_kind_alone() -> None:
     half = {"fp32": compare_with_peak(0.05e12, None)}
     fast, slow = cpu_row(), cpu_row(node="cpu-2", rates=half)
     (problem,) = find_problems([fast, slow, gpu_row()], here=HERE)
-    assert problem.startswith("cpu-2: fp32 reaches 50% of what the fastest node with this device does")
+    assert problem.startswith(
+        "cpu-2: fp32 reaches 50% of what the fastest node with this device does"
+    )
     assert find_problems([fast, slow | {"device": "Atom"}], here=HERE) == []
     assert find_problems([fast | {"threads": 2}, slow], here=HERE) == []
 

@@ -19,7 +19,15 @@ import pytest
 from ray.core.generated.autoscaler_pb2 import AutoscalingState, GangResourceRequest
 
 import dtsweep
-from dtsweep.driver.autoscaler import Autoscaler, HeadFacts, NodeType, autoscaler_of, configured, facts_here, is_scaling
+from dtsweep.driver.autoscaler import (
+    Autoscaler,
+    HeadFacts,
+    NodeType,
+    autoscaler_of,
+    configured,
+    facts_here,
+    is_scaling,
+)
 from dtsweep.driver.idle import NodeLife, node_s
 from dtsweep.session.request import is_refused
 from tests.conftest import Command, without_ray
@@ -42,18 +50,23 @@ def test_a_path_is_one_of_the_user_and_a_configuration_that_is_missing_is_of_unk
     monkeypatch.setenv("HOME", str(tmp_path))
     missing = look_beside_monitor("--autoscaling-config=~/ray_bootstrap_config.yaml")
     assert autoscaler_of(missing, reports=True) == Autoscaler()
-    (tmp_path / "ray_bootstrap_config.yaml").write_text(json.dumps({"max_workers": 4, "available_node_types": TYPES}))
-    found = autoscaler_of(look_beside_monitor("--autoscaling-config=~/ray_bootstrap_config.yaml"), reports=True)
+    (tmp_path / "ray_bootstrap_config.yaml").write_text(
+        json.dumps({"max_workers": 4, "available_node_types": TYPES})
+    )
+    found = autoscaler_of(
+        look_beside_monitor("--autoscaling-config=~/ray_bootstrap_config.yaml"), reports=True
+    )
     assert found is not None
     assert found.types == [
         NodeType(name="small", resources={"CPU": 1}, max_nodes=3),
         NodeType(name="large", resources={"CPU": 2}, max_nodes=1),
     ]
-    # A head without an autoscaler has a monitor too, which only watches; and so has another Ray of the machine.
+    # A head without an autoscaler has a monitor too, which only watches; and so has another Ray of
+    # the machine.
     assert autoscaler_of(look_beside_monitor("--monitor-ip=127.0.0.1"), reports=True) is None
-    assert look_beside_monitor("--autoscaling-config=~/ray_bootstrap_config.yaml", port="6380") == HeadFacts(
-        has_monitor=False
-    )
+    assert look_beside_monitor(
+        "--autoscaling-config=~/ray_bootstrap_config.yaml", port="6380"
+    ) == HeadFacts(has_monitor=False)
 
 
 def look_beside_monitor(option: str, *, port: str = "6379") -> HeadFacts:
@@ -73,14 +86,22 @@ def look_beside_monitor(option: str, *, port: str = "6379") -> HeadFacts:
 
 def test_on_kuberay_an_autoscaler_is_known_by_its_report_or_by_how_the_head_was_started() -> None:
     outside = HeadFacts(has_monitor=False)
-    starting = HeadFacts(has_monitor=False, pod_command="ulimit -n 65536; ray start --head --no-monitor --num-cpus=0")
-    assert autoscaler_of(outside, reports=True) == autoscaler_of(starting, reports=False) == Autoscaler()
+    starting = HeadFacts(
+        has_monitor=False, pod_command="ulimit -n 65536; ray start --head --no-monitor --num-cpus=0"
+    )
+    assert (
+        autoscaler_of(outside, reports=True)
+        == autoscaler_of(starting, reports=False)
+        == Autoscaler()
+    )
     assert autoscaler_of(outside, reports=False) is None
 
 
 def test_a_monitor_that_only_watches_reports_types_of_its_own() -> None:
     def stored(kind: str) -> str:
-        return json.dumps({"autoscaler_report": {"active_nodes": {}, "node_type_mapping": {"10.0.0.1": kind}}})
+        return json.dumps(
+            {"autoscaler_report": {"active_nodes": {}, "node_type_mapping": {"10.0.0.1": kind}}}
+        )
 
     assert is_scaling(stored("headgroup"))
     assert not is_scaling(stored(f"node_{HEAD_ID}"))
@@ -90,7 +111,13 @@ def test_a_monitor_that_only_watches_reports_types_of_its_own() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "[", "a: 1", "{available_node_types: {w: {max_workers: 2}}}", "{available_node_types: {w: 8}}"),
+        *(
+            "",
+            "[",
+            "a: 1",
+            "{available_node_types: {w: {max_workers: 2}}}",
+            "{available_node_types: {w: 8}}",
+        ),
         "{max_workers: null, available_node_types: {w: {resources: {CPU: 8}}}}",
         "{available_node_types: {w: {resources: {CPU: many}}}}",
         "{available_node_types: {w: {resources: [CPU]}}}",
@@ -101,12 +128,18 @@ def test_a_configuration_that_does_not_say_what_nodes_have_leaves_types_unknown(
 
 
 def test_numbers_of_a_configuration_may_be_quoted() -> None:
-    found = configured("{max_workers: '3', available_node_types: {w: {resources: {CPU: '8'}, max_workers: '2'}}}")
-    assert found == Autoscaler(types=[NodeType(name="w", resources={"CPU": 8.0}, max_nodes=2)], max_nodes=3)
+    found = configured(
+        "{max_workers: '3', available_node_types: {w: {resources: {CPU: '8'}, max_workers: '2'}}}"
+    )
+    assert found == Autoscaler(
+        types=[NodeType(name="w", resources={"CPU": 8.0}, max_nodes=2)], max_nodes=3
+    )
 
 
 def test_the_placement_group_that_is_refused_is_told_from_others() -> None:
-    state = AutoscalingState(infeasible_gang_resource_requests=[GangResourceRequest(details="aa01:PACK|PENDING")])
+    state = AutoscalingState(
+        infeasible_gang_resource_requests=[GangResourceRequest(details="aa01:PACK|PENDING")]
+    )
     assert is_refused(state, group="aa01")
     assert not is_refused(state, group="aa")
 
@@ -117,7 +150,9 @@ def test_node_seconds_count_what_overlaps() -> None:
 
 
 @pytest.mark.ray
-def test_nodes_of_unknown_types_are_waited_for_until_the_timeout(tmp_path: Path, dtsweep_command: Command) -> None:
+def test_nodes_of_unknown_types_are_waited_for_until_the_timeout(
+    tmp_path: Path, dtsweep_command: Command
+) -> None:
     asked = SWEEP.replace("cpus_per_worker=1", "cpus_per_worker=1, gpus_per_worker=0")
     (tmp_path / "asked.py").write_text(asked.replace("[1, 2, 3, 5]", "[3]"))
     (tmp_path / "unasked.py").write_text(SWEEP)
@@ -126,10 +161,17 @@ def test_nodes_of_unknown_types_are_waited_for_until_the_timeout(tmp_path: Path,
         # As where only another machine, or nobody but Ray, can read it.
         configuration.unlink()
         arguments = ["--address", address, "--results", tmp_path / "r", "--node-timeout", 5]
-        unasked = dtsweep_command("run", "unasked.py", *arguments, folder=tmp_path, RAY_AUTH_MODE="disabled")
-        assert (unasked.returncode, "Resources(gpus_per_worker=1)" in unasked.stderr) == (2, True), unasked.stderr
+        unasked = dtsweep_command(
+            "run", "unasked.py", *arguments, folder=tmp_path, RAY_AUTH_MODE="disabled"
+        )
+        assert (unasked.returncode, "Resources(gpus_per_worker=1)" in unasked.stderr) == (
+            2,
+            True,
+        ), unasked.stderr
         assert "Traceback" not in unasked.stderr
-        done = dtsweep_command("run", "asked.py", *arguments, folder=tmp_path, RAY_AUTH_MODE="disabled")
+        done = dtsweep_command(
+            "run", "asked.py", *arguments, folder=tmp_path, RAY_AUTH_MODE="disabled"
+        )
     assert done.returncode == 4, done.stderr
     frame = dtsweep.load(tmp_path / "r").query("status != 'skipped'")
     assert frame["status"].tolist() == ["no_nodes", "no_nodes"]
@@ -138,7 +180,13 @@ def test_nodes_of_unknown_types_are_waited_for_until_the_timeout(tmp_path: Path,
 
 EMPTY_LISTS = (
     *("initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands"),
-    *("head_start_ray_commands", "worker_start_ray_commands", "cluster_synced_files", "rsync_exclude", "rsync_filter"),
+    *(
+        "head_start_ray_commands",
+        "worker_start_ray_commands",
+        "cluster_synced_files",
+        "rsync_exclude",
+        "rsync_filter",
+    ),
 )
 """Of a configuration, what Ray's second autoscaler wants to find there."""
 
@@ -358,7 +406,8 @@ def test_nodes_come_for_the_largest_world_ahead_for_the_next_and_go(
     # Nodes came once and went: 0, 3 small ones, a large one, 0.
     assert [cpus for _, _, cpus in lives] == [1, 1, 1, 2]
     assert all(gone > 0 for _, gone, _ in lives)
-    # The large one came while the last trial before it was measured, so that its own session had no wait.
+    # The large one came while the last trial before it was measured, so that its own session had no
+    # wait.
     last = rows.query("workers == 3").iloc[-1]
     first = rows.query("workers == 2").iloc[0]
     assert last["started_at"].timestamp() < lives[3][0] < first["started_at"].timestamp()
@@ -404,7 +453,10 @@ def test_a_head_that_is_silent_for_some_seconds_fails_no_session(growing: str) -
     )
     began = time.monotonic()
     said = told_by(SILENT, growing, head)
-    assert said.splitlines() == ["True", "infeasible: the autoscaler can't add nodes for 9 workers: see `ray status`"]
+    assert said.splitlines() == [
+        "True",
+        "infeasible: the autoscaler can't add nodes for 9 workers: see `ray status`",
+    ]
     assert time.monotonic() - began > 13
 
 
@@ -435,9 +487,20 @@ def test_a_kill_costs_one_attempt_where_the_world_takes_all_that_the_autoscaler_
     # Its ranks are not to be killed on their import.
     (tmp_path / "import").touch()
     killed = ["RayTrainWorker", "TrainController"]
-    whole = TYPES | {"small": {"resources": {"CPU": os.cpu_count()}, "node_config": {}, "max_workers": 1}}
+    whole = TYPES | {
+        "small": {"resources": {"CPU": os.cpu_count()}, "node_config": {}, "max_workers": 1}
+    }
     with growing_head(tmp_path / "cluster.yaml", v2=True, most=1, types=whole) as address:
-        arguments = ["run", KILLS, "--address", address, "--results", tmp_path / "r", "--node-timeout", 40]
+        arguments = [
+            "run",
+            KILLS,
+            "--address",
+            address,
+            "--results",
+            tmp_path / "r",
+            "--node-timeout",
+            40,
+        ]
         axes = ["--set", f"workload.by={','.join(killed)},nothing"]
         done = dtsweep_command(*arguments, *axes, folder=tmp_path, RAY_AUTH_MODE="disabled")
     assert done.returncode == 0, done.stderr
@@ -456,7 +519,9 @@ def test_a_kill_costs_one_attempt_where_the_world_takes_all_that_the_autoscaler_
 
 
 @contextmanager
-def growing_head(configuration: Path, *, v2: bool, most: int = 4, types: object = TYPES) -> Iterator[str]:
+def growing_head(
+    configuration: Path, *, v2: bool, most: int = 4, types: object = TYPES
+) -> Iterator[str]:
     """Start a head without CPUs whose autoscaler can add as many nodes of these types; give its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -488,10 +553,26 @@ def growing_head(configuration: Path, *, v2: bool, most: int = 4, types: object 
         "RAY_CLOUD_INSTANCE_ID": HEAD_ID,
         "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD_ID,
     }
-    common = {"RAY_FAKE_CLUSTER": "1", "RAY_AUTH_MODE": "disabled", "AUTOSCALER_UPDATE_INTERVAL_S": "1"}
-    options = ["--num-cpus=0", f"--port={port}", f"--autoscaling-config={configuration}", "--include-dashboard=false"]
+    common = {
+        "RAY_FAKE_CLUSTER": "1",
+        "RAY_AUTH_MODE": "disabled",
+        "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+    }
+    options = [
+        "--num-cpus=0",
+        f"--port={port}",
+        f"--autoscaling-config={configuration}",
+        "--include-dashboard=false",
+    ]
     head = subprocess.Popen(
-        [Path(sys.executable).with_name("ray"), "start", "--head", "--block", "--node-ip-address=127.0.0.1", *options],
+        [
+            Path(sys.executable).with_name("ray"),
+            "start",
+            "--head",
+            "--block",
+            "--node-ip-address=127.0.0.1",
+            *options,
+        ],
         env=without_ray(**common, **(own if v2 else {})),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -20,7 +20,15 @@ __all__ = ["folder", "nodes"]  # fixtures
 def test_a_cluster_gets_the_code_and_refuses_at_once_what_it_cannot_hold(
     nodes: Any, folder: Path, tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command
 ) -> None:
-    arguments = [folder / "sweep.py", "--address", nodes.address, "--results", folder / "r", "--set", "workers=2,5"]
+    arguments = [
+        folder / "sweep.py",
+        "--address",
+        nodes.address,
+        "--results",
+        folder / "r",
+        "--set",
+        "workers=2,5",
+    ]
     arguments += ["--set", "env.NCCL_ALGO=Ring", "--set", "workload.algorithm=Ring"]
     done = dtsweep_command("run", *arguments, folder=tmp_path_factory.mktemp("cwd"))
     assert done.returncode == 4, done.stderr
@@ -41,7 +49,9 @@ def test_a_cluster_gets_the_code_and_refuses_at_once_what_it_cannot_hold(
     assert ranks["device"].notna().all()
 
 
-def test_which_ray_is_used_is_what_ray_users_expect(nodes: Any, folder: Path, dtsweep_command: Command) -> None:
+def test_which_ray_is_used_is_what_ray_users_expect(
+    nodes: Any, folder: Path, dtsweep_command: Command
+) -> None:
     address = nodes.address
     asked = ["plan", folder / "sweep.py", "--results", folder / "r"]
     told = dtsweep_command(*asked, "--address", "auto", folder=folder)
@@ -57,8 +67,12 @@ def test_which_ray_is_used_is_what_ray_users_expect(nodes: Any, folder: Path, dt
         assert f"using Ray at {address}: 4 nodes" in done.stderr
 
 
-def test_lanes_run_side_by_side_on_nodes_of_their_own(nodes: Any, folder: Path, dtsweep_command: Command) -> None:
-    text = SWEEP.replace("cpus_per_worker=1", "cpus_per_worker=1, concurrent=2").replace("[1, 2, 5]", "[1]")
+def test_lanes_run_side_by_side_on_nodes_of_their_own(
+    nodes: Any, folder: Path, dtsweep_command: Command
+) -> None:
+    text = SWEEP.replace("cpus_per_worker=1", "cpus_per_worker=1, concurrent=2").replace(
+        "[1, 2, 5]", "[1]"
+    )
     (folder / "sweep.py").write_text(text.replace("min_steps=5", "min_steps=5, repeats=2"))
     arguments = ["--address", nodes.address, "--results", folder / "r", "--set", "placement=pack"]
     done = dtsweep_command("run", folder / "sweep.py", *arguments, folder=folder)

@@ -29,14 +29,25 @@ def test_a_lost_node_costs_one_attempt_and_the_trial_is_measured_elsewhere(
     watch, results = tmp_path / "watch", tmp_path / "r"
     watch.mkdir()
     os.mkfifo(watch / "1")
-    told = os.open(watch / "1", os.O_RDWR)  # for reading and writing: no attempt waits for somebody who reads
+    told = os.open(
+        watch / "1", os.O_RDWR
+    )  # for reading and writing: no attempt waits for somebody who reads
     text = SWEEP.replace('watch: str = ""', f'watch: str = "{watch}"').replace(
         "slow: bool = False", "slow: bool = True"
     )
     (folder / "sweep.py").write_text(text.replace("min_steps=5", "min_steps=100, max_seconds=30"))
     arguments = ["--address", nodes.address, "--results", results, "--set", "workers=2"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "dtsweep", "run", "sweep.py", *map(str, arguments), "--set", "placement=strict_spread"],
+        [
+            sys.executable,
+            "-m",
+            "dtsweep",
+            "run",
+            "sweep.py",
+            *map(str, arguments),
+            "--set",
+            "placement=strict_spread",
+        ],
         cwd=folder,
         env=without_ray(),
         stderr=subprocess.PIPE,
@@ -57,19 +68,41 @@ def test_a_lost_node_costs_one_attempt_and_the_trial_is_measured_elsewhere(
     assert process.returncode == 0, talk
 
 
-def test_a_cluster_that_stops_ends_the_run_in_a_line_with_what_was_done_stored(folder: Path, tmp_path: Path) -> None:
+def test_a_cluster_that_stops_ends_the_run_in_a_line_with_what_was_done_stored(
+    folder: Path, tmp_path: Path
+) -> None:
     from ray.cluster_utils import Cluster
 
     results, temporary = tmp_path / "r", tmp_path / "temporary"
     temporary.mkdir()
     (folder / "sweep.py").write_text(SWEEP.replace("min_steps=5", "min_steps=100, max_seconds=30"))
     sizes = "micro_batch=" + ",".join(map(str, range(1, 9)))
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
     session = cluster.head_node.get_session_dir_path()
     gone = f"dtsweep: Ray at {cluster.address} has stopped, or can't be reached any more; what was done is stored; "
-    arguments = ["--address", cluster.address, "--results", results, "--set", "workers=1", "--set", sizes]
+    arguments = [
+        "--address",
+        cluster.address,
+        "--results",
+        results,
+        "--set",
+        "workers=1",
+        "--set",
+        sizes,
+    ]
     process = subprocess.Popen(
-        [sys.executable, "-m", "dtsweep", "run", "sweep.py", *map(str, arguments), "--set", "workload.slow=true"],
+        [
+            sys.executable,
+            "-m",
+            "dtsweep",
+            "run",
+            "sweep.py",
+            *map(str, arguments),
+            "--set",
+            "workload.slow=true",
+        ],
         cwd=folder,
         env=without_ray(TMPDIR=str(temporary)),
         stdout=subprocess.PIPE,
@@ -77,7 +110,11 @@ def test_a_cluster_that_stops_ends_the_run_in_a_line_with_what_was_done_stored(f
         text=True,
     )
     try:
-        talk = list(itertools.takewhile(lambda line: "ms/step" not in line, iter(process.stderr.readline, "")))
+        talk = list(
+            itertools.takewhile(
+                lambda line: "ms/step" not in line, iter(process.stderr.readline, "")
+            )
+        )
         cluster.shutdown()
         shown, rest = process.communicate(timeout=120)
     finally:
@@ -92,21 +129,36 @@ def test_a_cluster_that_stops_ends_the_run_in_a_line_with_what_was_done_stored(f
     assert (process.returncode, said[-1]) == (4, f"{gone}the same command goes on"), said
     assert "Traceback" not in rest
     assert [path.name for path in temporary.iterdir()] == []
-    # What Ray is asked at that moment may never come back: then nothing is reported, and all is stored alike.
+    # What Ray is asked at that moment may never come back: then nothing is reported, and all is
+    # stored alike.
     assert "Frontier" in shown or not shown
     assert "ok" in dtsweep.load(results)["status"].tolist()
 
 
 # Stopped, its port still takes connections, and nothing that Ray is asked comes back.
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_head_that_dies_as_a_run_begins_ends_it_in_a_line_before_ray_does(folder: Path, number: int) -> None:
+def test_a_head_that_dies_as_a_run_begins_ends_it_in_a_line_before_ray_does(
+    folder: Path, number: int
+) -> None:
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
     head = cluster.head_node.all_processes["gcs_server"][0].process.pid
     gone = f"dtsweep: Ray at {cluster.address} has stopped, or can't be reached any more; what was done is stored; "
     process = subprocess.Popen(
-        [sys.executable, "-m", "dtsweep", "run", "sweep.py", "--address", cluster.address, "--set", "workers=1"],
+        [
+            sys.executable,
+            "-m",
+            "dtsweep",
+            "run",
+            "sweep.py",
+            "--address",
+            cluster.address,
+            "--set",
+            "workers=1",
+        ],
         cwd=folder,
         env=without_ray(),
         stdout=subprocess.PIPE,

@@ -64,12 +64,16 @@ def folder(tmp_path: Path) -> Path:
     """A sweep file, and modules that it imports from another folder."""
     (tmp_path / "sweep.py").write_text(SWEEP)
     (tmp_path / "elsewhere" / "package").mkdir(parents=True)
-    (tmp_path / "elsewhere" / "afar.py").write_text("from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n")
+    (tmp_path / "elsewhere" / "afar.py").write_text(
+        "from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n"
+    )
     (tmp_path / "elsewhere" / "package" / "inside.py").write_text("")
     return tmp_path
 
 
-def test_own_modules_travel_from_wherever_they_are_imported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_modules_travel_from_wherever_they_are_imported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(folder / "elsewhere")
     sweep, _ = read_sweep(folder / "sweep.py")
     modules = own_modules(sweep)
@@ -78,7 +82,11 @@ def test_own_modules_travel_from_wherever_they_are_imported(folder: Path, monkey
     assert shipped_modules(None, modules) == own
     # What is imported from another folder goes before what has its name beside the sweep file.
     (folder / "afar.py").write_text("")
-    assert shipped_modules(folder, modules) == [*own, str(folder / "afar.py"), str(folder / "sweep.py")]
+    assert shipped_modules(folder, modules) == [
+        *own,
+        str(folder / "afar.py"),
+        str(folder / "sweep.py"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +96,11 @@ def test_own_modules_travel_from_wherever_they_are_imported(folder: Path, monkey
         ("::1:6379", "", "address '::1:6379' is no HOST:PORT; use that ([::1]:6379 in IPv6)"),
         ("head", "", "address 'head' is no HOST:PORT"),
         ("ray://head:10001", "", "'ray://head:10001': that is for Ray Client"),
-        ("auto", "http://127.0.0.1:8265", "RAY_ADDRESS is 'http://127.0.0.1:8265': that is its dashboard's address"),
+        (
+            "auto",
+            "http://127.0.0.1:8265",
+            "RAY_ADDRESS is 'http://127.0.0.1:8265': that is its dashboard's address",
+        ),
         (None, "127.0.0.1:1", "no Ray at '127.0.0.1:1' (Connection refused)"),
     ],
 )
@@ -110,14 +122,19 @@ def test_what_accepts_and_never_answers_is_no_ray(monkeypatch: pytest.MonkeyPatc
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         began = time.monotonic()
-        with pytest.raises(SweepError, match=f"no Ray at '{address}' .*; start one"), connected(address, folder=None):
+        with (
+            pytest.raises(SweepError, match=f"no Ray at '{address}' .*; start one"),
+            connected(address, folder=None),
+        ):
             raise AssertionError
     seconds = time.monotonic() - began
     print(f"given up after {seconds:.1f} s")
     assert seconds < 15
 
 
-def test_a_handler_of_sigterm_that_python_did_not_set_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handler_of_sigterm_that_python_did_not_set_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(signal, "getsignal", lambda _: None)  # as in Python inside another program
     with pytest.raises(SweepError, match="no Ray at"), connected("127.0.0.1:1", folder=None):
         raise AssertionError
@@ -134,7 +151,9 @@ def test_results_are_refused_where_ray_keeps_the_code_of_a_job_for_a_while(
     assert "give --results an absolute path or a URI" in done.stderr
     assert [path.name for path in of_job.iterdir()] == []
     for results in (of_job, of_job / "r", f"file://{of_job}/r"):
-        with pytest.raises(SweepError, match="'s copy of its code, which Ray deletes; give --results"):
+        with pytest.raises(
+            SweepError, match="'s copy of its code, which Ray deletes; give --results"
+        ):
             refuse_what_ray_deletes(str(results))
     for results in (folder, f"file://{folder}/r", f"s3://bucket/{of_job}"):
         refuse_what_ray_deletes(str(results))
@@ -175,7 +194,15 @@ def started(home: Path, *, has_dashboard: bool) -> Iterator[Head]:
     port, dashboard, agent, client = free_ports(4)
     options = [f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={agent}"]
     process = subprocess.Popen(
-        [RAY, "start", "--head", "--block", "--num-cpus=1", "--disable-usage-stats", f"--temp-dir={home / 't'}"]
+        [
+            RAY,
+            "start",
+            "--head",
+            "--block",
+            "--num-cpus=1",
+            "--disable-usage-stats",
+            f"--temp-dir={home / 't'}",
+        ]
         + [f"--port={port}", f"--ray-client-server-port={client}"]
         + (options if has_dashboard else ["--include-dashboard=false"]),
         env=with_python(home),
@@ -194,7 +221,10 @@ def started(home: Path, *, has_dashboard: bool) -> Iterator[Head]:
         assert "runtime started" in talk[-1], talk
         yield Head(f"127.0.0.1:{port}", str(home), f"http://127.0.0.1:{dashboard}")
     finally:
-        processes = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+        processes = [
+            psutil.Process(process.pid),
+            *psutil.Process(process.pid).children(recursive=True),
+        ]
         process.terminate()
         for left in psutil.wait_procs(processes, timeout=3)[1]:
             left.kill()
@@ -207,7 +237,10 @@ def heads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Head, Head
     bare, known = (Path(tmp_path_factory.mktemp(name)) for name in ("b", "k"))
     (known / ".ray").mkdir()
     (known / ".ray" / "auth_token").write_text("a" * 64)
-    with started(bare, has_dashboard=False) as first, started(known, has_dashboard=HAS_DASHBOARD) as second:
+    with (
+        started(bare, has_dashboard=False) as first,
+        started(known, has_dashboard=HAS_DASHBOARD) as second,
+    ):
         yield first, second
 
 
@@ -275,10 +308,26 @@ def test_a_cluster_is_joined_with_its_token_or_without_after_a_private_ray_too(
         (bare.replace("127.0.0.1", "[::1]"), {"HOME": no_token}, files),
         (bare, {"HOME": its_token, "RAY_AUTH_MODE": "token"}, files),
         ("auto", {"HOME": its_token, "RAY_ADDRESS": known}, files),
-        (known, {"HOME": no_token}, "asks for a token, and there is none; copy ~/.ray/auth_token of"),
-        (known, {"HOME": no_token, "RAY_AUTH_MODE": "token"}, "asks for a token, and there is none"),
-        (known, {"RAY_AUTH_TOKEN": "b" * 64}, "asks for a token, and this machine's is another; copy"),
-        (known, {"HOME": its_token, "RAY_AUTH_MODE": "disabled"}, "RAY_AUTH_MODE=disabled keeps it back"),
+        (
+            known,
+            {"HOME": no_token},
+            "asks for a token, and there is none; copy ~/.ray/auth_token of",
+        ),
+        (
+            known,
+            {"HOME": no_token, "RAY_AUTH_MODE": "token"},
+            "asks for a token, and there is none",
+        ),
+        (
+            known,
+            {"RAY_AUTH_TOKEN": "b" * 64},
+            "asks for a token, and this machine's is another; copy",
+        ),
+        (
+            known,
+            {"HOME": its_token, "RAY_AUTH_MODE": "disabled"},
+            "RAY_AUTH_MODE=disabled keeps it back",
+        ),
         (bare, {}, files),
         # The head's own versions, though it may have no CPUs; last, as this one stays.
         (
@@ -307,20 +356,30 @@ def test_a_cluster_is_joined_with_its_token_or_without_after_a_private_ray_too(
 
 
 @pytest.mark.ray
-@pytest.mark.skipif(not HAS_DASHBOARD, reason="ray[default] is not installed, whose dashboard takes jobs")
+@pytest.mark.skipif(
+    not HAS_DASHBOARD, reason="ray[default] is not installed, whose dashboard takes jobs"
+)
 def test_a_job_runs_as_the_readme_says_with_the_modules_that_it_brings(
     heads: tuple[Head, Head], tmp_path: Path
 ) -> None:
     (tmp_path / "sweeps").mkdir()
     # A name that no reader of the source finds: only the job's own list of modules brings it.
-    sweep = SWEEP.replace("import package.inside", 'import importlib; importlib.import_module("hid" + "den")')
-    (tmp_path / "sweeps" / "batchsize.py").write_text(sweep.replace("from afar import net", "from beside import net"))
-    (tmp_path / "sweeps" / "beside.py").write_text("from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n")
+    sweep = SWEEP.replace(
+        "import package.inside", 'import importlib; importlib.import_module("hid" + "den")'
+    )
+    (tmp_path / "sweeps" / "batchsize.py").write_text(
+        sweep.replace("from afar import net", "from beside import net")
+    )
+    (tmp_path / "sweeps" / "beside.py").write_text(
+        "from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n"
+    )
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / "__init__.py").write_text("")
     (tmp_path / "dtsweep").symlink_to(ROOT / "dtsweep")
     line = next(line for line in commands() if line.startswith("ray job submit"))
-    line = line.replace('["dtsweep"]', '["dtsweep", "hidden"]').replace("s3://my-bucket/batchsize", str(tmp_path / "r"))
+    line = line.replace('["dtsweep"]', '["dtsweep", "hidden"]').replace(
+        "s3://my-bucket/batchsize", str(tmp_path / "r")
+    )
     options, entrypoint = line.split(" -- ")
     # Without --results it is refused; with it, it is the README's.
     both = f"{entrypoint.partition(' --results')[0]}; {entrypoint}"

@@ -25,14 +25,22 @@ FAULTY = Path(__file__).parents[1] / "faulty.py"
 
 
 @pytest.fixture(scope="module")
-def faults(tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command) -> tuple[pd.DataFrame, Path, str]:
+def faults(
+    tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command
+) -> tuple[pd.DataFrame, Path, str]:
     """Run all faults in one sweep; by the fault, the first attempt."""
     folder = tmp_path_factory.mktemp("faults")
     arguments = ["run", FAULTY, "--address", "local", "--results", folder / "r"]
     done = dtsweep_command(*arguments, folder=folder, timeout_s=500, DTSWEEP_TEST_MARK=str(folder))
     assert done.returncode == 1, done.stderr
-    frame = pd.read_parquet(folder / "r" / "trials").sort_values("attempt").drop_duplicates("trial_id")
-    return frame[frame["status"] != "skipped"].set_index(["workload_fault", "micro_batch"]), folder / "r", done.stderr
+    frame = (
+        pd.read_parquet(folder / "r" / "trials").sort_values("attempt").drop_duplicates("trial_id")
+    )
+    return (
+        frame[frame["status"] != "skipped"].set_index(["workload_fault", "micro_batch"]),
+        folder / "r",
+        done.stderr,
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,11 +50,23 @@ def faults(tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command) -
         ("raise_everywhere", "user_error", "rank 0: ValueError: wrong on every rank"),
         ("kill", "rank_died", "rank 1 on "),
         ("hang", "hang", "no answer from rank "),
-        ("stop", "hang", f"rank 1 on {socket.gethostname()} is stopped by a signal (SIGSTOP); no answer after 8 s "),
+        (
+            "stop",
+            "hang",
+            f"rank 1 on {socket.gethostname()} is stopped by a signal (SIGSTOP); no answer after 8 s ",
+        ),
         ("oom", "oom_device", "rank 1: OutOfMemoryError: CUDA out of memory"),
         ("nan", "nan", "rank 0: the loss is not finite from step 0 on"),
-        ("bypass", "wrong_gradient", "rank 0: gradients of 2 of 2 parameters differ between workers by up to "),
-        ("size", "user_error", "rank 0: BatchError: batch gave a tensor of 7 samples where micro_batch=1 asked for 1"),
+        (
+            "bypass",
+            "wrong_gradient",
+            "rank 0: gradients of 2 of 2 parameters differ between workers by up to ",
+        ),
+        (
+            "size",
+            "user_error",
+            "rank 0: BatchError: batch gave a tensor of 7 samples where micro_batch=1 asked for 1",
+        ),
     ],
 )
 def test_a_fault_is_a_row_with_its_status_reason_and_log(
@@ -67,7 +87,9 @@ def test_the_trials_after_a_fault_are_measured(faults: tuple[pd.DataFrame, Path,
     assert frame.loc[("none", 2)]["status"] == "ok"
 
 
-def test_a_killed_rank_is_tried_again_and_its_last_words_are_kept(faults: tuple[pd.DataFrame, Path, str]) -> None:
+def test_a_killed_rank_is_tried_again_and_its_last_words_are_kept(
+    faults: tuple[pd.DataFrame, Path, str],
+) -> None:
     frame, results, talk = faults
     row = frame.loc[("kill", 1)]
     assert row["attempt"] == 1
@@ -87,13 +109,17 @@ def test_a_hang_leaves_the_stacks_of_all_ranks(faults: tuple[pd.DataFrame, Path,
     assert all("Current thread" in text or "Thread 0x" in text for text in stacks)
 
 
-def test_a_loss_that_is_nan_has_no_figures_but_its_steps_are_kept(faults: tuple[pd.DataFrame, Path, str]) -> None:
+def test_a_loss_that_is_nan_has_no_figures_but_its_steps_are_kept(
+    faults: tuple[pd.DataFrame, Path, str],
+) -> None:
     row = faults[0].loc[("nan", 1)]
     assert pd.isna(row["samples_per_s"])
     assert (dtsweep.steps(faults[1])["attempt_id"] == row["attempt_id"]).any()
 
 
-def interrupted(folder: Path, address: str, *, number: int, workers: int = 1) -> tuple[subprocess.Popen[str], float]:
+def interrupted(
+    folder: Path, address: str, *, number: int, workers: int = 1
+) -> tuple[subprocess.Popen[str], float]:
     """Send a signal to a run whose second trial waits for ever; the command, which has ended, and how long that took.
 
     Its results and its mark are `folder / "r"`.
@@ -120,8 +146,12 @@ def interrupted(folder: Path, address: str, *, number: int, workers: int = 1) ->
 
 
 # Tune has a handler of its own for the last of them.
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
-def test_a_signal_stores_what_is_done_and_leaves_no_process(tmp_path: Path, number: int, code: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 138)]
+)
+def test_a_signal_stores_what_is_done_and_leaves_no_process(
+    tmp_path: Path, number: int, code: int
+) -> None:
     process, _ = interrupted(tmp_path, "local", number=number)
     assert process.returncode == code
     rows = dtsweep.load(tmp_path / "r").set_index("workload_fault")
@@ -137,7 +167,9 @@ def test_a_signal_stores_what_is_done_and_leaves_no_process(tmp_path: Path, numb
     assert left == []
 
 
-def test_an_interrupted_run_leaves_nothing_of_ray_train_on_its_cluster(tmp_path: Path, ray_address: str) -> None:
+def test_an_interrupted_run_leaves_nothing_of_ray_train_on_its_cluster(
+    tmp_path: Path, ray_address: str
+) -> None:
     process, seconds = interrupted(tmp_path, ray_address, number=signal.SIGINT, workers=2)
     assert process.returncode == 130
     assert seconds < 10  # 2 on an idle machine
@@ -150,7 +182,14 @@ def test_a_run_that_ends_by_an_error_of_storage_leaves_nothing_of_ray_train_on_i
     tmp_path: Path, ray_address: str
 ) -> None:
     results = tmp_path / "r"
-    arguments = ["--address", ray_address, "--results", str(results), "--set", "workload.fault=fine"]
+    arguments = [
+        "--address",
+        ray_address,
+        "--results",
+        str(results),
+        "--set",
+        "workload.fault=fine",
+    ]
     size = ["--set", "workers=2", "--set", "micro_batch=" + ",".join(map(str, range(1, 65)))]
     process = subprocess.Popen(
         [sys.executable, "-m", "dtsweep", "run", str(FAULTY), *arguments, *size],
@@ -173,7 +212,11 @@ def assert_nothing_is_left(address: str) -> None:
     """See that no actor of Ray Train lives on a cluster, and that nothing is reserved there."""
     ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     try:
-        alive = {a["ActorClassName"] for a in ray._private.state.actors().values() if a["State"] == "ALIVE"}
+        alive = {
+            a["ActorClassName"]
+            for a in ray._private.state.actors().values()
+            if a["State"] == "ALIVE"
+        }
         reserved = [group["state"] for group in ray.util.placement_group_table().values()]
     finally:
         ray.shutdown()

@@ -61,10 +61,14 @@ def address_of(server: socket.socket) -> str:
 
 
 def test_a_cluster_that_answers_is_there(listening: socket.socket) -> None:
-    assert not Heartbeat(head=address_of(listening), node=address_of(listening)).is_gone(now=time.monotonic() + 1e6)
+    assert not Heartbeat(head=address_of(listening), node=address_of(listening)).is_gone(
+        now=time.monotonic() + 1e6
+    )
 
 
-def test_a_cluster_whose_node_on_this_machine_has_ended_is_gone_at_once(listening: socket.socket) -> None:
+def test_a_cluster_whose_node_on_this_machine_has_ended_is_gone_at_once(
+    listening: socket.socket,
+) -> None:
     assert Heartbeat(head=address_of(listening), node="127.0.0.1:1").is_gone(now=time.monotonic())
 
 
@@ -77,7 +81,10 @@ def test_a_head_may_be_silent_for_as_long_as_a_restart_takes(listening: socket.s
 def test_a_head_that_takes_connections_and_says_nothing_is_silent(
     listening: socket.socket, frozen: socket.socket
 ) -> None:
-    heartbeat, now = Heartbeat(head=address_of(frozen), node=address_of(listening)), time.monotonic()
+    heartbeat, now = (
+        Heartbeat(head=address_of(frozen), node=address_of(listening)),
+        time.monotonic(),
+    )
     assert not heartbeat.is_gone(now=now + HEAD_SILENT_S - 1)
     assert heartbeat.is_gone(now=now + HEAD_SILENT_S + 1)
     # A node that says nothing is busy.
@@ -99,7 +106,9 @@ def test_a_run_has_ended_by_itself_before_ray_ends_it() -> None:
     assert ray_waits_s > HEAD_SILENT_S + 2 * LOOK_EVERY_S + PATIENCE_S
 
 
-@pytest.mark.parametrize(("wait", "code", "said"), [("60", 4, "gone\n"), ("0", 0, "ended by itself\n")])
+@pytest.mark.parametrize(
+    ("wait", "code", "said"), [("60", 4, "gone\n"), ("0", 0, "ended by itself\n")]
+)
 def test_a_run_that_does_not_end_with_its_cluster_is_ended(wait: str, code: int, said: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ENDS.replace("WAIT", wait)],

@@ -66,7 +66,10 @@ def ip(command: str) -> None:
 def namespaces(name: str, count: int) -> Iterator[list[str]]:
     """Hosts 10.77.0.1, 10.77.0.2, … whose only way to each other is a bridge."""
     with ExitStack() as stack:
-        for host in (bridge := f"{name}b", *(hosts := [f"{name}h{number}" for number in range(count)])):
+        for host in (
+            bridge := f"{name}b",
+            *(hosts := [f"{name}h{number}" for number in range(count)]),
+        ):
             ip(f"netns add {host}")
             stack.callback(ip, f"netns del {host}")
             ip(f"-n {host} link set lo up")
@@ -119,7 +122,8 @@ def hosts(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         except (OSError, subprocess.CalledProcessError) as error:
             pytest.skip(f"no network namespaces here: {getattr(error, 'stderr', None) or error}")
         try:
-            # In one folder nodes that start at once give their sockets the same names; paths of sockets must be short.
+            # In one folder nodes that start at once give their sockets the same names; paths of
+            # sockets must be short.
             folders = [tmp_path_factory.mktemp("h") / "t" for _ in hosts]
             at = "--head --num-cpus=0 --port=6379 --node-ip-address=10.77.0.1 --include-dashboard=false"
             processes.append(ray_start(hosts[0], f"{at} --temp-dir={folders[0]}"))
@@ -131,7 +135,11 @@ def hosts(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
                 wait_until_up(process)
             yield hosts
         finally:
-            started = [child for one in processes for child in psutil.Process(one.pid).children(recursive=True)]
+            started = [
+                child
+                for one in processes
+                for child in psutil.Process(one.pid).children(recursive=True)
+            ]
             for process in reversed(processes):
                 process.terminate()
             for left in psutil.wait_procs(started, timeout=3)[1]:
@@ -140,12 +148,26 @@ def hosts(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
                 process.communicate(timeout=30)
 
 
-def test_two_hosts_exchange_with_modules_that_only_the_driver_has(hosts: list[str], tmp_path: Path) -> None:
+def test_two_hosts_exchange_with_modules_that_only_the_driver_has(
+    hosts: list[str], tmp_path: Path
+) -> None:
     hidden, results = tmp_path / "hidden", tmp_path / "r"
     (hidden / "script.py").write_text(SCRIPT)
-    (hidden / "afar.py").write_text("from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n")
+    (hidden / "afar.py").write_text(
+        "from torch import nn\n\ndef net():\n    return nn.Linear(2, 1)\n"
+    )
     done = subprocess.run(
-        ["ip", "netns", "exec", hosts[0], sys.executable, hidden / "script.py", "10.77.0.1:6379", results, hidden],
+        [
+            "ip",
+            "netns",
+            "exec",
+            hosts[0],
+            sys.executable,
+            hidden / "script.py",
+            "10.77.0.1:6379",
+            results,
+            hidden,
+        ],
         cwd=tmp_path,
         env=without_ray(PYTHONPATH=str(ROOT)),
         capture_output=True,
@@ -156,7 +178,9 @@ def test_two_hosts_exchange_with_modules_that_only_the_driver_has(hosts: list[st
     assert done.returncode == 0, done.stderr
     assert "using Ray at 10.77.0.1:6379: 3 nodes, 2 CPUs" in done.stderr
     trial = pd.read_parquet(results / "trials").iloc[0]
-    assert (trial["status"], trial["placement"], trial["hosts"]) == ("ok", "strict_spread", 2), done.stderr
+    assert (trial["status"], trial["placement"], trial["hosts"]) == ("ok", "strict_spread", 2), (
+        done.stderr
+    )
     assert json.loads(trial["environment"])["NCCL_ALGO"] == "Ring"
     ranks = pd.read_parquet(results / "ranks")
     assert ranks["node_id"].nunique() == 2

@@ -71,12 +71,16 @@ class Line:
         return loss
 
 
-def run(folder: Path, axes: dict[str, list[Any]], *, rerun: str | None = None, **settings: Any) -> pd.DataFrame:
+def run(
+    folder: Path, axes: dict[str, list[Any]], *, rerun: str | None = None, **settings: Any
+) -> pd.DataFrame:
     sweep = Sweep(workload=Line(), axes=axes, **{"measure": QUICK, **settings})
     return dtsweep.run(sweep, folder / "r", rerun=rerun, in_process=True)
 
 
-def test_points_with_one_worker_are_measured_and_the_others_skipped_with_the_reason(tmp_path: Path) -> None:
+def test_points_with_one_worker_are_measured_and_the_others_skipped_with_the_reason(
+    tmp_path: Path,
+) -> None:
     axes = {"workers": [1, 2], "sync": ["ddp", "local_sgd", "parameter_server"]}
     frame = run(tmp_path, axes).set_index(["workers", "sync"])
     assert frame["status"].to_dict() == {
@@ -102,13 +106,19 @@ def test_an_environment_of_its_own_can_t_be_given_to_this_process(tmp_path: Path
 
 def test_the_process_is_as_it_was(tmp_path: Path) -> None:
     before, threads = dict(os.environ), torch.get_num_threads()
-    run(tmp_path, {"workers": [1]}, resources=Resources(cpus_per_worker=1, environment={"DTSWEEP_EXAMPLE": "set"}))
+    run(
+        tmp_path,
+        {"workers": [1]},
+        resources=Resources(cpus_per_worker=1, environment={"DTSWEEP_EXAMPLE": "set"}),
+    )
     assert dict(os.environ) == before
     assert torch.get_num_threads() == threads
     assert not distributed.is_initialized()
 
 
-def test_running_again_measures_what_is_new(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_running_again_measures_what_is_new(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run(tmp_path, {"micro_batch": [1, 2]})
     run(tmp_path, {"micro_batch": [1, 2, 4]})
     assert "1 trials to run, 2 done, 0 skipped" in capsys.readouterr().err.replace("\n", " ")
@@ -138,12 +148,18 @@ class Full(Line):
         return super().batch(samples, device)
 
 
-def test_larger_batches_than_one_that_ran_out_of_memory_are_skipped_until_they_are_asked_for(tmp_path: Path) -> None:
+def test_larger_batches_than_one_that_ran_out_of_memory_are_skipped_until_they_are_asked_for(
+    tmp_path: Path,
+) -> None:
     def statuses(*sizes: int, **measure: Any) -> dict[int, str]:
-        sweep = Sweep(workload=Full(), axes={"micro_batch": [*sizes]}, measure=replace(QUICK, **measure))
+        sweep = Sweep(
+            workload=Full(), axes={"micro_batch": [*sizes]}, measure=replace(QUICK, **measure)
+        )
         frame = dtsweep.run(sweep, tmp_path, in_process=True)
         skipped = frame[frame["status"] == "skipped"]
-        assert set(skipped["reason"]) <= {"micro_batch=8 ran out of memory; prune=False measures it"}
+        assert set(skipped["reason"]) <= {
+            "micro_batch=8 ran out of memory; prune=False measures it"
+        }
         return dict(zip(frame["micro_batch"], frame["status"], strict=True))
 
     assert statuses(4, 8) == {4: "ok", 8: "oom_device"}
@@ -168,10 +184,14 @@ def test_what_runs_out_of_memory_skips_larger_batches_of_the_same_run(
 
 
 def test_there_is_one_launch_and_no_canary(tmp_path: Path) -> None:
-    measure = Measure(half_width=None, min_seconds=0, min_steps=5, max_steps=9, repeats=3, fresh=True)
+    measure = Measure(
+        half_width=None, min_seconds=0, min_steps=5, max_steps=9, repeats=3, fresh=True
+    )
     run(tmp_path, {"micro_batch": [1, 2, 4]}, measure=measure)
     attempts = Results(tmp_path / "r").attempts()
-    assert [(row["repeat"], row["role"], row["fresh"]) for row in attempts] == [(1, "trial", False)] * 3
+    assert [(row["repeat"], row["role"], row["fresh"]) for row in attempts] == [
+        (1, "trial", False)
+    ] * 3
 
 
 def test_its_rows_never_count_as_done_on_ray_nor_the_other_way_round(tmp_path: Path) -> None:
@@ -192,11 +212,19 @@ def test_its_rows_share_no_frontier_with_those_of_ray(tmp_path: Path) -> None:
     assert points["on_frontier"].all()
 
 
-def test_another_device_than_the_results_have_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+def test_another_device_than_the_results_have_is_refused_before_anything_is_measured(
+    tmp_path: Path,
+) -> None:
     run(tmp_path, {"micro_batch": [1]})
     results = Results(tmp_path / "r")
     (row,) = results.attempts()
-    other = {**row, "attempt_id": "other", "trial_id": "other", "devices": "H100", "started_at": datetime.now(UTC)}
+    other = {
+        **row,
+        "attempt_id": "other",
+        "trial_id": "other",
+        "devices": "H100",
+        "started_at": datetime.now(UTC),
+    }
     store = Results(tmp_path / "r")
     for name in ("trials", "ranks", "steps"):
         for file in (tmp_path / "r" / name).glob("*"):
@@ -255,14 +283,18 @@ def test_results_that_can_not_be_written_are_found_before_anything_starts(
     assert [path.name for path in tmp_path.iterdir() if path.name != "study.py"] == ["file"]
 
 
-def test_an_edit_of_a_module_that_a_method_imports_refuses_to_go_on_and_says_which(tmp_path: Path) -> None:
+def test_an_edit_of_a_module_that_a_method_imports_refuses_to_go_on_and_says_which(
+    tmp_path: Path,
+) -> None:
     loss = "import numpy; from my_sizes import SIZE; return model(batch).square().mean() * SIZE"
     (tmp_path / "my_sizes.py").write_text("SIZE = 1\n")
     assert command(tmp_path, loss).returncode == 0
     results = Results(tmp_path / "results" / "study-in-process")
     rows, machines = results.attempts(), results.table("ranks")["machine"].to_pylist()
     # The skipped point has them, too.
-    assert {tuple(json.loads(row["sources"])) for row in rows} == {("class Net", "my_sizes.py", "package numpy")}
+    assert {tuple(json.loads(row["sources"])) for row in rows} == {
+        ("class Net", "my_sizes.py", "package numpy")
+    }
     assert [json.loads(machine)["packages"] for machine in machines] == [{"numpy": np.__version__}]
     assert {row["numpy_version"] for row in rows if row["status"] == "ok"} == {np.__version__}
     (tmp_path / "my_sizes.py").write_text("SIZE = 1  # inch\n")
@@ -288,25 +320,42 @@ def test_leaving_the_debugger_ends_the_run_and_stores_that(tmp_path: Path) -> No
 STOPS = "import os, signal; os.environ.get('STOP') and os.kill(os.getpid(), signal.SIGINT); "
 
 
-def test_after_ctrl_c_what_is_measured_is_reported_and_the_way_to_go_on_is_named(tmp_path: Path) -> None:
+def test_after_ctrl_c_what_is_measured_is_reported_and_the_way_to_go_on_is_named(
+    tmp_path: Path,
+) -> None:
     loss = f"{STOPS}return model(batch).square().mean()"
     assert command(tmp_path, loss).returncode == 0
     more = ("--set", "micro_batch=32,64")
     stopped = command(tmp_path, loss, *more, STOP="1")
     assert stopped.returncode == 130, stopped.stderr
-    assert "dtsweep: interrupted; what was done is stored; the same command goes on\n" in stopped.stderr
+    assert (
+        "dtsweep: interrupted; what was done is stored; the same command goes on\n"
+        in stopped.stderr
+    )
     assert "Frontier · exact updates" in stopped.stdout
     assert "1  cancelled  interrupted; the next run measures it again" in stopped.stdout
     again = command(tmp_path, loss, *more, "--rerun", "all", STOP="1")
     assert again.returncode == 130, again.stderr
-    assert "the same command starts over, without --rerun all it measures what is new or was" in again.stderr
+    assert (
+        "the same command starts over, without --rerun all it measures what is new or was"
+        in again.stderr
+    )
     assert command(tmp_path, loss, *more).returncode == 0
 
 
 def test_another_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
     assert command(tmp_path, f"{STOPS}return model(batch).square().mean()").returncode == 0
     process = subprocess.Popen(
-        [sys.executable, "-m", "dtsweep", "run", "study.py", "--in-process", "--set", "micro_batch=32,64"],
+        [
+            sys.executable,
+            "-m",
+            "dtsweep",
+            "run",
+            "study.py",
+            "--in-process",
+            "--set",
+            "micro_batch=32,64",
+        ],
         cwd=tmp_path,
         env=without_ray(PYTHONPATH=str(ROOT), STOP="1"),
         stdout=subprocess.PIPE,

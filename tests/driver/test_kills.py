@@ -23,13 +23,24 @@ def attempts(tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command)
     # Its ranks are not to be killed on their import.
     (folder / "import").touch()
     # A session that waited for what a killed one holds would not come up in that time.
-    arguments = ["run", KILLS, "--address", "local", "--node-timeout", "30", "--results", folder / "r"]
+    arguments = [
+        "run",
+        KILLS,
+        "--address",
+        "local",
+        "--node-timeout",
+        "30",
+        "--results",
+        folder / "r",
+    ]
     done = dtsweep_command(*arguments, folder=folder, DTSWEEP_TEST_MARK=str(folder))
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert processes_with(f"DTSWEEP_TEST_MARK={folder}") == []
     assert dtsweep.load(folder / "r")["status"].tolist() == ["ok"] * 5
-    return pd.read_parquet(folder / "r" / "trials").sort_values("started_at").set_index("workload_by")
+    return (
+        pd.read_parquet(folder / "r" / "trials").sort_values("started_at").set_index("workload_by")
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,6 +59,8 @@ def test_a_kill_costs_one_attempt_and_gives_back_what_the_process_had(
     assert first["reason"].startswith(reason)
 
 
-def test_a_killed_tune_process_costs_neither_the_attempt_nor_its_session(attempts: pd.DataFrame) -> None:
+def test_a_killed_tune_process_costs_neither_the_attempt_nor_its_session(
+    attempts: pd.DataFrame,
+) -> None:
     (row,) = attempts.loc[["ResourceTrainable"]].to_dict("records")
     assert row["status"] == "ok"

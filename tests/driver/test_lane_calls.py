@@ -64,11 +64,16 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
         )
 
 
-def test_a_slot_hears_every_rank_while_all_of_them_wait_for_their_next_task(settings: Settings) -> None:
+def test_a_slot_hears_every_rank_while_all_of_them_wait_for_their_next_task(
+    settings: Settings,
+) -> None:
     slot = ray.remote(Opened).options(**slot_options(settings)).remote(settings)
     session = ray.get(slot.open.remote(settings))
     waiting = [slot.next_task.remote(session, rank) for rank in range(RANKS)]
-    answers = [slot.finished.remote(session, ATTEMPT, rank, RankResult(status="ok")) for rank in range(RANKS)]
+    answers = [
+        slot.finished.remote(session, ATTEMPT, rank, RankResult(status="ok"))
+        for rank in range(RANKS)
+    ]
     ray.get(answers, timeout=120)
     assert ray.get(slot.counted.remote(), timeout=60) == (RANKS, RANKS)
     ray.get(slot.hand_out_nothing.remote())
@@ -90,7 +95,9 @@ def test_a_ray_that_has_ended_leaves_the_process_as_it_was(monkeypatch: pytest.M
     monkeypatch.delenv("PYTHONBREAKPOINT", raising=False)
     monkeypatch.setenv("RAY_ADDRESS", "nowhere:1")
     before, terminate = dict(os.environ), signal.getsignal(signal.SIGTERM)
-    with connected("local", folder=None, environment={"RAY_TRAIN_METRICS_ENABLED": "0", "OTHER": "1"}):
+    with connected(
+        "local", folder=None, environment={"RAY_TRAIN_METRICS_ENABLED": "0", "OTHER": "1"}
+    ):
         assert "OTHER" not in os.environ
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "4"
     assert dict(os.environ) == before

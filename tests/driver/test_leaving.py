@@ -27,7 +27,9 @@ def test_a_trial_under_way_on_a_node_that_is_taken_back_is_tried_again_and_no_ot
     # Its ranks are not to be killed on their import.
     (tmp_path / "import").touch()
     notice = tmp_path / "notice"
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
+    )
     nodes = [cluster.add_node(num_cpus=1) for _ in range(3)]
     arguments = ["run", STRUCK, "--address", cluster.address, "--results", tmp_path / "r"]
     axes = ["--set", "workload.by=notice,early notice"]
@@ -48,7 +50,9 @@ def test_a_trial_under_way_on_a_node_that_is_taken_back_is_tried_again_and_no_ot
     attempts = pd.read_parquet(tmp_path / "r" / "trials").sort_values("started_at")
     ranks = pd.read_parquet(tmp_path / "r" / "ranks").set_index("attempt_id")["node_id"]
     attempts["node_id"] = ranks[attempts["attempt_id"]].tolist()
-    print(attempts[["workload_by", "status", "reason", "startup_s", "trial_s", "node_id"]].to_string())
+    print(
+        attempts[["workload_by", "status", "reason", "startup_s", "trial_s", "node_id"]].to_string()
+    )
     ended = attempts.groupby("workload_by")["status"].agg(list).to_dict()
     assert ended == {"notice": ["preempted", "ok"], "early notice": ["ok"]}
     # After each notice the next attempt ran elsewhere, also where the node was still there.

@@ -17,7 +17,9 @@ SMALLER = Path(__file__).parents[1] / "smaller.py"
 
 
 @pytest.fixture(scope="module")
-def attempts(tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command) -> tuple[pd.DataFrame, Path]:
+def attempts(
+    tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command
+) -> tuple[pd.DataFrame, Path]:
     """All attempts of the sweep."""
     folder = tmp_path_factory.mktemp("smaller")
     done = dtsweep_command(
@@ -48,18 +50,23 @@ def test_the_larger_world_is_one_session_with_the_smaller_one_until_a_process_en
     large, small = (frame[frame["workers"] == workers] for workers in (2, 1))
     assert large["status"].tolist() == ["ok"] * 4
     assert large["session"].nunique() == 1
-    # The first small trial begins where the large ones have ended; each death costs one launch, of the small world.
+    # The first small trial begins where the large ones have ended; each death costs one launch, of
+    # the small world.
     assert small["session"].iloc[0] == large["session"].iloc[0]
     died = small[small["status"] == "rank_died"]
     assert died["workload_dies"].tolist() == ["idle", "this"]
     assert frame["session"].nunique() == 3
 
 
-def test_a_process_that_ends_is_named_by_its_place_in_the_trial(attempts: tuple[pd.DataFrame, Path]) -> None:
+def test_a_process_that_ends_is_named_by_its_place_in_the_trial(
+    attempts: tuple[pd.DataFrame, Path],
+) -> None:
     frame, results = attempts
     died = frame[frame["status"] == "rank_died"].set_index("workload_dies")
     assert died.loc["this"]["reason"].startswith("rank 0 on ")
-    assert "trial " + died.loc["this"]["trial_id"] in (results / died.loc["this"]["log"]).read_text()
+    assert (
+        "trial " + died.loc["this"]["trial_id"] in (results / died.loc["this"]["log"]).read_text()
+    )
     idle = died.loc["idle"]
     assert idle["reason"].startswith("process 1 of the session, idle in this trial, on ")
     # The log of a rank of the trial would explain nothing.
@@ -67,7 +74,9 @@ def test_a_process_that_ends_is_named_by_its_place_in_the_trial(attempts: tuple[
     assert (results / idle["log"]).is_file()
 
 
-def test_a_collective_of_each_world_waits_longer_than_the_slot(attempts: tuple[pd.DataFrame, Path]) -> None:
+def test_a_collective_of_each_world_waits_longer_than_the_slot(
+    attempts: tuple[pd.DataFrame, Path],
+) -> None:
     told = {file.name: float(file.read_text()) for file in attempts[1].parent.glob("timeout-*")}
     assert sorted(told) == ["timeout-1-0", "timeout-2-0", "timeout-2-1"]
     assert min(told.values()) > Measure().max_warmup_seconds

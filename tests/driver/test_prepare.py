@@ -24,21 +24,34 @@ UNKNOWN = Autoscaler()
 HEAD = {"node:__internal_head__": 1.0}
 
 
-def cluster_of(nodes: Sequence[Mapping[str, float]], autoscaler: Autoscaler | None = None) -> Cluster:
-    named = [Node(node_id=f"node{index}", resources=resources) for index, resources in enumerate(nodes)]
+def cluster_of(
+    nodes: Sequence[Mapping[str, float]], autoscaler: Autoscaler | None = None
+) -> Cluster:
+    named = [
+        Node(node_id=f"node{index}", resources=resources) for index, resources in enumerate(nodes)
+    ]
     return Cluster(name="test", is_private=False, nodes=named, autoscaler=autoscaler)
 
 
 def adds(*types: tuple[int, Mapping[str, float]], most: int = 100) -> Autoscaler:
     """An autoscaler that can have so many nodes of each type, and of all together."""
-    kinds = [NodeType(name=f"type{i}", resources=has, max_nodes=count) for i, (count, has) in enumerate(types)]
+    kinds = [
+        NodeType(name=f"type{i}", resources=has, max_nodes=count)
+        for i, (count, has) in enumerate(types)
+    ]
     return Autoscaler(types=kinds, max_nodes=most)
 
 
 def prepared(
-    cluster: Cluster, axes: dict[str, list[Any]], *, measure: Measure | None = None, **resources: Any
+    cluster: Cluster,
+    axes: dict[str, list[Any]],
+    *,
+    measure: Measure | None = None,
+    **resources: Any,
 ) -> Prepared:
-    sweep = Sweep(workload=Tokens(), axes=axes, measure=measure or Measure(), resources=Resources(**resources))
+    sweep = Sweep(
+        workload=Tokens(), axes=axes, measure=measure or Measure(), resources=Resources(**resources)
+    )
     return prepare(sweep, make_plan(sweep, candidates(sweep), []), cluster)
 
 
@@ -67,7 +80,9 @@ def test_a_worker_gets_a_gpu_where_there_are_any_unless_the_sweep_says_otherwise
 
 
 def test_node_types_that_are_unknown_are_not_taken_for_types_without_gpus() -> None:
-    with pytest.raises(SweepError, match=r"say how many GPUs a worker gets, Resources\(gpus_per_worker=1\)"):
+    with pytest.raises(
+        SweepError, match=r"say how many GPUs a worker gets, Resources\(gpus_per_worker=1\)"
+    ):
         prepared(cluster_of([{"CPU": 2.0}], UNKNOWN), {"workers": [1]})
 
 
@@ -76,14 +91,21 @@ def test_what_does_not_fit_is_refused_with_its_reason_and_in_no_session() -> Non
     made = prepared(cluster_of(TWO_OF_TWO), {"workers": [1, 3, 5], "placement": placements})
     assert refused(made) == {
         (3, "strict_pack"): "3 workers of 1 CPU on one node don't fit: 2 nodes with room for 2+2",
-        (3, "strict_spread"): "3 workers of 1 CPU on a node each don't fit: 2 nodes with room for 2+2",
+        (
+            3,
+            "strict_spread",
+        ): "3 workers of 1 CPU on a node each don't fit: 2 nodes with room for 2+2",
         **{
             (5, placement): f"5 workers of 1 CPU{rule} don't fit: 2 nodes with room for 2+2"
-            for placement, rule in zip(placements, ["", " on one node", " on a node each"], strict=True)
+            for placement, rule in zip(
+                placements, ["", " on one node", " on a node each"], strict=True
+            )
         },
     }
     # Of one placement the smaller world runs in the larger one's session.
-    assert {tuple((t.point.workers, t.point.placement) for t in group) for group in made.groups} == {
+    assert {
+        tuple((t.point.workers, t.point.placement) for t in group) for group in made.groups
+    } == {
         ((3, "pack"), (1, "pack")),
         ((1, "strict_pack"),),
         ((1, "strict_spread"),),
@@ -97,7 +119,9 @@ def test_what_ran_out_of_memory_is_no_canary() -> None:
 
     def canary(*full: int) -> int:
         rows = [{"trial_id": sizes[size], "status": "oom_device"} for size in full]
-        (trial,) = prepare(sweep, replace(plan, rows=rows), cluster_of(TWO_OF_TWO)).canaries.values()
+        (trial,) = prepare(
+            sweep, replace(plan, rows=rows), cluster_of(TWO_OF_TWO)
+        ).canaries.values()
         return trial.point.micro_batch
 
     assert (canary(), canary(8), canary(4, 8)) == (4, 4, 2)
@@ -105,12 +129,16 @@ def test_what_ran_out_of_memory_is_no_canary() -> None:
 
 def test_what_needs_a_gpu_is_refused_on_cpus_alone() -> None:
     axes: dict[str, list[Any]] = {"precision": ["fp32", "tf32"]}
-    assert [reason for _, reason in prepared(cluster_of(TWO_OF_TWO), axes).refused] == ["precision tf32 needs a GPU"]
+    assert [reason for _, reason in prepared(cluster_of(TWO_OF_TWO), axes).refused] == [
+        "precision tf32 needs a GPU"
+    ]
     assert not prepared(cluster_of([{"CPU": 2.0, "GPU": 1.0}]), axes).refused
 
 
 def test_where_nodes_of_unknown_types_can_be_added_only_waiting_tells_what_fits() -> None:
-    assert not prepared(cluster_of(TWO_OF_TWO, UNKNOWN), {"workers": [100]}, gpus_per_worker=0).refused
+    assert not prepared(
+        cluster_of(TWO_OF_TWO, UNKNOWN), {"workers": [100]}, gpus_per_worker=0
+    ).refused
 
 
 @pytest.mark.parametrize(
@@ -121,7 +149,9 @@ def test_where_nodes_of_unknown_types_can_be_added_only_waiting_tells_what_fits(
         (adds(), "at most 1 node with room for 1"),
     ],
 )
-def test_what_fits_not_even_with_all_nodes_that_can_be_added_is_refused(autoscaler: Autoscaler, room: str) -> None:
+def test_what_fits_not_even_with_all_nodes_that_can_be_added_is_refused(
+    autoscaler: Autoscaler, room: str
+) -> None:
     # Of the node of a type that is there already there can be no more than of those that are not.
     there = [{"CPU": 1.0, **HEAD}] + [{"CPU": 2.0}] * bool(autoscaler.types)
     made = prepared(cluster_of(there, autoscaler), {"workers": [1, 9]})
@@ -129,7 +159,10 @@ def test_what_fits_not_even_with_all_nodes_that_can_be_added_is_refused(autoscal
 
 
 def test_a_cluster_that_grows_is_asked_for_the_most_nodes_first_and_for_each_world_once() -> None:
-    axes: dict[str, list[Any]] = {"workers": [2, 4], "placement": ["pack", "strict_pack", "strict_spread"]}
+    axes: dict[str, list[Any]] = {
+        "workers": [2, 4],
+        "placement": ["pack", "strict_pack", "strict_spread"],
+    }
     grows = cluster_of([HEAD], adds((9, {"CPU": 4.0})))
     made = prepared(grows, axes, measure=Measure(repeats=2, nested=False))
     shapes = [(g[0].point.workers, g[0].point.placement, g[0].repeat) for g in made.groups]
@@ -142,17 +175,32 @@ def test_a_cluster_that_grows_is_asked_for_the_most_nodes_first_and_for_each_wor
 def test_on_an_autoscaler_the_repeats_of_a_world_follow_each_other_and_rows_say_so() -> None:
     axes: dict[str, list[Any]] = {"workers": [1, 2]}
     fixed = prepared(cluster_of(TWO_OF_TWO), axes, measure=Measure(repeats=2))
-    assert [[(t.point.workers, t.repeat) for t in g] for g in fixed.groups] == [[(2, 1), (1, 1)], [(2, 2), (1, 2)]]
+    assert [[(t.point.workers, t.repeat) for t in g] for g in fixed.groups] == [
+        [(2, 1), (1, 1)],
+        [(2, 2), (1, 2)],
+    ]
     assert fixed.flags == ()
     apart = prepared(cluster_of(TWO_OF_TWO), axes, measure=Measure(repeats=2, nested=False))
-    assert [(g[0].point.workers, g[0].repeat) for g in apart.groups] == [(2, 1), (1, 1), (2, 2), (1, 2)]
+    assert [(g[0].point.workers, g[0].repeat) for g in apart.groups] == [
+        (2, 1),
+        (1, 1),
+        (2, 2),
+        (1, 2),
+    ]
     long = Measure(repeats=2, half_width=None, min_seconds=30)
     grows = prepared(cluster_of(TWO_OF_TWO, adds((1, {"CPU": 2.0}))), axes, measure=long)
-    assert [(g[0].point.workers, g[0].repeat) for g in grows.groups] == [(2, 1), (2, 2), (1, 1), (1, 2)]
+    assert [(g[0].point.workers, g[0].repeat) for g in grows.groups] == [
+        (2, 1),
+        (2, 2),
+        (1, 1),
+        (1, 2),
+    ]
     assert grows.flags == ("adjacent_launches",)
 
 
-def test_on_an_autoscaler_a_smaller_world_shares_a_session_only_where_that_is_shorter_than_a_start() -> None:
+def test_on_an_autoscaler_a_smaller_world_shares_a_session_only_where_that_is_shorter_than_a_start() -> (
+    None
+):
     grows = cluster_of(TWO_OF_TWO, adds((1, {"CPU": 2.0})))
     brief = Measure(half_width=None, min_seconds=1)
     few: dict[str, list[Any]] = {"workers": [1, 2], "micro_batch": [1, 2]}
@@ -167,13 +215,21 @@ def test_on_an_autoscaler_a_smaller_world_shares_a_session_only_where_that_is_sh
 def test_lanes_share_the_worlds_of_a_launch() -> None:
     axes: dict[str, list[Any]] = {"workers": [1, 2], "micro_batch": [1, 2]}
     made = prepared(cluster_of(TWO_OF_TWO), axes, measure=Measure(repeats=2), concurrent=2)
-    assert [(g[0].point.workers, g[0].repeat) for g in made.groups] == [(2, 1), (1, 1), (2, 2), (1, 2)]
+    assert [(g[0].point.workers, g[0].repeat) for g in made.groups] == [
+        (2, 1),
+        (1, 1),
+        (2, 2),
+        (1, 2),
+    ]
 
 
 def test_lanes_share_the_nodes_that_have_cpus() -> None:
     nodes = [{"CPU": 0.0}, *TWO_OF_TWO, {"CPU": 4.0}]
     made = prepared(cluster_of(nodes), {"workers": [1]}, concurrent=2)
-    assert [[node.node_id for node in slot or ()] for slot in made.slots] == [["node1", "node3"], ["node2"]]
+    assert [[node.node_id for node in slot or ()] for slot in made.slots] == [
+        ["node1", "node3"],
+        ["node2"],
+    ]
     assert prepared(cluster_of(nodes), {"workers": [1]}).slots == [None]
 
 
@@ -190,7 +246,9 @@ def test_a_trial_must_fit_into_every_slot() -> None:
         (adds((1, {"CPU": 2.0})), "concurrent trials need nodes that stay"),
     ],
 )
-def test_lanes_without_nodes_of_their_own_are_refused(autoscaler: Autoscaler | None, message: str) -> None:
+def test_lanes_without_nodes_of_their_own_are_refused(
+    autoscaler: Autoscaler | None, message: str
+) -> None:
     with pytest.raises(SweepError, match=message):
         prepared(cluster_of(TWO_OF_TWO, autoscaler), {"workers": [1]}, concurrent=3)
 

@@ -17,10 +17,13 @@ def console_of(out: StringIO, *, width: int = 80, is_terminal: bool = False) -> 
 
 
 @pytest.mark.parametrize(
-    ("learning_rate", "name"), [(0.1 + 0.2, "0.3"), (0.012345678901234567, "0.0123457"), (1e-5, "1e-05")]
+    ("learning_rate", "name"),
+    [(0.1 + 0.2, "0.3"), (0.012345678901234567, "0.0123457"), (1e-5, "1e-05")],
 )
 def test_a_name_has_six_digits_of_a_drawn_float(learning_rate: float, name: str) -> None:
-    assert short_name(Point(learning_rate=learning_rate), ["learning_rate"]) == f"learning_rate={name}"
+    assert (
+        short_name(Point(learning_rate=learning_rate), ["learning_rate"]) == f"learning_rate={name}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,25 +60,34 @@ def test_an_attempt_that_ended_is_named_by_what_is_swept() -> None:
         Point(workers=2, learning_rate=1 / 30),
         OK | {"samples_per_s": 40.0},
     )
-    assert out.getvalue() == "[1/3] workers=2 learning_rate=0.0333333: 100.0 ms/step, 40.00 samples/s\n"
+    assert (
+        out.getvalue()
+        == "[1/3] workers=2 learning_rate=0.0333333: 100.0 ms/step, 40.00 samples/s\n"
+    )
 
 
 def lines_of(out: StringIO) -> tuple[list[str], list[str]]:
     """What was printed, without what moves the cursor: the lines that stay, and the live lines."""
     plain = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", out.getvalue())
     lines = [line for line in re.split(r"[\r\n]+", plain) if line]
-    return [line for line in lines if " trials  " not in line], [line for line in lines if " trials  " in line]
+    return [line for line in lines if " trials  " not in line], [
+        line for line in lines if " trials  " in line
+    ]
 
 
 def test_a_terminal_names_each_trial_above_the_live_line_as_a_pipe_does() -> None:
     said = {}
     for is_terminal in (True, False):
         out = StringIO()
-        with Progress(axes=["workers"], console=console_of(out, is_terminal=is_terminal)) as progress:
+        with Progress(
+            axes=["workers"], console=console_of(out, is_terminal=is_terminal)
+        ) as progress:
             progress.total = 3
             progress.canary(Point(workers=2), OK)
             progress.ended(Point(workers=2), OK | {"samples_per_s": 251234.0})
-            progress.ended(Point(workers=1), {"status": "hang", "reason": "no end in 60 s", "repeat": 2})
+            progress.ended(
+                Point(workers=1), {"status": "hang", "reason": "no end in 60 s", "repeat": 2}
+            )
         said[is_terminal] = lines_of(out)[0]
     assert said[True] == said[False]
     assert said[False] == [
@@ -88,7 +100,9 @@ def test_a_terminal_names_each_trial_above_the_live_line_as_a_pipe_does() -> Non
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_terminal_breaks_what_ended_between_words_and_a_log_not_at_all(is_terminal: bool) -> None:
     out = StringIO()
-    progress = Progress(axes=["workers", "micro_batch"], console=console_of(out, width=40, is_terminal=is_terminal))
+    progress = Progress(
+        axes=["workers", "micro_batch"], console=console_of(out, width=40, is_terminal=is_terminal)
+    )
     progress.total = 1
     progress.ended(Point(workers=2, micro_batch=16), OK | {"samples_per_s": 40.0})
     first, second = "[1/1] workers=2 micro_batch=16: 100.0 ", "ms/step, 40.00 samples/s"
@@ -111,7 +125,9 @@ def test_the_live_line_says_how_long_it_still_takes_before_anything_is_cut_off(w
     assert live[-1] == (whole if width > len(whole) else f"{whole[: width - 1]}…")
 
 
-def test_the_time_left_counts_neither_the_start_nor_what_was_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_left_counts_neither_the_start_nor_what_was_skipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = 100.0
     monkeypatch.setattr("dtsweep.driver.progress.time.monotonic", lambda: now)
     progress = Progress(axes=["workers"], console=Console(file=StringIO(), width=80))
@@ -128,7 +144,9 @@ def test_the_time_left_counts_neither_the_start_nor_what_was_skipped(monkeypatch
     assert "1 failed" in str(progress._line())
 
 
-def test_an_attempt_that_takes_long_is_named_in_the_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attempt_that_takes_long_is_named_in_the_live_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = 100.0
     monkeypatch.setattr("dtsweep.driver.progress.time.monotonic", lambda: now)
     progress = Progress(axes=["workers"], console=Console(file=StringIO(), width=80))
@@ -138,7 +156,9 @@ def test_an_attempt_that_takes_long_is_named_in_the_live_line(monkeypatch: pytes
     # It is the start that takes long.
     assert str(progress._line()) == "0/3 trials  60 s so far  starting the first session"
     progress.over("a")
-    progress.ended(Point(workers=2), {"status": "collateral", "reason": "killed", "repeat": 1}, again=True)
+    progress.ended(
+        Point(workers=2), {"status": "collateral", "reason": "killed", "repeat": 1}, again=True
+    )
     progress.began("a", Point(workers=2))
     now = 174.0
     assert str(progress._line()) == "0/3 trials  74 s so far"

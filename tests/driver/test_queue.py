@@ -40,14 +40,23 @@ def queue_of(
     groups = groups_of(trials, fresh=sweep.measure.fresh)
     if is_nested:
         groups = [[trial for group in groups for trial in group]]
-    return Queue(sweep, groups, slots=slots, canaries=choose_canaries(trials), is_profiled=is_profiled, fine=fine)
+    return Queue(
+        sweep,
+        groups,
+        slots=slots,
+        canaries=choose_canaries(trials),
+        is_profiled=is_profiled,
+        fine=fine,
+    )
 
 
 def take(queue: Queue, slot: int = 0, now: float = 0.0) -> tuple[Trial, Task]:
     return queue.next(slot, now=now, rivals=lambda _: ((0.5, 10.0),))
 
 
-def work_off(queue: Queue, *statuses: str, session_has_ended: bool = False) -> list[tuple[Trial, Task]]:
+def work_off(
+    queue: Queue, *statuses: str, session_has_ended: bool = False
+) -> list[tuple[Trial, Task]]:
     """Hand out all, each ending `ok` after the first statuses; what was handed out."""
     handed_out = []
     endings = [*statuses]
@@ -78,7 +87,9 @@ def test_a_session_is_a_world_between_two_canaries_the_largest_world_first() -> 
     assert worlds(work_off(queue_of())) == [*one, *other]
 
 
-def test_the_next_world_is_known_while_the_last_trial_of_the_present_one_and_its_canary_run() -> None:
+def test_the_next_world_is_known_while_the_last_trial_of_the_present_one_and_its_canary_run() -> (
+    None
+):
     queue = queue_of()
     known = []
     while not queue.is_empty:
@@ -95,13 +106,17 @@ def test_a_session_of_several_worlds_has_the_canary_of_the_largest() -> None:
 
 
 def test_what_is_tried_again_comes_before_smaller_worlds() -> None:
-    handed_out = work_off(queue_of(is_nested=True, canary=False), "rank_died", session_has_ended=True)
+    handed_out = work_off(
+        queue_of(is_nested=True, canary=False), "rank_died", session_has_ended=True
+    )
     assert [task.attempt for _, task in handed_out] == [1, 1, 1, 2, 1, 1, 1]
     assert [trial.point.workers for trial, _ in handed_out] == [2, 2, 2, 2, 1, 1, 1]
 
 
 def test_a_session_that_ends_before_smaller_worlds_is_followed_by_one_of_theirs() -> None:
-    handed_out = work_off(queue_of(is_nested=True), "ok", "ok", "user_error", session_has_ended=True)
+    handed_out = work_off(
+        queue_of(is_nested=True), "ok", "ok", "user_error", session_has_ended=True
+    )
     small = [(1, "canary"), *[(1, "trial")] * 3, (1, "canary")]
     assert worlds(handed_out) == [(2, "canary"), *[(2, "trial")] * 3, *small]
 
@@ -162,7 +177,9 @@ def test_in_a_long_session_the_canary_is_measured_in_between() -> None:
 
 
 @pytest.mark.parametrize("status", RETRIED)
-def test_a_fault_that_was_not_the_trials_own_is_tried_again_at_the_end_of_its_session(status: str) -> None:
+def test_a_fault_that_was_not_the_trials_own_is_tried_again_at_the_end_of_its_session(
+    status: str,
+) -> None:
     handed_out = work_off(queue_of(axes={"workers": [1], "micro_batch": [2, 4, 8]}), status)
     first = handed_out[1][1]
     assert [task.role for _, task in handed_out] == ["canary", *["trial"] * 4, "canary"]
@@ -199,7 +216,9 @@ def test_no_session_is_started_for_the_closing_canary_alone() -> None:
 
 
 @pytest.mark.parametrize("status", HOPELESS)
-def test_a_world_that_does_not_come_up_gives_up_its_other_trials_in_all_repeats_and_no_other_world(status: str) -> None:
+def test_a_world_that_does_not_come_up_gives_up_its_other_trials_in_all_repeats_and_no_other_world(
+    status: str,
+) -> None:
     queue = queue_of(canary=False, repeats=2)
     trial, task = take(queue)
     given_up = not_up(queue, (trial, task), status)
@@ -242,7 +261,9 @@ RISING: Axes = {"workers": [1, 2], "micro_batch": [2, 4, 8, 16], "sync": ["ddp",
 REASON = "micro_batch=4 ran out of memory; prune=False measures it"
 
 
-def run_out(queue: Queue, micro_batch: int, status: str = "oom_device") -> tuple[Trial, list[tuple[Trial, str]]]:
+def run_out(
+    queue: Queue, micro_batch: int, status: str = "oom_device"
+) -> tuple[Trial, list[tuple[Trial, str]]]:
     """Take until a trial has this micro-batch, and let it end so."""
     trial, task = take(queue)
     while trial.is_canary or trial.point.micro_batch != micro_batch:
@@ -258,15 +279,21 @@ def smallest(trial: Trial) -> Trial:
     return replace(trial, point=replace(trial.point, micro_batch=1))
 
 
-def test_what_differs_from_a_full_point_by_a_larger_micro_batch_alone_is_skipped_with_the_reason() -> None:
+def test_what_differs_from_a_full_point_by_a_larger_micro_batch_alone_is_skipped_with_the_reason() -> (
+    None
+):
     queue = queue_of(axes=RISING, canary=False, repeats=2)
     full, pruned = run_out(queue, 4)
     assert {reason for _, reason in pruned} == {REASON}
     larger = {(full.point.workers, full.point.sync, size) for size in (8, 16)}
-    assert {(each.point.workers, each.point.sync, each.point.micro_batch) for each, _ in pruned} <= larger
+    assert {
+        (each.point.workers, each.point.sync, each.point.micro_batch) for each, _ in pruned
+    } <= larger
     # What had not run yet, in all its repeats: no trial of the second.
     left = [trial for trial, _ in work_off(queue)]
-    assert larger.isdisjoint((each.point.workers, each.point.sync, each.point.micro_batch) for each in left)
+    assert larger.isdisjoint(
+        (each.point.workers, each.point.sync, each.point.micro_batch) for each in left
+    )
     assert {each.point.micro_batch for each in left} == {2, 4, 8, 16}
     assert {each.repeat for each, _ in pruned} >= {2}
 
@@ -284,7 +311,11 @@ def test_what_ran_out_although_more_fits_skips_nothing() -> None:
 
 
 def test_what_fitted_in_an_earlier_run_is_known() -> None:
-    queue = queue_of(axes={"micro_batch": [2, 4, 8]}, canary=False, fine=[Point(workload=Tokens(), micro_batch=8)])
+    queue = queue_of(
+        axes={"micro_batch": [2, 4, 8]},
+        canary=False,
+        fine=[Point(workload=Tokens(), micro_batch=8)],
+    )
     trial, _ = take(queue)
     assert queue.prune(smallest(trial), "oom_device") == []
 
@@ -302,7 +333,9 @@ def test_a_canary_that_ran_out_skips_nothing() -> None:
     assert queue.prune(canary, "oom_device") == []
 
 
-def test_a_session_whose_canary_ran_out_is_watched_by_a_smaller_micro_batch_as_are_those_after_it() -> None:
+def test_a_session_whose_canary_ran_out_is_watched_by_a_smaller_micro_batch_as_are_those_after_it() -> (
+    None
+):
     queue = queue_of(axes={"micro_batch": [2, 4, 8]}, repeats=2)
     canary, task = take(queue)
     assert canary.point.micro_batch == 4
@@ -357,7 +390,11 @@ def test_one_good_trial_of_each_world_is_profiled_and_no_canary() -> None:
 
 def test_a_profile_is_tried_on_three_trials_of_a_world_at_most() -> None:
     axes: Axes = {"workers": [1], "micro_batch": [1, 2, 4, 8, 16]}
-    assert profiled(work_off(queue_of(is_profiled=True, axes=axes), *["user_error"] * 5)) == [1, 1, 1]
+    assert profiled(work_off(queue_of(is_profiled=True, axes=axes), *["user_error"] * 5)) == [
+        1,
+        1,
+        1,
+    ]
 
 
 def test_a_mode_whose_window_nothing_can_follow_is_not_profiled() -> None:
@@ -368,19 +405,25 @@ def test_a_mode_whose_window_nothing_can_follow_is_not_profiled() -> None:
 def test_only_where_points_race_have_tasks_rivals() -> None:
     assert {task.rivals for _, task in work_off(queue_of(canary=False))} == {()}
     raced = work_off(queue_of(race=True))
-    assert {(task.role, task.rivals) for _, task in raced} == {("trial", ((0.5, 10.0),)), ("canary", ())}
+    assert {(task.role, task.rivals) for _, task in raced} == {
+        ("trial", ((0.5, 10.0),)),
+        ("canary", ()),
+    }
 
 
 def test_fresh_trials_share_no_session() -> None:
     groups = [
-        task.session_group for _, task in work_off(queue_of(fresh=True, axes={"workers": [1], "micro_batch": [2, 4]}))
+        task.session_group
+        for _, task in work_off(queue_of(fresh=True, axes={"workers": [1], "micro_batch": [2, 4]}))
     ]
     assert len(set(groups)) == 2
 
 
 def test_the_work_of_a_queue_grows_with_its_trials_and_not_with_its_slots() -> None:
     def work(trials: int, slots: int) -> int:
-        queue = queue_of(slots=slots, axes={"workers": [1], "learning_rate": [i / 1000 for i in range(trials)]})
+        queue = queue_of(
+            slots=slots, axes={"workers": [1], "learning_rate": [i / 1000 for i in range(trials)]}
+        )
         return calls_of(lambda: work_off(queue))
 
     few = work(100, 1)

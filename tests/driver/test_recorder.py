@@ -85,14 +85,18 @@ class Kept:
         self.recorder = recorder_of(TWO_WORLDS, self.results, **settings)
         self._count = 0
 
-    def end(self, trial: Trial, step_s: float = 1.0, *, status: str = "ok", **report: Any) -> dict[str, Any]:
+    def end(
+        self, trial: Trial, step_s: float = 1.0, *, status: str = "ok", **report: Any
+    ) -> dict[str, Any]:
         """End an attempt whose ranks took so long for each step; return its row."""
         self._count += 1
         ranks = report.pop("ranks", [outcome([step_s] * 20) for _ in range(trial.point.workers)])
         task = task_of(TWO_WORLDS, trial.point, repeat=trial.repeat, role=trial.role)
         known, results = by_rank(ranks if status == "ok" else [Sent(facts(), None)])
         reason = None if status == "ok" else "why"
-        ended = AttemptResult(status=status, reason=reason, facts=known, results=results, session="launch", **report)
+        ended = AttemptResult(
+            status=status, reason=reason, facts=known, results=results, session="launch", **report
+        )
         started_at = START + timedelta(seconds=self._count)
         assert self.recorder.store(trial, task, ended, started_at=started_at) == status
         (row,) = [row for row in self.results.attempts() if row["attempt_id"] == task.attempt_id]
@@ -111,8 +115,15 @@ def statuses(kept: Kept) -> dict[str, int]:
 def test_an_attempt_is_a_row_with_its_ranks_steps_and_log(kept: Kept) -> None:
     (trial, *_) = trials_of(workers=2, sync="ddp")
     ranks = [outcome([0.5] * 20, where=facts(log=f"/tmp/ray/{rank}.log")) for rank in range(2)]
-    row = kept.end(trial, ranks=ranks, explained_by=1, shard_nodes=[1, 1], logs={"launch/1": "all went well"})
-    assert (row["status"], row["role"], row["repeat"], row["session"]) == ("ok", "trial", 1, "launch")
+    row = kept.end(
+        trial, ranks=ranks, explained_by=1, shard_nodes=[1, 1], logs={"launch/1": "all went well"}
+    )
+    assert (row["status"], row["role"], row["repeat"], row["session"]) == (
+        "ok",
+        "trial",
+        1,
+        "launch",
+    )
     assert row["log"] == "logs/launch/1.log"
     assert row["samples_per_s"] == 2 * trial.point.micro_batch / 0.5
     ranks_table = kept.results.table("ranks")
@@ -163,12 +174,26 @@ def test_the_fields_of_a_workload_are_columns_what_is_no_scalar_as_json_and_what
         recorder_of(sweep, results).store_unmeasured([cancelled(sweep, trial)])
         (row,) = results.attempts()
         stored = {name: value for name, value in row.items() if name.startswith("workload_")}
-        own = {name.removeprefix("workload_"): value for name, value in stored.items() if name != "workload_digest"}
+        own = {
+            name.removeprefix("workload_"): value
+            for name, value in stored.items()
+            if name != "workload_digest"
+        }
         if number < 2:
-            scalars = {"width": 8, "kind": "plain", "depth": (None, 3)[number], "rate": (1.0, 0.5)[number]}
+            scalars = {
+                "width": 8,
+                "kind": "plain",
+                "depth": (None, 3)[number],
+                "rate": (1.0, 0.5)[number],
+            }
             assert own == scalars | {"options": "{}", "sizes": None, "words": '["a", "b"]'}
         else:
-            assert own == {"model": "gpt2", "overrides": '{"n_layer": 2}', "sequence": 128, "image_size": None}
+            assert own == {
+                "model": "gpt2",
+                "overrides": '{"n_layer": 2}',
+                "sequence": 128,
+                "image_size": None,
+            }
 
 
 @pytest.mark.parametrize("sync", ["ddp", "local_sgd", "parameter_server"])
@@ -220,7 +245,9 @@ def test_a_skipped_point_is_stored_again_only_for_a_new_reason(tmp_path: Path) -
 
 
 def test_a_global_batch_that_nothing_divides_is_stored_as_it_was_asked_for(tmp_path: Path) -> None:
-    sweep = Sweep(workload=Tokens(), axes={"workers": [3], "micro_batch": [4], "global_batch": [100]})
+    sweep = Sweep(
+        workload=Tokens(), axes={"workers": [3], "micro_batch": [4], "global_batch": [100]}
+    )
     results = Results(tmp_path)
     store_skipped(sweep, results, candidates(sweep))
     (row,) = results.attempts()
@@ -324,7 +351,9 @@ def test_results_that_cannot_be_merged_stay_and_the_run_goes_on(
     kept.end(trial)
     (Path(str(kept.results)) / "ranks" / "part-of-another-0123456789abcdef.parquet").mkdir()
     kept.end(trial)
-    assert "results stay in more files than they need: can't read results" in capsys.readouterr().err
+    assert (
+        "results stay in more files than they need: can't read results" in capsys.readouterr().err
+    )
     assert statuses(kept) == {"ok": 1}
 
 
@@ -339,14 +368,19 @@ def test_whatever_merging_raises_the_run_goes_on(
     trial, *_ = trials_of(workers=1, sync="ddp")
     for _ in range(2):
         kept.end(trial)
-    assert "results stay in more files than they need: MemoryError: none left" in capsys.readouterr().err
+    assert (
+        "results stay in more files than they need: MemoryError: none left"
+        in capsys.readouterr().err
+    )
     assert statuses(kept) == {"ok": 1}
 
 
 def test_the_log_of_a_row_is_that_of_the_process_that_explains_it_idle_ones_too(kept: Kept) -> None:
     trial, *_ = trials_of(workers=1, sync="ddp")
     where = facts(log="/tmp/ray/0.log")
-    row = kept.end(trial, ranks=[outcome([0.5] * 20, where=where)], explained_by=1, logs={"launch/1": "Killed"})
+    row = kept.end(
+        trial, ranks=[outcome([0.5] * 20, where=where)], explained_by=1, logs={"launch/1": "Killed"}
+    )
     assert row["log"] == "logs/launch/1.log"
 
 
@@ -397,7 +431,8 @@ def test_a_canary_that_differs_by_over_2_percent_from_the_others_is_flagged(kept
 
 
 def test_a_canary_whose_difference_may_be_chance_is_not_flagged(kept: Kept) -> None:
-    # Means of 1.0 and 1.05, known to about 12 %, then 2.1; each step has the same length on all ranks.
+    # Means of 1.0 and 1.05, known to about 12 %, then 2.1; each step has the same length on all
+    # ranks.
     noisy = [0.8, 1.2, 1.0, 0.7, 1.3] * 4
     flags = []
     for slower in (1.0, 1.05, 2.1):
@@ -433,7 +468,9 @@ def test_a_trial_is_no_canary_however_much_it_differs(kept: Kept) -> None:
 # What points are raced against
 
 
-def test_rivals_are_the_measured_points_of_the_same_semantics_by_their_latency_and_rate(kept: Kept) -> None:
+def test_rivals_are_the_measured_points_of_the_same_semantics_by_their_latency_and_rate(
+    kept: Kept,
+) -> None:
     small, large = (trials_of(workers=1, sync="ddp", micro_batch=size)[0] for size in (2, 4))
     (local,) = trials_of(workers=1, sync="local_sgd", micro_batch=2)
     steps = [1.0, 1.0, 1.0, 2.0] * 10
@@ -441,7 +478,9 @@ def test_rivals_are_the_measured_points_of_the_same_semantics_by_their_latency_a
     kept.end(local, ranks=[outcome(steps)])
     # A median of 1 s; where only each eighth step has an exchange, a mean of 1.25.
     assert kept.recorder.rivals(large.point) == ((1.0, 2 / 1.25),)
-    assert kept.recorder.rivals(trials_of(workers=1, sync="local_sgd", micro_batch=4)[0].point) == ((1.25, 2 / 1.25),)
+    assert kept.recorder.rivals(trials_of(workers=1, sync="local_sgd", micro_batch=4)[0].point) == (
+        (1.25, 2 / 1.25),
+    )
 
 
 def test_a_point_is_not_raced_against_its_own_other_launch(kept: Kept) -> None:
@@ -452,7 +491,9 @@ def test_a_point_is_not_raced_against_its_own_other_launch(kept: Kept) -> None:
     assert len(kept.recorder.rivals(other.point)) == 1
 
 
-def test_what_another_rival_beats_is_none_and_without_a_point_those_that_it_beat_are(kept: Kept) -> None:
+def test_what_another_rival_beats_is_none_and_without_a_point_those_that_it_beat_are(
+    kept: Kept,
+) -> None:
     slow, fast = trials_of(workers=1, sync="ddp")
     other = replace(fast, point=replace(fast.point, micro_batch=16))
     for trial, step_s in ((slow, 3.0), (fast, 1.0), (slow, 2.0)):
@@ -490,20 +531,31 @@ def test_a_profile_is_stored_by_session_trial_and_rank_and_its_place_is_said(
     kept: Kept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (trial, *_) = trials_of(workers=2, sync="ddp")
-    profiles = [Profile(trace=gzip.compress(bytes([rank])), table={"compute_s": rank}) for rank in range(2)]
+    profiles = [
+        Profile(trace=gzip.compress(bytes([rank])), table={"compute_s": rank}) for rank in range(2)
+    ]
     kept.end(trial, ranks=[outcome([1.0] * 20, profile=profile) for profile in profiles])
     folder = Path(str(kept.results)) / "profiles" / "launch"
     for rank in range(2):
-        assert gzip.decompress((folder / f"{trial.trial_id}-{rank}.json.gz").read_bytes()) == bytes([rank])
-        assert json.loads((folder / f"{trial.trial_id}-{rank}.json").read_text()) == {"compute_s": rank}
-    assert f"profile: {folder}/{trial.trial_id}-0.json.gz" in capsys.readouterr().err.replace("\n", "")
+        assert gzip.decompress((folder / f"{trial.trial_id}-{rank}.json.gz").read_bytes()) == bytes(
+            [rank]
+        )
+        assert json.loads((folder / f"{trial.trial_id}-{rank}.json").read_text()) == {
+            "compute_s": rank
+        }
+    assert f"profile: {folder}/{trial.trial_id}-0.json.gz" in capsys.readouterr().err.replace(
+        "\n", ""
+    )
 
 
 def test_a_rank_of_which_no_profile_could_be_made_says_why_and_is_measured(
     kept: Kept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (trial, *_) = trials_of(workers=1, sync="ddp")
-    assert kept.end(trial, ranks=[outcome([1.0] * 20, no_profile="OSError: full")])["samples_per_s"] > 0
+    assert (
+        kept.end(trial, ranks=[outcome([1.0] * 20, no_profile="OSError: full")])["samples_per_s"]
+        > 0
+    )
     assert "no profile of rank 0: OSError: full" in capsys.readouterr().err
 
 
@@ -550,14 +602,18 @@ def test_of_several_faults_the_gravest_names_the_exit_code(tally: RunTally, code
     assert tally.exit_code == code
 
 
-def test_an_attempt_whose_numbers_cannot_be_stored_keeps_its_steps_and_costs_no_other(kept: Kept) -> None:
+def test_an_attempt_whose_numbers_cannot_be_stored_keeps_its_steps_and_costs_no_other(
+    kept: Kept,
+) -> None:
     first, second = trials_of(workers=1, sync="ddp")
     task = task_of(TWO_WORLDS, first.point)
     known, results = by_rank([outcome([0.5] * 20, memory_peak_bytes=2**70)])
     ended = AttemptResult(status="ok", reason=None, facts=known, results=results, session="launch")
     assert kept.recorder.store(first, task, ended, started_at=START) == "storage"
     (row,) = kept.results.attempts()
-    assert row["reason"].startswith("its numbers can't be stored (ValueError: ranks.memory_peak_bytes: ")
+    assert row["reason"].startswith(
+        "its numbers can't be stored (ValueError: ranks.memory_peak_bytes: "
+    )
     assert row["reason"].endswith("; measured as ok")
     assert kept.results.table("steps").num_rows == 22
     assert kept.end(second)["status"] == "ok"
@@ -570,6 +626,9 @@ def test_an_attempt_whose_steps_cannot_be_stored_either_is_a_row_that_says_so(ke
     (trial, *_) = trials_of(workers=1, sync="ddp")
     known, results = by_rank([outcome([0.5] * 20, columns={"part": np.array([2**70] * 22)})])
     ended = AttemptResult(status="ok", reason=None, facts=known, results=results, session="launch")
-    assert kept.recorder.store(trial, task_of(TWO_WORLDS, trial.point), ended, started_at=START) == "storage"
+    assert (
+        kept.recorder.store(trial, task_of(TWO_WORLDS, trial.point), ended, started_at=START)
+        == "storage"
+    )
     (row,) = kept.results.attempts()
     assert "; nor can its steps (" in row["reason"]

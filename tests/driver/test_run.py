@@ -107,7 +107,9 @@ def losses(frame: pd.DataFrame, folder: Path, **point: object) -> np.ndarray:
     return steps[steps["attempt_id"] == attempt].groupby("step")["loss"].mean().to_numpy()
 
 
-def test_every_trial_is_measured_and_every_impossible_point_is_a_row_with_its_reason(frame: pd.DataFrame) -> None:
+def test_every_trial_is_measured_and_every_impossible_point_is_a_row_with_its_reason(
+    frame: pd.DataFrame,
+) -> None:
     assert set(frame["status"]) == {"ok", "skipped"}
     assert set(frame.loc[frame["status"] == "skipped", "reason"]) == {
         "ddp has no staleness",
@@ -126,7 +128,12 @@ def test_exact_modes_train_like_one_worker_with_the_whole_batch(
     folder = run[1]
     whole = losses(frame, folder, workers=1, sync="ddp", accumulation=accumulation)
     for shards in (1, 2):
-        exact = {"sync": "parameter_server", "staleness": 0, "shards": shards, "accumulation": accumulation}
+        exact = {
+            "sync": "parameter_server",
+            "staleness": 0,
+            "shards": shards,
+            "accumulation": accumulation,
+        }
         for workers in (1, 2):
             server = losses(frame, folder, workers=workers, **exact)
             count = min(len(whole), len(server))
@@ -141,7 +148,8 @@ def test_mean_step_and_throughput_of_workers_in_step_are_one_number(frame: pd.Da
     assert set(exact["sync"]) == {"ddp", "local_sgd", "parameter_server"}
     batches = exact["step_mean_s"] * exact["samples_per_s"]
     np.testing.assert_allclose(batches, exact["global_batch"].astype(float), rtol=0.005)
-    # Windows of a few hundredths of a second, which end with a call to the servers where there are some.
+    # Windows of a few hundredths of a second, which end with a call to the servers where there are
+    # some.
     walls = exact["step_mean_s"] * exact["measured_steps"].astype(float) / exact["window_s"]
     assert walls.between(0.8, 1.001).all()
     # One may have been held up where it ended: what else runs on the machine is not asked.
@@ -167,17 +175,28 @@ def test_all_worlds_are_one_session(frame: pd.DataFrame) -> None:
     assert measured[measured["sync"] == "ddp"]["startup_s"].isna().all()
 
 
-def test_each_world_times_what_its_ranks_reach_together(frame: pd.DataFrame, run: tuple[object, Path]) -> None:
+def test_each_world_times_what_its_ranks_reach_together(
+    frame: pd.DataFrame, run: tuple[object, Path]
+) -> None:
     ranks = frame[["attempt_id", "workers"]].merge(pd.read_parquet(run[1] / "r" / "ranks"))
     first = ranks[(ranks["rank"] == 0) & ranks["matmul_flops_per_s"].notna()]
     assert first.groupby("workers")["matmul_flops_per_s"].nunique().to_dict() == {1: 1, 2: 1}
     assert first["matmul_flops_per_s"].nunique() == 2
 
 
-def test_an_exchange_by_itself_is_timed_once_for_the_points_that_share_it(frame: pd.DataFrame) -> None:
-    together = frame[(frame["workers"] == 2) & frame["sync"].isin(["ddp", "local_sgd"]) & (frame["status"] == "ok")]
+def test_an_exchange_by_itself_is_timed_once_for_the_points_that_share_it(
+    frame: pd.DataFrame,
+) -> None:
+    together = frame[
+        (frame["workers"] == 2)
+        & frame["sync"].isin(["ddp", "local_sgd"])
+        & (frame["status"] == "ok")
+    ]
     assert len(together) > together["sync"].nunique()
-    assert together.groupby("sync")["exchange_isolated_s"].nunique().to_dict() == {"ddp": 1, "local_sgd": 1}
+    assert together.groupby("sync")["exchange_isolated_s"].nunique().to_dict() == {
+        "ddp": 1,
+        "local_sgd": 1,
+    }
     assert together["exchange_isolated_s"].nunique() == 2
 
 
@@ -195,7 +214,9 @@ def test_a_session_measures_the_canary_of_its_largest_world_at_both_ends(
     assert "canary" not in set(frame["role"])
 
 
-def test_the_first_trial_of_each_world_is_profiled_on_a_cpu_by_a_trace_alone(run: tuple[object, Path]) -> None:
+def test_the_first_trial_of_each_world_is_profiled_on_a_cpu_by_a_trace_alone(
+    run: tuple[object, Path],
+) -> None:
     profiles = [file.name for file in (run[1] / "r" / "profiles").glob("*/*")]
     assert len(profiles) == 1 + 2
     assert all(name.endswith(".json.gz") for name in profiles)
@@ -205,11 +226,16 @@ def test_what_the_numbers_rest_on_is_stored(frame: pd.DataFrame, run: tuple[obje
     ok = frame[frame["status"] == "ok"]
     assert set(ok["backend"]) == {"gloo"}
     (environment,) = set(ok["environment"])
-    assert re.fullmatch(r'\{"DTSWEEP_EXAMPLE": "set", "HF_TOKEN": "hidden:[0-9a-f]{4}"\}', environment)
+    assert re.fullmatch(
+        r'\{"DTSWEEP_EXAMPLE": "set", "HF_TOKEN": "hidden:[0-9a-f]{4}"\}', environment
+    )
     stored = [pd.read_parquet(run[1] / "r" / table).to_csv() for table in ("trials", "ranks")]
-    assert "hunter2" not in "".join([*stored, *(log.read_text() for log in (run[1] / "r/logs").rglob("*.log"))])
+    assert "hunter2" not in "".join(
+        [*stored, *(log.read_text() for log in (run[1] / "r/logs").rglob("*.log"))]
+    )
     assert ok["env_id"].nunique() == 1
-    # Two steps before the window of 16 or more; of workers that step apart the fewest steps may be those of two.
+    # Two steps before the window of 16 or more; of workers that step apart the fewest steps may be
+    # those of two.
     together = ok[ok["semantics"] != "stale"]
     assert (together["warmup_steps"] + together["measured_steps"] >= 18).all()
     ranks = pd.read_parquet(run[1] / "r" / "ranks")
@@ -228,7 +254,14 @@ def test_running_again_measures_what_is_new_and_nothing_else(
     assert again.returncode == 0
     assert again.stderr.startswith("0 trials to run, 32 done")
     planned = dtsweep_command(
-        "plan", folder / "sweep.py", "--results", folder / "r", "--set", "accumulation=1,4", "--json", folder=tmp_path
+        "plan",
+        folder / "sweep.py",
+        "--results",
+        folder / "r",
+        "--set",
+        "accumulation=1,4",
+        "--json",
+        folder=tmp_path,
     )
     plan = json.loads(planned.stdout)
     assert (plan["to_run"], plan["done"]) == (16, 16)
@@ -239,7 +272,9 @@ def test_results_of_another_workload_are_refused(
 ) -> None:
     (tmp_path / "sweep.py").write_text(SWEEP)
     (tmp_path / "my_model.py").write_text(MODEL.replace("nn.Tanh()", "nn.ReLU()"))
-    refused = dtsweep_command("run", tmp_path / "sweep.py", "--results", run[1] / "r", folder=tmp_path)
+    refused = dtsweep_command(
+        "run", tmp_path / "sweep.py", "--results", run[1] / "r", folder=tmp_path
+    )
     assert refused.returncode == 2
     assert len(refused.stderr.splitlines()) == 1
     assert "these results have another my_model.py" in refused.stderr
@@ -249,7 +284,16 @@ def test_results_of_another_workload_are_refused(
 def test_the_notebook_runs_on_these_results(run: tuple[object, Path], tmp_path: Path) -> None:
     project = Path(__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--nbmake", str(project / "notebooks"), "-q", "-p", "no:cacheprovider"],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--nbmake",
+            str(project / "notebooks"),
+            "-q",
+            "-p",
+            "no:cacheprovider",
+        ],
         cwd=project,
         env={**os.environ, "DTSWEEP_RESULTS": str(run[1] / "r")},
         capture_output=True,
@@ -272,9 +316,25 @@ def test_another_device_than_the_results_have_is_refused_and_no_trial_is_lost(
     (tmp_path / "my_model.py").write_text(MODEL)
     other = {**row, "attempt_id": "other", "trial_id": "other", "devices": "H100"}
     Results(tmp_path / "r").commit(other, workload_types={"width": int})
-    few = ["--set", "workers=1", "--set", "sync=ddp", "--set", "staleness=none", "--set", "shards=none"]
+    few = [
+        "--set",
+        "workers=1",
+        "--set",
+        "sync=ddp",
+        "--set",
+        "staleness=none",
+        "--set",
+        "shards=none",
+    ]
     done = dtsweep_command(
-        "run", tmp_path / "sweep.py", *few, "--address", "local", "--results", tmp_path / "r", folder=tmp_path
+        "run",
+        tmp_path / "sweep.py",
+        *few,
+        "--address",
+        "local",
+        "--results",
+        tmp_path / "r",
+        folder=tmp_path,
     )
     assert done.returncode == 2, done.stderr
     assert "these results were measured on H100, this run is on" in done.stderr.splitlines()[-1]

@@ -21,17 +21,24 @@ from tests.outcomes import Tokens
 from tests.session.test_slot import settings
 
 
-def test_an_attempt_is_overdue_once_all_deadlines_of_its_session_have_passed(tmp_path: Path) -> None:
+def test_an_attempt_is_overdue_once_all_deadlines_of_its_session_have_passed(
+    tmp_path: Path,
+) -> None:
     running = under_way()
     bound_s = attempt_bound_s(running.task, node_timeout_s=1.0)
     running.watched_s = bound_s - 1.0
     assert overdue(running, settings(tmp_path)) is None
     running.watched_s = bound_s
     said = overdue(running, settings(tmp_path))
-    assert said == f"the session was not done with the attempt after {bound_s:.0f} s, all its deadlines together"
+    assert (
+        said
+        == f"the session was not done with the attempt after {bound_s:.0f} s, all its deadlines together"
+    )
 
 
-def test_an_attempt_whose_result_could_not_be_fetched_is_known_as_not_stored(tmp_path: Path) -> None:
+def test_an_attempt_whose_result_could_not_be_fetched_is_known_as_not_stored(
+    tmp_path: Path,
+) -> None:
     sweep = Sweep(workload=Tokens(), axes={})
     recorder = Recorder(sweep, Results(tmp_path / "r"), Progress(axes=[]))
     scheduler = Scheduler(Queue(sweep, [], canaries={}), [], recorder)

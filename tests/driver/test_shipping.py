@@ -12,7 +12,14 @@ from dtsweep.errors import SweepError
 
 
 def test_python_files_and_packages_travel_and_data_secrets_and_history_stay(tmp_path: Path) -> None:
-    for name in (".env", ".git/config", "data/train.csv", "results/trials/part.parquet", "notes.txt", "key.pem"):
+    for name in (
+        ".env",
+        ".git/config",
+        "data/train.csv",
+        "results/trials/part.parquet",
+        "notes.txt",
+        "key.pem",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).touch()
     for name in ("sweep.py", "model.py", "net/__init__.py"):
@@ -35,7 +42,9 @@ def test_a_linked_module_travels_under_the_name_that_it_is_imported_by(tmp_path:
     linked = [here / "net", here / "layers.py"]
     assert shipped_modules(None, linked)[1:] == [*map(str, linked)]
     # By another way to the folder too, and once.
-    assert shipped_modules(tmp_path / "there", [tmp_path / "there" / "net"])[1:] == [*map(str, linked)]
+    assert shipped_modules(tmp_path / "there", [tmp_path / "there" / "net"])[1:] == [
+        *map(str, linked)
+    ]
 
 
 def test_only_what_travels_counts(tmp_path: Path) -> None:

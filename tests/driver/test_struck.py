@@ -41,7 +41,9 @@ def address(marks: Path) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("DTSWEEP_TEST_MARK", str(marks))
         environment.setenv("RAY_worker_niceness", "0")
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        cluster = Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
+        )
         for _ in range(3):
             cluster.add_node(num_cpus=1)
         yield cluster.address
@@ -54,7 +56,9 @@ def attempts(
 ) -> pd.DataFrame:
     """All attempts of the sweep, the first ones first."""
     folder = tmp_path_factory.mktemp("struck")
-    done = dtsweep_command("run", STRUCK, "--address", address, "--results", folder / "r", folder=folder)
+    done = dtsweep_command(
+        "run", STRUCK, "--address", address, "--results", folder / "r", folder=folder
+    )
     # The node on which ranks died is well again.
     (marks / "import").write_text("")
     assert done.returncode == 0, done.stderr
@@ -63,21 +67,29 @@ def attempts(
     return pd.read_parquet(folder / "r" / "trials").sort_values("started_at")
 
 
-def test_a_node_on_which_ranks_die_before_they_report_is_named_and_left_out_after_two(attempts: pd.DataFrame) -> None:
+def test_a_node_on_which_ranks_die_before_they_report_is_named_and_left_out_after_two(
+    attempts: pd.DataFrame,
+) -> None:
     died = attempts[attempts["status"] == "rank_died"]
     assert 1 <= len(died) <= 2
     assert attempts["status"].iloc[0] == "rank_died"
-    assert set(died["reason"]) == {f"the workers did not start: rank 0 on {socket.gethostname()} ended"}
+    assert set(died["reason"]) == {
+        f"the workers did not start: rank 0 on {socket.gethostname()} ended"
+    }
 
 
-def test_a_node_that_is_taken_back_is_named_and_its_trial_tried_again_elsewhere(attempts: pd.DataFrame) -> None:
+def test_a_node_that_is_taken_back_is_named_and_its_trial_tried_again_elsewhere(
+    attempts: pd.DataFrame,
+) -> None:
     one, other = attempts[attempts["workload_by"] == "notice"].tail(2).to_dict("records")
     assert (one["status"], other["status"]) == ("preempted", "ok")
     assert one["reason"].startswith("the node of rank 0 on ")
     assert one["session"] != other["session"]
 
 
-def test_a_tune_process_that_ends_costs_neither_the_attempt_nor_its_session(attempts: pd.DataFrame) -> None:
+def test_a_tune_process_that_ends_costs_neither_the_attempt_nor_its_session(
+    attempts: pd.DataFrame,
+) -> None:
     started = attempts[attempts["status"] != "rank_died"]
     (row,) = started[started["workload_by"] == "ResourceTrainable"].to_dict("records")
     assert row["status"] == "ok"
@@ -91,7 +103,9 @@ def test_a_frozen_slot_is_killed_and_its_trial_measured_by_another_one(
     (marks / "import").touch()
     sweep, _ = read_sweep(STRUCK, {"workload.by": ["Slot, frozen"]})
     assert dtsweep.run(sweep, tmp_path / "r", address=address)["status"].tolist() == ["ok"]
-    struck, measured = pd.read_parquet(tmp_path / "r" / "trials").sort_values("attempt").to_dict("records")
+    struck, measured = (
+        pd.read_parquet(tmp_path / "r" / "trials").sort_values("attempt").to_dict("records")
+    )
     assert (struck["status"], measured["status"]) == ("collateral", "ok")
     assert struck["reason"] == "the session's process did not answer for 15 s"
 
@@ -114,7 +128,16 @@ def test_a_slot_that_died_idle_costs_no_more_than_logs(address: str, tmp_path: P
 def test_what_can_not_be_imported_costs_one_launch_and_is_measured_once_it_is_there(
     address: str, marks: Path, tmp_path: Path, dtsweep_command: Command
 ) -> None:
-    arguments = ["run", ABSENT, "--address", address, "--results", tmp_path / "r", "--set", "workers=1"]
+    arguments = [
+        "run",
+        ABSENT,
+        "--address",
+        address,
+        "--results",
+        tmp_path / "r",
+        "--set",
+        "workers=1",
+    ]
     done = dtsweep_command(*arguments, folder=tmp_path)
     assert done.returncode == 1, done.stderr
     rows = pd.read_parquet(tmp_path / "r" / "trials")

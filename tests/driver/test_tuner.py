@@ -16,7 +16,13 @@ from dtsweep.driver.progress import Progress
 from dtsweep.driver.queue import Queue
 from dtsweep.driver.recorder import Recorder
 from dtsweep.driver.scheduler import Scheduler
-from dtsweep.driver.tuner import STOPPING, Interrupted, callbacks_of, signals_noted, stopped_on_error
+from dtsweep.driver.tuner import (
+    STOPPING,
+    Interrupted,
+    callbacks_of,
+    signals_noted,
+    stopped_on_error,
+)
 from dtsweep.results.store import Results
 from tests.outcomes import Tokens
 
@@ -32,7 +38,9 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", STOPPING)
-def test_the_first_signal_is_noted_and_the_second_interrupts_at_once_without_ending_the_process(number: int) -> None:
+def test_the_first_signal_is_noted_and_the_second_interrupts_at_once_without_ending_the_process(
+    number: int,
+) -> None:
     with signals_noted() as signals:
         os.kill(os.getpid(), number)
         assert signals == [number]
@@ -58,7 +66,9 @@ def test_once_its_cluster_is_gone_a_tuner_asks_no_slot_for_anything_even_after_a
 ) -> None:
     sweep = Sweep(workload=Tokens(), axes={})
     scheduler = Scheduler(
-        Queue(sweep, [], canaries={}), [], Recorder(sweep, Results(tmp_path / "r"), Progress(axes=[]))
+        Queue(sweep, [], canaries={}),
+        [],
+        Recorder(sweep, Results(tmp_path / "r"), Progress(axes=[])),
     )
     gone = threading.Event()
     gone.set()

@@ -34,9 +34,13 @@ def mixed_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     other = tmp_path_factory.mktemp("site")
     (other / "torch-2.1.0.dist-info").mkdir()
-    (other / "torch-2.1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.1.0\n")
+    (other / "torch-2.1.0.dist-info/METADATA").write_text(
+        "Metadata-Version: 2.1\nName: torch\nVersion: 2.1.0\n"
+    )
     path = os.pathsep.join(filter(None, [str(other), os.environ.get("PYTHONPATH", "")]))
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
     cluster.add_node(num_cpus=1, env_vars={"PYTHONPATH": path})
     yield cluster.address
     cluster.shutdown()
@@ -52,7 +56,10 @@ def test_a_run_is_refused_before_its_first_launch_where_a_node_has_other_version
     seconds = time.monotonic() - began
     assert done.returncode == 2, done.stderr
     last = done.stderr.splitlines()[-1]
-    assert re.search(r"dtsweep: nothing was started: \S+: torch 2\.1\.0, but 2\.\S+ where dtsweep runs; install", last)
+    assert re.search(
+        r"dtsweep: nothing was started: \S+: torch 2\.1\.0, but 2\.\S+ where dtsweep runs; install",
+        last,
+    )
     assert not list(tmp_path.rglob("*.parquet"))
     print(f"refused after {seconds:.1f} s")
 

@@ -9,7 +9,9 @@ from dtsweep.hardware.bandwidth import operation_rates
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"),
+    pytest.mark.skipif(
+        not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"
+    ),
 ]
 
 

@@ -12,7 +12,9 @@ from dtsweep.measure.clock import CudaClock, clock_for
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"),
+    pytest.mark.skipif(
+        not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"
+    ),
 ]
 
 CYCLES = 2_000_000
@@ -38,7 +40,9 @@ def cuda_clock() -> CudaClock:
     return clock
 
 
-@pytest.mark.parametrize("steps", [1, 2, 20, CudaClock.RING - 1, CudaClock.RING, 3 * CudaClock.RING])
+@pytest.mark.parametrize(
+    "steps", [1, 2, 20, CudaClock.RING - 1, CudaClock.RING, 3 * CudaClock.RING]
+)
 def test_steps_add_up_to_the_window_however_many_there_are(steps: int) -> None:
     clock = cuda_clock()
     run_steps(clock, [CYCLES] * steps)

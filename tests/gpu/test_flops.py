@@ -13,15 +13,21 @@ from dtsweep.workloads import Cifar10Cnn, Gpt
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"),
+    pytest.mark.skipif(
+        not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"
+    ),
 ]
 
 
 @pytest.mark.parametrize(
-    "workload", [Gpt(layers=2, width=64), Cifar10Cnn()], ids=lambda workload: type(workload).__name__
+    "workload",
+    [Gpt(layers=2, width=64), Cifar10Cnn()],
+    ids=lambda workload: type(workload).__name__,
 )
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_gpu_takes_the_flops_of_a_cpu(workload: Any, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_takes_the_flops_of_a_cpu(
+    workload: Any, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counted = []
     for device in (torch.device("cpu"), torch.device("cuda", 0)):
         monkeypatch.setattr(flops, "_counted", {})

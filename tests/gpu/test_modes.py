@@ -16,7 +16,9 @@ from dtsweep.sweep.modes import MODES
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"),
+    pytest.mark.skipif(
+        not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"
+    ),
 ]
 
 SWEEP = '''
@@ -41,10 +43,14 @@ def test_a_mode_trains_with_one_rank_on_nccl(tmp_path: Path, mode: str, precisio
 
 @pytest.mark.parametrize("coding", ["none", *CODINGS])
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_a_compression_works_with_one_rank_on_nccl(tmp_path: Path, compression: str, coding: str) -> None:
+def test_a_compression_works_with_one_rank_on_nccl(
+    tmp_path: Path, compression: str, coding: str
+) -> None:
     if coding != "none" and not COMPRESSIONS[compression].can_be_coded:
         pytest.skip("its payloads can't be coded")
-    row = measured(tmp_path, f"compression={compression}", f"compression_coding={coding}", "precision=fp32")
+    row = measured(
+        tmp_path, f"compression={compression}", f"compression_coding={coding}", "precision=fp32"
+    )
     assert row["compress_s"] > 0
     assert row["compression_error"] > 0
 

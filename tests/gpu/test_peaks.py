@@ -10,7 +10,9 @@ from dtsweep.sweep.precision import PRECISIONS
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"),
+    pytest.mark.skipif(
+        not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"
+    ),
 ]
 
 
@@ -29,7 +31,11 @@ def test_the_ceiling_lies_below_the_data_sheet_and_not_far(precision: str) -> No
 def test_narrower_numbers_are_faster() -> None:
     if torch.cuda.get_device_capability(device()) < (8, 0):
         pytest.skip("tf32 and bf16 come with compute capability 8.0")
-    assert 1.3 * matmul_flops(device(), "fp32") < matmul_flops(device(), "tf32") < matmul_flops(device(), "bf16")
+    assert (
+        1.3 * matmul_flops(device(), "fp32")
+        < matmul_flops(device(), "tf32")
+        < matmul_flops(device(), "bf16")
+    )
 
 
 def test_measuring_leaves_no_memory_and_no_flag_behind() -> None:

@@ -14,7 +14,9 @@ from dtsweep.measure.profile import profiled
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"),
+    pytest.mark.skipif(
+        not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"
+    ),
 ]
 
 MILLISECOND = 2_000_000
@@ -22,12 +24,16 @@ MILLISECOND = 2_000_000
 
 
 def parts(table: dict[str, Any]) -> tuple[float, float, float]:
-    assert table["compute_s"] + table["exposed_s"] + table["idle_s"] == pytest.approx(table["step_s"])
+    assert table["compute_s"] + table["exposed_s"] + table["idle_s"] == pytest.approx(
+        table["step_s"]
+    )
     return table["compute_s"], table["exchange_s"], table["idle_s"]
 
 
 def test_a_device_that_is_kept_busy_is_hardly_idle() -> None:
-    table = profiled(lambda: torch.cuda._sleep(20 * MILLISECOND), steps=3, device=torch.device("cuda", 0)).table
+    table = profiled(
+        lambda: torch.cuda._sleep(20 * MILLISECOND), steps=3, device=torch.device("cuda", 0)
+    ).table
     compute, exchange, idle = parts(table)
     assert exchange == 0
     assert idle < 0.2 * compute
@@ -51,7 +57,9 @@ def test_kernels_side_by_side_are_counted_once() -> None:
 def profile_ddp(rank: int, folder: Path) -> None:
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
-    distributed.init_process_group("nccl", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    distributed.init_process_group(
+        "nccl", init_method=f"file://{folder}/store", rank=rank, world_size=2
+    )
     model = nn.parallel.DistributedDataParallel(nn.Linear(1024, 1024).to(device), device_ids=[rank])
     batch = torch.ones(64, 1024, device=device)
     profile = profiled(lambda: model(batch).mean().backward(), steps=4, device=device)
@@ -67,4 +75,6 @@ def test_kernels_of_nccl_are_exchange(tmp_path: Path) -> None:
         compute, exchange, _ = parts(table)
         assert compute > 0
         assert exchange > 0
-        assert {k["class"] for k in table["kernels"] if k["name"].startswith("nccl")} == {"exchange"}
+        assert {k["class"] for k in table["kernels"] if k["name"].startswith("nccl")} == {
+            "exchange"
+        }

@@ -16,7 +16,9 @@ from dtsweep.hardware.telemetry import Telemetry
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"),
+    pytest.mark.skipif(
+        not torch.cuda.is_available(), reason="needs a CUDA GPU, and this machine has none"
+    ),
 ]
 
 

@@ -13,13 +13,17 @@ from dtsweep.hardware.backend_flags import backend_flags_kept, put_flags, read_f
 
 CHANGES: dict[str, Callable[[], Any]] = {
     "deterministic algorithms": lambda: torch.use_deterministic_algorithms(mode=True),
-    "deterministic, warning only": lambda: torch.use_deterministic_algorithms(mode=True, warn_only=True),
+    "deterministic, warning only": lambda: torch.use_deterministic_algorithms(
+        mode=True, warn_only=True
+    ),
     "memory filled": lambda: setattr(torch.utils.deterministic, "fill_uninitialized_memory", False),
     "flash attention": lambda: torch.backends.cuda.enable_flash_sdp(enabled=False),
     "efficient attention": lambda: torch.backends.cuda.enable_mem_efficient_sdp(enabled=False),
     "plain attention": lambda: torch.backends.cuda.enable_math_sdp(enabled=False),
     "attention of cuDNN": lambda: torch.backends.cuda.enable_cudnn_sdp(enabled=False),
-    "attention in half precision": lambda: torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(enabled=True),
+    "attention in half precision": lambda: torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(
+        enabled=True
+    ),
     "threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
     "default type": lambda: torch.set_default_dtype(torch.float64),
     "default device": lambda: torch.set_default_device("meta"),
@@ -30,8 +34,12 @@ CHANGES: dict[str, Callable[[], Any]] = {
     "everything": lambda: setattr(torch.backends, "fp32_precision", "ieee"),
     "oneDNN": lambda: setattr(torch.backends.mkldnn, "fp32_precision", "bf16"),
     "products of oneDNN": lambda: setattr(torch.backends.mkldnn.matmul, "fp32_precision", "bf16"),
-    "sums of fp16": lambda: setattr(torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", False),
-    "sums of bf16": lambda: setattr(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False),
+    "sums of fp16": lambda: setattr(
+        torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", False
+    ),
+    "sums of bf16": lambda: setattr(
+        torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False
+    ),
     "sums in fp16": lambda: setattr(torch.backends.cuda.matmul, "allow_fp16_accumulation", True),
     "cuDNN": lambda: setattr(torch.backends.cudnn, "enabled", False),
     "cuDNN's choice": lambda: setattr(torch.backends.cudnn, "benchmark", True),

@@ -55,10 +55,15 @@ def test_launches_that_hide_what_moves_give_no_rate_and_no_other_one_is_too_fast
 
 
 def test_the_largest_tensor_has_a_rate_whatever_launching_takes() -> None:
-    assert rates_of({1: 1e-6, 1000: 1e-6}, 2e-6, is_queued=False) == ((8000,), (pytest.approx(8e9),))
+    assert rates_of({1: 1e-6, 1000: 1e-6}, 2e-6, is_queued=False) == (
+        (8000,),
+        (pytest.approx(8e9),),
+    )
 
 
-def test_it_is_measured_once_and_leaves_random_numbers_and_gradients_alone(one_thread: None) -> None:
+def test_it_is_measured_once_and_leaves_random_numbers_and_gradients_alone(
+    one_thread: None,
+) -> None:
     state = torch.get_rng_state()
     first = operation_rates(CPU)
     assert operation_rates(CPU) is first
@@ -70,6 +75,8 @@ def test_it_is_measured_once_and_leaves_random_numbers_and_gradients_alone(one_t
 
 def test_between_two_sizes_the_rate_lies_between_theirs_and_beyond_them_it_is_theirs() -> None:
     rates = OperationRates(1e-6, (100, 10_000), (100.0, 50.0))
-    assert rates.seconds(np.array([10.0, 1000.0, 1e6])).tolist() == pytest.approx([0.1, 1000 / 75, 2e4])
+    assert rates.seconds(np.array([10.0, 1000.0, 1e6])).tolist() == pytest.approx(
+        [0.1, 1000 / 75, 2e4]
+    )
     assert rates.seconds(np.array([0.0])).tolist() == [0]
     assert rates.peak_bytes_per_s == 50

@@ -38,9 +38,19 @@ def test_a_machine_is_described_alike_by_two_processes_and_in_plain_json() -> No
         "import json, torch; from dtsweep.hardware.fingerprint import fingerprint; "
         "print(json.dumps(fingerprint(torch.device('cpu'))))"
     )
-    launcher = {"RANK": "1", "MASTER_PORT": "1234", "NCCL_RAS_ADDR": "localhost:999", "OMP_NUM_THREADS": "1"}
+    launcher = {
+        "RANK": "1",
+        "MASTER_PORT": "1234",
+        "NCCL_RAS_ADDR": "localhost:999",
+        "OMP_NUM_THREADS": "1",
+    }
     done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | launcher, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code],
+        env=os.environ | launcher,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     other = json.loads(done.stdout)
     assert other["machine"] == json.loads(json.dumps(machine()))
@@ -53,22 +63,34 @@ def test_a_machine_names_nothing_that_passes_and_nothing_that_is_unknown() -> No
     assert found["node"] not in text.split('"')
     assert str(os.getpid()) not in text.replace(".", '"').split('"')
     assert all(value not in (None, "", [], {}) for value in found["machine"].values())
-    assert {"cpu", "cpus", "cpus_allowed", "system", "memory_gib", "blas", "torch_commit"} <= set(found["machine"])
+    assert {"cpu", "cpus", "cpus_allowed", "system", "memory_gib", "blas", "torch_commit"} <= set(
+        found["machine"]
+    )
 
 
 def test_no_name_but_those_of_versions_looks_like_a_column() -> None:
     names = {name for name in machine() if name.endswith("_version")}
-    assert names <= {"dtsweep_version", "torch_version", "ray_version", "python_version", "numpy_version"}
+    assert names <= {
+        "dtsweep_version",
+        "torch_version",
+        "ray_version",
+        "python_version",
+        "numpy_version",
+    }
 
 
 def test_a_cpu_asks_no_gpu_library() -> None:
     assert "driver" not in machine(nvml=None)
 
 
-def test_variables_that_the_sweep_sets_are_no_part_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_that_the_sweep_sets_are_no_part_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("NCCL_ALGO", "Ring")
     monkeypatch.setenv("NCCL_IB_HCA", "mlx5_0")
-    assert machine(own_variables=["NCCL_ALGO"])["environment"] == ambient(os.environ, own_variables=["NCCL_ALGO"])
+    assert machine(own_variables=["NCCL_ALGO"])["environment"] == ambient(
+        os.environ, own_variables=["NCCL_ALGO"]
+    )
     assert "NCCL_ALGO" in machine()["environment"]
     assert "NCCL_ALGO" not in machine(own_variables=["NCCL_ALGO"])["environment"]
 
@@ -104,7 +126,9 @@ def test_what_a_kernel_does_not_say_is_unknown(tmp_path: Path) -> None:
     assert found["network"] == []
 
 
-def test_network_devices_have_their_speeds_and_virtual_interfaces_do_not_count(tmp_path: Path) -> None:
+def test_network_devices_have_their_speeds_and_virtual_interfaces_do_not_count(
+    tmp_path: Path,
+) -> None:
     net = "sys/class/net"
     root = write(
         tmp_path,
@@ -122,7 +146,8 @@ def test_network_devices_have_their_speeds_and_virtual_interfaces_do_not_count(t
 
 def test_machines_with_some_mebibytes_less_are_equal(tmp_path: Path) -> None:
     machines = [
-        write(tmp_path / str(kb), {"proc/meminfo": f"MemTotal: {kb} kB\n"}) for kb in (527_900_000, 527_890_000)
+        write(tmp_path / str(kb), {"proc/meminfo": f"MemTotal: {kb} kB\n"})
+        for kb in (527_900_000, 527_890_000)
     ]
     assert [host(root)["memory_gib"] for root in machines] == [503, 503]
 
@@ -148,7 +173,9 @@ def test_a_gpu_is_described_without_what_tells_it_from_its_equals() -> None:
     found = fingerprint(GPU, nvml=StandInNvml(devices=3))
     assert (found["device"], found["device_uuid"]) == ("A GPU", "0b1c")
     assert "0b1c" not in json.dumps(found["machine"])
-    described = {name: found["machine"][name] for name in ("driver", "cudnn", "nccl", "gpu", "topology")}
+    described = {
+        name: found["machine"][name] for name in ("driver", "cudnn", "nccl", "gpu", "topology")
+    }
     assert described == {
         "driver": "570.1",
         "cudnn": 91000,
@@ -167,7 +194,10 @@ def test_a_gpu_is_described_without_what_tells_it_from_its_equals() -> None:
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")
 def test_what_nvml_cannot_tell_of_a_gpu_is_left_out() -> None:
-    some = fingerprint(GPU, nvml=StandInNvml(unsupported=["nvmlDeviceGetApplicationsClock", "nvmlDeviceGetEccMode"]))
+    some = fingerprint(
+        GPU,
+        nvml=StandInNvml(unsupported=["nvmlDeviceGetApplicationsClock", "nvmlDeviceGetEccMode"]),
+    )
     assert set(some["machine"]["gpu"]) == {"mig", "persistence", "power_limit_w"}
     assert not {"driver", "gpu", "topology"} & set(fingerprint(GPU, nvml=MissingNvml())["machine"])
 
@@ -186,10 +216,14 @@ def test_every_function_that_is_asked_for_is_one_of_the_library() -> None:
     gpu.read(), gpu.energy_j(), gpu.highest_clock_hz(), gpu.other_processes({1}), gpu.settings()
     driver(nvml=nvml), topology(nvml=nvml)
     assert len(asked) > 15
-    assert [function for function in sorted(asked) if not callable(getattr(pynvml, function, None))] == []
+    assert [
+        function for function in sorted(asked) if not callable(getattr(pynvml, function, None))
+    ] == []
 
 
 def test_one_gpu_has_no_topology_and_an_unknown_way_is_named_so() -> None:
     assert topology(nvml=StandInNvml(devices=1)) is None
-    blind = StandInNvml(devices=2, unsupported=["nvmlDeviceGetTopologyCommonAncestor", "nvmlDeviceGetP2PStatus"])
+    blind = StandInNvml(
+        devices=2, unsupported=["nvmlDeviceGetTopologyCommonAncestor", "nvmlDeviceGetP2PStatus"]
+    )
     assert topology(nvml=blind) == [["unknown"]]

@@ -78,7 +78,9 @@ def test_a_listed_device_has_its_dense_peak(name: str) -> None:
 
 
 def test_every_line_of_the_table_is_the_first_for_some_device() -> None:
-    first = {next(peak.name for peak in PEAKS if re.search(peak.name, name)) for name in HALF_TFLOPS}
+    first = {
+        next(peak.name for peak in PEAKS if re.search(peak.name, name)) for name in HALF_TFLOPS
+    }
     assert first == {peak.name for peak in PEAKS}
 
 
@@ -95,7 +97,10 @@ def test_a_precision_that_a_device_lacks_is_unknown() -> None:
 
 
 def test_a_device_has_a_peak_for_each_precision_that_its_sheet_tells() -> None:
-    rates = {precision: peak_flops("NVIDIA H100 NVL", precision) for precision in ("bf16", "tf32", "fp32")}
+    rates = {
+        precision: peak_flops("NVIDIA H100 NVL", precision)
+        for precision in ("bf16", "tf32", "fp32")
+    }
     assert rates == {"bf16": 835e12, "tf32": 417.5e12, "fp32": 60e12}
 
 
@@ -182,5 +187,7 @@ def test_measuring_leaves_flags_and_random_numbers_alone(one_thread: None) -> No
 
 @pytest.mark.parametrize("precision", ["tf32", "fp16", "fp8"])
 def test_a_precision_that_a_cpu_lacks_is_refused(precision: str) -> None:
-    with pytest.raises(SweepError, match=f"no matrix products in '{precision}' on cpu; known: fp32, bf16$"):
+    with pytest.raises(
+        SweepError, match=f"no matrix products in '{precision}' on cpu; known: fp32, bf16$"
+    ):
         matmul_flops(CPU, precision)

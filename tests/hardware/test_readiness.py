@@ -29,7 +29,12 @@ def test_a_container_that_may_take_less_than_the_machine_has_says_so_and_files_i
     group.mkdir(exist_ok=True)
     (group / f"memory.{limit}").write_text("3000000\n")
     (group / f"memory.{used}").write_text("2900000\n")
-    stat = {f"{prefix}active_file": 200000, f"{prefix}inactive_file": 700000, "inactive_file": 700000, "anon": 1}
+    stat = {
+        f"{prefix}active_file": 200000,
+        f"{prefix}inactive_file": 700000,
+        "inactive_file": 700000,
+        "anon": 1,
+    }
     (group / "memory.stat").write_text("".join(f"{name} {count}\n" for name, count in stat.items()))
     assert free_memory_bytes(tmp_path) == 1_000_000
     (group / f"memory.{limit}").write_text("max\n" if limit == "max" else "9223372036854771712\n")
@@ -47,7 +52,9 @@ def test_this_host_has_a_loopback() -> None:
     assert "127.0.0.1" in interfaces()["lo"]
 
 
-def test_gloo_takes_the_interface_that_is_asked_for_else_the_host_names_address_else_the_loopback() -> None:
+def test_gloo_takes_the_interface_that_is_asked_for_else_the_host_names_address_else_the_loopback() -> (
+    None
+):
     known = {"lo": ["127.0.0.1"], "eth0": ["10.0.0.1", "fe80::1"]}
     assert gloo_address({"GLOO_SOCKET_IFNAME": "eth0"}, known, "unknown.invalid") == "10.0.0.1"
     assert gloo_address({"GLOO_SOCKET_IFNAME": "ib0"}, known, "unknown.invalid") == ""
@@ -58,7 +65,9 @@ def test_gloo_takes_the_interface_that_is_asked_for_else_the_host_names_address_
 
 
 def test_all_gpus_of_a_host_are_told_with_what_is_unknown() -> None:
-    busy = StandInNvml(devices=2, pids=[1, 2, 3], unsupported=["nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetName"])
+    busy = StandInNvml(
+        devices=2, pids=[1, 2, 3], unsupported=["nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetName"]
+    )
     found = gpus(nvml=busy)
     assert found is not None
     assert len(found) == 2

@@ -66,7 +66,11 @@ def test_a_cpu_has_the_columns_of_its_host_alone_and_needs_no_reading() -> None:
     assert columns["telemetry_flags"] == []
     assert columns["process_cpus"] > 0
     assert columns["host_cpu_share"] is None or 0 <= columns["host_cpu_share"] <= 1
-    assert 0 < columns["host_memory_used_bytes"] < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert (
+        0
+        < columns["host_memory_used_bytes"]
+        < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    )
     assert columns["host_load"] >= 0
 
 
@@ -124,7 +128,9 @@ def test_energy_is_the_counters_difference_and_power_follows_from_it() -> None:
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")
 @pytest.mark.parametrize(("seconds", "is_short"), [(4.9, True), (5.0, False)])
-def test_a_window_under_five_seconds_has_no_energy_and_says_so(seconds: float, is_short: bool) -> None:
+def test_a_window_under_five_seconds_has_no_energy_and_says_so(
+    seconds: float, is_short: bool
+) -> None:
     columns = window(StandInNvml(power_mw=250_000), seconds=seconds)
     assert (columns["energy_j"] is None) == is_short
     assert ("window_short" in columns["telemetry_flags"]) == is_short
@@ -200,7 +206,11 @@ def test_errors_of_the_device_count_in_the_window_in_which_they_came() -> None:
         nvml.errors = errors
         windows.append(telemetry.stop())
     told = [(columns["device_errors"], columns["telemetry_flags"]) for columns in windows]
-    assert told == [(["ECC single-bit", "Xid 63"], ["ecc", "xid"]), (["ECC double-bit"], ["ecc"]), ([], [])]
+    assert told == [
+        (["ECC single-bit", "Xid 63"], ["ecc", "xid"]),
+        (["ECC double-bit"], ["ecc"]),
+        ([], []),
+    ]
 
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")
@@ -220,16 +230,21 @@ def test_errors_of_the_device_count_in_the_window_in_which_they_came() -> None:
         ("nvmlDeviceGetComputeRunningProcesses_v3", "other_processes"),
     ],
 )
-def test_what_a_device_cannot_tell_is_null_and_the_rest_is_known(function: str, column: str) -> None:
+def test_what_a_device_cannot_tell_is_null_and_the_rest_is_known(
+    function: str, column: str
+) -> None:
     columns = window(StandInNvml(unsupported=[function], pids=[os.getpid()]), seconds=10)
-    unknown = {name for name, value in columns.items() if value is None and name not in HOST_COLUMNS}
+    unknown = {
+        name for name, value in columns.items() if value is None and name not in HOST_COLUMNS
+    }
     assert unknown == ({column, "sm_clock_share"} if column == "sm_clock_hz" else {column})
     assert columns["telemetry_flags"] == []
 
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")
 @pytest.mark.parametrize(
-    "nvml", [MissingNvml(), StandInNvml(mig=1), StandInNvml(unsupported=["nvmlDeviceGetHandleByUUID"])]
+    "nvml",
+    [MissingNvml(), StandInNvml(mig=1), StandInNvml(unsupported=["nvmlDeviceGetHandleByUUID"])],
 )
 def test_without_nvml_or_on_a_slice_of_a_gpu_only_the_host_is_known(nvml: Any) -> None:
     assert set(window(nvml)) == HOST_COLUMNS | {"telemetry_flags"}
@@ -274,7 +289,9 @@ def test_no_reading_is_taken_before_the_window_begins() -> None:
     # A reading before the first edge would have no time to count from, and end the thread.
     telemetry = Telemetry(CPU, interval_s=1e-6)
     with telemetry.sampled():
-        (thread,) = (thread for thread in threading.enumerate() if thread.name == "dtsweep-telemetry")
+        (thread,) = (
+            thread for thread in threading.enumerate() if thread.name == "dtsweep-telemetry"
+        )
         thread.join(timeout=0.05)
         assert thread.is_alive()
         telemetry.start()

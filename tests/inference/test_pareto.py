@@ -14,7 +14,9 @@ COSTS = st.integers(1, 4).flatmap(
     lambda objectives: st.lists(st.tuples(*[VALUES] * objectives), min_size=1, max_size=14)
 )
 FINITE = st.integers(1, 4).flatmap(
-    lambda objectives: st.lists(st.tuples(*[st.integers(0, 4)] * objectives), min_size=1, max_size=10)
+    lambda objectives: st.lists(
+        st.tuples(*[st.integers(0, 4)] * objectives), min_size=1, max_size=10
+    )
 )
 
 
@@ -31,14 +33,20 @@ def test_the_frontier_is_what_its_definition_says(rows: list[tuple[float, ...]])
 
 
 @given(FINITE, st.randoms(use_true_random=False))
-def test_the_frontier_does_not_depend_on_the_order_of_rows(rows: list[tuple[float, ...]], random: object) -> None:
+def test_the_frontier_does_not_depend_on_the_order_of_rows(
+    rows: list[tuple[float, ...]], random: object
+) -> None:
     order = np.random.default_rng(len(rows)).permutation(len(rows))
     costs = np.array(rows, dtype=np.float64)
     assert on_frontier(costs[order]).tolist() == on_frontier(costs)[order].tolist()
 
 
 def test_equal_rows_dont_dominate_each_other() -> None:
-    assert on_frontier(np.array([[1.0, 2.0], [1.0, 2.0], [2.0, 2.0]])).tolist() == [True, True, False]
+    assert on_frontier(np.array([[1.0, 2.0], [1.0, 2.0], [2.0, 2.0]])).tolist() == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_no_rows_have_an_empty_frontier() -> None:
@@ -50,7 +58,10 @@ def test_the_hypervolume_is_the_cells_that_some_row_dominates(rows: list[tuple[i
     objectives = len(rows[0])
     # Whole numbers: each unit cell of the box from 0 to 3 is dominated whole, or not at all.
     cells = np.indices((3,) * objectives).reshape(objectives, -1).T
-    dominated = sum(any(all(x <= y for x, y in zip(row, cell, strict=True)) for row in rows) for cell in cells.tolist())
+    dominated = sum(
+        any(all(x <= y for x, y in zip(row, cell, strict=True)) for row in rows)
+        for cell in cells.tolist()
+    )
     found = hypervolume_of(np.array(rows, dtype=np.float64), np.full(objectives, 3.0))
     assert found == pytest.approx(dominated)
 
@@ -62,7 +73,9 @@ def test_a_hypervolume_that_is_known() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 100), st.floats(0.01, 100)), min_size=3, max_size=8))
-def test_the_knee_of_two_objectives_is_farthest_from_the_line_between_the_ends(rows: list[tuple[float, float]]) -> None:
+def test_the_knee_of_two_objectives_is_farthest_from_the_line_between_the_ends(
+    rows: list[tuple[float, float]],
+) -> None:
     costs = np.array(rows)
     costs = costs[on_frontier(costs)]
     row = knee_of(costs)

@@ -21,7 +21,9 @@ FIRST, SECOND = np.array([0]), np.array([1])
 def more_needed(launches: Launches, *, apart: float) -> float:
     """More launches for a pair whose estimate is made to be `apart`; infinite above the cap."""
     found = contrasts(launches, FIRST, SECOND)
-    shifted = launches.means + (apart - found.estimate[0, 0]) * np.eye(len(launches.means))[0][:, None]
+    shifted = (
+        launches.means + (apart - found.estimate[0, 0]) * np.eye(len(launches.means))[0][:, None]
+    )
     moved = Launches(launches.points, shifted, launches.within)
     more = power_of(contrasts(moved, FIRST, SECOND), moved, 0, 1).more_launches
     return np.inf if more is None else more
@@ -30,14 +32,20 @@ def more_needed(launches: Launches, *, apart: float) -> float:
 def test_the_power_is_that_of_students_t() -> None:
     degrees = np.array([1.0, 2.0, 5.5, 40.0])
     limit = stats.t.ppf(0.975, degrees)
-    assert stats.nct.sf(limit, degrees, noncentrality(degrees)).tolist() == pytest.approx([0.8] * 4, abs=1e-4)
+    assert stats.nct.sf(limit, degrees, noncentrality(degrees)).tolist() == pytest.approx(
+        [0.8] * 4, abs=1e-4
+    )
 
 
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize(("points", "apart"), [(10, 0.035), (10, 0.015), (2, 0.035)])
-def test_so_many_more_launches_tell_four_times_in_five(points: int, apart: float, together: bool) -> None:
+def test_so_many_more_launches_tell_four_times_in_five(
+    points: int, apart: float, together: bool
+) -> None:
     windows = ALIKE[:points]
-    drawn = [launches_in(*sweep) for sweep in sweeps(windows, launches=3, together=together, added=0.01)]
+    drawn = [
+        launches_in(*sweep) for sweep in sweeps(windows, launches=3, together=together, added=0.01)
+    ]
     more = int(np.median([more_needed(launches, apart=apart) for launches in drawn]))
     assert more >= 2
     share = significant(windows, launches=3 + more, together=together, added=0.01, apart=apart)
@@ -46,19 +54,28 @@ def test_so_many_more_launches_tell_four_times_in_five(points: int, apart: float
 
 @pytest.mark.parametrize("together", [True, False])
 def test_what_can_be_detected_is_told_four_times_in_five(together: bool) -> None:
-    drawn = [launches_in(*sweep) for sweep in sweeps(ALIKE, launches=3, together=together, count=60)]
-    apart = float(np.median([power_of(contrasts(x, FIRST, SECOND), x, 0, 1).detectable for x in drawn]))
+    drawn = [
+        launches_in(*sweep) for sweep in sweeps(ALIKE, launches=3, together=together, count=60)
+    ]
+    apart = float(
+        np.median([power_of(contrasts(x, FIRST, SECOND), x, 0, 1).detectable for x in drawn])
+    )
     assert 0.7 <= significant(ALIKE, launches=3, together=together, apart=apart) <= 0.9
 
 
 def test_what_is_told_needs_no_more_launches() -> None:
-    found = by_throughput(trials(*point("a", FAST, sessions="pqrs"), *point("b", SLOW, sessions="pqrs")))
+    found = by_throughput(
+        trials(*point("a", FAST, sessions="pqrs"), *point("b", SLOW, sessions="pqrs"))
+    )
     assert found["more_launches"] == 0
     assert 1 < found["detectable_ratio"] < found["ratio"]
 
 
 def test_what_is_not_told_needs_more_the_nearer_the_points_are() -> None:
-    apart = [trials(*point("a", [rate * by for rate in SLOW]), *point("b", SLOW)) for by in (1.1, 1.05, 1.001)]
+    apart = [
+        trials(*point("a", [rate * by for rate in SLOW]), *point("b", SLOW))
+        for by in (1.1, 1.05, 1.001)
+    ]
     near, nearer, nearest = (by_throughput(frame) for frame in apart)
     assert 1 < near["more_launches"] < nearer["more_launches"]
     assert near["detectable_ratio"] == pytest.approx(nearest["detectable_ratio"])
@@ -74,7 +91,9 @@ def test_what_is_not_told_needs_more_the_nearer_the_points_are() -> None:
         ({"a": FAST, "b": [None]}, "not_measured"),
     ],
 )
-def test_without_a_spread_it_is_unknown_how_many_more_are_needed(rates: dict[str, Any], reason: str) -> None:
+def test_without_a_spread_it_is_unknown_how_many_more_are_needed(
+    rates: dict[str, Any], reason: str
+) -> None:
     rows = [
         {"point_id": name, "session": f"{name}{n}", "samples_per_s": rate, "step_p50_s": 1.0}
         for name, own in rates.items()

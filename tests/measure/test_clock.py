@@ -34,7 +34,11 @@ def test_a_step_ends_where_the_next_begins_and_its_phases_add_up_to_it() -> None
     times = clock.times()
     assert list(times["start_s"]) == [0, 6]
     assert list(times["step_s"]) == [6, 8]
-    assert [list(times[name]) for name in ("data_s", "forward_s", "backward_s")] == [[1, 4 + 1], [2, 1 + 2], [3, 0]]
+    assert [list(times[name]) for name in ("data_s", "forward_s", "backward_s")] == [
+        [1, 4 + 1],
+        [2, 1 + 2],
+        [3, 0],
+    ]
 
 
 def test_a_phase_that_no_step_had_is_absent_and_one_that_some_had_is_zero_in_the_others() -> None:
@@ -68,7 +72,9 @@ def test_steps_that_ended_are_known_at_once() -> None:
 Steps = list[list[tuple[str, int]]]
 
 any_steps = st.lists(
-    st.lists(st.tuples(st.sampled_from(PHASES), st.integers(0, 1000)), min_size=1, max_size=8), min_size=1, max_size=9
+    st.lists(st.tuples(st.sampled_from(PHASES), st.integers(0, 1000)), min_size=1, max_size=8),
+    min_size=1,
+    max_size=9,
 )
 
 
@@ -175,7 +181,9 @@ def queue(clock: CudaClock, stream: Stream, step: Sequence[tuple[str, float]]) -
 def test_on_a_gpu_too_phases_add_up_to_steps_as_the_device_saw_them(stream: Stream) -> None:
     clock = cuda_clock(stream)
     clock.start()
-    queue(clock, stream, [("data", 1), ("forward", 2), ("data", 3), ("forward", 4), ("optimizer", 5)])
+    queue(
+        clock, stream, [("data", 1), ("forward", 2), ("data", 3), ("forward", 4), ("optimizer", 5)]
+    )
     queue(clock, stream, [("forward", 6), ("sync", 7)])
     clock.stop()
     times = clock.times()
@@ -192,7 +200,9 @@ def test_on_a_gpu_too_phases_add_up_to_steps_as_the_device_saw_them(stream: Stre
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=any_steps, speed=st.integers(0, 3000))
-def test_however_far_the_device_is_behind_no_time_is_lost(stream: Stream, steps: Steps, speed: int) -> None:
+def test_however_far_the_device_is_behind_no_time_is_lost(
+    stream: Stream, steps: Steps, speed: int
+) -> None:
     clock = cuda_clock(stream)
     clock.start()
     for step in steps:
@@ -209,19 +219,25 @@ def test_however_far_the_device_is_behind_no_time_is_lost(stream: Stream, steps:
 # How far the host may be ahead
 
 long_steps = st.lists(
-    st.lists(st.tuples(st.sampled_from(PHASES), st.integers(50, 3000)), min_size=1, max_size=3), min_size=1, max_size=30
+    st.lists(st.tuples(st.sampled_from(PHASES), st.integers(50, 3000)), min_size=1, max_size=3),
+    min_size=1,
+    max_size=30,
 )
 
 
 def steps_ahead(stream: Stream, steps: Sequence[Sequence[tuple[str, float]]]) -> int:
     """How many of these steps, all that were queued since the stream was idle, have not ended."""
-    ends = list(itertools.accumulate(sum(milliseconds for _, milliseconds in step) for step in steps))
+    ends = list(
+        itertools.accumulate(sum(milliseconds for _, milliseconds in step) for step in steps)
+    )
     return sum(end - ends[-1] + stream.queued > stream.reached for end in ends)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=long_steps, speed=st.integers(0, 3000))
-def test_a_host_is_never_more_than_4_steps_ahead_where_they_take_time(stream: Stream, steps: Steps, speed: int) -> None:
+def test_a_host_is_never_more_than_4_steps_ahead_where_they_take_time(
+    stream: Stream, steps: Steps, speed: int
+) -> None:
     clock = cuda_clock(stream)
     clock.start()
     for count, step in enumerate(steps, start=1):
@@ -233,7 +249,9 @@ def test_a_host_is_never_more_than_4_steps_ahead_where_they_take_time(stream: St
     assert list(clock.times()["step_s"]) == pytest.approx(lengths)
 
 
-def test_a_host_that_waits_leaves_4_steps_to_a_slow_device_which_then_never_waits_for_it(stream: Stream) -> None:
+def test_a_host_that_waits_leaves_4_steps_to_a_slow_device_which_then_never_waits_for_it(
+    stream: Stream,
+) -> None:
     clock = cuda_clock(stream)
     clock.start()
     ahead = []
@@ -282,7 +300,9 @@ def test_a_host_that_is_a_whole_ring_ahead_waits_for_the_oldest_mark_and_loses_n
     # One event is the start's; the marks of the first step are waited for in any case.
     assert stream.waits == max(marks, steps * marks + 1 - CudaClock.RING)
     clock.stop()
-    assert list(clock.times()["step_s"]) == pytest.approx([milliseconds * marks / 1e3 for milliseconds in lengths])
+    assert list(clock.times()["step_s"]) == pytest.approx(
+        [milliseconds * marks / 1e3 for milliseconds in lengths]
+    )
     assert len(stream.events) == CudaClock.RING
 
 
@@ -302,7 +322,9 @@ def test_steps_are_known_when_the_device_has_passed_them_and_not_before(stream: 
 
 
 @pytest.mark.parametrize(("behind", "share"), [(0, 1.0), (5, 1.0), (6, 0.0)])
-def test_a_device_that_is_less_than_a_step_behind_waits_for_its_host(stream: Stream, behind: int, share: float) -> None:
+def test_a_device_that_is_less_than_a_step_behind_waits_for_its_host(
+    stream: Stream, behind: int, share: float
+) -> None:
     clock = cuda_clock(stream)
     clock.start()
     for _ in range(8):

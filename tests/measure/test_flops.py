@@ -59,7 +59,8 @@ class Chain:
         return model[2](hidden).square().mean()
 
 
-# Forward: 2·8·16 + 2·16·16 + 2·16·4. Backward: as much for the weights, and for what went in, but not for the data.
+# Forward: 2·8·16 + 2·16·16 + 2·16·4. Backward: as much for the weights, and for what went in, but
+# not for the data.
 CHAIN = 256 + 512 + 128 + (256 + 512 + 128) + (512 + 128)
 
 
@@ -87,15 +88,25 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], float]] = {
         (16,),
         2 * (2 * 16 * 3),
     ),
-    # 4 channels of 1, each with a 3×3 kernel of its own on 4×4 positions; then the same with its input's gradient.
+    # 4 channels of 1, each with a 3×3 kernel of its own on 4×4 positions; then the same with its
+    # input's gradient.
     "grouped convolutions": (
         lambda: nn.Sequential(*(nn.Conv2d(4, 4, 3, padding=1, groups=4) for _ in range(2))),
         (4, 4, 4),
         5 * (2 * 9 * 4 * 16),
     ),
-    "transposed convolutions": (lambda: nn.ConvTranspose2d(2, 3, 2, stride=2), (2, 4, 4), 2 * (2 * 4 * 2 * 3 * 16)),
-    # 5 steps of 4 gates: 2·16·(4·8) of the input, and 2·8·(4·8) of the state, whose gradient the first step needs not.
-    "recurrent layers": (lambda: nn.LSTM(16, 8, batch_first=True), (5, 16), 5 * 2 * 1024 + 5 * 2 * 512 + 4 * 512),
+    "transposed convolutions": (
+        lambda: nn.ConvTranspose2d(2, 3, 2, stride=2),
+        (2, 4, 4),
+        2 * (2 * 4 * 2 * 3 * 16),
+    ),
+    # 5 steps of 4 gates: 2·16·(4·8) of the input, and 2·8·(4·8) of the state, whose gradient the
+    # first step needs not.
+    "recurrent layers": (
+        lambda: nn.LSTM(16, 8, batch_first=True),
+        (5, 16),
+        5 * 2 * 1024 + 5 * 2 * 512 + 4 * 512,
+    ),
 }
 
 
@@ -115,7 +126,12 @@ def test_a_layer_counts_as_its_matrix_products(network: str) -> None:
 
 
 def test_a_convolutional_network_counts_as_by_hand() -> None:
-    first, second, third, last = 2 * 1024 * 27 * 16, 2 * 256 * 144 * 32, 2 * 2048 * 128, 2 * 128 * 10
+    first, second, third, last = (
+        2 * 1024 * 27 * 16,
+        2 * 256 * 144 * 32,
+        2 * 2048 * 128,
+        2 * 128 * 10,
+    )
     expected = 2 * first + 3 * (second + third + last)
     assert count(Cifar10Cnn()) == Flops(expected, expected)
 
@@ -124,7 +140,9 @@ def test_a_convolutional_network_counts_as_by_hand() -> None:
 def test_a_decoder_takes_six_times_its_weights_per_token_and_its_attention(precision: str) -> None:
     layers, width, sequence, vocabulary = 3, 64, 32, 256
     weights = layers * 12 * width**2 + width * vocabulary
-    counted = count(Gpt(layers=layers, width=width, sequence=sequence, vocabulary=vocabulary), precision)
+    counted = count(
+        Gpt(layers=layers, width=width, sequence=sequence, vocabulary=vocabulary), precision
+    )
     assert counted is not None
     assert counted.model_per_sample == sequence * (6 * weights + 12 * layers * width * sequence)
     assert counted.hardware_per_sample == counted.model_per_sample
@@ -132,7 +150,12 @@ def test_a_decoder_takes_six_times_its_weights_per_token_and_its_attention(preci
 
 def test_models_whose_build_needs_numbers_are_counted() -> None:
     pytest.importorskip("transformers")
-    small = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+    small = {
+        "num_hidden_layers": 1,
+        "hidden_size": 32,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    }
     counted = count(Transformers("vit-base", overrides=small, image_size=32))
     assert counted is not None
     # 4 patches of 3·16·16 and a token for the class, whose result alone goes to the 1000 classes.
@@ -145,7 +168,9 @@ def test_batches_may_be_of_any_kind_and_the_workload_may_hold_tensors() -> None:
         scale = torch.tensor(2.0)
 
         def batch(self, samples: range, device: torch.device) -> Any:
-            return UserDict(inputs=super().batch(samples, device), names=["a sample"] * len(samples))
+            return UserDict(
+                inputs=super().batch(samples, device), names=["a sample"] * len(samples)
+            )
 
         def loss(self, model: nn.Module, batch: Any) -> Tensor:
             return super().loss(model, batch["inputs"]) * self.scale
@@ -160,7 +185,9 @@ def test_attention_counts_whole_though_it_is_causal_and_without_what_flash_compu
 
         def loss(self, model: Any, batch: Tensor) -> Tensor:
             hidden = model[0](batch)[:, None]
-            return scaled_dot_product_attention(hidden, hidden, hidden, is_causal=True).square().mean()
+            return (
+                scaled_dot_product_attention(hidden, hidden, hidden, is_causal=True).square().mean()
+            )
 
     counted = count(Attention())
     assert counted is not None
@@ -205,7 +232,11 @@ def test_a_workload_can_give_its_own_count_and_the_hardwares_grows_by_the_counte
     assert count(given()) == Flops(1000, 1000)
     more = (CHAIN + 512) / CHAIN
     assert count(given(again="reentrant")) == Flops(1000, pytest.approx(1000 * more))
-    uncounted = type("Given", (Chain,), {"flops_per_sample": 1000, "loss": lambda _, *given: needs_numbers(*given)})
+    uncounted = type(
+        "Given",
+        (Chain,),
+        {"flops_per_sample": 1000, "loss": lambda _, *given: needs_numbers(*given)},
+    )
     assert count(uncounted()) == Flops(1000, None)
     assert count(type("Given", (Chain,), {"flops_per_sample": None})()) == Flops(CHAIN, CHAIN)
 
@@ -213,7 +244,9 @@ def test_a_workload_can_give_its_own_count_and_the_hardwares_grows_by_the_counte
 @pytest.mark.parametrize("wrong", [0, -1.0, "many", True, float("nan"), float("inf"), lambda: 1])
 def test_a_count_that_is_no_positive_number_is_refused(wrong: object) -> None:
     given = type("Given", (Chain,), {"flops_per_sample": wrong})
-    with pytest.raises(SweepError, match=r"Given\.flops_per_sample is .*; it must be a positive number, or None"):
+    with pytest.raises(
+        SweepError, match=r"Given\.flops_per_sample is .*; it must be a positive number, or None"
+    ):
         count(given())
 
 
@@ -247,16 +280,31 @@ class Careless(Chain):
 
 
 def states(model: nn.Module) -> Iterator[Any]:
-    yield from (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
-    yield from (torch.backends.cudnn.enabled, torch.backends.mkldnn.enabled, torch.get_float32_matmul_precision())
+    yield from (
+        random.getstate(),
+        np.random.get_state()[1].tolist(),
+        torch.get_rng_state().tolist(),
+    )
+    yield from (
+        torch.backends.cudnn.enabled,
+        torch.backends.mkldnn.enabled,
+        torch.get_float32_matmul_precision(),
+    )
     yield from (torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled())
     yield from (torch.is_autocast_enabled("cpu"), torch.is_grad_enabled(), model.training)
-    yield from ((type(tensor), tensor.tolist(), tensor.grad) for tensor in (*model.parameters(), *model.buffers()))
+    yield from (
+        (type(tensor), tensor.tolist(), tensor.grad)
+        for tensor in (*model.parameters(), *model.buffers())
+    )
 
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_counting_leaves_the_trial_as_it_was(fails: bool) -> None:
-    kind = type("Failing", (Careless,), {"loss": lambda _, *given: needs_numbers(*given)}) if fails else Careless
+    kind = (
+        type("Failing", (Careless,), {"loss": lambda _, *given: needs_numbers(*given)})
+        if fails
+        else Careless
+    )
     workload = kind()
     model = nn.ModuleList([*workload.build(), nn.BatchNorm1d(4)])
     before = list(states(model))

@@ -59,7 +59,18 @@ def test_an_operation_moves_what_it_reads_and_what_it_writes() -> None:
 
 def test_views_and_empty_tensors_move_nothing_and_a_repeated_row_is_read_once() -> None:
     values = torch.ones(4, 5)
-    assert recorded(lambda: (values.t(), values[1:], values.view(-1), torch.empty(9), torch.empty_like(values))) == []
+    assert (
+        recorded(
+            lambda: (
+                values.t(),
+                values[1:],
+                values.view(-1),
+                torch.empty(9),
+                torch.empty_like(values),
+            )
+        )
+        == []
+    )
     assert moved_bytes([torch.ones(1, 5).expand(100, 5)]) == 20
 
 
@@ -87,7 +98,9 @@ def test_a_pass_of_any_number_of_samples_follows_from_two() -> None:
 
 
 @pytest.mark.parametrize(
-    "workload", [Gpt(layers=1, width=32, sequence=16), Cifar10Cnn()], ids=lambda one: type(one).__name__
+    "workload",
+    [Gpt(layers=1, width=32, sequence=16), Cifar10Cnn()],
+    ids=lambda one: type(one).__name__,
 )
 def test_of_our_workloads_operations_are_counted_with_all_flops(workload: Gpt | Cifar10Cnn) -> None:
     model = workload.build()
@@ -119,13 +132,15 @@ def test_passes_with_other_operations_for_more_samples_are_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "tensors"), [(torch.optim.SGD, 3), (functools.partial(torch.optim.SGD, momentum=0.9), 6)]
+    ("kind", "tensors"),
+    [(torch.optim.SGD, 3), (functools.partial(torch.optim.SGD, momentum=0.9), 6)],
 )
 def test_an_update_moves_its_parameters_gradients_and_state(
     kind: Callable[..., torch.optim.Optimizer], tensors: int
 ) -> None:
     moved, launched = update_operations(functools.partial(kind, lr=0.1), [10, 1000], device=CPU)
-    # Plain: reads parameter and gradient, writes the parameter. Momentum: the same of its buffer, times a factor.
+    # Plain: reads parameter and gradient, writes the parameter. Momentum: the same of its buffer,
+    # times a factor.
     assert moved.sum() >= 4 * tensors * 1010
     by_hand = [nn.Parameter(torch.ones(10)), nn.Parameter(torch.ones(1000))]
     optimizer = kind(by_hand, lr=0.1)
@@ -139,7 +154,8 @@ def test_an_update_moves_its_parameters_gradients_and_state(
 
 def test_each_operation_counts_as_arithmetic_or_as_bytes() -> None:
     rates = OperationRates(1e-3, (10, 20), (100.0, 100.0))
-    # A product of 4 s with 100 bytes, a sum of 2 s without arithmetic; two passes, and an update of 1 s.
+    # A product of 4 s with 100 bytes, a sum of 2 s without arithmetic; two passes, and an update of
+    # 1 s.
     passes = np.array([400.0, 0.0]), np.array([100.0, 200.0])
     work = step_work(passes, (np.array([100.0]), 3), accumulation=2, rates=rates, flops_per_s=100.0)
     assert (work.compute_s, work.memory_s) == pytest.approx((8, 5))
@@ -149,7 +165,8 @@ def test_each_operation_counts_as_arithmetic_or_as_bytes() -> None:
 
 def test_an_operation_whose_arithmetic_is_close_to_its_bytes_counts_as_both() -> None:
     rates = OperationRates(1e-3, (10, 20), (100.0, 100.0))
-    # Products of 1 s with bytes for 1.5 s, of 1 s with bytes for 0.1 s, and of 1 s with bytes for 9 s.
+    # Products of 1 s with bytes for 1.5 s, of 1 s with bytes for 0.1 s, and of 1 s with bytes for 9
+    # s.
     passes = np.array([100.0, 100.0, 100.0]), np.array([150.0, 10.0, 900.0])
     work = step_work(passes, (np.zeros(0), 0), accumulation=1, rates=rates, flops_per_s=100.0)
     assert (work.compute_s, work.memory_s) == pytest.approx((1 + 1, 1.5 + 9))

@@ -41,11 +41,19 @@ def test_what_intervals_cover_is_counted_once(pairs: list[Any]) -> None:
 
 
 @given(PAIRS, PAIRS, st.tuples(st.integers(0, LATEST), st.integers(0, LATEST)).map(sorted))
-def test_a_window_splits_as_counting_its_ticks_does(compute: Any, exchange: Any, window: Any) -> None:
+def test_a_window_splits_as_counting_its_ticks_does(
+    compute: Any, exchange: Any, window: Any
+) -> None:
     spent = split(intervals(*compute), intervals(*exchange), window=tuple(window))
     inside = ticks([window])
     computes, exchanges = ticks(compute) & inside, ticks(exchange) & inside
-    counted = (computes, exchanges, computes & exchanges, exchanges - computes, inside - computes - exchanges)
+    counted = (
+        computes,
+        exchanges,
+        computes & exchanges,
+        exchanges - computes,
+        inside - computes - exchanges,
+    )
     assert spent == {name: len(part) / SECOND for name, part in zip(CLASSES, counted, strict=True)}
 
 
@@ -126,10 +134,16 @@ def profile_of(model: nn.Module, *, steps: int) -> Profile:
 
 def events_inside(profile: Profile) -> Counter[str]:
     """How often what began between the first and the last profiled step."""
-    timed = [event for event in json.loads(gzip.decompress(profile.trace))["traceEvents"] if event["ph"] == "X"]
+    timed = [
+        event
+        for event in json.loads(gzip.decompress(profile.trace))["traceEvents"]
+        if event["ph"] == "X"
+    ]
     (steps,) = (event for event in timed if event["name"] == WINDOW)
     # Not until it ended: a thread of gloo may note that only after the step has gone on.
-    return Counter(event["name"] for event in timed if 0 <= event["ts"] - steps["ts"] < steps["dur"])
+    return Counter(
+        event["name"] for event in timed if 0 <= event["ts"] - steps["ts"] < steps["dur"]
+    )
 
 
 def test_on_a_cpu_there_is_a_trace_and_no_table() -> None:
@@ -153,7 +167,9 @@ def test_one_step_pays_for_the_profiler_and_is_not_recorded() -> None:
     assert events_inside(profile)["aten::cumsum"] == 3
 
 
-def test_steps_of_which_nothing_can_be_told_say_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_steps_of_which_nothing_can_be_told_say_why(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(ProfileError, match=r"FileNotFoundError: .*gone"):
         profile_of(small_model(), steps=1)
@@ -161,7 +177,9 @@ def test_steps_of_which_nothing_can_be_told_say_why(monkeypatch: pytest.MonkeyPa
 
 def profile_ddp(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2
+    )
     profile = profile_of(nn.parallel.DistributedDataParallel(small_model()), steps=4)
     torch.save(profile, folder / f"{rank}.pt")
     distributed.barrier()

@@ -37,9 +37,13 @@ def test_the_interval_of_the_mean_covers_it_as_often_as_it_says(rho: float, leas
 
 @pytest.mark.parametrize("p", [0.5, 0.9])
 @pytest.mark.parametrize(("rho", "least"), [(0.0, 0.93), (0.5, 0.85)])
-def test_the_interval_of_a_quantile_covers_it_as_often_as_it_says(rho: float, least: float, p: float) -> None:
+def test_the_interval_of_a_quantile_covers_it_as_often_as_it_says(
+    rho: float, least: float, p: float
+) -> None:
     truth = 1 + 0.05 * stats.norm.ppf(p)
-    intervals = [quantile_interval(series, p) for series in drawn(400, 300, cv=0.05, rho=rho, seed=1)]
+    intervals = [
+        quantile_interval(series, p) for series in drawn(400, 300, cv=0.05, rho=rho, seed=1)
+    ]
     assert None not in intervals
     low, high = np.array(intervals, dtype=float).T
     assert least <= np.mean((low <= truth) & (truth <= high)) <= 0.995
@@ -71,13 +75,17 @@ def test_what_did_not_come_in_so_many_steps_may_come_in_three_of_them() -> None:
     # A pause may come in any step of a period.
     assert reported_half_width(np.full(30, 0.02), period=4) == pytest.approx(3 / 120 * 0.01)
     noisy = drawn(1, 30, cv=0.1)[0]
-    assert reported_half_width(noisy) == pytest.approx(math.hypot(mean_half_width(noisy) or 0.0, 0.038))
+    assert reported_half_width(noisy) == pytest.approx(
+        math.hypot(mean_half_width(noisy) or 0.0, 0.038)
+    )
 
 
 def test_the_interval_covers_rare_spikes_that_have_not_come_yet() -> None:
     # Of 60 steps 3 in 100 are spikes: in one window of six none has come.
     random = np.random.default_rng(0)
-    windows = random.normal(0.05, 0.001, size=(400, 60)) * (1 + 0.5 * (random.random((400, 60)) < 0.03))
+    windows = random.normal(0.05, 0.001, size=(400, 60)) * (
+        1 + 0.5 * (random.random((400, 60)) < 0.03)
+    )
     away = np.abs(windows.mean(axis=1) - 0.05 * 1.015)
     assert np.mean(away <= [mean_half_width(series) for series in windows]) < 0.9
     assert np.mean(away <= [reported_half_width(series) for series in windows]) > 0.97
@@ -104,7 +112,8 @@ def test_a_slow_wave_makes_the_interval_as_wide_as_batches_differ() -> None:
     independent = 1.97 * hidden.std(ddof=1) / np.sqrt(200)
     half = mean_half_width(hidden)
     assert half is not None
-    # The means of 8 batches of 25 are ±0.05, or 0.053 apart from their mean: 2.365 × 0.053 ÷ √8 is 0.045.
+    # The means of 8 batches of 25 are ±0.05, or 0.053 apart from their mean: 2.365 × 0.053 ÷ √8 is
+    # 0.045.
     assert half == pytest.approx(0.045, rel=0.25)
     assert half > 2 * independent
 
@@ -167,7 +176,9 @@ def test_a_common_step_is_from_the_latest_end_to_the_latest_end() -> None:
 
 @settings(deadline=None)
 @given(
-    lengths=st.lists(st.lists(st.floats(0.001, 10), min_size=12, max_size=12), min_size=1, max_size=4),
+    lengths=st.lists(
+        st.lists(st.floats(0.001, 10), min_size=12, max_size=12), min_size=1, max_size=4
+    ),
     period=st.sampled_from([1, 3, 4]),
     cut=st.integers(0, 2),
 )
@@ -177,7 +188,9 @@ def test_common_steps_add_up_to_the_wall_however_their_ends_scatter(
     times = [np.array(rank) for rank in lengths]
     starts = [contiguous(rank) for rank in times]
     left_out = cut * period
-    steps = step_times_together([s[left_out:] for s in starts], [t[left_out:] for t in times], period=period)
+    steps = step_times_together(
+        [s[left_out:] for s in starts], [t[left_out:] for t in times], period=period
+    )
     wall = max(rank.sum() for rank in times) - max(rank[left_out] for rank in starts)
     assert len(steps) == (12 - left_out) // period
     assert steps.sum() * period == pytest.approx(wall)
@@ -214,7 +227,9 @@ def test_steps_are_worth_as_many_as_the_noise_says() -> None:
     # One and twice the sum of 0.8, 0.64, …: 9.
     times = [correlation_time(series) for series in drawn(50, 2000, cv=0.05, rho=0.8)]
     assert np.mean(times) == pytest.approx(9, rel=0.1)
-    assert np.mean([correlation_time(series) for series in drawn(50, 2000, cv=0.05)]) == pytest.approx(1, abs=0.1)
+    assert np.mean(
+        [correlation_time(series) for series in drawn(50, 2000, cv=0.05)]
+    ) == pytest.approx(1, abs=0.1)
     assert correlation_time(np.full(5, 2.0)) == correlation_time(np.array([1.0])) == 1
     assert correlation_time(np.array([1.0, 3.0] * 50)) == 1
 
@@ -229,11 +244,21 @@ def test_the_standard_error_is_neither_careful_nor_bold(rho: float) -> None:
 
 def test_a_step_under_way_counts_by_its_share() -> None:
     ends = np.array([1.0, 2.0, 4.0])
-    assert [steps_in(ends, seconds) for seconds in (0.0, 0.5, 2.0, 3.5, 4.0)] == [0.0, 0.5, 2.0, 2.75, 3.0]
+    assert [steps_in(ends, seconds) for seconds in (0.0, 0.5, 2.0, 3.5, 4.0)] == [
+        0.0,
+        0.5,
+        2.0,
+        2.75,
+        3.0,
+    ]
 
 
-@pytest.mark.parametrize("name", ["launch_mlp384_b128_sync_1", "mlp512_b128_sync_r1", "mlp256_b64_nosync_r1"])
-def test_intervals_of_real_steps_hold_what_they_are_of_and_are_neither_idle_nor_hopeless(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["launch_mlp384_b128_sync_1", "mlp512_b128_sync_r1", "mlp256_b64_nosync_r1"]
+)
+def test_intervals_of_real_steps_hold_what_they_are_of_and_are_neither_idle_nor_hopeless(
+    name: str,
+) -> None:
     series = np.load(series_folder() / f"{name}.npy")
     half = mean_half_width(series)
     assert half is not None
@@ -248,6 +273,9 @@ def test_launches_of_one_job_differ_by_more_than_their_own_intervals_say() -> No
     launches = [np.load(path) for path in sorted(series_folder().glob("launch_*.npy"))]
     means = np.array([series.mean() for series in launches])
     halves = [mean_half_width(series) for series in launches]
-    inside = [half is not None and abs(m - means.mean()) <= half for m, half in zip(means, halves, strict=True)]
+    inside = [
+        half is not None and abs(m - means.mean()) <= half
+        for m, half in zip(means, halves, strict=True)
+    ]
     # Why repeats are launches: within one, a long window can't see this.
     assert np.mean(inside) < 0.95

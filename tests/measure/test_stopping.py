@@ -43,7 +43,9 @@ def played(rule: Rule, series: NDArray[np.float64]) -> tuple[str, int]:
     while True:
         steps = min(len(series), rule.next_look(steps))
         seconds = float(series[:steps].sum())
-        if reason := rule.limit(steps=steps, seconds=seconds) or rule.look(series[:steps], seconds=seconds):
+        if reason := rule.limit(steps=steps, seconds=seconds) or rule.look(
+            series[:steps], seconds=seconds
+        ):
             return reason, steps
         assert steps < len(series)
 
@@ -73,7 +75,12 @@ def test_looks_are_multiples_of_the_period_and_have_eight_of_them_at_least() -> 
     assert looks(Rule(Measure(), period=10, period_s=10), 1) == [80]
 
 
-@given(st.integers(0, 2000), st.integers(1, 70), st.sampled_from([None, NO_RIVALS]), st.sampled_from([0.0, 1.0]))
+@given(
+    st.integers(0, 2000),
+    st.integers(1, 70),
+    st.sampled_from([None, NO_RIVALS]),
+    st.sampled_from([0.0, 1.0]),
+)
 def test_the_next_look_is_ahead_but_not_by_more_than_a_fifth_and_a_period(
     steps: int, period: int, race: Race | None, period_s: float
 ) -> None:
@@ -116,7 +123,8 @@ def test_a_window_that_is_sure_still_has_its_least_steps_and_seconds() -> None:
 
 
 def test_twenty_steady_steps_are_the_least() -> None:
-    # 19 steady ones after the warm-up are too few, 20 are enough; the search is by two steps in a short window.
+    # 19 steady ones after the warm-up are too few, 20 are enough; the search is by two steps in a
+    # short window.
     loose, warm = Measure(half_width=0.3, min_seconds=0), np.full(12, 2.0)
     nineteen, twenty = (np.concatenate([warm, np.ones(count)]) for count in (19, 20))
     assert steady_from(nineteen) == steady_from(twenty) == 12
@@ -141,7 +149,8 @@ def test_a_window_goes_on_while_no_part_is_steady() -> None:
 
 
 def test_a_window_goes_on_while_the_step_time_drifts_by_more_than_the_half_width() -> None:
-    # Medians of 6 steps, of which every other is 3 % too long and the rest 3 % too short, show the trend alone.
+    # Medians of 6 steps, of which every other is 3 % too long and the rest 3 % too short, show the
+    # trend alone.
     alternating = 0.03 * (-1.0) ** np.arange(120)
     much, little = (1 + alternating + np.linspace(0, rise, 120) for rise in (0.03, 0.003))
     assert steady_from(much) == steady_from(little) == 0
@@ -162,7 +171,8 @@ def test_a_sure_drift_is_part_of_what_is_not_known() -> None:
 
 
 def test_a_drift_that_noise_explains_stops_no_window() -> None:
-    # Of 5 % noise the rise over 150 steps has a standard error of 1.8 %: in a fourth of the windows it is over 2 %.
+    # Of 5 % noise the rise over 150 steps has a standard error of 1.8 %: in a fourth of the windows
+    # it is over 2 %.
     series = drawn(300, 150, cv=0.05, seed=3)
     assert np.mean([abs(steadiness(one).drift or 0.0) > 0.02 for one in series]) > 0.15
     assert np.mean([looked(Rule(ADAPTIVE), one) == ["precise"] for one in series]) > 0.95
@@ -206,7 +216,10 @@ def test_a_few_steps_show_nothing(steps: int) -> None:
 )
 def test_a_mean_that_is_said_to_be_sure_is_seldom_wrong(series: NDArray[np.float64]) -> None:
     ends = [played(Rule(ADAPTIVE), one) for one in series]
-    steady = [one[:steps][steady_from(one[:steps]) :] for one, (_, steps) in zip(series, ends, strict=True)]
+    steady = [
+        one[:steps][steady_from(one[:steps]) :]
+        for one, (_, steps) in zip(series, ends, strict=True)
+    ]
     assert {reason for reason, _ in ends} == {"precise"}
     assert np.mean([abs(20 * one.mean() - 1) > 0.02 for one in steady]) <= 0.06
     assert np.mean([steps for _, steps in ends]) <= 260
@@ -216,9 +229,15 @@ def test_a_mean_that_is_said_to_be_sure_is_seldom_wrong(series: NDArray[np.float
 
 
 def test_a_maximum_beats_a_minimum() -> None:
-    assert Rule(Measure(min_steps=9, max_steps=9, max_seconds=1)).limit(steps=9, seconds=1) == "max_steps"
+    assert (
+        Rule(Measure(min_steps=9, max_steps=9, max_seconds=1)).limit(steps=9, seconds=1)
+        == "max_steps"
+    )
     assert Rule(Measure(min_steps=50, max_seconds=3)).limit(steps=3, seconds=3) == "max_seconds"
-    assert Rule(Measure(half_width=None, min_steps=9, max_steps=9)).limit(steps=9, seconds=9) == "max_steps"
+    assert (
+        Rule(Measure(half_width=None, min_steps=9, max_steps=9)).limit(steps=9, seconds=9)
+        == "max_steps"
+    )
 
 
 def test_without_a_wanted_half_width_a_window_is_fixed() -> None:
@@ -246,7 +265,12 @@ def test_what_never_gets_sure_ends_at_the_maximum() -> None:
 # Races
 
 
-def racing(*rivals: tuple[float, float], measure: Measure = ADAPTIVE, latency_is_mean: bool = False, **f: Any) -> Rule:
+def racing(
+    *rivals: tuple[float, float],
+    measure: Measure = ADAPTIVE,
+    latency_is_mean: bool = False,
+    **f: Any,
+) -> Rule:
     """Steps of 10 samples: at 1 s a step, 10 samples per second."""
     race = Race(rivals=rivals, samples_per_step=10, latency_is_mean=latency_is_mean)
     return Rule(measure, race=race, **f)
@@ -261,7 +285,15 @@ def test_a_point_that_a_rival_clearly_beats_in_both_stops_early() -> None:
 
 
 @pytest.mark.parametrize(
-    "rivals", [(), ((0.9, 10.1),), ((0.99, 12.0),), ((1.2, 20.0),), ((0.5, 5.0),), ((0.9, 10.1), (0.99, 12.0))]
+    "rivals",
+    [
+        (),
+        ((0.9, 10.1),),
+        ((0.99, 12.0),),
+        ((1.2, 20.0),),
+        ((0.5, 5.0),),
+        ((0.9, 10.1), (0.99, 12.0)),
+    ],
 )
 def test_a_rival_that_is_not_better_by_2_percent_in_both_stops_nothing(rivals: Incumbents) -> None:
     assert looked(racing(*rivals), np.ones(15), np.ones(18)) == [None, None]
@@ -282,7 +314,8 @@ def test_a_fixed_window_may_race_too() -> None:
 
 
 def test_a_rival_must_be_better_than_the_point_at_its_best() -> None:
-    # 16 steps of 0.9 and 1.1 s: the mean is 1 ± 2.131 × 0.103 ÷ 4 = 0.055, and at twice that its best is 0.89.
+    # 16 steps of 0.9 and 1.1 s: the mean is 1 ± 2.131 × 0.103 ÷ 4 = 0.055, and at twice that its
+    # best is 0.89.
     series = np.array([0.9, 1.1] * 8)
     assert looked(racing((0.8, 13.0)), series) == ["dominated"]
     assert looked(racing((0.88, 13.0)), series) == [None]
@@ -294,8 +327,11 @@ def test_a_point_that_is_not_known_to_10_percent_is_not_dominated() -> None:
     assert looked(racing((0.1, 100.0)), series) == [None]
 
 
-def test_the_mean_step_races_where_it_is_the_latency_and_else_the_median_whatever_the_period() -> None:
-    # Two of 20 periods have steps of 1.6 s, the others of 1 s: mean 1.06 s, median 1 s, half-width 0.09 s.
+def test_the_mean_step_races_where_it_is_the_latency_and_else_the_median_whatever_the_period() -> (
+    None
+):
+    # Two of 20 periods have steps of 1.6 s, the others of 1 s: mean 1.06 s, median 1 s, half-width
+    # 0.09 s.
     steps = np.ones(20)
     steps[[7, 13]] = 1.6
     for period in (1, 4):
@@ -306,28 +342,40 @@ def test_the_mean_step_races_where_it_is_the_latency_and_else_the_median_whateve
 
 
 def test_the_median_is_that_of_single_steps() -> None:
-    # Every fourth step has an exchange and takes 5 s: the median step takes 1 s, the mean of each period is 2 s.
+    # Every fourth step has an exchange and takes 5 s: the median step takes 1 s, the mean of each
+    # period is 2 s.
     series = np.array([1.0, 1.0, 1.0, 5.0] * 20)
     assert looked(racing((1.5, 20.0), period=4, latency_is_mean=True), series) == ["dominated"]
     assert looked(racing((1.5, 20.0), period=4), series) == ["precise"]
 
 
-@pytest.mark.parametrize(("cv", "rho", "period_s"), [(0.05, 0.5, 0.0), (0.05, 0.5, 1.0), (0.03, 0.8, 1.0)])
+@pytest.mark.parametrize(
+    ("cv", "rho", "period_s"), [(0.05, 0.5, 0.0), (0.05, 0.5, 1.0), (0.03, 0.8, 1.0)]
+)
 def test_noise_loses_no_race_against_an_equal_point(cv: float, rho: float, period_s: float) -> None:
     # At 1 s a step an equal rival has 10 samples per second.
     rivals = (1.0, 10.0)
-    ends = [played(racing(rivals, period_s=period_s), one)[0] for one in drawn(100, 1000, cv=cv, rho=rho)]
+    ends = [
+        played(racing(rivals, period_s=period_s), one)[0]
+        for one in drawn(100, 1000, cv=cv, rho=rho)
+    ]
     assert ends.count("dominated") <= 3
 
 
 def test_a_point_that_is_still_warming_up_is_not_called_dominated_by_its_equal() -> None:
     # Its first 15 steps take 22 % longer on average than it will in the end.
-    ends = [played(racing((1.0, 10.0)), one[3:])[0] for one in warming_up(100, 1003, slower=0.3, tau=30)]
+    ends = [
+        played(racing((1.0, 10.0)), one[3:])[0] for one in warming_up(100, 1003, slower=0.3, tau=30)
+    ]
     assert ends.count("dominated") <= 3
 
 
 def test_a_rehearsal_takes_no_more_for_a_window_of_millions_of_steps() -> None:
-    rule = Rule(Measure(min_steps=10**7, max_steps=10**8), period=10**5, race=Race(rivals=[(1, 1)], samples_per_step=1))
+    rule = Rule(
+        Measure(min_steps=10**7, max_steps=10**8),
+        period=10**5,
+        race=Race(rivals=[(1, 1)], samples_per_step=1),
+    )
     tracemalloc.start()
     rule.rehearse()
     _, most = tracemalloc.get_traced_memory()

@@ -41,7 +41,9 @@ SentBy = Callable[[int], list[dict[str, dict[str, Any]]]]
 @pytest.fixture(scope="module")
 def sent_by(tmp_path_factory: pytest.TempPathFactory) -> SentBy:
     """From a number of workers to what each of its ranks sends per step, by variant."""
-    return functools.cache(lambda workers: what_ranks_send(workers, tmp_path_factory.mktemp(f"workers{workers}")))
+    return functools.cache(
+        lambda workers: what_ranks_send(workers, tmp_path_factory.mktemp(f"workers{workers}"))
+    )
 
 
 def bytes_of(name: str, ranks: int) -> float:
@@ -81,7 +83,9 @@ def compressed_bytes_of(name: str, ranks: int) -> float:
     """The same where a payload is sent in place of all gradients."""
     mode, compression = name.split()
     payload, other, nodes = payload_of(compression), (ranks - 1) / ranks, ranks // 2
-    sent = (ranks - 1 if COMPRESSIONS[compression].exchange == "all_gather" else 2 * other) * payload
+    sent = (
+        ranks - 1 if COMPRESSIONS[compression].exchange == "all_gather" else 2 * other
+    ) * payload
     return {
         "ddp": sent,
         "ring": sent,
@@ -108,43 +112,58 @@ def messages_of(name: str, ranks: int) -> float:
 
 
 def test_every_mode_without_ray_is_counted_here() -> None:
-    assert {name.partition(" ")[0] for name in VARIANTS} == {name for name in MODES if not MODES[name].needs_ray}
+    assert {name.partition(" ")[0] for name in VARIANTS} == {
+        name for name in MODES if not MODES[name].needs_ray
+    }
 
 
 @pytest.mark.parametrize("workers", WORLDS)
 @pytest.mark.parametrize("name", PLAIN)
 def test_bytes_sent_are_what_the_formula_says(sent_by: SentBy, name: str, workers: int) -> None:
-    assert fmean(rank[name]["bytes"] for rank in sent_by(workers)) == pytest.approx(bytes_of(name, workers), rel=NEAR)
+    assert fmean(rank[name]["bytes"] for rank in sent_by(workers)) == pytest.approx(
+        bytes_of(name, workers), rel=NEAR
+    )
 
 
 @pytest.mark.parametrize("workers", WORLDS)
 @pytest.mark.parametrize("name", UNCODED)
-def test_bytes_sent_compressed_are_what_the_formula_says(sent_by: SentBy, name: str, workers: int) -> None:
+def test_bytes_sent_compressed_are_what_the_formula_says(
+    sent_by: SentBy, name: str, workers: int
+) -> None:
     found = fmean(rank[name]["bytes"] for rank in sent_by(workers))
     assert found == pytest.approx(compressed_bytes_of(name, workers), rel=NEAR)
 
 
 @pytest.mark.parametrize("workers", WORLDS)
 @pytest.mark.parametrize("name", [name for name in VARIANTS if "zstd" in name])
-def test_coding_makes_payloads_shorter_and_never_much_longer(sent_by: SentBy, name: str, workers: int) -> None:
+def test_coding_makes_payloads_shorter_and_never_much_longer(
+    sent_by: SentBy, name: str, workers: int
+) -> None:
     coded, plain = (
-        fmean(rank[key]["bytes"] for rank in sent_by(workers)) for key in (name, name.removesuffix(" zstd"))
+        fmean(rank[key]["bytes"] for rank in sent_by(workers))
+        for key in (name, name.removesuffix(" zstd"))
     )
     assert coded < (0.98 if "topk" in name else 1.001) * plain
 
 
 @pytest.mark.parametrize("workers", WORLDS)
 @pytest.mark.parametrize("name", COMPRESSIONS)
-def test_compressed_messages_are_as_many_as_the_payload_has_ways(sent_by: SentBy, name: str, workers: int) -> None:
+def test_compressed_messages_are_as_many_as_the_payload_has_ways(
+    sent_by: SentBy, name: str, workers: int
+) -> None:
     ways = {"all_to_all": 2, "all_gather": 1, "all_reduce": 2 if name == "powersgd" else 1}
     for rank in sent_by(workers):
         assert rank[f"ddp {name}"]["messages"] == ways[COMPRESSIONS[name].exchange]
 
 
 @pytest.mark.parametrize("workers", WORLDS)
-@pytest.mark.parametrize("name", [name for name in PLAIN if name not in ("ddp", "zero1") and "bucket" not in name])
+@pytest.mark.parametrize(
+    "name", [name for name in PLAIN if name not in ("ddp", "zero1") and "bucket" not in name]
+)
 def test_messages_are_the_calls_that_send(sent_by: SentBy, name: str, workers: int) -> None:
-    assert fmean(rank[name]["messages"] for rank in sent_by(workers)) == pytest.approx(messages_of(name, workers))
+    assert fmean(rank[name]["messages"] for rank in sent_by(workers)) == pytest.approx(
+        messages_of(name, workers)
+    )
 
 
 def test_smaller_buckets_are_more_messages_of_as_many_bytes(sent_by: SentBy) -> None:
@@ -157,7 +176,9 @@ def test_smaller_buckets_are_more_messages_of_as_many_bytes(sent_by: SentBy) -> 
 @pytest.mark.skipif(in_a_namespace() is None, reason="needs the right to make a network namespace")
 @pytest.mark.parametrize("workers", WORLDS)
 @pytest.mark.parametrize("name", VARIANTS)
-def test_the_kernel_counts_as_many_bytes_on_the_loopback(sent_by: SentBy, name: str, workers: int) -> None:
+def test_the_kernel_counts_as_many_bytes_on_the_loopback(
+    sent_by: SentBy, name: str, workers: int
+) -> None:
     ranks = sent_by(workers)
     kernel = ranks[0][name]["kernel"] - ranks[0][name]["idle"]
     assert sum(rank[name]["bytes"] for rank in ranks) == pytest.approx(kernel, rel=NEAR_KERNEL)
@@ -172,7 +193,9 @@ def test_a_compiled_model_stays_compiled_and_is_counted(sent_by: SentBy) -> None
         assert found["runs_after"] > 0
 
 
-def test_exchanges_inside_a_class_of_tensors_count_and_those_among_one_rank_do_not(sent_by: SentBy) -> None:
+def test_exchanges_inside_a_class_of_tensors_count_and_those_among_one_rank_do_not(
+    sent_by: SentBy,
+) -> None:
     for rank in sent_by(2):
         # 8 rows of 8 numbers go to the other rank.
         assert rank["a DTensor made whole"]["bytes"] * STEPS == 8 * 8 * 4
@@ -182,14 +205,19 @@ def test_exchanges_inside_a_class_of_tensors_count_and_those_among_one_rank_do_n
 
 
 def test_what_can_not_be_counted_is_unknown(sent_by: SentBy) -> None:
-    assert [rank["sparse"] for rank in sent_by(2)] == [{"unknown": ["allreduce_ of sparse tensors"]}] * 2
+    assert [rank["sparse"] for rank in sent_by(2)] == [
+        {"unknown": ["allreduce_ of sparse tensors"]}
+    ] * 2
 
 
 def test_all_ranks_together_send_a_ring_s_share() -> None:
     assert {kind: share(4) for kind, share in SHARES.items()} == {
         "all_reduce": Fraction(3, 2),
         "all_gather": 3,
-        **dict.fromkeys(("reduce_scatter", "broadcast", "reduce", "gather", "scatter", "all_to_all"), Fraction(3, 4)),
+        **dict.fromkeys(
+            ("reduce_scatter", "broadcast", "reduce", "gather", "scatter", "all_to_all"),
+            Fraction(3, 4),
+        ),
         "send": 1,
         "nothing": 0,
     }
@@ -201,6 +229,8 @@ def test_all_ranks_together_send_a_ring_s_share() -> None:
 
 def test_every_operator_of_torch_that_exchanges_is_known() -> None:
     known = {
-        schema.name.partition("::")[2] for schema in torch._C._jit_get_all_schemas() if schema.name[:6] == "c10d::"
+        schema.name.partition("::")[2]
+        for schema in torch._C._jit_get_all_schemas()
+        if schema.name[:6] == "c10d::"
     }
     assert known <= set(OPERATIONS)

@@ -56,7 +56,9 @@ def test_steps_that_get_slower_to_the_end_are_a_slowdown() -> None:
     assert kind(noisy) == kind(noisy[:150]) == "slowdown"
 
 
-def test_the_search_is_by_five_steps_in_short_windows_by_two_and_under_eight_there_is_none() -> None:
+def test_the_search_is_by_five_steps_in_short_windows_by_two_and_under_eight_there_is_none() -> (
+    None
+):
     for size, steps in ((5, 40), (2, 39), (2, 8)):
         assert steady_from(np.array([9.0] * 2 * size + [1.0] * (steps - 2 * size))) == 2 * size
     assert steady_from(np.array([9.0] * 3 + [1.0] * 4)) == 0
@@ -78,10 +80,12 @@ def test_a_cut_that_noise_explains_is_not_taken() -> None:
         pytest.param(lambda steps: drawn(400, steps, cv=0.05), id="cv 5 %"),
         pytest.param(lambda steps: drawn(400, steps, cv=0.05, rho=0.5), id="neighbours alike"),
         pytest.param(
-            lambda steps: np.exp(0.1 * np.random.default_rng(2).normal(size=(400, steps))), id="lognormal 0.1"
+            lambda steps: np.exp(0.1 * np.random.default_rng(2).normal(size=(400, steps))),
+            id="lognormal 0.1",
         ),
         pytest.param(
-            lambda steps: np.exp(0.3 * np.random.default_rng(3).normal(size=(400, steps))), id="lognormal 0.3"
+            lambda steps: np.exp(0.3 * np.random.default_rng(3).normal(size=(400, steps))),
+            id="lognormal 0.3",
         ),
     ],
 )
@@ -102,11 +106,16 @@ def test_a_window_inside_a_warm_up_is_seldom_called_steady(steps: int) -> None:
 
 def test_of_what_drifts_no_interval_is_known_and_a_little_drift_widens_it() -> None:
     rising = steadiness(np.linspace(1, 1.01, 100))
-    assert (rising.start, rising.is_sure, rising.drift) == (0, True, pytest.approx(0.01 * 95 / 99 / 1.005))
+    assert (rising.start, rising.is_sure, rising.drift) == (
+        0,
+        True,
+        pytest.approx(0.01 * 95 / 99 / 1.005),
+    )
     assert rising.widen(0.004, within=0.02) == pytest.approx(0.004 + (rising.drift or 0.0))
     assert rising.widen(0.004, within=0.005) is None
     assert (rising.kind(within=0.02), rising.kind(within=0.005)) == ("flat", "slowdown")
-    # A level that falls late is a cut that leaves too little, but of next to nothing: 5.5 of 1.005 between the halves.
+    # A level that falls late is a cut that leaves too little, but of next to nothing: 5.5 of 1.005
+    # between the halves.
     late = steadiness(np.append(np.full(55, 1.01), np.ones(45)))
     assert late.start is None
     assert late.widen(0.004, within=0.02) == pytest.approx(0.004 + late.unsettled)
@@ -125,10 +134,14 @@ def test_after_a_warm_up_less_of_a_drift_is_sure() -> None:
 
 
 @given(st.lists(st.floats(0.001, 10), min_size=3, max_size=200), st.sampled_from([1 / 1024, 64.0]))
-def test_what_is_steady_is_at_least_half_and_does_not_depend_on_the_unit(times: list[float], unit: float) -> None:
+def test_what_is_steady_is_at_least_half_and_does_not_depend_on_the_unit(
+    times: list[float], unit: float
+) -> None:
     series = np.array(times)
     start = steady_from(series)
-    assert start is None or (start % (5 if len(times) >= 40 else 2) == 0 and start <= len(series) / 2)
+    assert start is None or (
+        start % (5 if len(times) >= 40 else 2) == 0 and start <= len(series) / 2
+    )
     assert steady_from(series * unit) == start
     assert drift(series * unit) == pytest.approx(drift(series), abs=1e-12)
     assert list(spikes(series * unit)) == list(spikes(series))
@@ -139,14 +152,17 @@ def test_the_mean_of_what_is_left_is_right_where_the_whole_is_off_by_5_percent()
     series = warming_up(200, 100, slower=0.5, tau=10)
     assert series.mean() == pytest.approx(1.05, abs=0.003)
     starts = [steady_from(one) for one in series]
-    means = np.array([one[start:].mean() for one, start in zip(series, starts, strict=True) if start is not None])
+    means = np.array(
+        [one[start:].mean() for one, start in zip(series, starts, strict=True) if start is not None]
+    )
     # Where it seems to take more than half of the steps there is no mean yet.
     assert len(means) > 150
     assert np.mean(np.abs(means - 1) <= 0.02) > 0.95
 
 
 def test_drift_is_the_rise_from_the_first_to_the_last_twentieth_by_the_median() -> None:
-    # Twenty batches of 5 of 100 steps: from the third step to the third last are 95 of 99 parts of the rise.
+    # Twenty batches of 5 of 100 steps: from the third step to the third last are 95 of 99 parts of
+    # the rise.
     rising = np.linspace(1, 1.1, 100)
     assert drift(rising) == pytest.approx((0.1 * 95 / 99 / 1.05, 0.0))
     assert drift(rising[::-1]) == pytest.approx((-0.1 * 95 / 99 / 1.05, 0.0))
@@ -178,8 +194,8 @@ def test_spikes_are_steps_that_stand_out_from_their_neighbours() -> None:
 
 
 def test_a_window_is_spiky_where_surely_more_than_one_step_in_a_hundred_is_a_spike() -> None:
-    # With one in a hundred 4 or more come in 1.8 % of windows of 100 steps, 5 or more in 0.3 %; in windows of 20
-    # steps 2 or more in 1.7 %, 3 or more in 0.1 %.
+    # With one in a hundred 4 or more come in 1.8 % of windows of 100 steps, 5 or more in 0.3 %; in
+    # windows of 20 steps 2 or more in 1.7 %, 3 or more in 0.1 %.
     for steps, most in ((100, 4), (20, 2)):
         series = np.tile([1.0, 1.01], steps // 2)
         series[3 : 3 + 4 * most : 4] = 3.0

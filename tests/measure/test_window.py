@@ -119,7 +119,10 @@ def test_a_dominated_point_has_a_short_window() -> None:
 
 def test_a_maximum_beats_a_minimum() -> None:
     assert Rank(Measure(min_steps=50, max_steps=7), 0.01).run() == (7, "max_steps")
-    assert Rank(Measure(min_steps=50, min_seconds=9.0, max_seconds=3.0), 1.0).run() == (3, "max_seconds")
+    assert Rank(Measure(min_steps=50, min_seconds=9.0, max_seconds=3.0), 1.0).run() == (
+        3,
+        "max_seconds",
+    )
 
 
 def test_a_window_that_never_gets_sure_ends_at_its_maximum() -> None:
@@ -135,8 +138,13 @@ def test_a_window_is_a_multiple_of_the_sync_period_and_at_most_the_maximum(adapt
         # Looks at 64, 76.8 and 92.16 steps, up to whole periods.
         assert Rank(Measure(min_seconds=0), 0.01, period=8).run() == (80, "precise")
     else:
-        assert Rank(Measure(half_width=None, min_steps=10, min_seconds=0), 0.01, period=8).run() == (16, "enough")
-    assert Rank(Measure(min_steps=1, min_seconds=9, max_steps=20), 0.01, period=8).run() == (16, "max_steps")
+        assert Rank(
+            Measure(half_width=None, min_steps=10, min_seconds=0), 0.01, period=8
+        ).run() == (16, "enough")
+    assert Rank(Measure(min_steps=1, min_seconds=9, max_steps=20), 0.01, period=8).run() == (
+        16,
+        "max_steps",
+    )
 
 
 @pytest.mark.parametrize("limits", [Measure(max_steps=3), Measure(max_seconds=0.5)])
@@ -168,10 +176,13 @@ def test_with_ranks_in_step_a_window_overruns_its_limits_by_two_looks_at_most(
 ) -> None:
     period_s = step_s * period
     peers = Peers(store=HashStore())
-    steps, reason = Rank(limits, step_s, period=period, peers=peers, expected_s=period_s * guess).run()
+    steps, reason = Rank(
+        limits, step_s, period=period, peers=peers, expected_s=period_s * guess
+    ).run()
     assert steps % period == 0
     assert period <= steps <= max(period, limits.max_steps)
-    # Looks are 0.2 s apart or a period, if the warm-up guessed the period well; the guess may be off.
+    # Looks are 0.2 s apart or a period, if the warm-up guessed the period well; the guess may be
+    # off.
     overrun = 2 * max(0.2 / guess, period_s) + period_s
     assert steps * step_s <= limits.max_seconds + overrun + 1e-6
     if reason in ("enough", "precise"):
@@ -193,7 +204,9 @@ def tcp_stores() -> list[TCPStore]:
     """A server, and two more ways to it."""
     patience = timedelta(seconds=20)
     server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=patience)
-    others = [TCPStore("127.0.0.1", server.port, is_master=False, timeout=patience) for _ in range(2)]
+    others = [
+        TCPStore("127.0.0.1", server.port, is_master=False, timeout=patience) for _ in range(2)
+    ]
     return [server, *others]
 
 
@@ -249,7 +262,10 @@ def test_ranks_stop_at_the_same_step_though_their_clocks_and_step_times_differ(
 def test_what_rank_0_decides_at_one_look_holds_at_the_next() -> None:
     store = HashStore()
     loose = Measure(half_width=0.05)
-    ranks = [Rank(loose, 1.0, peers=Peers(rank=number, store=store), expected_s=1.0) for number in range(2)]
+    ranks = [
+        Rank(loose, 1.0, peers=Peers(rank=number, store=store), expected_s=1.0)
+        for number in range(2)
+    ]
     # A look at the clock at every step: at 24 steps the interval is narrow enough.
     assert ranks[0].run() == (25, "precise")
     assert ranks[1].run() == (25, "precise")
@@ -258,21 +274,29 @@ def test_what_rank_0_decides_at_one_look_holds_at_the_next() -> None:
 def test_only_rank_0_decides() -> None:
     store = HashStore()
     loose = Measure(half_width=0.06, max_seconds=5)
-    fast, slow = (Rank(loose, s, peers=Peers(rank=r, store=store)) for r, s in enumerate([0.1, 9.0]))
+    fast, slow = (
+        Rank(loose, s, peers=Peers(rank=r, store=store)) for r, s in enumerate([0.1, 9.0])
+    )
     assert fast.run() == slow.run() == (31, "precise")
 
 
 # Ranks with steps of their own
 
 
-def apart(number: int, store: Store, measure: Measure, step_s: float | Callable[[int], float]) -> Rank:
+def apart(
+    number: int, store: Store, measure: Measure, step_s: float | Callable[[int], float]
+) -> Rank:
     """A rank that looks every other step, if these take 0.1 s."""
-    return Rank(measure, step_s, peers=Peers(rank=number, store=store, together=False), expected_s=0.1)
+    return Rank(
+        measure, step_s, peers=Peers(rank=number, store=store, together=False), expected_s=0.1
+    )
 
 
 def test_ranks_with_steps_of_their_own_stop_within_a_look_of_rank_0(stores: list[Store]) -> None:
     measure = Measure(max_seconds=1000)
-    ranks = [apart(number, stores[number], measure, jittery(number, mean_s=0.1)) for number in range(3)]
+    ranks = [
+        apart(number, stores[number], measure, jittery(number, mean_s=0.1)) for number in range(3)
+    ]
     # The second takes two steps in the time of one, the third one in the time of two.
     for turn in itertools.count():
         ranks[1].step(), ranks[1].step()
@@ -291,7 +315,9 @@ def test_ranks_with_steps_of_their_own_stop_within_a_look_of_rank_0(stores: list
 
 def test_rank_0_tells_the_others_of_its_last_step_too() -> None:
     store = HashStore()
-    first, other = (apart(number, store, Measure(max_steps=7, max_seconds=999), 0.1) for number in range(2))
+    first, other = (
+        apart(number, store, Measure(max_steps=7, max_seconds=999), 0.1) for number in range(2)
+    )
     other.step()
     assert first.run() == (7, "max_steps")
     assert other.run() == (2, "max_steps")
@@ -313,20 +339,32 @@ def test_the_others_stop_at_their_own_limit_while_rank_0_says_nothing(
 
 def test_only_rank_0_looks_at_how_sure_it_is() -> None:
     # Equal steps would be precise at once.
-    assert apart(1, HashStore(), Measure(max_steps=500, max_seconds=999), 0.1).run() == (500, "max_steps")
+    assert apart(1, HashStore(), Measure(max_steps=500, max_seconds=999), 0.1).run() == (
+        500,
+        "max_steps",
+    )
 
 
 # What is left in the store
 
 
 @pytest.mark.parametrize("together", [True, False])
-@pytest.mark.parametrize("measure", [Measure(), Measure(max_steps=7), Measure(half_width=None, max_seconds=3)])
-def test_rank_0_forgets_all_keys_of_its_window_and_no_others(measure: Measure, together: bool) -> None:
+@pytest.mark.parametrize(
+    "measure", [Measure(), Measure(max_steps=7), Measure(half_width=None, max_seconds=3)]
+)
+def test_rank_0_forgets_all_keys_of_its_window_and_no_others(
+    measure: Measure, together: bool
+) -> None:
     store = HashStore()
     store.set("other", "stays")
     window_store = PrefixStore("attempt/1", store)
     ranks = [
-        Rank(measure, 0.1, peers=Peers(rank=number, store=window_store, together=together), expected_s=0.1)
+        Rank(
+            measure,
+            0.1,
+            peers=Peers(rank=number, store=window_store, together=together),
+            expected_s=0.1,
+        )
         for number in range(2)
     ]
     for rank in ranks:

@@ -43,7 +43,10 @@ def test_exchange_is_the_difference_to_the_step_without_it() -> None:
 
 def test_what_a_step_takes_beyond_the_ranks_mean_is_exchange_and_wait_for_the_slowest() -> None:
     # Alone one rank takes 0.5 s and the other 0.75 s; together with the exchange both take 1 s.
-    ranks = [outcome(STEADY, turns=pairs([1.0] * 4, [own] * 4), exchange_isolated_s=0.25) for own in (0.5, 0.75)]
+    ranks = [
+        outcome(STEADY, turns=pairs([1.0] * 4, [own] * 4), exchange_isolated_s=0.25)
+        for own in (0.5, 0.75)
+    ]
     row = row_of(ranks)
     assert [row[name] for name in SHARES] == [0.25, 0.125, 0.375]
     # None of it hides: waiting for the slowest is no exchange.
@@ -53,24 +56,30 @@ def test_what_a_step_takes_beyond_the_ranks_mean_is_exchange_and_wait_for_the_sl
 def test_ranks_that_are_slow_in_turn_wait_for_each_other_whatever_their_means() -> None:
     # Without the exchange both take 0.6 s on average; but each step has one of 0.7 s.
     one, other = [0.5, 0.7], [0.7, 0.5]
-    row = row_of([outcome(STEADY, turns=[(True, [1.0, 1.0]), (False, own)] * 4) for own in (one, other)])
+    row = row_of(
+        [outcome(STEADY, turns=[(True, [1.0, 1.0]), (False, own)] * 4) for own in (one, other)]
+    )
     assert [row[name] for name in SHARES] == pytest.approx([0.3, 0.1, 0.4])
 
 
 def test_a_step_with_the_exchange_is_one_of_all_ranks_however_its_ends_scatter() -> None:
-    # One rank ends late by a tenth in every second step, so that its next one is shorter; the other never.
+    # One rank ends late by a tenth in every second step, so that its next one is shorter; the other
+    # never.
     late, even = [1.1, 0.9] * 4, [1.0] * 8
     row = row_of([outcome(STEADY, turns=pairs(times, [0.75] * 8)) for times in (late, even)])
     assert row["exchange_share"] == pytest.approx(0.25)
 
 
 def test_the_interval_of_a_share_comes_from_the_pairs_of_blocks() -> None:
-    # 0.2, 0.3, 0.2, 0.3 of 1: a mean of 0.25, a standard deviation of 0.1 / √3, and t of 3 degrees is 3.182.
+    # 0.2, 0.3, 0.2, 0.3 of 1: a mean of 0.25, a standard deviation of 0.1 / √3, and t of 3 degrees
+    # is 3.182.
     row = row_of([outcome(STEADY, turns=pairs([1.0] * 4, [0.8, 0.7, 0.8, 0.7]))] * 2)
     error = 0.1 / np.sqrt(3) / 2
     assert row["comm_share_error"] == pytest.approx(error)
     for name in ("comm_share", "exchange_share"):
-        assert known(row, name) == pytest.approx((0.25, 0.25 - 3.182 * error, 0.25 + 3.182 * error), rel=1e-3)
+        assert known(row, name) == pytest.approx(
+            (0.25, 0.25 - 3.182 * error, 0.25 + 3.182 * error), rel=1e-3
+        )
 
 
 def test_drift_falls_on_both_blocks_of_a_pair_alike() -> None:
@@ -83,14 +92,18 @@ def test_drift_falls_on_both_blocks_of_a_pair_alike() -> None:
 
 def test_a_pass_is_that_of_the_slowest_rank_without_the_exchange() -> None:
     phases = {"data_s": 0.2, "forward_s": 0.4, "backward_s": 0.2, "optimizer_s": 0.2}
-    ranks = [outcome(STEADY, turns=pairs([1.0] * 4, [own] * 4), phases=phases) for own in (0.5, 0.75)]
+    ranks = [
+        outcome(STEADY, turns=pairs([1.0] * 4, [own] * 4), phases=phases) for own in (0.5, 0.75)
+    ]
     # Data, forward and backward of 0.75 s are 0.6 s, in two passes.
     assert row_of(ranks, accumulation=2)["pass_s"] == pytest.approx(0.3)
 
 
 def test_a_difference_below_nothing_does_not_read_as_all_hidden() -> None:
     # Steps with the exchange are faster by 0.05 s ± 0.09: chance.
-    row = row_of([outcome(STEADY, turns=pairs([1.0] * 4, [1.0, 1.1] * 2), exchange_isolated_s=0.1)] * 2)
+    row = row_of(
+        [outcome(STEADY, turns=pairs([1.0] * 4, [1.0, 1.1] * 2), exchange_isolated_s=0.1)] * 2
+    )
     assert row["exchange_share"] < 0 < row["exchange_share_high"]
     assert row["overlap_share"] == pytest.approx(1.5)
     assert row["overlap_share_low"] < 1 < row["overlap_share_high"]
@@ -98,14 +111,24 @@ def test_a_difference_below_nothing_does_not_read_as_all_hidden() -> None:
 
 def test_what_is_known_of_the_exchange_alone_is_in_the_interval_of_its_overlap() -> None:
     turns = pairs([1.0] * 4, [0.8] * 4)
-    row = row_of([outcome(STEADY, turns=turns, exchange_isolated_s=0.4, exchange_isolated_error_s=0.04)] * 2)
+    row = row_of(
+        [outcome(STEADY, turns=turns, exchange_isolated_s=0.4, exchange_isolated_error_s=0.04)] * 2
+    )
     # 0.2 of 0.4 s shows; a tenth of that half, times 3.182.
     assert known(row, "overlap_share") == pytest.approx((0.5, 0.5 - 0.159, 0.5 + 0.159), abs=1e-3)
 
 
 def test_without_blocks_an_exchange_behind_backward_is_unknown_and_the_row_says_why() -> None:
     row = row_of([outcome([1.0] * 7, exchange_reason="no memory for it")] * 2)
-    unknown = [*SHARES, "comm_method", "pass_s", "overlap_share", "rank_skew", "rank_skew_low", "straggler"]
+    unknown = [
+        *SHARES,
+        "comm_method",
+        "pass_s",
+        "overlap_share",
+        "rank_skew",
+        "rank_skew_low",
+        "straggler",
+    ]
     assert [row.get(name) for name in unknown] == [None] * len(unknown)
     assert row["comm_reason"] == "no memory for it"
 
@@ -119,7 +142,11 @@ QUIET = [(False, [0.75] * 10)]
 def test_a_turn_without_the_exchange_is_compared_with_the_window() -> None:
     row = row_of([outcome(STEADY, turns=QUIET, exchange_isolated_s=0.5)] * 2)
     assert row["comm_method"] == "difference"
-    assert known(row, "comm_share") == known(row, "exchange_share") == pytest.approx((0.25, 0.25, 0.25))
+    assert (
+        known(row, "comm_share")
+        == known(row, "exchange_share")
+        == pytest.approx((0.25, 0.25, 0.25))
+    )
     assert known(row, "wait_share") == (0, 0, 0)
     # A quarter of a second shows, of half a second.
     assert known(row, "overlap_share") == pytest.approx((0.5, 0.5, 0.5))
@@ -133,12 +160,15 @@ def test_the_exchange_and_the_wait_of_a_turn_add_up() -> None:
 
 
 def test_a_turn_is_taken_to_be_as_noisy_as_the_window() -> None:
-    # Steps of 0.9 and 1.1 s in turns: a standard deviation of 0.1013, so 0.01601 for 40 of them and 0.03203 for 10.
+    # Steps of 0.9 and 1.1 s in turns: a standard deviation of 0.1013, so 0.01601 for 40 of them and
+    # 0.03203 for 10.
     row = row_of([outcome([0.9, 1.1] * 20, turns=QUIET)] * 2)
     error = 0.75 * np.hypot(0.01601, 0.03203)
     assert row["comm_share_error"] == pytest.approx(error, rel=1e-3)
     # Student's t of 39 degrees is 2.023.
-    assert known(row, "comm_share") == pytest.approx((0.25, 0.25 - 2.023 * error, 0.25 + 2.023 * error), rel=1e-3)
+    assert known(row, "comm_share") == pytest.approx(
+        (0.25, 0.25 - 2.023 * error, 0.25 + 2.023 * error), rel=1e-3
+    )
 
 
 def test_a_turn_that_is_noisier_than_the_window_has_its_own_noise() -> None:
@@ -217,7 +247,8 @@ def waited(*shares: float, window: list[float] = STEADY) -> list[Sent]:
 
 
 def test_where_nothing_hides_the_exchange_steps_say_what_they_spend_on_it() -> None:
-    # Of 1 s they work for 0.875 s and 0.625 s: the last one to come exchanges for 0.125 s, and the other waits.
+    # Of 1 s they work for 0.875 s and 0.625 s: the last one to come exchanges for 0.125 s, and the
+    # other waits.
     row = row_of(waited(0.125, 0.375), sync="parameter_server", staleness=0)
     assert row["comm_method"] == "wait"
     assert [row[name] for name in SHARES] == [0.125, 0.125, 0.25]
@@ -242,7 +273,11 @@ def test_workers_apart_count_by_their_time_and_not_by_their_steps() -> None:
 def test_one_worker_exchanges_with_its_server_and_waits_for_nobody() -> None:
     row = row_of(waited(0.25), sync="parameter_server", accumulation=3)
     assert row["comm_method"] == "wait"
-    assert [known(row, name) for name in SHARES] == [(0.25, 0.25, 0.25), (0, 0, 0), (0.25, 0.25, 0.25)]
+    assert [known(row, name) for name in SHARES] == [
+        (0.25, 0.25, 0.25),
+        (0, 0, 0),
+        (0.25, 0.25, 0.25),
+    ]
     assert row["pass_s"] == pytest.approx(0.25)
 
 
@@ -267,30 +302,49 @@ def test_compression_is_a_part_of_the_exchange_where_steps_say_what_they_spend_o
 
 
 @pytest.mark.parametrize("own", [0.75, 0.5])
-def test_an_exchange_that_can_be_left_out_is_measured_by_that_whatever_compression_marks(own: float) -> None:
+def test_an_exchange_that_can_be_left_out_is_measured_by_that_whatever_compression_marks(
+    own: float,
+) -> None:
     phases = {**PASS, "backward_s": 0.25, "compress_s": 0.125, "sync_s": 0.125}
-    row = row_of([outcome(STEADY, turns=pairs([1.0] * 4, [own] * 4), phases=phases)] * 2, compression="int8")
+    row = row_of(
+        [outcome(STEADY, turns=pairs([1.0] * 4, [own] * 4), phases=phases)] * 2, compression="int8"
+    )
     assert (row["comm_method"], row["comm_share"]) == ("difference", 1 - own)
     assert row["compress_s"] == 0.125
     slow = outcome(STEADY, turns=pairs([1.0] * 4, [own * 1.5] * 4), phases=phases)
-    assert row_of([outcome(STEADY, turns=pairs([1.0] * 4, [own] * 4), phases=phases), slow])["rank_skew"] == 0.5
+    assert (
+        row_of([outcome(STEADY, turns=pairs([1.0] * 4, [own] * 4), phases=phases), slow])[
+            "rank_skew"
+        ]
+        == 0.5
+    )
 
 
 def test_what_compression_marks_tells_no_exchange_that_hides_behind_backward() -> None:
     phases = {**PASS, "compress_s": 0.125, "sync_s": 0.125}
-    row = row_of([outcome(STEADY, phases=phases, exchange_reason="no memory for it")] * 2, compression="int8")
+    row = row_of(
+        [outcome(STEADY, phases=phases, exchange_reason="no memory for it")] * 2, compression="int8"
+    )
     assert [row.get(name) for name in (*SHARES, "comm_method", "rank_skew")] == [None] * 5
     assert (row["comm_reason"], row["sync_s"]) == ("no memory for it", 0.125)
 
 
 def test_what_failed_after_the_window_costs_no_share_that_the_window_has() -> None:
     phases = {**PASS, "backward_s": 0.0, "sync_s": 0.5}
-    row = row_of([outcome(STEADY, phases=phases, exchange_reason="no memory for it")] * 2, sync="ring")
-    assert (row["comm_method"], row["exchange_share"], row["comm_reason"]) == ("wait", 0.5, "no memory for it")
+    row = row_of(
+        [outcome(STEADY, phases=phases, exchange_reason="no memory for it")] * 2, sync="ring"
+    )
+    assert (row["comm_method"], row["exchange_share"], row["comm_reason"]) == (
+        "wait",
+        0.5,
+        "no memory for it",
+    )
 
 
 def test_one_worker_compresses_for_nobody_and_its_work_is_the_rest() -> None:
-    (rank,) = rank_rows(*marked([outcome(STEADY, phases={**PASS, "compress_s": 0.125, "sync_s": 0.125})]))
+    (rank,) = rank_rows(
+        *marked([outcome(STEADY, phases={**PASS, "compress_s": 0.125, "sync_s": 0.125})])
+    )
     assert (rank["work_s"], rank["compress_s"]) == (0.75, 0.125)
 
 
@@ -301,18 +355,24 @@ def averaged(own: NDArray[np.float64], *, period: int, exchange_s: float) -> lis
     sync[:, period - 1 :: period] = sums.max(axis=0) - sums + exchange_s
     # Two steps are skipped.
     columns = [np.concatenate([[0.0, 0.0], waits]) for waits in sync]
-    return [outcome(list(steps), columns={"sync_s": column}) for steps, column in zip(own + sync, columns, strict=True)]
+    return [
+        outcome(list(steps), columns={"sync_s": column})
+        for steps, column in zip(own + sync, columns, strict=True)
+    ]
 
 
 def test_ranks_of_a_sync_period_wait_for_each_other_once() -> None:
-    # What one loses in a step it gains in the next: both work for 2 s, and exchange for half a second.
+    # What one loses in a step it gains in the next: both work for 2 s, and exchange for half a
+    # second.
     ranks = averaged(np.array([[0.5, 1.5] * 8, [1.5, 0.5] * 8]), period=2, exchange_s=0.5)
     row = row_of(ranks, sync="local_sgd", sync_period=2)
     assert row["comm_method"] == "wait"
     assert [row[name] for name in SHARES] == pytest.approx([0.2, 0, 0.2])
     # Now one takes 3 s, and the other half of that.
     row = row_of(
-        averaged(np.array([[1.0] * 12, [0.5] * 12]), period=3, exchange_s=0.75), sync="local_sgd", sync_period=3
+        averaged(np.array([[1.0] * 12, [0.5] * 12]), period=3, exchange_s=0.75),
+        sync="local_sgd",
+        sync_period=3,
     )
     assert [row[name] for name in SHARES] == pytest.approx([0.2, 0.2, 0.4])
 
@@ -329,7 +389,9 @@ def test_a_mode_with_a_sync_period_has_one_method_however_long_its_window(period
 # Neither depends on how many steps were timed
 
 
-def taken(ranks: int, *, blocks: int, size: int, cv: float, exposed: float, seed: int) -> list[Sent]:
+def taken(
+    ranks: int, *, blocks: int, size: int, cv: float, exposed: float, seed: int
+) -> list[Sent]:
     """Ranks of a second a step; with the exchange all take the longest of them and what of the exchange is exposed."""
     own = drawn(ranks, 2 * blocks * size, cv=cv, seed=seed).reshape(ranks, 2, blocks, size)
     together = own[:, 0].max(axis=0) + exposed
@@ -337,7 +399,9 @@ def taken(ranks: int, *, blocks: int, size: int, cv: float, exposed: float, seed
     sent = []
     for rank, layout in enumerate(turns):
         kinds = [exchanges for exchanges, _ in layout]
-        filled = [(k, list(together[i // 2] if k else own[rank, 1, i // 2])) for i, k in enumerate(kinds)]
+        filled = [
+            (k, list(together[i // 2] if k else own[rank, 1, i // 2])) for i, k in enumerate(kinds)
+        ]
         sent.append(outcome(STEADY, turns=filled, exchange_isolated_s=0.2))
     return sent
 
@@ -358,7 +422,11 @@ def longest_of(ranks: int) -> float:
 def test_shares_do_not_depend_on_how_many_steps_were_timed(ranks: int, cv: float) -> None:
     longest = 1 + cv * longest_of(ranks)
     for exposed in (0.0, 0.2):
-        truth = {"exchange_share": exposed, "wait_share": longest - 1, "comm_share": exposed + longest - 1}
+        truth = {
+            "exchange_share": exposed,
+            "wait_share": longest - 1,
+            "comm_share": exposed + longest - 1,
+        }
         # 8, 30, 96 and 1,000 steps with the exchange and as many without it.
         for blocks, size, trials in ((8, 1, 60), (10, 3, 30), (8, 12, 15), (20, 50, 3)):
             rows = [
@@ -369,7 +437,10 @@ def test_shares_do_not_depend_on_how_many_steps_were_timed(ranks: int, cv: float
                 values = np.array([row[name] for row in rows])
                 # Four standard errors of the mean of so many steps.
                 noise = 4 * cv * np.sqrt(2 / (blocks * size * trials))
-                assert values.mean() == pytest.approx(seconds / (longest + exposed), abs=noise), (name, size)
+                assert values.mean() == pytest.approx(seconds / (longest + exposed), abs=noise), (
+                    name,
+                    size,
+                )
             overlap = np.mean([row["overlap_share"] for row in rows])
             assert overlap == pytest.approx(1 - exposed / 0.2, abs=noise / 0.2 + 0.001)
             assert overlap == pytest.approx(1 - exposed / 0.2, abs=0.1)
@@ -383,9 +454,14 @@ def test_the_intervals_cover_the_shares_as_often_as_they_say(exposed: float) -> 
         "comm_share": 1 - 1 / (longest + exposed),
         "overlap_share": 1 - exposed / 0.2,
     }
-    rows = [shares_of(taken(8, blocks=8, size=2, cv=0.05, exposed=exposed, seed=seed)) for seed in range(200)]
+    rows = [
+        shares_of(taken(8, blocks=8, size=2, cv=0.05, exposed=exposed, seed=seed))
+        for seed in range(200)
+    ]
     for name, value in truth.items():
-        assert np.mean([row[f"{name}_low"] <= value <= row[f"{name}_high"] for row in rows]) >= 0.9, name
+        assert (
+            np.mean([row[f"{name}_low"] <= value <= row[f"{name}_high"] for row in rows]) >= 0.9
+        ), name
 
 
 # Ranks
@@ -399,7 +475,8 @@ def test_skew_and_straggler_are_of_the_work_that_a_rank_does_alone() -> None:
     )
     row = row_of([first, second])
     assert row["rank_skew"] == 0.5
-    # No interval is narrower than half a percent of the mean, here widened for the farther of two ranks.
+    # No interval is narrower than half a percent of the mean, here widened for the farther of two
+    # ranks.
     assert row["rank_skew_low"] == pytest.approx(0.5, abs=0.02)
     assert row["straggler"] == "rank 1 on two"
     assert row_of([second, first])["straggler"] == "rank 0 on two"
@@ -458,7 +535,9 @@ def test_what_befalls_all_ranks_alike_hides_no_straggler() -> None:
 
 def loading(share: float, own_s: float = 1.0) -> Sent:
     """A rank that loads batches for this share of its steps."""
-    return outcome([own_s] * 40, phases={**PASS, "data_s": share}, turns=pairs([1.0] * 4, [own_s] * 4))
+    return outcome(
+        [own_s] * 40, phases={**PASS, "data_s": share}, turns=pairs([1.0] * 4, [own_s] * 4)
+    )
 
 
 def test_what_loading_batches_takes_of_a_step_is_the_mean_of_the_workers() -> None:
@@ -477,4 +556,7 @@ def test_what_a_straggler_loads_is_waiting_and_not_counted_twice() -> None:
 
 
 def test_a_phase_that_a_rank_did_not_mark_has_no_share() -> None:
-    assert row_of([outcome(STEADY, phases={"forward_s": 0.5}), outcome(STEADY)]).get("data_share") is None
+    assert (
+        row_of([outcome(STEADY, phases={"forward_s": 0.5}), outcome(STEADY)]).get("data_share")
+        is None
+    )

@@ -58,17 +58,28 @@ def with_memory(sent: Sent, device_bytes: int | None) -> Sent:
     ("lie", "said"),
     [
         ({"samples_per_s": 1280.0}, "samples_per_s × step_mean_s is 128, and global_batch 64"),
-        ({"step_mean_s": 0.05, "measured_steps": 60}, "samples_per_s × step_mean_s is 32, and global_batch 64"),
+        (
+            {"step_mean_s": 0.05, "measured_steps": 60},
+            "samples_per_s × step_mean_s is 32, and global_batch 64",
+        ),
         ({"global_batch": 32}, "is 64, and global_batch 32"),
         # Both were changed alike: the window knows better.
         ({"samples_per_s": 320.0, "step_mean_s": 0.2}, "30 steps of 0.2 s in a window of 3.01 s"),
         ({"measured_steps": 1000, "window_s": 400.0}, "1000 steps of 0.1 s in a window of 400 s"),
         ({"window_s": 2.0}, "30 steps of 0.1 s in a window of 2 s"),
-        ({"mfu": 1.37, "hfu": None}, "mfu is 1.37 of a dense peak of 989 TFLOP/s (table): are flops_per_sample"),
-        ({"mfu": 0.9, "hfu": 1.2, "peak_source": "given"}, "hfu is 1.2 of a dense peak of 989 TFLOP/s (given)"),
+        (
+            {"mfu": 1.37, "hfu": None},
+            "mfu is 1.37 of a dense peak of 989 TFLOP/s (table): are flops_per_sample",
+        ),
+        (
+            {"mfu": 0.9, "hfu": 1.2, "peak_source": "given"},
+            "hfu is 1.2 of a dense peak of 989 TFLOP/s (given)",
+        ),
     ],
 )
-def test_a_row_that_contradicts_itself_is_named_with_the_numbers(lie: dict[str, Any], said: str) -> None:
+def test_a_row_that_contradicts_itself_is_named_with_the_numbers(
+    lie: dict[str, Any], said: str
+) -> None:
     (words,) = contradictions(HONEST | lie)
     assert said in words
 
@@ -86,7 +97,12 @@ def test_a_row_that_contradicts_itself_is_named_with_the_numbers(lie: dict[str, 
         # A product beside other work is slower than a step without it.
         {"mfu": 1.23, "peak_source": "measured"},
         # The fast half does most of the work, and the slow half is the measure.
-        {"mfu": 1.3, "semantics": "stale", "global_batch": None, "devices": "NVIDIA A100, NVIDIA H100"},
+        {
+            "mfu": 1.3,
+            "semantics": "stale",
+            "global_batch": None,
+            "devices": "NVIDIA A100, NVIDIA H100",
+        },
     ],
 )
 def test_an_honest_row_is_not_named(truth: dict[str, Any]) -> None:
@@ -102,7 +118,13 @@ def test_what_is_unknown_contradicts_nothing(column: str, unknown: Any) -> None:
 
 
 def test_no_steps_are_no_reason_to_fail() -> None:
-    nothing = {"measured_steps": 0, "step_mean_s": 0.0, "samples_per_s": 0.0, "global_batch": 0, "window_s": 0.0}
+    nothing = {
+        "measured_steps": 0,
+        "step_mean_s": 0.0,
+        "samples_per_s": 0.0,
+        "global_batch": 0,
+        "window_s": 0.0,
+    }
     assert contradictions(HONEST | nothing) == []
 
 
@@ -115,14 +137,24 @@ FACTORS = (0.1, 0.9, 0.995, 1.0, 1.005, 1.1, 10.0)
 
 
 @settings(deadline=None)
-@given(size=st.floats(1e-6, 1e6), factor=st.sampled_from(FACTORS), order=st.permutations(list(HONEST)))
+@given(
+    size=st.floats(1e-6, 1e6), factor=st.sampled_from(FACTORS), order=st.permutations(list(HONEST))
+)
 def test_the_verdict_depends_on_no_size_of_step_batch_or_device_and_on_no_order(
     size: float, factor: float, order: list[str]
 ) -> None:
     larger = HONEST | {"global_batch": 64 * size, "samples_per_s": 640 * size * factor}
-    faster = HONEST | {"step_mean_s": 0.1 / size, "samples_per_s": 640 * size * factor, "window_s": None}
+    faster = HONEST | {
+        "step_mean_s": 0.1 / size,
+        "samples_per_s": 640 * size * factor,
+        "window_s": None,
+    }
     device = HONEST | {"peak_flops_per_s": 989e12 * size, "mfu": factor}
-    for row, is_true in ((larger, 0.99 < factor < 1.01), (faster, 0.99 < factor < 1.01), (device, factor < 1.05)):
+    for row, is_true in (
+        (larger, 0.99 < factor < 1.01),
+        (faster, 0.99 < factor < 1.01),
+        (device, factor < 1.05),
+    ):
         found = contradictions({name: row[name] for name in order})
         assert (not found) is is_true
 
@@ -133,7 +165,9 @@ def test_the_verdict_depends_on_no_size_of_step_batch_or_device_and_on_no_order(
 @settings(deadline=None, max_examples=40)
 @given(
     fields=st.sampled_from(MODES),
-    steps=st.lists(st.floats(1e-5, 1e3), min_size=4, max_size=40).filter(lambda steps: len(steps) % 2 == 0),
+    steps=st.lists(st.floats(1e-5, 1e3), min_size=4, max_size=40).filter(
+        lambda steps: len(steps) % 2 == 0
+    ),
     paces=st.lists(st.floats(0.2, 5), min_size=1, max_size=4),
     late_s=st.floats(0, 5),
 )
@@ -163,12 +197,20 @@ STEADY = [0.1] * 40
     ("lie", "said"),
     [
         ({"window_steps": 80}, "rank 1: 40 steps have a time in a window of 80"),
-        ({"phases": {**PASS, "data_s": 0.5}}, "rank 1: the phases take 0.125 s of a step of 0.1 s (data_s 0.05, "),
-        ({"telemetry": {"process_cpus": 3.0}}, "rank 1: 12 s of CPU time in a window of 4 s on 2 CPUs"),
+        (
+            {"phases": {**PASS, "data_s": 0.5}},
+            "rank 1: the phases take 0.125 s of a step of 0.1 s (data_s 0.05, ",
+        ),
+        (
+            {"telemetry": {"process_cpus": 3.0}},
+            "rank 1: 12 s of CPU time in a window of 4 s on 2 CPUs",
+        ),
         ({"memory_peak_bytes": 82 * 2**30}, "rank 1: memory peak 82 GiB on a device of 80 GiB"),
     ],
 )
-def test_a_rank_that_contradicts_itself_is_named_with_the_numbers(lie: dict[str, Any], said: str) -> None:
+def test_a_rank_that_contradicts_itself_is_named_with_the_numbers(
+    lie: dict[str, Any], said: str
+) -> None:
     ranks = [outcome(STEADY, where=MACHINE), outcome(STEADY, where=MACHINE, **lie)]
     row = row_of([with_memory(rank, 80 * 2**30) for rank in ranks])
     assert row["implausible"].startswith(said)
@@ -195,8 +237,12 @@ def computing(flops: float, *, cpus: float = 1.0, where: Any = MACHINE, **other:
     return outcome(STEADY, where=where, flops_per_sample=flops, telemetry=telemetry, **other)
 
 
-@pytest.mark.parametrize("own", [{}, {"matmul_flops_per_s": 40e9}, {"matmul_flops_per_s": 40e9, "cpus": 0.5}])
-def test_more_arithmetic_than_cores_can_do_is_named_whatever_a_matrix_product_reached(own: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "own", [{}, {"matmul_flops_per_s": 40e9}, {"matmul_flops_per_s": 40e9, "cpus": 0.5}]
+)
+def test_more_arithmetic_than_cores_can_do_is_named_whatever_a_matrix_product_reached(
+    own: dict[str, Any],
+) -> None:
     # 40 steps of 4 samples in 4 s, at 50 GFLOP/s.
     honest, lie = 50e9 * 4 / 160, 100 * 50e9 * 4 / 160
     assert row_of([computing(honest, **own)])["implausible"] is None
@@ -208,14 +254,19 @@ def test_more_arithmetic_than_cores_can_do_is_named_whatever_a_matrix_product_re
 def test_the_bound_of_cores_is_that_of_their_precision_their_number_and_their_kind() -> None:
     fast = 100 * 50e9 * 4 / 160
     assert row_of([computing(fast)], precision="bf16")["implausible"] is None
-    assert row_of([computing(fast, cpus=16.0, where=facts(machine={"cpus": 16}))])["implausible"] is None
+    assert (
+        row_of([computing(fast, cpus=16.0, where=facts(machine={"cpus": 16}))])["implausible"]
+        is None
+    )
     again = computing(50e9 * 4 / 160, hardware_flops_per_sample=fast)
     assert "is flops_per_sample 1.25e+11 right?" in row_of([again])["implausible"]
     # Cores that do 2 TFLOP/s by themselves, as no x86 core does.
     assert row_of([computing(fast, matmul_flops_per_s=2e12)])["implausible"] is None
     # More of them than a variable lets Python count.
     assert (
-        row_of([computing(fast, cpus=16.0, where=facts(machine={"cpus": 2, "cpus_allowed": 16}))])["implausible"]
+        row_of([computing(fast, cpus=16.0, where=facts(machine={"cpus": 2, "cpus_allowed": 16}))])[
+            "implausible"
+        ]
         is None
     )
     # A GPU's work takes no CPU time.
@@ -224,7 +275,9 @@ def test_the_bound_of_cores_is_that_of_their_precision_their_number_and_their_ki
 
 def test_the_share_of_a_gpus_peak_is_judged_with_what_is_computed_again() -> None:
     peak = {"peak_flops_per_s": 100.0, "peak_source": "table"}
-    rank = outcome([1.0] * 40, where=GPU, flops_per_sample=20.0, hardware_flops_per_sample=30.0, **peak)
+    rank = outcome(
+        [1.0] * 40, where=GPU, flops_per_sample=20.0, hardware_flops_per_sample=30.0, **peak
+    )
     row = row_of([rank])
     assert (row["mfu"], row["hfu"]) == (pytest.approx(0.8), pytest.approx(1.2))
     assert row["implausible"].startswith("hfu is 1.2 of a dense peak of 1e-10 TFLOP/s (table)")

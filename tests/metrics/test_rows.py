@@ -38,8 +38,15 @@ def test_a_trial_that_failed_is_a_row_with_its_reason_and_no_figures(status: str
     assert not {"samples_per_s", "step_mean_s", "loss_last", "window_s"} & set(row)
 
 
-def test_a_trial_whose_gradients_were_not_exchanged_says_how_far_they_are_from_one_workers() -> None:
-    fields = {"status": "wrong_gradient", "gradients_agree": False, "model_digest": "m", "parameters": 6}
+def test_a_trial_whose_gradients_were_not_exchanged_says_how_far_they_are_from_one_workers() -> (
+    None
+):
+    fields = {
+        "status": "wrong_gradient",
+        "gradients_agree": False,
+        "model_digest": "m",
+        "parameters": 6,
+    }
     row = row_of([outcome([1.0] * 9, gradient_error=0.4, **fields), outcome([1.0] * 9, **fields)])
     assert (row["gradients_agree"], row["gradient_error"]) == (False, 0.4)
     assert (row["model_digest"], row["parameters"]) == ("m", 6)
@@ -47,7 +54,9 @@ def test_a_trial_whose_gradients_were_not_exchanged_says_how_far_they_are_from_o
 
 
 def test_the_error_of_a_compressed_exchange_is_stored_with_its_trial() -> None:
-    row = row_of([outcome([1.0] * 9, compression_error=0.25), outcome([1.0] * 9, compression_error=0.25)])
+    row = row_of(
+        [outcome([1.0] * 9, compression_error=0.25), outcome([1.0] * 9, compression_error=0.25)]
+    )
     assert row["compression_error"] == 0.25
     assert row_of([outcome([1.0] * 9)])["compression_error"] is None
 
@@ -59,7 +68,16 @@ def test_a_rank_that_never_answered_leaves_the_trial_without_figures() -> None:
 
 
 def test_the_rank_whose_failure_explains_the_others_gives_the_status() -> None:
-    chain = ["oom_device", "oom_host", "user_error", "version_mismatch", "timeout", "nan", "collateral", "ok"]
+    chain = [
+        "oom_device",
+        "oom_host",
+        "user_error",
+        "version_mismatch",
+        "timeout",
+        "nan",
+        "collateral",
+        "ok",
+    ]
     for index, status in enumerate(chain[:-1]):
         ended = enumerate(reversed(chain[index:]))
         results = {rank: RankResult(status=other, reason="r") for rank, other in ended}
@@ -86,7 +104,12 @@ def test_machines_of_one_kind_have_one_env_id_however_many_and_others_another() 
 def test_threads_that_a_workload_sets_are_in_the_ranks_and_make_no_environment() -> None:
     usual, same, others = (outcome([1.0] * 9, threads=threads) for threads in (None, 1, 4))
     # They may be an axis.
-    assert row_of([usual])["env_id"] == row_of([same])["env_id"] == row_of([others])["env_id"] == env_id(facts())
+    assert (
+        row_of([usual])["env_id"]
+        == row_of([same])["env_id"]
+        == row_of([others])["env_id"]
+        == env_id(facts())
+    )
     # Where nothing was measured, those of the process.
     ranks = rank_rows(*marked([same, others, Sent(facts(threads=3), None)]))
     assert [row["threads"] for row in ranks] == [1, 4, 3]
@@ -115,7 +138,9 @@ def test_hosts_are_counted_by_node_and_devices_named_once() -> None:
 def test_another_device_than_the_results_have_is_refused() -> None:
     message = other_devices({0: facts()}, known={"H100"})
     assert message is not None
-    assert message.startswith("these results were measured on H100, this run is on EPYC; measure all anew with --rerun")
+    assert message.startswith(
+        "these results were measured on H100, this run is on EPYC; measure all anew with --rerun"
+    )
     assert other_devices({0: facts()}, known={"H100", "EPYC"}) is None
     assert other_devices({0: facts()}, known=()) is None
 
@@ -129,7 +154,9 @@ def test_the_row_says_what_the_task_was() -> None:
     assert row["torch_version"] == "2.13.0"
 
 
-def test_steps_of_all_ranks_follow_each_other_and_a_phase_of_some_is_unknown_for_the_others() -> None:
+def test_steps_of_all_ranks_follow_each_other_and_a_phase_of_some_is_unknown_for_the_others() -> (
+    None
+):
     ranks = [outcome([1.0], phases={**PASS, "sync_s": 0.25}), outcome([1.0, 2.0])]
     _, results = marked(ranks, sync="parameter_server")
     columns = step_columns({1: results[1], 0: results[0], 2: RankResult(status="collateral")})
@@ -141,19 +168,24 @@ def test_steps_of_all_ranks_follow_each_other_and_a_phase_of_some_is_unknown_for
     assert step_columns({0: RankResult(status="user_error")}) is None
 
 
-def test_a_loss_that_is_no_number_is_stored_as_such_and_what_was_not_measured_as_null(tmp_path: Path) -> None:
+def test_a_loss_that_is_no_number_is_stored_as_such_and_what_was_not_measured_as_null(
+    tmp_path: Path,
+) -> None:
     measured = {
         "loss": np.array([2.0, 1.5, 1.0, math.nan, math.nan, math.nan]),
         "sync_s": np.array([0.0, 0.0, 0.25, 0.25, 0.25, math.nan]),
     }
-    known, results = marked([outcome([1.0, 1.0], turns=[(True, [1.0]), (False, [0.5])], columns=measured)])
+    known, results = marked(
+        [outcome([1.0, 1.0], turns=[(True, [1.0]), (False, [0.5])], columns=measured)]
+    )
     row = {"attempt_id": "a", "trial_id": "t", "status": "nan"}
     Results(tmp_path).commit(row, ranks=rank_rows(known, results), steps=step_columns(results))
     stored = Results(tmp_path).table("steps").to_pydict()
     assert stored["part"] == ["warmup", "warmup", "window", "window", "exchange", "no_exchange"]
     assert stored["warmup"] == [True, True, False, False, False, False]
     assert stored["block"] == [None, None, None, None, 0, 1]
-    # In the window a loss is always measured; afterwards the model is lost, and so is what its loss would say.
+    # In the window a loss is always measured; afterwards the model is lost, and so is what its loss
+    # would say.
     assert [loss is None for loss in stored["loss"]] == [False] * 4 + [True] * 2
     assert math.isnan(stored["loss"][3])
     assert stored["sync_s"] == [0.0, 0.0, 0.25, 0.25, 0.25, None]
@@ -176,21 +208,37 @@ def test_a_rank_that_failed_has_its_steps_marked_beside_those_that_never_measure
     point = Point(workers=3, workload=Tokens())
     _, sent = by_rank([outcome([1.0] * 3), Sent(facts(), None), outcome([1.0] * 4, status="nan")])
     results = with_warmup_marked(point, {**sent, 1: RankResult(status="user_error")})
-    marks = {rank: result.measured and int(result.measured.steps["warmup"].sum()) for rank, result in results.items()}
+    marks = {
+        rank: result.measured and int(result.measured.steps["warmup"].sum())
+        for rank, result in results.items()
+    }
     assert marks == {0: SKIPPED, 1: None, 2: SKIPPED}
 
 
 def test_a_rank_has_its_own_phases_work_and_telemetry() -> None:
     own = {"power_w": 300.0, "throttle_reasons": ["heat"], "host_load": None}
     turns = [(True, [1.0]), (False, [0.5]), (False, [0.7]), (True, [1.0])]
-    first = outcome([1.0, 1.0], turns=turns, bytes_sent=8, messages_sent=2, matmul_flops_per_s=1e12, telemetry=own)
+    first = outcome(
+        [1.0, 1.0],
+        turns=turns,
+        bytes_sent=8,
+        messages_sent=2,
+        matmul_flops_per_s=1e12,
+        telemetry=own,
+    )
     ranks = rank_rows(*marked([first, outcome([1.0, 1.0])]))
     assert {name: ranks[0][name] for name in own} == own
     assert (ranks[0]["data_s"], ranks[0]["forward_s"], ranks[0]["backward_s"]) == (0, 0.5, 0.25)
     assert ranks[0]["work_s"] == pytest.approx(0.6)
-    assert [ranks[0][name] for name in ("bytes_sent", "messages_sent", "matmul_flops_per_s")] == [8, 2, 1e12]
+    assert [ranks[0][name] for name in ("bytes_sent", "messages_sent", "matmul_flops_per_s")] == [
+        8,
+        2,
+        1e12,
+    ]
     # Nothing tells how long the other would work alone.
-    assert [ranks[1][name] for name in ("work_s", "bytes_sent", "messages_sent", "matmul_flops_per_s")] == [None] * 4
+    assert [
+        ranks[1][name] for name in ("work_s", "bytes_sent", "messages_sent", "matmul_flops_per_s")
+    ] == [None] * 4
     assert not {"sync_s", *own} & set(ranks[1])
     assert [rank["machine"] for rank in ranks] == [
         '{"cpu": "EPYC", "system": "Linux 6.1", "torch_version": "2.13.0"}'

@@ -38,7 +38,8 @@ def steps_of(ranks: list[Sent], **fields: Any) -> list[Steps]:
 
 
 def test_throughput_counts_every_worker_and_waits_for_the_slowest() -> None:
-    # Two workers of 4 samples, 2 passes: 16 samples a step. The slower rank ends its third step after 5 s.
+    # Two workers of 4 samples, 2 passes: 16 samples a step. The slower rank ends its third step
+    # after 5 s.
     row = row_of([outcome([1, 1, 2], window_s=4), outcome([2, 1, 2], window_s=5.5)], accumulation=2)
     assert row["samples_per_s"] == 16 * 3 / 5
     assert row["tokens_per_s"] == 10 * row["samples_per_s"]
@@ -58,7 +59,9 @@ def test_mean_step_and_throughput_of_ranks_in_step_are_one_number(fields: dict[s
     ends = np.arange(1, 201) + random.uniform(0, 0.1, size=(4, 200))
     ranks = [outcome(list(np.diff(rank, prepend=0.0)), window_s=rank[-1]) for rank in ends]
     row = row_of(ranks, **fields)
-    assert row["samples_per_s"] == pytest.approx(row["global_batch"] * row["measured_steps"] / row["window_s"])
+    assert row["samples_per_s"] == pytest.approx(
+        row["global_batch"] * row["measured_steps"] / row["window_s"]
+    )
     assert row["step_mean_s"] * row["samples_per_s"] == pytest.approx(row["global_batch"], rel=1e-6)
     if period == 1:
         assert row["latency_s"] == row["step_p50_s"] < row["step_mean_s"] + 0.02
@@ -69,7 +72,9 @@ def test_mean_step_and_throughput_of_ranks_in_step_are_one_number(fields: dict[s
 
 
 @pytest.mark.parametrize(("sync", "column"), [("ddp", "step_p50_s"), ("local_sgd", "step_mean_s")])
-def test_the_latency_of_the_frontier_is_stored_with_its_interval_and_error(sync: str, column: str) -> None:
+def test_the_latency_of_the_frontier_is_stored_with_its_interval_and_error(
+    sync: str, column: str
+) -> None:
     random = np.random.default_rng(0)
     row = row_of([outcome(list(random.gamma(100, 0.01, 320)))] * 2, sync=sync)
     for end in ("", "_low", "_high", "_error"):
@@ -91,7 +96,9 @@ def test_no_percentile_is_given_narrower_than_half_a_percent() -> None:
     repetitions=st.integers(1, 30),
     sync=st.sampled_from(["ddp", "local_sgd", "parameter_server"]),
 )
-def test_throughput_does_not_depend_on_how_many_steps_were_timed(workers: int, repetitions: int, sync: str) -> None:
+def test_throughput_does_not_depend_on_how_many_steps_were_timed(
+    workers: int, repetitions: int, sync: str
+) -> None:
     pattern, period = [0.25, 0.5, 0.25, 1.0], {"sync_period": 4} if sync == "local_sgd" else {}
     few = row_of([outcome(pattern)] * workers, sync=sync, **period)
     many = row_of([outcome(pattern * repetitions)] * workers, sync=sync, **period)
@@ -110,7 +117,12 @@ def test_the_interval_of_the_rate_covers_it_as_often_as_it_says(sync: str) -> No
     for _ in range(300):
         common = random.gamma(100, 1 / 100, size=80)
         times = [
-            m * (random.gamma(100, 1 / 100, size=int(8000 / m)) if sync == "parameter_server" else common)
+            m
+            * (
+                random.gamma(100, 1 / 100, size=int(8000 / m))
+                if sync == "parameter_server"
+                else common
+            )
             for m in means
         ]
         row = row_of([outcome(list(series)) for series in times], sync=sync)
@@ -118,12 +130,21 @@ def test_the_interval_of_the_rate_covers_it_as_often_as_it_says(sync: str) -> No
     assert 0.90 <= np.mean(hits) <= 0.995
 
 
-def test_the_interval_of_the_mean_is_half_a_percent_to_both_sides_where_steps_are_all_equal() -> None:
+def test_the_interval_of_the_mean_is_half_a_percent_to_both_sides_where_steps_are_all_equal() -> (
+    None
+):
     row = row_of([outcome([1.0] * 240)] * 2)
     assert row["half_width"] == pytest.approx(0.005)
     assert (row["step_mean_s_low"], row["step_mean_s_high"]) == pytest.approx((0.995, 1.005))
-    assert (row["samples_per_s_low"], row["samples_per_s_high"]) == pytest.approx((8 / 1.005, 8 / 0.995))
-    assert (row["step_cv"], row["spike_share"], row["drift"], row["steady_class"]) == (0, 0, 0, "flat")
+    assert (row["samples_per_s_low"], row["samples_per_s_high"]) == pytest.approx(
+        (8 / 1.005, 8 / 0.995)
+    )
+    assert (row["step_cv"], row["spike_share"], row["drift"], row["steady_class"]) == (
+        0,
+        0,
+        0,
+        "flat",
+    )
 
 
 def test_a_percentile_has_an_interval_where_the_steps_are_enough_and_is_named_where_not() -> None:
@@ -145,9 +166,20 @@ def test_a_99th_percentile_is_given_from_100_steps_on() -> None:
 
 def test_what_is_unknown_is_null_and_not_zero() -> None:
     row = row_of([outcome([1.0, 1.0], phases={"forward_s": 0.5})] * 2)
-    intervals = [f"{name}_{end}" for name in ("samples_per_s", "step_mean_s", "step_p50_s") for end in ("low", "high")]
+    intervals = [
+        f"{name}_{end}"
+        for name in ("samples_per_s", "step_mean_s", "step_p50_s")
+        for end in ("low", "high")
+    ]
     phases = ["data_s", "backward_s", "sync_s", "optimizer_s"]
-    device = ["peak_flops_per_s", "device_utilization", "power_w", "energy_j", "energy_j_per_sample", "cpu_energy_j"]
+    device = [
+        "peak_flops_per_s",
+        "device_utilization",
+        "power_w",
+        "energy_j",
+        "energy_j_per_sample",
+        "cpu_energy_j",
+    ]
     others = [
         "half_width",
         "step_p99_s",
@@ -159,7 +191,16 @@ def test_what_is_unknown_is_null_and_not_zero() -> None:
     ]
     for name in [*intervals, *phases, *device, *others]:
         assert row[name] is None, name
-    derived = ["mfu", "hfu", "flops_per_sample", "comm_share", "comm_method", "pass_s", "overlap_share", "rank_skew"]
+    derived = [
+        "mfu",
+        "hfu",
+        "flops_per_sample",
+        "comm_share",
+        "comm_method",
+        "pass_s",
+        "overlap_share",
+        "rank_skew",
+    ]
     for name in [*derived, "straggler", "staleness_mean", "exchange_isolated_s"]:
         assert row.get(name) is None, name
 
@@ -174,7 +215,8 @@ def test_a_phase_counts_where_every_rank_measured_it() -> None:
 
 
 def test_an_asynchronous_rate_counts_what_all_finished_while_all_were_at_work() -> None:
-    # The fast one stops after 2 s with 8 steps; the slow one has then done 2 of its 4, whatever it did later.
+    # The fast one stops after 2 s with 8 steps; the slow one has then done 2 of its 4, whatever it
+    # did later.
     fast, slow = outcome([0.25] * 8, phases=WAITED), outcome([1.0] * 4, phases=WAITED)
     row = row_of([fast, slow], sync="parameter_server")
     assert row["samples_per_s"] == 4 * (8 + 2) / 2
@@ -196,7 +238,10 @@ def test_what_a_worker_did_after_the_first_has_stopped_widens_no_interval() -> N
     # Until 40 s one does a step a second and the other one in two, all alike.
     row = row_of([outcome(STEADY), outcome([2.0] * 20 + [9.0] * 10)], sync="parameter_server")
     assert row["samples_per_s"] == pytest.approx(1.5 * 4)
-    assert row["half_width"] == row_of([outcome(STEADY), outcome([2.0] * 20)], sync="parameter_server")["half_width"]
+    assert (
+        row["half_width"]
+        == row_of([outcome(STEADY), outcome([2.0] * 20)], sync="parameter_server")["half_width"]
+    )
 
 
 @pytest.mark.parametrize("workers", [2, 8])
@@ -207,8 +252,11 @@ def test_the_interval_of_an_asynchronous_rate_covers_it_whatever_workers_have_in
     random = np.random.default_rng(workers)
     hits = []
     for _ in range(150):
-        # Steps of 1 s whose noise of a tenth remembers 0.3 of the step before; so much of its variance is everybody's.
-        drawn = lfilter([1.0], [1.0, -0.3], random.normal(size=(workers + 1, 300)) * np.sqrt(1 - 0.09), axis=1)
+        # Steps of 1 s whose noise of a tenth remembers 0.3 of the step before; so much of its
+        # variance is everybody's.
+        drawn = lfilter(
+            [1.0], [1.0, -0.3], random.normal(size=(workers + 1, 300)) * np.sqrt(1 - 0.09), axis=1
+        )
         noise = np.sqrt(common) * drawn[:1] + np.sqrt(1 - common) * drawn[1:]
         row = row_of([outcome(list(1 + 0.1 * one)) for one in noise], sync="parameter_server")
         # What is taken for a drift, of one in twenty at most, has no interval.
@@ -296,11 +344,20 @@ def test_throughput_depends_neither_on_the_warm_up_that_was_timed_nor_on_the_ste
 
 @settings(deadline=None)
 @given(st.data())
-def test_where_ranks_wait_for_each_other_throughput_is_the_global_batch_by_the_step(data: st.DataObject) -> None:
+def test_where_ranks_wait_for_each_other_throughput_is_the_global_batch_by_the_step(
+    data: st.DataObject,
+) -> None:
     sync = data.draw(st.sampled_from(["ddp", "local_sgd", "parameter_server"]))
-    mode: dict[str, Any] = {"local_sgd": {"sync_period": 4}, "parameter_server": {"staleness": 0}}.get(sync, {})
+    mode: dict[str, Any] = {
+        "local_sgd": {"sync_period": 4},
+        "parameter_server": {"staleness": 0},
+    }.get(sync, {})
     period = mode.get("sync_period", 1)
-    own = data.draw(st.lists(st.lists(st.floats(0.1, 9.0), min_size=period, max_size=period), min_size=2, max_size=4))
+    own = data.draw(
+        st.lists(
+            st.lists(st.floats(0.1, 9.0), min_size=period, max_size=period), min_size=2, max_size=4
+        )
+    )
     # In a period a rank takes its steps as it can; at its end all wait for the slowest.
     last = max(map(sum, own))
     ranks = [[*steps[:-1], steps[-1] + last - sum(steps)] * 12 for steps in own]
@@ -310,8 +367,11 @@ def test_where_ranks_wait_for_each_other_throughput_is_the_global_batch_by_the_s
 
 
 def test_within_a_sync_period_a_rank_makes_up_for_a_slow_step() -> None:
-    # Each is slow in another step; a period takes both 5 s, though the slower ones of its steps add up to 8 s.
-    row = row_of([outcome([2, 1, 1, 1] * 30), outcome([1, 2, 1, 1] * 30)], sync="local_sgd", sync_period=4)
+    # Each is slow in another step; a period takes both 5 s, though the slower ones of its steps add
+    # up to 8 s.
+    row = row_of(
+        [outcome([2, 1, 1, 1] * 30), outcome([1, 2, 1, 1] * 30)], sync="local_sgd", sync_period=4
+    )
     assert (row["step_mean_s"], row["samples_per_s"]) == (1.25, 8 / 1.25)
     # 3 × 0.38 s ÷ 120 steps of 1.25 s.
     assert row["half_width"] == pytest.approx(0.0076)
@@ -333,7 +393,9 @@ def test_where_ranks_step_together_the_slowest_says_where_the_warm_up_ends() -> 
         assert steps["part"].tolist() == ["warmup"] * (SKIPPED + 10) + ["window"] * 40
 
 
-def test_where_workers_are_apart_each_has_its_own_warm_up_and_the_rate_begins_after_the_last() -> None:
+def test_where_workers_are_apart_each_has_its_own_warm_up_and_the_rate_begins_after_the_last() -> (
+    None
+):
     # The second is steady from 20 s on; until 40 s both do a step a second of 4 samples.
     even, late = outcome(STEADY), outcome([2.0] * 10 + [1.0] * 20)
     row = row_of([even, late], sync="parameter_server")
@@ -357,7 +419,9 @@ def test_a_warm_up_is_whole_sync_periods() -> None:
     assert (row["warmup_steps"], row["measured_steps"]) == (SKIPPED + 10, 80)
     assert (row["step_mean_s"], row["samples_per_s"]) == (2, 4)
     # Five steps are a group in the search, here five periods.
-    uneven = row_of([outcome([2.0, 2.0, 6.0] * 7 + [1.0, 1.0, 3.0] * 40)] * 2, sync="local_sgd", sync_period=3)
+    uneven = row_of(
+        [outcome([2.0, 2.0, 6.0] * 7 + [1.0, 1.0, 3.0] * 40)] * 2, sync="local_sgd", sync_period=3
+    )
     assert uneven["warmup_steps"] == SKIPPED + 15
 
 
@@ -371,7 +435,14 @@ def test_where_no_part_is_steady_nothing_is_left_out_and_the_row_says_so() -> No
 def test_steps_after_the_window_are_no_part_of_its_figures() -> None:
     with_blocks = row_of([outcome(STEADY, turns=pairs([9.0] * 4, [7.0] * 4))] * 2)
     without = row_of([outcome(STEADY)] * 2)
-    for name in ("samples_per_s", "step_mean_s", "step_max_s", "window_s", "measured_steps", "warmup_steps"):
+    for name in (
+        "samples_per_s",
+        "step_mean_s",
+        "step_max_s",
+        "window_s",
+        "measured_steps",
+        "warmup_steps",
+    ):
         assert with_blocks[name] == without[name], name
 
 
@@ -388,35 +459,66 @@ def test_utilization_of_flops_is_what_a_worker_does_by_what_its_device_could() -
 
 
 def test_of_different_devices_the_weakest_is_the_measure() -> None:
-    ranks = [outcome(STEADY, **flops(6.0, 6.0), peak_flops_per_s=peak, peak_source="table") for peak in (96.0, 48.0)]
+    ranks = [
+        outcome(STEADY, **flops(6.0, 6.0), peak_flops_per_s=peak, peak_source="table")
+        for peak in (96.0, 48.0)
+    ]
     assert (row_of(ranks)["peak_flops_per_s"], row_of(ranks)["mfu"]) == (48, 0.5)
 
 
 @pytest.mark.parametrize("peaks", [(None, None), (96.0, None)])
-def test_without_the_peak_of_every_device_the_share_is_unknown_and_the_flops_are_not(peaks: Any) -> None:
-    row = row_of([outcome(STEADY, **flops(6.0, 8.0), peak_flops_per_s=peak, peak_source="table") for peak in peaks])
+def test_without_the_peak_of_every_device_the_share_is_unknown_and_the_flops_are_not(
+    peaks: Any,
+) -> None:
+    row = row_of(
+        [
+            outcome(STEADY, **flops(6.0, 8.0), peak_flops_per_s=peak, peak_source="table")
+            for peak in peaks
+        ]
+    )
     assert row["flops_per_s_per_worker"] == 24
-    assert [row.get(name) for name in ("peak_flops_per_s", "peak_source", "mfu", "hfu")] == [None] * 4
+    assert [row.get(name) for name in ("peak_flops_per_s", "peak_source", "mfu", "hfu")] == [
+        None
+    ] * 4
 
 
 def test_flops_that_were_not_counted_leave_the_peak_known() -> None:
     row = row_of([outcome(STEADY, peak_flops_per_s=96.0, peak_source="given")])
     assert (row["peak_flops_per_s"], row["peak_source"]) == (96, "given")
-    assert [row.get(name) for name in ("flops_per_sample", "flops_per_s_per_worker", "mfu", "hfu")] == [None] * 4
+    assert [
+        row.get(name) for name in ("flops_per_sample", "flops_per_s_per_worker", "mfu", "hfu")
+    ] == [None] * 4
 
 
 WORK = StepWork(operations=30, moved_bytes=1e6, compute_s=0.25, memory_s=0.5, launch_s=0.125)
 
 
 def test_what_operations_take_is_a_share_of_the_step_and_the_slowest_memory_is_named() -> None:
-    row = row_of([outcome([1.0] * 40, work=WORK, moved_bytes_per_s=8.0), outcome([1.0] * 40, moved_bytes_per_s=4.0)])
-    assert (row["operations_per_step"], row["moved_bytes_per_step"], row["peak_bytes_per_s"]) == (30, 1e6, 4)
-    assert [row[f"{name}_share"] for name in ("compute", "memory", "launch")] == pytest.approx([0.25, 0.5, 0.125])
+    row = row_of(
+        [
+            outcome([1.0] * 40, work=WORK, moved_bytes_per_s=8.0),
+            outcome([1.0] * 40, moved_bytes_per_s=4.0),
+        ]
+    )
+    assert (row["operations_per_step"], row["moved_bytes_per_step"], row["peak_bytes_per_s"]) == (
+        30,
+        1e6,
+        4,
+    )
+    assert [row[f"{name}_share"] for name in ("compute", "memory", "launch")] == pytest.approx(
+        [0.25, 0.5, 0.125]
+    )
 
 
 def test_operations_that_were_not_counted_are_unknown() -> None:
     row = row_of([outcome(STEADY, moved_bytes_per_s=8.0), outcome(STEADY)])
-    names = ["operations_per_step", "moved_bytes_per_step", "peak_bytes_per_s", "memory_share", "launch_share"]
+    names = [
+        "operations_per_step",
+        "moved_bytes_per_step",
+        "peak_bytes_per_s",
+        "memory_share",
+        "launch_share",
+    ]
     assert [row.get(name) for name in names] == [None] * 5
 
 
@@ -445,7 +547,9 @@ def test_what_one_device_does_not_say_is_unknown_for_the_trial() -> None:
     known = {"energy_j": 10.0, "power_w": 5.0, "device_utilization": 0.0}
     row = row_of([outcome(STEADY, telemetry=said) for said in (known, dict.fromkeys(known))])
     assert [row[name] for name in (*known, "energy_j_per_sample")] == [None] * 4
-    both = row_of([outcome(STEADY, telemetry=said) for said in (known, {**known, "device_utilization": 0.5})])
+    both = row_of(
+        [outcome(STEADY, telemetry=said) for said in (known, {**known, "device_utilization": 0.5})]
+    )
     assert [both[name] for name in known] == [20, 10, 0.25]
 
 
@@ -457,12 +561,20 @@ def test_a_host_counts_once_however_many_ranks_are_on_it() -> None:
             outcome(
                 STEADY,
                 where=facts(node=node),
-                telemetry={"host_cpu_share": share, "network_sent_bytes": sent, "cpu_energy_j": energy},
+                telemetry={
+                    "host_cpu_share": share,
+                    "network_sent_bytes": sent,
+                    "cpu_energy_j": energy,
+                },
             )
             for node, share, sent, energy in hosts
         ]
     )
-    assert (row["host_cpu_share"], row["network_bytes_per_s"], row["cpu_energy_j"]) == (0.5, 100, 150)
+    assert (row["host_cpu_share"], row["network_bytes_per_s"], row["cpu_energy_j"]) == (
+        0.5,
+        100,
+        150,
+    )
 
 
 # Flags
@@ -492,17 +604,30 @@ def test_a_mean_that_is_known_less_well_than_wanted_is_flagged_imprecise() -> No
     assert "imprecise" in flags_of(outcome([1.0, 1.0]))
 
 
-def test_a_step_time_that_still_rises_or_falls_is_flagged_as_drift_and_its_mean_has_no_interval() -> None:
+def test_a_step_time_that_still_rises_or_falls_is_flagged_as_drift_and_its_mean_has_no_interval() -> (
+    None
+):
     rising, falling = np.linspace(1.0, 1.5, 120), np.linspace(2.0, 1.0, 120)
     late = np.append(np.full(70, 1.05), np.ones(50))
     # Noise enough for intervals of percentiles, if it didn't rise.
     noisy = np.random.default_rng(0).normal(1.0, 0.1, 400) + np.linspace(0.0, 0.2, 400)
-    for series, kind in ((rising, "slowdown"), (falling, "none"), (late, "none"), (noisy, "slowdown")):
+    for series, kind in (
+        (rising, "slowdown"),
+        (falling, "none"),
+        (late, "none"),
+        (noisy, "slowdown"),
+    ):
         row = row_of([outcome(list(series), stop_reason="max_steps")])
-        assert (row["steady_class"], row["stop_reason"], row["half_width"]) == (kind, "max_steps", None)
+        assert (row["steady_class"], row["stop_reason"], row["half_width"]) == (
+            kind,
+            "max_steps",
+            None,
+        )
         assert {"drift", "imprecise"} <= set(row["flags"])
         bounds = [
-            name for name in row if name.startswith(("samples_per_s_", "step_")) and name.endswith(("_low", "_high"))
+            name
+            for name in row
+            if name.startswith(("samples_per_s_", "step_")) and name.endswith(("_low", "_high"))
         ]
         assert len(bounds) == 10
         assert [row[name] for name in bounds] == [None] * 10
@@ -515,12 +640,20 @@ def test_a_little_drift_that_is_sure_widens_the_interval() -> None:
     row = row_of([outcome(list(rising))])
     assert row["half_width"] == pytest.approx(0.0114 + row["drift"], abs=0.001)
     assert row["drift"] == pytest.approx(0.0133, abs=0.0005)
-    assert (row["steady_class"], "drift" in row["flags"], "imprecise" in row["flags"]) == ("flat", False, True)
-    assert "imprecise" not in row_of([outcome(list(rising))], measure=Measure(half_width=0.03))["flags"]
+    assert (row["steady_class"], "drift" in row["flags"], "imprecise" in row["flags"]) == (
+        "flat",
+        False,
+        True,
+    )
+    assert (
+        "imprecise"
+        not in row_of([outcome(list(rising))], measure=Measure(half_width=0.03))["flags"]
+    )
 
 
 def test_a_class_comes_from_the_cut_that_the_row_has() -> None:
-    # Noise alone: what is left after a cut has a best cut of its own, and no window says that it is no longer steady.
+    # Noise alone: what is left after a cut has a best cut of its own, and no window says that it is
+    # no longer steady.
     random = np.random.default_rng(5)
     rows = [row_of([outcome(list(random.normal(0.05, 0.001, 100)))]) for _ in range(100)]
     assert {row["steady_class"] for row in rows} <= {"flat", "warmup"}
@@ -534,7 +667,9 @@ def test_a_class_comes_from_the_cut_that_the_row_has() -> None:
 def test_what_is_known_when_a_limit_ends_the_window_is_precise(limit: str) -> None:
     def reason(steps: list[float], half_width: float | None = 0.02, ended_by: str = limit) -> str:
         return str(
-            row_of([outcome(steps, stop_reason=ended_by)], measure=Measure(half_width=half_width))["stop_reason"]
+            row_of([outcome(steps, stop_reason=ended_by)], measure=Measure(half_width=half_width))[
+                "stop_reason"
+            ]
         )
 
     # 30 steps of 2 s: 3 × 0.38 ÷ 60 is 1.9 %.
@@ -551,7 +686,11 @@ def test_a_few_long_sync_periods_can_be_precise() -> None:
     # Seven periods of 128 steps: fewer than a look before the limit believes.
     steps = [*([0.01] * 127), 0.03] * 7
     row = row_of([outcome(steps, stop_reason="max_steps")] * 2, sync="local_sgd", sync_period=128)
-    assert (row["stop_reason"], row["half_width"], row["flags"]) == ("precise", pytest.approx(0.005), [])
+    assert (row["stop_reason"], row["half_width"], row["flags"]) == (
+        "precise",
+        pytest.approx(0.005),
+        [],
+    )
 
 
 def test_surely_more_than_one_step_in_a_hundred_that_stands_out_is_flagged_spiky() -> None:
@@ -570,7 +709,9 @@ def test_two_clusters_of_step_times_are_flagged_bimodal() -> None:
 def test_a_window_that_its_own_later_blocks_contradict_is_flagged_unstable() -> None:
     # 80 steps of a second are known to 1.4 %.
     def flagged(later: list[float], window: list[float] = STEADY * 2) -> bool:
-        return "unstable" in flags_of(*[outcome(window, turns=pairs(later, [0.9] * len(later)))] * 2)
+        return "unstable" in flags_of(
+            *[outcome(window, turns=pairs(later, [0.9] * len(later)))] * 2
+        )
 
     assert not flagged([1.0] * 8)
     assert not flagged([1.01] * 8)
@@ -585,7 +726,9 @@ def test_a_window_that_its_own_later_blocks_contradict_is_flagged_unstable() -> 
 
 def test_what_one_rank_of_a_block_gains_and_the_other_loses_makes_no_window_unstable() -> None:
     # Where a block of one step ends scatters between the ranks, as it does in the window.
-    early, late = (outcome(STEADY * 2, turns=pairs([later] * 8, [0.9] * 8)) for later in (0.95, 1.05))
+    early, late = (
+        outcome(STEADY * 2, turns=pairs([later] * 8, [0.9] * 8)) for later in (0.95, 1.05)
+    )
     assert "unstable" not in flags_of(early, late)
     assert "unstable" in flags_of(late, late)
 
@@ -593,17 +736,23 @@ def test_what_one_rank_of_a_block_gains_and_the_other_loses_makes_no_window_unst
 def test_steps_that_resemble_their_neighbours_are_flagged_autocorrelated() -> None:
     waves = ([1.0] * 10 + [1.1] * 10) * 3
     assert "autocorrelated" in flags_of(outcome(waves))
-    assert "autocorrelated" not in flags_of(outcome(list(np.random.default_rng(0).permutation(waves))))
+    assert "autocorrelated" not in flags_of(
+        outcome(list(np.random.default_rng(0).permutation(waves)))
+    )
 
 
 @pytest.mark.parametrize(("share", "flagged"), [(0.04, False), (0.06, True)])
-def test_more_than_a_twentieth_of_a_step_spent_on_data_is_flagged_input_bound(share: float, flagged: bool) -> None:
+def test_more_than_a_twentieth_of_a_step_spent_on_data_is_flagged_input_bound(
+    share: float, flagged: bool
+) -> None:
     slow = outcome(STEADY, phases={**PASS, "data_s": share})
     assert ("input_bound" in flags_of(outcome(STEADY), slow)) == flagged
 
 
 def test_what_a_rank_flags_is_the_trials_once() -> None:
-    first, second = (outcome(STEADY * 2, flags=flags) for flags in (["throttled"], ["throttled", "oom_retry"]))
+    first, second = (
+        outcome(STEADY * 2, flags=flags) for flags in (["throttled"], ["throttled", "oom_retry"])
+    )
     assert flags_of(first, second) == ["throttled", "oom_retry"]
 
 

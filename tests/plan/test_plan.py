@@ -103,18 +103,24 @@ def test_what_a_race_stopped_early_is_measured_again_where_there_is_no_race() ->
     assert plan(race, early) == (0, 4)
     assert plan(SWEEP, early) == plan(SWEEP, early, "failed") == (4, 0)
     made = make_plan(SWEEP, candidates(SWEEP), early)
-    assert {trial.why for trial in made.to_run} == {"stopped early by the race, measured with race=True"}
+    assert {trial.why for trial in made.to_run} == {
+        "stopped early by the race, measured with race=True"
+    }
     # The newest is the one that is reported.
     assert plan(SWEEP, early + rows()) == (0, 4)
     assert plan(SWEEP, rows() + early) == (4, 0)
     assert plan(SWEEP, rows(stop_reason="precise")) == (0, 4)
 
 
-@pytest.mark.parametrize(("values", "missing"), [([0.01, 0.1], {"compression_ratio": None}), ([None, 0.1], {})])
+@pytest.mark.parametrize(
+    ("values", "missing"), [([0.01, 0.1], {"compression_ratio": None}), ([None, 0.1], {})]
+)
 def test_an_axis_that_leaves_no_room_for_points_that_do_not_read_it_is_named(
     values: list[float | None], missing: dict[str, Any]
 ) -> None:
-    sweep = Sweep(workload=workloads.Gpt(), axes={"compression": [None, "topk"], "compression_ratio": values})
+    sweep = Sweep(
+        workload=workloads.Gpt(), axes={"compression": [None, "topk"], "compression_ratio": values}
+    )
     assert unread_everywhere(make_plan(sweep, candidates(sweep), [])) == missing
 
 
@@ -122,7 +128,10 @@ def test_repeats_run_one_after_the_other_in_sessions_of_their_own() -> None:
     made = make_plan(replace(SWEEP, measure=Measure(repeats=2)), candidates(SWEEP), [])
     assert [trial.repeat for trial in made.to_run] == [1, 1, 1, 1, 2, 2, 2, 2]
     assert made.session_starts == 2
-    assert make_plan(replace(SWEEP, measure=Measure(fresh=True)), candidates(SWEEP), []).session_starts == 4
+    assert (
+        make_plan(replace(SWEEP, measure=Measure(fresh=True)), candidates(SWEEP), []).session_starts
+        == 4
+    )
 
 
 # Canaries
@@ -155,32 +164,58 @@ def test_a_canary_is_plain_ddp_with_the_middle_micro_batch_of_its_world() -> Non
     )
     watch = canary_of(group)
     point = watch.point
-    assert (point.sync, point.micro_batch, point.accumulation, point.precision) == ("ddp", 4, 1, "bf16")
-    assert (point.sync_period, point.staleness, point.shards, point.unread_field) == (None, None, None, None)
+    assert (point.sync, point.micro_batch, point.accumulation, point.precision) == (
+        "ddp",
+        4,
+        1,
+        "bf16",
+    )
+    assert (point.sync_period, point.staleness, point.shards, point.unread_field) == (
+        None,
+        None,
+        None,
+        None,
+    )
     assert (point.semantics, point.compression, point.compression_ratio) == ("exact", None, None)
     assert point.world == group[0].point.world
     assert (watch.role, watch.repeat) == ("canary", 1)
 
 
 @pytest.mark.parametrize("modes", [["fsdp", "hsdp"], ["zero1", "fsdp"], ["hsdp", "zero1"]])
-def test_a_world_whose_trials_all_divide_their_state_has_a_canary_in_a_mode_of_its_own(modes: list[str]) -> None:
+def test_a_world_whose_trials_all_divide_their_state_has_a_canary_in_a_mode_of_its_own(
+    modes: list[str],
+) -> None:
     # A model that no worker can hold whole, with the optimizer's state, fits in these.
     group = group_of(
-        {"workers": [2], "micro_batch": [1, 4, 64], "accumulation": [2], "sync": modes, "node_size": [None]}
+        {
+            "workers": [2],
+            "micro_batch": [1, 4, 64],
+            "accumulation": [2],
+            "sync": modes,
+            "node_size": [None],
+        }
     )
     point = canary_of(group).point
     assert (point.sync in modes, point.micro_batch, point.accumulation) == (True, 4, 1)
-    compressed = group_of({"workers": [2], "sync": ["zero1"], "compression": ["int8"], "compression_coding": ["zstd"]})
-    assert canary_of(compressed).point == replace(compressed[0].point, compression=None, compression_coding=None)
+    compressed = group_of(
+        {"workers": [2], "sync": ["zero1"], "compression": ["int8"], "compression_coding": ["zstd"]}
+    )
+    assert canary_of(compressed).point == replace(
+        compressed[0].point, compression=None, compression_coding=None
+    )
     nodes = group_of({"workers": [4], "micro_batch": [4], "sync": ["hsdp"], "node_size": [2]})
     assert (canary_of(nodes).point.sync, canary_of(nodes).point.node_size) == ("hsdp", 2)
 
 
-def test_a_canary_as_plain_ddp_is_as_large_as_a_trial_that_has_all_its_state_on_each_worker() -> None:
+def test_a_canary_as_plain_ddp_is_as_large_as_a_trial_that_has_all_its_state_on_each_worker() -> (
+    None
+):
     # The wide model runs in shards alone.
     group = [
         trial
-        for trial in group_of({"workers": [2], "sync": ["ddp", "fsdp"], "workload.width": [64, 4096]})
+        for trial in group_of(
+            {"workers": [2], "sync": ["ddp", "fsdp"], "workload.width": [64, 4096]}
+        )
         if (trial.point.workload.width == 64) == (trial.point.sync == "ddp")
     ]
     assert (len(group), len(choose_canaries(group))) == (2, 1)
@@ -189,16 +224,18 @@ def test_a_canary_as_plain_ddp_is_as_large_as_a_trial_that_has_all_its_state_on_
 
 def test_a_canary_is_the_same_point_in_whatever_order_its_launches_run() -> None:
     group = group_of({"workers": [2], "micro_batch": [1, 2, 3, 4], "workload.width": [64, 128]})
-    points = {identity(canary_of(some).point) for some in (group, group[::-1], group[3:] + group[:3])}
+    points = {
+        identity(canary_of(some).point) for some in (group, group[::-1], group[3:] + group[:3])
+    }
     assert len(points) == 1
 
 
 def test_each_world_has_its_canary() -> None:
     sweep = Sweep(workload=workloads.Gpt(), axes={"workers": [1, 2], "micro_batch": [1, 2, 3]})
     watches = choose_canaries(make_plan(sweep, candidates(sweep), []).to_run)
-    assert {world: (watch.point.world, watch.point.micro_batch) for world, watch in watches.items()} == {
-        world: (world, 2) for world in watches
-    }
+    assert {
+        world: (watch.point.world, watch.point.micro_batch) for world, watch in watches.items()
+    } == {world: (world, 2) for world in watches}
     assert [watch.point.workers for watch in watches.values()] == [2, 1]
 
 
@@ -207,7 +244,9 @@ def test_a_canary_is_no_larger_than_a_trial_of_its_world(wide: int) -> None:
     # The wide model runs with few samples alone, and most trials have many.
     group = [
         trial
-        for trial in group_of({"workers": [2], "micro_batch": [1, 62, 63, 64], "workload.width": [64, wide]})
+        for trial in group_of(
+            {"workers": [2], "micro_batch": [1, 62, 63, 64], "workload.width": [64, wide]}
+        )
         if (trial.point.workload.width == 64) == (trial.point.micro_batch > 1)
     ]
     assert len(group) == 4
@@ -259,7 +298,9 @@ def test_a_plan_counts_two_canaries_for_each_launch_of_several_trials() -> None:
 
     several = {"workers": [1, 2], "micro_batch": [1, 2, 3]}
     each = 10 + TRIAL_REST_S
-    assert expected_s(replace(seconds, canary=False), several) == pytest.approx(6 * each + SESSION_START_S)
+    assert expected_s(replace(seconds, canary=False), several) == pytest.approx(
+        6 * each + SESSION_START_S
+    )
     assert expected_s(seconds, several) == pytest.approx(8 * each + SESSION_START_S)
     assert expected_s(seconds, {"workers": [2]}) == pytest.approx(each + SESSION_START_S)
     # Each world with a session of its own.
@@ -268,13 +309,18 @@ def test_a_plan_counts_two_canaries_for_each_launch_of_several_trials() -> None:
     assert expected_s(apart, {"workers": [1, 2]}) == pytest.approx(2 * each + 2 * SESSION_START_S)
 
 
-def test_a_start_is_expected_to_take_the_median_of_those_of_sessions_not_of_servers_nor_the_slowest() -> None:
+def test_a_start_is_expected_to_take_the_median_of_those_of_sessions_not_of_servers_nor_the_slowest() -> (
+    None
+):
     sweep = replace(SWEEP, axes={"workers": [1]}, measure=Measure(canary=False))
     (row,) = rows(sweep)
 
     def start_s(*started: tuple[str, float | None]) -> float:
         took = {"window_s": 1.0, "trial_s": 1.0, "overhead_s": 0.0}
-        stored = [{**row, **took, "session": session, "startup_s": seconds} for session, seconds in started]
+        stored = [
+            {**row, **took, "session": session, "startup_s": seconds}
+            for session, seconds in started
+        ]
         trials = make_plan(sweep, candidates(sweep), stored, rerun="all")
         return trials.seconds - make_plan(sweep, candidates(sweep), stored[:1], rerun="all").seconds
 
@@ -282,7 +328,9 @@ def test_a_start_is_expected_to_take_the_median_of_those_of_sessions_not_of_serv
     base = ("early", None)
     assert start_s(base, ("a", 12.0)) == pytest.approx(12 - SESSION_START_S)
     assert start_s(base, ("a", 12.0), ("a", 1.0), ("a", 1.0)) == pytest.approx(12 - SESSION_START_S)
-    assert start_s(base, ("a", 12.0), ("b", 600.0), ("c", 13.0)) == pytest.approx(13 - SESSION_START_S)
+    assert start_s(base, ("a", 12.0), ("b", 600.0), ("c", 13.0)) == pytest.approx(
+        13 - SESSION_START_S
+    )
 
 
 def test_a_plan_expects_windows_that_are_long_enough_for_energy() -> None:
@@ -313,7 +361,9 @@ def test_a_done_trial_says_how_else_it_was_measured_but_not_what_watched_it() ->
     ],
     ids=["a setting that is no more", "without one that is new", "without any"],
 )
-def test_settings_of_another_version_leave_a_trial_done_and_are_no_difference(then: dict[str, Any]) -> None:
+def test_settings_of_another_version_leave_a_trial_done_and_are_no_difference(
+    then: dict[str, Any],
+) -> None:
     # This version has set `race`; of what only one of the two versions knows nothing can be said.
     sweep = replace(SWEEP, measure=Measure(race="race" not in then))
     made = make_plan(sweep, candidates(sweep), rows(measure=json.dumps(then)))
@@ -323,26 +373,44 @@ def test_settings_of_another_version_leave_a_trial_done_and_are_no_difference(th
 
 # Points that ran out of device memory
 
-LARGER = Sweep(workload=workloads.Gpt(), axes={"workers": [1, 2], "micro_batch": [2, 4, 8], "accumulation": [1, 2]})
+LARGER = Sweep(
+    workload=workloads.Gpt(),
+    axes={"workers": [1, 2], "micro_batch": [2, 4, 8], "accumulation": [1, 2]},
+)
 
 
 def ended(sweep: Sweep, **status: str) -> list[dict[str, Any]]:
     """Rows of the trials with one worker and one pass, of those micro-batches whose status is given as `of_2="ok"`."""
-    one = {f"of_{row['micro_batch']}": row for row in rows(sweep) if row["workers"] == row["accumulation"] == 1}
+    one = {
+        f"of_{row['micro_batch']}": row
+        for row in rows(sweep)
+        if row["workers"] == row["accumulation"] == 1
+    }
     return [{**one[name], "status": ending} for name, ending in status.items()]
 
 
-def pruned(sweep: Sweep, stored: list[dict[str, Any]], **options: Any) -> list[tuple[int, int, int, str | None]]:
+def pruned(
+    sweep: Sweep, stored: list[dict[str, Any]], **options: Any
+) -> list[tuple[int, int, int, str | None]]:
     made = make_plan(sweep, candidates(sweep), stored, **options)
     assert len(made.to_run) + len(made.done) + len(made.skipped) == len(candidates(sweep))
-    return [(c.point.workers, c.point.accumulation, c.point.micro_batch, c.reason) for c in made.skipped]
+    return [
+        (c.point.workers, c.point.accumulation, c.point.micro_batch, c.reason) for c in made.skipped
+    ]
 
 
-def test_a_stored_point_that_ran_out_of_memory_skips_those_that_differ_by_a_larger_micro_batch_alone() -> None:
+def test_a_stored_point_that_ran_out_of_memory_skips_those_that_differ_by_a_larger_micro_batch_alone() -> (
+    None
+):
     reason = "micro_batch=2 ran out of memory; prune=False measures it"
-    assert pruned(LARGER, ended(LARGER, of_2="oom_device")) == [(1, 1, 4, reason), (1, 1, 8, reason)]
+    assert pruned(LARGER, ended(LARGER, of_2="oom_device")) == [
+        (1, 1, 4, reason),
+        (1, 1, 8, reason),
+    ]
     # The smallest names them, and what was measured stays.
-    assert pruned(LARGER, ended(LARGER, of_2="oom_device", of_4="oom_device")) == [(1, 1, 8, reason)]
+    assert pruned(LARGER, ended(LARGER, of_2="oom_device", of_4="oom_device")) == [
+        (1, 1, 8, reason)
+    ]
     assert pruned(LARGER, ended(LARGER, of_4="oom_device", of_8="ok")) == []
     assert pruned(LARGER, ended(LARGER, of_2="oom_host")) == []
     # One that ran out although more fits ran out by chance.
@@ -370,7 +438,11 @@ def test_a_done_trial_was_measured_alike_whether_or_not_others_are_skipped() -> 
 def test_a_trial_of_another_model_or_mode_is_not_skipped() -> None:
     axes = {"micro_batch": [2, 4], "sync": ["ddp", "local_sgd"], "workload.width": [64, 128]}
     sweep = Sweep(workload=workloads.Gpt(), axes=axes)
-    stored = [row for row in rows(sweep) if (row["micro_batch"], row["sync"], row["workload_width"]) == (2, "ddp", 64)]
+    stored = [
+        row
+        for row in rows(sweep)
+        if (row["micro_batch"], row["sync"], row["workload_width"]) == (2, "ddp", 64)
+    ]
     assert len(pruned(sweep, [{**row, "status": "oom_device"} for row in stored])) == 1
 
 
@@ -393,7 +465,10 @@ def test_a_newer_failure_of_another_harness_opens_no_trial_again() -> None:
 def test_results_of_another_harness_neither_refuse_a_sweep_nor_say_how_long_it_takes() -> None:
     other = rows(harness="in_process", torch_version="2.0.0", window_s=1e6)
     assert plan(SWEEP, other) == (4, 0)
-    assert make_plan(SWEEP, candidates(SWEEP), other).seconds == make_plan(SWEEP, candidates(SWEEP), []).seconds
+    assert (
+        make_plan(SWEEP, candidates(SWEEP), other).seconds
+        == make_plan(SWEEP, candidates(SWEEP), []).seconds
+    )
 
 
 # What can't be compared
@@ -414,12 +489,16 @@ def test_results_of_another_source_are_refused_by_the_name_of_what_has_changed()
     sources = json.loads(row["sources"])
     edited = {**sources, "dtsweep/workloads/gpt.py": "0", "package timm": "1.0"}
     old = rows(workload_digest="old", sources=json.dumps(edited))
-    with pytest.raises(SweepError, match=r"^these results have another dtsweep/workloads/gpt\.py; measure all anew"):
+    with pytest.raises(
+        SweepError, match=r"^these results have another dtsweep/workloads/gpt\.py; measure all anew"
+    ):
         plan(SWEEP, old)
     assert plan(SWEEP, old, "all") == (4, 0)
     assert plan(SWEEP, old + rows()[:2]) == (2, 2)
     made = make_plan(SWEEP, candidates(SWEEP), old + rows()[:2])
-    assert {trial.why for trial in made.to_run} == {"measured with another dtsweep/workloads/gpt.py"}
+    assert {trial.why for trial in made.to_run} == {
+        "measured with another dtsweep/workloads/gpt.py"
+    }
     # What only one of the two machines has installed is no other source.
     installed = rows(workload_digest="old", sources=json.dumps({**sources, "package timm": "1.0"}))
     assert plan(SWEEP, installed) == (0, 4)
@@ -444,7 +523,9 @@ def test_only_the_points_whose_data_have_changed_are_measured_by_other_data(tmp_
     texts = {name: tmp_path / f"{name}.txt" for name in ("one", "two")}
     for text in texts.values():
         text.write_text("a text of some length")
-    sweep = replace(SWEEP, axes={"workload.data": [str(text) for text in texts.values()]}, skip=None)
+    sweep = replace(
+        SWEEP, axes={"workload.data": [str(text) for text in texts.values()]}, skip=None
+    )
     stored = rows(sweep)
     assert plan(sweep, stored) == (0, 2)
     texts["one"].write_text("another text of some length")

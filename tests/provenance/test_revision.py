@@ -12,7 +12,9 @@ from dtsweep.provenance.revision import git_commit
 
 def git(folder: Path, *arguments: str) -> str:
     who = ["-c", "user.name=A", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false"]
-    done = subprocess.run(["git", *who, "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["git", *who, "-C", str(folder), *arguments], capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 

@@ -26,7 +26,9 @@ from tests.pages import ROOT
 
 def counted(workload: Any, file: Path | None = None) -> dict[str, str]:
     """What counts of a workload."""
-    return sources_of(workload, file=file).with_data(asdict(workload) if is_dataclass(workload) else {})
+    return sources_of(workload, file=file).with_data(
+        asdict(workload) if is_dataclass(workload) else {}
+    )
 
 
 OWN = '''
@@ -84,7 +86,10 @@ def of_file(path: Path, text: str) -> dict[str, str]:
 def test_the_digest_follows_the_sweep_file_but_not_its_sweep(
     tmp_path: Path, old: str, new: str, is_another: bool
 ) -> None:
-    one, other = of_file(tmp_path / "a" / "own.py", OWN), of_file(tmp_path / "b" / "own.py", OWN.replace(old, new))
+    one, other = (
+        of_file(tmp_path / "a" / "own.py", OWN),
+        of_file(tmp_path / "b" / "own.py", OWN.replace(old, new)),
+    )
     assert (one != other) == is_another
 
 
@@ -106,13 +111,17 @@ def test_a_module_beside_the_sweep_file_counts_where_it_is_loaded(tmp_path: Path
     assert of_file(sweep_file, OWN) == without
 
 
-def test_the_digest_follows_a_base_in_a_file_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_digest_follows_a_base_in_a_file_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     library = tmp_path / "library"
     library.mkdir()
     monkeypatch.syspath_prepend(library)
     digests = []
     for width in (1, 2):
-        (library / "base_elsewhere.py").write_text(f"WIDTH = {width}\nclass Base:\n    width = WIDTH\n")
+        (library / "base_elsewhere.py").write_text(
+            f"WIDTH = {width}\nclass Base:\n    width = WIDTH\n"
+        )
         text = OWN.replace("class Own:", "class Own(base_elsewhere.Base):").replace(
             "WIDTH = 3", "import base_elsewhere"
         )
@@ -147,7 +156,10 @@ if __name__ == "__main__":
 def output_of(folder: Path, script: str) -> str:
     """What a script prints, run by itself."""
     (folder / "study.py").write_text(script)
-    run, environment = [sys.executable, str(folder / "study.py")], os.environ | {"PYTHONPATH": str(ROOT)}
+    run, environment = (
+        [sys.executable, str(folder / "study.py")],
+        os.environ | {"PYTHONPATH": str(ROOT)},
+    )
     return subprocess.run(run, env=environment, capture_output=True, text=True, check=True).stdout
 
 
@@ -193,7 +205,9 @@ def test_a_module_counts_though_it_has_the_name_of_one_of_pythons(
     monkeypatch.syspath_prepend(str(tmp_path))
     digests = []
     for number in (1, 2):
-        (tmp_path / "antigravity.py").write_text(f"class Own:\n    def build(self): return {number}\n")
+        (tmp_path / "antigravity.py").write_text(
+            f"class Own:\n    def build(self): return {number}\n"
+        )
         monkeypatch.delitem(sys.modules, "antigravity", raising=False)
         importlib.invalidate_caches()
         linecache.clearcache()
@@ -264,16 +278,25 @@ def test_all_modules_that_a_class_imports_count_wherever_it_does_so(tmp_path: Pa
 
 
 @pytest.mark.parametrize("file", PROJECT)
-def test_an_edit_changes_the_file_that_is_edited_and_nothing_else(tmp_path: Path, file: str) -> None:
+def test_an_edit_changes_the_file_that_is_edited_and_nothing_else(
+    tmp_path: Path, file: str
+) -> None:
     before = of_project(tmp_path, PROJECT)
     counts = {"class Own"} if file == "own.py" else {file} if "unused" not in file else set()
-    edited = PROJECT[file].replace("layers.SIZE", "2") if file == "own.py" else f"{PROJECT[file]}NEW = 1\n"
+    edited = (
+        PROJECT[file].replace("layers.SIZE", "2")
+        if file == "own.py"
+        else f"{PROJECT[file]}NEW = 1\n"
+    )
     assert changed(before, of_project(tmp_path, PROJECT | {file: edited})) == counts
     assert of_project(tmp_path, PROJECT | {file: f"# a comment\n\n{PROJECT[file]}"}) == before
 
 
 def test_what_is_compiled_or_no_python_counts_by_its_bytes(tmp_path: Path) -> None:
-    files = PROJECT | {f"sibling{EXTENSION_SUFFIXES[0]}": "one", "nets/extra.py": "import sibling\nnot Python"}
+    files = PROJECT | {
+        f"sibling{EXTENSION_SUFFIXES[0]}": "one",
+        "nets/extra.py": "import sibling\nnot Python",
+    }
     files |= {"nets/sibling.py": "import sibling\nC = 1\n"}
     before = of_project(tmp_path, files)
     assert {"sibling.so", "nets/extra.py"} <= set(before)
@@ -290,14 +313,29 @@ def test_a_project_that_is_installed_in_place_counts_and_an_installed_package_by
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project, packages = tmp_path / "checkout" / "src", tmp_path / "lib" / "site-packages"
-    written(project, {"my_nets/__init__.py": "", "my_nets/wide.py": "import many_models\nWIDTH = 1\n"})
+    written(
+        project, {"my_nets/__init__.py": "", "my_nets/wide.py": "import many_models\nWIDTH = 1\n"}
+    )
     metadata = "Metadata-Version: 2.1\nName: many-models\nVersion: {}\n"
-    written(packages, {"many_models/__init__.py": "A = 1\n", "many_models-1.0.dist-info/METADATA": metadata.format(1)})
+    written(
+        packages,
+        {
+            "many_models/__init__.py": "A = 1\n",
+            "many_models-1.0.dist-info/METADATA": metadata.format(1),
+        },
+    )
     monkeypatch.syspath_prepend(project)
     monkeypatch.syspath_prepend(packages)
-    text = OWN.replace("    def build(self):", "    def build(self):\n        from my_nets import wide")
+    text = OWN.replace(
+        "    def build(self):", "    def build(self):\n        from my_nets import wide"
+    )
     found = of_file(tmp_path / "study" / "own.py", text)
-    assert set(found) == {"class Own", "my_nets/__init__.py", "my_nets/wide.py", "package many_models"}
+    assert set(found) == {
+        "class Own",
+        "my_nets/__init__.py",
+        "my_nets/wide.py",
+        "package many_models",
+    }
     (project / "my_nets" / "wide.py").write_text("import many_models\nWIDTH = 2\n")
     assert changed(found, of_file(tmp_path / "study" / "own.py", text)) == {"my_nets/wide.py"}
     (packages / "many_models-1.0.dist-info" / "METADATA").write_text(metadata.format(2))
@@ -319,11 +357,15 @@ def test_our_own_workloads_count_with_their_helpers_and_without_the_others(
     workload: Any, files: set[str], packages: set[str]
 ) -> None:
     found = sources_of(workload, file=None)
-    assert {name for name in found.digests if name.endswith(".py")} == {f"dtsweep/workloads/{f}.py" for f in files}
+    assert {name for name in found.digests if name.endswith(".py")} == {
+        f"dtsweep/workloads/{f}.py" for f in files
+    }
     assert found.packages == packages
 
 
-def test_sources_are_the_same_in_every_process_and_folder_and_load_nothing_heavy(tmp_path: Path) -> None:
+def test_sources_are_the_same_in_every_process_and_folder_and_load_nothing_heavy(
+    tmp_path: Path,
+) -> None:
     written(tmp_path, PROJECT)
     code = (
         "import sys; from pathlib import Path; from dtsweep.sweep.file import read_sweep\n"
@@ -335,23 +377,31 @@ def test_sources_are_the_same_in_every_process_and_folder_and_load_nothing_heavy
     for seed, place in (("1", tmp_path), ("2", ROOT), ("3", Path("/"))):
         environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
         run = [sys.executable, "-c", code]
-        done = subprocess.run(run, cwd=place, env=environment, capture_output=True, text=True, check=True, timeout=60)
+        done = subprocess.run(
+            run, cwd=place, env=environment, capture_output=True, text=True, check=True, timeout=60
+        )
         said.add(done.stdout)
     assert len(said) == 1
     assert "set()" in said.pop()
 
 
 @pytest.mark.parametrize(
-    "line", ["from my_layers import Layer", "import importlib; importlib.import_module('my_layers')"]
+    "line",
+    ["from my_layers import Layer", "import importlib; importlib.import_module('my_layers')"],
 )
 def test_of_a_script_what_its_class_imports_counts(tmp_path: Path, line: str) -> None:
     text = SCRIPT.replace("return net() + 1", f"{line}; from ... import outside; return net()")
     said = []
     for size in (1, 2):
-        written(tmp_path, {"study.py": text, "my_layers.py": f"import math\nSIZE = {size}\n", "unused.py": ""})
+        written(
+            tmp_path,
+            {"study.py": text, "my_layers.py": f"import math\nSIZE = {size}\n", "unused.py": ""},
+        )
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
         run = [sys.executable, str(tmp_path / "study.py")]
-        done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True, timeout=60)
+        done = subprocess.run(
+            run, env=environment, capture_output=True, text=True, check=True, timeout=60
+        )
         said.append(json.loads(ast.literal_eval(done.stdout)["sources"]))
     assert set(said[0]) == {"class Own", "my_layers.py"}
     assert changed(*said) == {"my_layers.py"}
@@ -364,7 +414,14 @@ def test_the_contents_of_a_file_or_folder_that_a_field_names_count(tmp_path: Pat
     file, folder = tmp_path / "text.txt", tmp_path / "texts"
 
     def digest() -> tuple[str | None, ...]:
-        fields = {"text": str(file), "data": str(folder), "cache": str(folder), "size": 3, "name": "", "more": ["/tmp"]}
+        fields = {
+            "text": str(file),
+            "data": str(folder),
+            "cache": str(folder),
+            "size": 3,
+            "name": "",
+            "more": ["/tmp"],
+        }
         seen = Sources({"class Own": "1"}).with_data(fields)
         assert set(seen) <= {"class Own", "field text", "field data"}
         return tuple(seen.get(f"field {name}") for name in ("text", "data"))
@@ -374,7 +431,9 @@ def test_the_contents_of_a_file_or_folder_that_a_field_names_count(tmp_path: Pat
     written(folder, {"a.txt": "one", "deep/b.txt": "two", ".cache/c.txt": "three"})
     first, found = digest(), Sources({"class Own": "1"})
     assert None not in first
-    assert found.columns({"workload_data": str(file), "data": "x"}) == found.columns({"workload_data": str(file)})
+    assert found.columns({"workload_data": str(file), "data": "x"}) == found.columns(
+        {"workload_data": str(file)}
+    )
     # The same contents elsewhere are the same.
     file.rename(tmp_path / "elsewhere")
     assert found.with_data({"data": str(tmp_path / "elsewhere")})["field data"] == first[0]
@@ -409,7 +468,9 @@ def test_paths_in_fields_that_are_stored_as_json_count_each_by_itself(tmp_path: 
         return dict(json.loads(found))
 
     one = Several(data=str(folder))
-    both = Several(data=[str(folder), "synthetic", str(other)], files={"train": str(file)}, text=str(file))
+    both = Several(
+        data=[str(folder), "synthetic", str(other)], files={"train": str(file)}, text=str(file)
+    )
     assert stored_fields(one)["workload_data"] == f'"{folder}"'
     before = seen(one), seen(both)
     assert [set(found) for found in before] == [
@@ -422,7 +483,9 @@ def test_paths_in_fields_that_are_stored_as_json_count_each_by_itself(tmp_path: 
     assert changed(before[1], seen(both)) == {"field data[0]", "field files[train]", "field text"}
 
 
-def test_a_relative_path_and_what_is_no_path_are_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_and_what_is_no_path_are_no_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(written(tmp_path, {"synthetic": "a file of this name"}))
     fields = {
         "data": "synthetic",
@@ -445,8 +508,13 @@ def stored(sources: Sources, **row: Any) -> dict[str, Any]:
 
 
 def test_what_has_changed_is_named_in_a_line() -> None:
-    then = Sources({"class Net": "1", "layers.py": "1", "old.py": "1", "package timm": "1.0.9"}, place="net.py")
-    now = Sources({"class Net": "1", "layers.py": "2", "new.py": "1", "package timm": "1.0.11"}, place="net.py")
+    then = Sources(
+        {"class Net": "1", "layers.py": "1", "old.py": "1", "package timm": "1.0.9"}, place="net.py"
+    )
+    now = Sources(
+        {"class Net": "1", "layers.py": "2", "new.py": "1", "package timm": "1.0.11"},
+        place="net.py",
+    )
     assert then.differ_from(stored(then)) is None
     line = "another layers.py, no new.py, old.py in use and 1 more"
     assert now.differ_from(stored(then)) == line

@@ -50,7 +50,9 @@ def test_the_text_of_a_tree_is_the_same_by_all_releases() -> None:
         ("if a:\n    b\nc", "if a:\n    b\n    c", False),
     ],
 )
-def test_two_texts_are_equal_where_python_reads_the_same(one: str, other: str, are_equal: bool) -> None:
+def test_two_texts_are_equal_where_python_reads_the_same(
+    one: str, other: str, are_equal: bool
+) -> None:
     assert (as_text(ast.parse(one)) == as_text(ast.parse(other))) == are_equal
 
 

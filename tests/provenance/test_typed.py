@@ -172,18 +172,25 @@ def test_a_class_counts_with_what_it_uses_and_what_it_imports_in_its_methods(bes
         ("class Net(Block):", "# a net\n\nclass Net(Block):", set()),
     ],
 )
-def test_an_edit_changes_what_is_edited(beside: Path, old: str, new: str, changes: set[str]) -> None:
+def test_an_edit_changes_what_is_edited(
+    beside: Path, old: str, new: str, changes: set[str]
+) -> None:
     assert old in CELLS
     (before, _), (after, _) = said(CELLS, beside), said(CELLS.replace(old, new), beside)
     assert {name for name in {*before, *after} if before.get(name) != after.get(name)} == changes
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "changes"), [("least=1", "least=2", {"class Own"}), ("x * 2", "x * 3", {"helper"})]
+    ("old", "new", "changes"),
+    [("least=1", "least=2", {"class Own"}), ("x * 2", "x * 3", {"helper"})],
 )
-def test_a_class_with_slots_counts_like_any_other(beside: Path, old: str, new: str, changes: set[str]) -> None:
+def test_a_class_with_slots_counts_like_any_other(
+    beside: Path, old: str, new: str, changes: set[str]
+) -> None:
     slots = CELLS.replace("frozen=True", "frozen=True, slots=True")
-    (usual, _), (before, _), (after, _) = (said(cells, beside) for cells in (CELLS, slots, slots.replace(old, new)))
+    (usual, _), (before, _), (after, _) = (
+        said(cells, beside) for cells in (CELLS, slots, slots.replace(old, new))
+    )
     assert before.keys() == usual.keys()
     assert {name for name in before if before[name] != after[name]} == changes
 

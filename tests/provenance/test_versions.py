@@ -17,14 +17,25 @@ def test_versions_name_python_and_what_is_installed() -> None:
     assert set(versions()) == {"python_version", "dtsweep_version", "torch_version", "ray_version"}
 
 
-def test_a_package_is_known_by_what_it_is_imported_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, module in (("opencv_python", "cv2/__init__.py"), ("six_like", "six_like.py"), ("other", "cv2_like.py")):
+def test_a_package_is_known_by_what_it_is_imported_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, module in (
+        ("opencv_python", "cv2/__init__.py"),
+        ("six_like", "six_like.py"),
+        ("other", "cv2_like.py"),
+    ):
         folder = tmp_path / f"{name}-1.5.dist-info"
         folder.mkdir()
-        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.5\n")
+        (folder / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.5\n"
+        )
         (folder / "RECORD").write_text(f"{folder.name}/METADATA,,\n{module},sha256=x,1\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert package_versions(["cv2", "six_like", "missing"]) == {"cv2": "opencv-python 1.5", "six_like": "1.5"}
+    assert package_versions(["cv2", "six_like", "missing"]) == {
+        "cv2": "opencv-python 1.5",
+        "six_like": "1.5",
+    }
 
 
 def slow_import_with(folder: Path, **packages: str) -> str:
@@ -32,9 +43,16 @@ def slow_import_with(folder: Path, **packages: str) -> str:
     for name, release in packages.items():
         (folder / f"{name}.py").write_text("raise ImportError('it is looked up, not imported')")
         (folder / f"{name}-{release}.dist-info").mkdir()
-        (folder / f"{name}-{release}.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {release}\n")
+        (folder / f"{name}-{release}.dist-info" / "METADATA").write_text(
+            f"Name: {name}\nVersion: {release}\n"
+        )
     done = subprocess.run(
-        [sys.executable, "-S", "-c", "from dtsweep.provenance.versions import slow_import; print(slow_import())"],
+        [
+            sys.executable,
+            "-S",
+            "-c",
+            "from dtsweep.provenance.versions import slow_import; print(slow_import())",
+        ],
         env=os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"},
         capture_output=True,
         text=True,
@@ -44,7 +62,9 @@ def slow_import_with(folder: Path, **packages: str) -> str:
 
 
 @pytest.mark.parametrize("jsonschema", ["4.25.0", "4.26.0", "5.0"])
-def test_an_environment_where_ray_starts_slowly_says_what_to_do(tmp_path: Path, jsonschema: str) -> None:
+def test_an_environment_where_ray_starts_slowly_says_what_to_do(
+    tmp_path: Path, jsonschema: str
+) -> None:
     said = slow_import_with(tmp_path, rfc3987_syntax="1.1.0", jsonschema=jsonschema)
     assert said.startswith("rfc3987-syntax makes every start of Ray slower")
     assert "pip install 'jsonschema<4.25'" in said
@@ -60,5 +80,7 @@ def test_an_environment_where_ray_starts_slowly_says_what_to_do(tmp_path: Path, 
     ],
     ids=str,
 )
-def test_an_environment_without_both_packages_starts_fast(tmp_path: Path, packages: dict[str, str]) -> None:
+def test_an_environment_without_both_packages_starts_fast(
+    tmp_path: Path, packages: dict[str, str]
+) -> None:
     assert slow_import_with(tmp_path, **packages) == "None"

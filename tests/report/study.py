@@ -16,7 +16,9 @@ MODES: tuple[dict[str, Any], ...] = (
 )
 
 
-def measured(mode: dict[str, Any], *, workers: int, micro_batch: int, accumulation: int) -> dict[str, Any]:
+def measured(
+    mode: dict[str, Any], *, workers: int, micro_batch: int, accumulation: int
+) -> dict[str, Any]:
     samples = workers * micro_batch * accumulation
     step_s = (0.02 + 0.002 * micro_batch) * accumulation * (1 + 0.05 * workers) + 0.001 * len(mode)
     return mode | {
@@ -44,7 +46,11 @@ def sweep(**common: Any) -> pd.DataFrame:
         for micro_batch in (4, 8, 16)
         for accumulation in (1, 2)
     ]
-    failed = {"status": "oom_device", "reason": "OutOfMemoryError: [/red] of 2 GiB", "log": "results/logs/s1/0.log"}
+    failed = {
+        "status": "oom_device",
+        "reason": "OutOfMemoryError: [/red] of 2 GiB",
+        "log": "results/logs/s1/0.log",
+    }
     skipped = {"status": "skipped", "reason": "over 512 samples a step"}
     return trials(*rows, failed, skipped, skipped, **common)
 

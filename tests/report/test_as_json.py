@@ -54,8 +54,15 @@ def test_json_has_canaries_apart_and_flags_counted() -> None:
 
 
 def test_json_marks_every_row_of_a_point_that_cannot_be_true_and_says_why() -> None:
-    fields = [{"workers": workers, "samples_per_s": 100.0 * workers, "step_p50_s": 0.1 * workers} for workers in (1, 2)]
-    report = json_of(trials(fields[0], fields[1] | {"flags": ["drift", "implausible"], "implausible": "mfu is 1.37"}))
+    fields = [
+        {"workers": workers, "samples_per_s": 100.0 * workers, "step_p50_s": 0.1 * workers}
+        for workers in (1, 2)
+    ]
+    report = json_of(
+        trials(
+            fields[0], fields[1] | {"flags": ["drift", "implausible"], "implausible": "mfu is 1.37"}
+        )
+    )
     assert [row["caution"] for row in report["frontier"]] == ["", "implausible drift"]
     assert [row["caution"] for row in report["scaling"]] == ["", "implausible drift"]
     (compared,) = (row for row in report["differences"] if row["of"] == "samples_per_s")

@@ -35,7 +35,9 @@ def test_a_table_says_what_limits_a_point_by_which_number_and_what_to_try() -> N
         ((), ""),
     ],
 )
-def test_a_sentence_counts_what_limits_points(points: tuple[dict[str, float], ...], sentence: str) -> None:
+def test_a_sentence_counts_what_limits_points(
+    points: tuple[dict[str, float], ...], sentence: str
+) -> None:
     assert bounds_sentence(rows(*points)) == sentence
 
 

@@ -30,8 +30,17 @@ from tests.report.test_recommendation import said
 POINTS = [
     Point(workers=2, micro_batch=4),
     Point(workers=2, micro_batch=4, accumulation=3, optimizer="momentum", learning_rate=0.1),
-    Point(workers=2, micro_batch=4, accumulation=2, sync="zero1", optimizer="adamw", learning_rate=0.001),
-    Point(workers=2, micro_batch=4, accumulation=2, sync="fsdp", precision="bf16", learning_rate=0.5),
+    Point(
+        workers=2,
+        micro_batch=4,
+        accumulation=2,
+        sync="zero1",
+        optimizer="adamw",
+        learning_rate=0.001,
+    ),
+    Point(
+        workers=2, micro_batch=4, accumulation=2, sync="fsdp", precision="bf16", learning_rate=0.5
+    ),
     Point(workers=2, micro_batch=4, sync="fsdp_grad", optimizer="adam"),
     Point(workers=2, micro_batch=4, bucket_bytes=2**20),
 ]
@@ -57,7 +66,8 @@ def trained(code, batches):
 first = 4 * int(os.environ["RANK"])
 whole = list(torch.rand(6, 8, 3, generator=torch.Generator().manual_seed(1)))
 for code, code_of_one, error, port in json.load(open("codes.json")):
-    # Each code makes a group of its own, as in a process of its own: the agent's store holds what the last one left.
+    # Each code makes a group of its own, as in a process of its own: the agent's store holds what
+    # the last one left.
     os.environ.update(MASTER_PORT=str(port), TORCHELASTIC_USE_AGENT_STORE="False")
     found = trained(code, [batch[first : first + 4] for batch in whole])
     distributed.destroy_process_group()
@@ -101,7 +111,9 @@ def free_ports(count: int) -> list[int]:
 
 def printed(point: Point) -> str:
     """The code as `recommend` prints it in a terminal of 80 columns."""
-    code = said(launches("a", 100, **point.columns()), width=80).partition("In plain PyTorch:\n\n")[2]
+    code = said(launches("a", 100, **point.columns()), width=80).partition("In plain PyTorch:\n\n")[
+        2
+    ]
     return textwrap.dedent(code)
 
 
@@ -148,23 +160,40 @@ def point_with(axis: str, *, workers: int) -> Point:
 
 
 @pytest.mark.parametrize(
-    "point", [*POINTS, Point(sync="local_sgd", sync_period=4), Point(compression="topk", compression_ratio=0.1)]
+    "point",
+    [
+        *POINTS,
+        Point(sync="local_sgd", sync_period=4),
+        Point(compression="topk", compression_ratio=0.1),
+    ],
 )
 def test_the_code_of_a_point_makes_the_same_point(point: Point) -> None:
     made = eval(point_code(row_of(point)), {"Point": Point})
     assert identity(made) == identity(point)
 
 
-def test_the_code_trains_as_it_is_printed_and_as_that_of_one_worker_on_all_samples(tmp_path: Path) -> None:
+def test_the_code_trains_as_it_is_printed_and_as_that_of_one_worker_on_all_samples(
+    tmp_path: Path,
+) -> None:
     alone = [replace(point, workers=1, micro_batch=8) for point in POINTS]
     errors = [0.005 if point.precision == "bf16" else 1e-5 for point in POINTS]
     ports = free_ports(len(POINTS))
-    codes = [(printed(two), printed(one), *rest) for two, one, *rest in zip(POINTS, alone, errors, ports, strict=True)]
+    codes = [
+        (printed(two), printed(one), *rest)
+        for two, one, *rest in zip(POINTS, alone, errors, ports, strict=True)
+    ]
     assert "distributed" not in "".join(code_of_one for _, code_of_one, _, _ in codes)
     (tmp_path / "codes.json").write_text(json.dumps(codes))
     (tmp_path / "train.py").write_text(TRAIN)
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"],
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node=2",
+            "train.py",
+        ],
         cwd=tmp_path,
         env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
@@ -179,7 +208,9 @@ def test_the_code_trains_as_it_is_printed_and_as_that_of_one_worker_on_all_sampl
 def test_code_of_a_point_that_was_measured_on_gpus_trains_there(workers: int) -> None:
     code = str(training_code(row_of(Point(workers=workers, precision="bf16")).copy()))
     assert "cuda" not in code
-    row = pd.concat([row_of(Point(workers=workers, precision="bf16")), pd.Series({"backend": "nccl"})])
+    row = pd.concat(
+        [row_of(Point(workers=workers, precision="bf16")), pd.Series({"backend": "nccl"})]
+    )
     code = str(training_code(row))
     assert "model = model.cuda()" in code
     assert 'torch.autocast("cuda", torch.bfloat16)' in code
@@ -200,10 +231,17 @@ def test_what_torch_has_not_has_no_training_code(point: Point) -> None:
     assert training_code(row_of(point)) is None
 
 
-@pytest.mark.parametrize("axes", [{"sync": "ring"}, {"overlap": False}, {"sync": "hsdp", "node_size": 1}])
+@pytest.mark.parametrize(
+    "axes", [{"sync": "ring"}, {"overlap": False}, {"sync": "hsdp", "node_size": 1}]
+)
 def test_one_worker_needs_no_exchange_and_has_a_program(axes: dict[str, Any]) -> None:
-    code, plain = (str(training_code(row_of(Point(**chosen)))).splitlines() for chosen in (axes, {}))
-    named = [f"# one worker exchanges nothing: {name}={value!r} is not needed" for name, value in axes.items()]
+    code, plain = (
+        str(training_code(row_of(Point(**chosen)))).splitlines() for chosen in (axes, {})
+    )
+    named = [
+        f"# one worker exchanges nothing: {name}={value!r} is not needed"
+        for name, value in axes.items()
+    ]
     assert sorted(set(code) - set(plain)) == sorted(named)
     assert set(plain) <= set(code)
 
@@ -218,7 +256,9 @@ def test_the_reason_for_no_program_names_first_what_torch_lacks() -> None:
 def test_a_long_point_is_printed_as_code_that_runs_in_a_narrow_terminal() -> None:
     note = {"NOTE": "a long text that a terminal of eighty columns would break somewhere in it"}
     point = Point(workers=2, micro_batch=4, environment=note)
-    text = said(launches("a", 100, environment=json.dumps(note), micro_batch=4, workers=2), width=80)
+    text = said(
+        launches("a", 100, environment=json.dumps(note), micro_batch=4, workers=2), width=80
+    )
     code = text.split("To use it: ")[1].split("No program")[0].split("In plain PyTorch")[0]
     assert identity(eval(code, {"Point": Point})) == identity(point)
 

@@ -20,7 +20,9 @@ def test_a_frontier_keeps_its_dominated_points_apart() -> None:
 
 def test_the_verdict_is_on_the_highest_throughput_and_the_runner_up() -> None:
     (frontier,) = content_of(trials(SLOW, LARGE, FAST)).frontiers
-    assert frontier.difference[["point_a", "point_b"]].drop_duplicates().to_numpy().tolist() == [["large", "fast"]]
+    assert frontier.difference[["point_a", "point_b"]].drop_duplicates().to_numpy().tolist() == [
+        ["large", "fast"]
+    ]
     assert frontier.verdict_words is not None
     assert frontier.verdict_words.startswith("Highest throughput: 2.000 times the runner-up's")
     (alone,) = content_of(trials(SLOW)).frontiers
@@ -29,7 +31,13 @@ def test_the_verdict_is_on_the_highest_throughput_and_the_runner_up() -> None:
 
 
 def test_a_runner_up_off_the_frontier_is_named_since_the_best_may_be_no_better() -> None:
-    near = {"point_id": "near", "step_p50_s": 0.21, "samples_per_s": 79, "micro_batch": 32, "precision": "bf16"}
+    near = {
+        "point_id": "near",
+        "step_p50_s": 0.21,
+        "samples_per_s": 79,
+        "micro_batch": 32,
+        "precision": "bf16",
+    }
     (frontier,) = content_of(trials(FAST, LARGE, near)).frontiers
     assert frontier.best["point_id"].to_list() == ["fast", "large"]
     assert set(frontier.difference["point_b"]) == {"near"}
@@ -37,7 +45,9 @@ def test_a_runner_up_off_the_frontier_is_named_since_the_best_may_be_no_better()
     assert frontier.verdict_words.startswith(
         "Highest throughput: 1.013 times the runner-up's, untested (one launch each)."
     )
-    assert frontier.verdict_words.endswith(" The runner-up is off the frontier: ddp bf16 micro_batch=32.")
+    assert frontier.verdict_words.endswith(
+        " The runner-up is off the frontier: ddp bf16 micro_batch=32."
+    )
     (lone,) = content_of(trials(LARGE, near)).frontiers
     assert set(lone.difference["point_b"]) == {"near"}
 
@@ -45,7 +55,9 @@ def test_a_runner_up_off_the_frontier_is_named_since_the_best_may_be_no_better()
 def test_points_without_a_throughput_are_no_runners_up() -> None:
     (frontier,) = content_of(trials(FAST, LARGE | {"samples_per_s": None})).frontiers
     assert frontier.verdict_words is None
-    (empty,) = content_of(trials(FAST | {"step_p50_s": None}, LARGE | {"step_p50_s": None})).frontiers
+    (empty,) = content_of(
+        trials(FAST | {"step_p50_s": None}, LARGE | {"step_p50_s": None})
+    ).frontiers
     assert empty.verdict_words is None
 
 
@@ -56,7 +68,9 @@ def test_the_verdict_is_on_the_hosts_that_stand_in_the_table() -> None:
     ]
     content = content_of(trials(*rows))
     (frontier,) = content.frontiers
-    assert frontier.difference[["hosts_a", "hosts_b"]].drop_duplicates().to_numpy().tolist() == [[2, 1]]
+    assert frontier.difference[["hosts_a", "hosts_b"]].drop_duplicates().to_numpy().tolist() == [
+        [2, 1]
+    ]
     assert frontier.verdict_words is not None
     assert frontier.verdict_words.startswith("Highest throughput: 2.000 times")
     assert frontier.labels.to_list() == ["ddp hosts=1", "ddp hosts=2"]
@@ -83,8 +97,15 @@ def test_what_launches_leave_open_is_said_of_a_frontier() -> None:
 
 
 def test_there_is_a_frontier_for_each_semantics_in_each_environment() -> None:
-    rows = [{"semantics": semantics, "env_id": env_id} for semantics in ("stale", "exact") for env_id in "ab"]
-    assert [frontier.title for frontier in content_of(trials(*rows, step_p50_s=0.1, samples_per_s=40)).frontiers] == [
+    rows = [
+        {"semantics": semantics, "env_id": env_id}
+        for semantics in ("stale", "exact")
+        for env_id in "ab"
+    ]
+    assert [
+        frontier.title
+        for frontier in content_of(trials(*rows, step_p50_s=0.1, samples_per_s=40)).frontiers
+    ] == [
         "Frontier · exact updates · ddp · env_id a",
         "Frontier · exact updates · ddp · env_id b",
         "Frontier · stale updates, a step is one worker's push · ddp · env_id a",
@@ -100,16 +121,33 @@ def test_a_setting_either_varies_or_is_constant() -> None:
 
 
 def test_labels_name_what_the_batch_columns_do_not() -> None:
-    content = content_of(trials(FAST | {"precision": "bf16"}, LARGE | {"sync": "local_sgd", "sync_period": 8}))
+    content = content_of(
+        trials(FAST | {"precision": "bf16"}, LARGE | {"sync": "local_sgd", "sync_period": 8})
+    )
     assert content.frontiers[0].labels.to_list() == ["ddp bf16", "local_sgd H=8 fp32"]
 
 
 def test_labels_leave_quiet_settings_out_where_they_are_the_default() -> None:
     ddp = FAST | {"sync": "ddp", "overlap": True}
     shards = FAST | {"sync": "hsdp", "overlap": None}
-    rows = [ddp, ddp | {"overlap": False}, ddp | {"bucket_bytes": 2**20}, shards, shards | {"node_size": 2}]
-    labels = [point_label(row, ["overlap", "bucket_bytes", "node_size"]) for _, row in trials(*rows).iterrows()]
-    assert labels == ["ddp", "ddp overlap=False", "ddp bucket_bytes=1048576", "hsdp", "hsdp node_size=2"]
+    rows = [
+        ddp,
+        ddp | {"overlap": False},
+        ddp | {"bucket_bytes": 2**20},
+        shards,
+        shards | {"node_size": 2},
+    ]
+    labels = [
+        point_label(row, ["overlap", "bucket_bytes", "node_size"])
+        for _, row in trials(*rows).iterrows()
+    ]
+    assert labels == [
+        "ddp",
+        "ddp overlap=False",
+        "ddp bucket_bytes=1048576",
+        "hsdp",
+        "hsdp node_size=2",
+    ]
 
 
 def test_labels_say_what_travels_and_tell_settings_of_a_compression_apart() -> None:
@@ -137,7 +175,12 @@ def test_labels_say_what_travels_and_tell_settings_of_a_compression_apart() -> N
 
 def test_a_ladder_of_compressed_points_stands_on_one_that_is_compressed_alike() -> None:
     rows = [
-        {"workers": workers, "compression": name, "compression_ratio": ratio, "samples_per_s": rate * workers**0.5}
+        {
+            "workers": workers,
+            "compression": name,
+            "compression_ratio": ratio,
+            "samples_per_s": rate * workers**0.5,
+        }
         for workers in (1, 2, 4)
         for name, ratio, rate in ((None, None, 40.0), ("topk", 0.01, 20.0), ("topk", 0.1, 10.0))
     ]
@@ -166,19 +209,30 @@ def test_the_scaling_group_with_the_highest_throughput_stands_first() -> None:
 def test_a_group_stands_by_the_throughput_that_its_lines_show_and_not_by_that_of_its_base() -> None:
     def ladder(micro_batch: int, one: float, two: float) -> list[dict[str, object]]:
         rates = {1: one, 2: two}
-        return [{"micro_batch": micro_batch, "workers": w, "samples_per_s": rates[w], "step_p50_s": 0.1} for w in rates]
+        return [
+            {"micro_batch": micro_batch, "workers": w, "samples_per_s": rates[w], "step_p50_s": 0.1}
+            for w in rates
+        ]
 
     weak, *_ = content_of(trials(*ladder(4, 616.0, 507.9), *ladder(8, 300.0, 571.8))).scaling
     assert [group["samples_per_s"].iloc[-1] for group in weak.groups] == [571.8, 507.9]
 
 
-def test_points_with_one_worker_of_a_mode_that_changes_the_update_are_not_shown_beside_others() -> None:
+def test_points_with_one_worker_of_a_mode_that_changes_the_update_are_not_shown_beside_others() -> (
+    None
+):
     local = {"semantics": "local", "sync": "local_sgd", "sync_period": 8}
-    alone, pair = FAST | local | {"step_mean_s": 0.1}, LARGE | local | {"step_mean_s": 0.2, "workers": 2}
+    alone, pair = (
+        FAST | local | {"step_mean_s": 0.1},
+        LARGE | local | {"step_mean_s": 0.2, "workers": 2},
+    )
     (found,) = content_of(trials(alone, pair)).frontiers
     assert found.best["point_id"].to_list() == ["fast", "large"]
     assert found.shown["point_id"].to_list() == ["large"]
-    assert found.alone == "1 point with one worker, where exact updates cost no exchange: --all shows them"
+    assert (
+        found.alone
+        == "1 point with one worker, where exact updates cost no exchange: --all shows them"
+    )
     (lonely,) = content_of(trials(alone)).frontiers
     assert (lonely.shown["point_id"].to_list(), lonely.alone) == (["fast"], "")
     (exact,) = content_of(trials(FAST, LARGE | {"workers": 2})).frontiers
@@ -186,7 +240,11 @@ def test_points_with_one_worker_of_a_mode_that_changes_the_update_are_not_shown_
 
 
 def test_a_flag_is_one_note_with_its_meaning_below() -> None:
-    (note,) = [note for note in content_of(trials(FAST | {"flags": ["drift"]})).notes if note.startswith("Flags")]
+    (note,) = [
+        note
+        for note in content_of(trials(FAST | {"flags": ["drift"]})).notes
+        if note.startswith("Flags")
+    ]
     assert note.splitlines()[0] == "Flags: drift on 1 trial."
     assert note.splitlines()[1].startswith("  drift: ")
 
@@ -194,8 +252,12 @@ def test_a_flag_is_one_note_with_its_meaning_below() -> None:
 def test_a_note_says_whether_the_gradients_of_checked_trials_are_one_workers() -> None:
     def note(*errors: float | None, **more: object) -> str:
         rows = [FAST | {"gradient_error": error, **more} for error in errors]
-        bf16 = [LARGE | {"gradient_error": error, "precision": "bf16"} for error in (3e-3, 1e-3, 0.38)]
-        (note,) = [note for note in content_of(trials(*rows, *bf16)).notes if note.startswith("Gradient")]
+        bf16 = [
+            LARGE | {"gradient_error": error, "precision": "bf16"} for error in (3e-3, 1e-3, 0.38)
+        ]
+        (note,) = [
+            note for note in content_of(trials(*rows, *bf16)).notes if note.startswith("Gradient")
+        ]
         return note.removeprefix("Gradient of the first step against one worker's: ")
 
     apart = (
@@ -203,7 +265,9 @@ def test_a_note_says_whether_the_gradients_of_checked_trials_are_one_workers() -
         "as another GPU or a compiled bf16 model gives; "
         "up to 0.4 apart in 1 trial of ddp bf16: more than 0.01, so another gradient."
     )
-    assert note(1e-7, None, 2.1e-7) == f"equal but for rounding in 2 trials (at most 2e-07); {apart}"
+    assert (
+        note(1e-7, None, 2.1e-7) == f"equal but for rounding in 2 trials (at most 2e-07); {apart}"
+    )
     assert note(0.0) == f"equal but for rounding in 1 trial (at most 0); {apart}"
     assert note(None) == apart
     assert not [note for note in content_of(trials(FAST)).notes if note.startswith("Gradient")]
@@ -220,7 +284,9 @@ def test_the_gradient_of_a_compressed_exchange_is_not_called_another_one() -> No
 
 
 def test_results_without_an_ok_trial_have_failures_alone() -> None:
-    content = content_of(trials({"status": "hang"}, {"status": "skipped"}, {"status": "hang"}, canary("s", 0.1)))
+    content = content_of(
+        trials({"status": "hang"}, {"status": "skipped"}, {"status": "hang"}, canary("s", 0.1))
+    )
     assert (content.trials, content.statuses) == (3, {"hang": 2, "skipped": 1})
     assert not [*content.frontiers, *content.scaling, *content.notes]
     assert content.unmeasured["count"].to_list() == [2, 1]
@@ -253,7 +319,10 @@ def test_models_are_named_by_what_tells_them_apart() -> None:
         "workload.layers=2 (512.0k parameters, 2.000M FLOP a sample)."
     )
     unnamed = content_of(trials(*(row | {"workload_layers": 1} for row in rows)))
-    assert [frontier.title.split(" · ")[2] for frontier in unnamed.frontiers] == ["model s", "model b"]
+    assert [frontier.title.split(" · ")[2] for frontier in unnamed.frontiers] == [
+        "model s",
+        "model b",
+    ]
     assert "model s (25,300 parameters" in unnamed.notes[0]
 
 
@@ -269,29 +338,47 @@ def test_settings_that_two_models_share_name_neither() -> None:
 def test_a_model_that_is_unknown_is_called_so() -> None:
     unknown = SLOW | {"model_digest": None, "workload_layers": None}
     content = content_of(trials(FAST | SMALL | {"workload_layers": None}, unknown))
-    assert [frontier.title.split(" · ")[2] for frontier in content.frontiers] == ["model s", "model unknown"]
+    assert [frontier.title.split(" · ")[2] for frontier in content.frontiers] == [
+        "model s",
+        "model unknown",
+    ]
     assert "model unknown (of unknown size)" in content.notes[0]
 
 
 def test_ladders_name_models_as_frontiers_do() -> None:
     rows = [FAST | SMALL, LARGE | SMALL | {"workers": 2}, FAST | BIG, LARGE | BIG | {"workers": 2}]
     points = [row | {"point_id": str(n), "micro_batch": 4} for n, row in enumerate(rows)]
-    assert set(content_of(trials(*points)).scaling[0].labels) == {"ddp workload.layers=1", "ddp workload.layers=2"}
+    assert set(content_of(trials(*points)).scaling[0].labels) == {
+        "ddp workload.layers=1",
+        "ddp workload.layers=2",
+    }
     alike = [row | {"workload_layers": 1} for row in points]
-    assert set(content_of(trials(*alike)).scaling[0].labels) == {"ddp model_digest=s", "ddp model_digest=b"}
+    assert set(content_of(trials(*alike)).scaling[0].labels) == {
+        "ddp model_digest=s",
+        "ddp model_digest=b",
+    }
 
 
 def test_all_models_stand_on_one_frontier_where_that_is_asked_for() -> None:
-    content = content_of(trials(FAST | SMALL, LARGE | SMALL, SLOW | BIG | {"point_id": "big"}), compare_models=True)
+    content = content_of(
+        trials(FAST | SMALL, LARGE | SMALL, SLOW | BIG | {"point_id": "big"}), compare_models=True
+    )
     (frontier,) = content.frontiers
     assert frontier.model_digest is None
-    assert frontier.labels.to_list() == ["ddp workload.layers=1", "ddp workload.layers=1", "ddp workload.layers=2"]
+    assert frontier.labels.to_list() == [
+        "ddp workload.layers=1",
+        "ddp workload.layers=1",
+        "ddp workload.layers=2",
+    ]
     assert "compared with each other" in content.notes[0]
 
 
 def test_the_optimizer_that_ran_is_named() -> None:
     own = {"optimizer": None, "optimizer_class": "Lion"}
-    assert content_of(trials(FAST | own, SLOW | own)).constants["optimizer"] == "Lion (the workload's own)"
+    assert (
+        content_of(trials(FAST | own, SLOW | own)).constants["optimizer"]
+        == "Lion (the workload's own)"
+    )
     assert content_of(trials(FAST | {"optimizer_class": "SGD"})).constants["optimizer"] == "sgd"
 
 
@@ -313,7 +400,9 @@ def test_a_report_can_be_of_other_objectives_and_of_points_that_meet_a_condition
     assert unknown == f"Only points where step_p99_s<=1: {known}; trials are counted of all."
 
 
-def test_of_very_many_ladders_a_report_does_not_ask_what_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_very_many_ladders_a_report_does_not_ask_what_pays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     few = content_of(sweep()).worth
     assert len(few.worthwhile)
     monkeypatch.setattr("dtsweep.report.content.MOST_LADDERS", 3)

@@ -33,7 +33,9 @@ def test_a_report_shows_hostile_names_and_reasons_as_text() -> None:
         {"status": "rank_died", "reason": HOSTILE, "log": HOSTILE, "devices": HOSTILE},
     )
     out = StringIO()
-    print_report(content_of(frame), console=Console(file=out, width=400, force_terminal=True), show_all=True)
+    print_report(
+        content_of(frame), console=Console(file=out, width=400, force_terminal=True), show_all=True
+    )
     assert orders_in(out.getvalue()) == []
     assert out.getvalue().count(SHOWN) >= 2
 
@@ -41,7 +43,9 @@ def test_a_report_shows_hostile_names_and_reasons_as_text() -> None:
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_line_of_progress_shows_a_hostile_reason_as_text(is_terminal: bool) -> None:
     out = StringIO()
-    progress = Progress(axes=["workers"], console=Console(file=out, width=400, force_terminal=is_terminal))
+    progress = Progress(
+        axes=["workers"], console=Console(file=out, width=400, force_terminal=is_terminal)
+    )
     progress.total = 1
     progress.ended(Point(), {"status": "rank_died", "reason": HOSTILE, "repeat": 1})
     assert orders_in(out.getvalue()) == []

@@ -27,9 +27,13 @@ def reported(results: Path, *options: str) -> str:
     return found.output
 
 
-def test_a_report_has_the_speed_of_each_node_where_a_trial_ran_on_several_device_models(tmp_path: Path) -> None:
+def test_a_report_has_the_speed_of_each_node_where_a_trial_ran_on_several_device_models(
+    tmp_path: Path,
+) -> None:
     lines = reported(mixed(tmp_path)).splitlines()
-    (title,) = (number for number, line in enumerate(lines) if line.startswith("Nodes of different devices"))
+    (title,) = (
+        number for number, line in enumerate(lines) if line.startswith("Nodes of different devices")
+    )
     assert lines[title + 1].split() == ["node", "device", "speed", "trials", "launches"]
     rows = [line.split() for line in lines[title + 3 : title + 5]]
     assert rows == [
@@ -40,8 +44,12 @@ def test_a_report_has_the_speed_of_each_node_where_a_trial_ran_on_several_device
     assert [row["speed"] for row in found] == pytest.approx([1.0, 0.4])
 
 
-def test_a_report_asks_for_the_nodes_of_the_points_that_meet_the_condition_alone(tmp_path: Path) -> None:
-    found = json.loads(reported(mixed(tmp_path), "--json", "--where", "micro_batch<=4"))["node_speeds"]
+def test_a_report_asks_for_the_nodes_of_the_points_that_meet_the_condition_alone(
+    tmp_path: Path,
+) -> None:
+    found = json.loads(reported(mixed(tmp_path), "--json", "--where", "micro_batch<=4"))[
+        "node_speeds"
+    ]
     assert [row["trials"] for row in found] == [3, 3]
 
 

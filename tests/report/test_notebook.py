@@ -30,19 +30,44 @@ ROWS: tuple[dict[str, Any], ...] = (
     },
     BIG | {"latency_s": 0.3, "samples_per_s": 10.0},
     BIG | {"latency_s": 0.5, "samples_per_s": 9.0, "workers": 2},
-    SMALL | {"latency_s": 0.01, "samples_per_s": 5.0, "semantics": "local", "sync": "local_sgd", "sync_period": 8},
+    SMALL
+    | {
+        "latency_s": 0.01,
+        "samples_per_s": 5.0,
+        "semantics": "local",
+        "sync": "local_sgd",
+        "sync_period": 8,
+    },
 )
 
 
 def stored(rows: tuple[dict[str, Any], ...], where: Path) -> None:
     usual = {
-        **{"status": "ok", "role": "trial", "repeat": 1, "flags": [], "workload": "Gpt", "semantics": "exact"},
-        **{"workers": 1, "micro_batch": 4, "accumulation": 1, "sync": "ddp", "env_id": "e", "hosts": 1},
+        **{
+            "status": "ok",
+            "role": "trial",
+            "repeat": 1,
+            "flags": [],
+            "workload": "Gpt",
+            "semantics": "exact",
+        },
+        **{
+            "workers": 1,
+            "micro_batch": 4,
+            "accumulation": 1,
+            "sync": "ddp",
+            "env_id": "e",
+            "hosts": 1,
+        },
     }
     for number, row in enumerate(rows):
-        names = {name: f"{name}{number}" for name in ("attempt_id", "trial_id", "point_id", "session")}
+        names = {
+            name: f"{name}{number}" for name in ("attempt_id", "trial_id", "point_id", "session")
+        }
         started = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=number)
-        Results(where).commit(usual | names | {"started_at": started} | row, workload_types={"layers": int})
+        Results(where).commit(
+            usual | names | {"started_at": started} | row, workload_types={"layers": int}
+        )
 
 
 @pytest.fixture
@@ -64,7 +89,9 @@ def run_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
     return run
 
 
-def test_models_have_names_lines_and_marks_of_their_own(run_notebook: Callable[..., Figures]) -> None:
+def test_models_have_names_lines_and_marks_of_their_own(
+    run_notebook: Callable[..., Figures],
+) -> None:
     frontier, shares, speed_up = run_notebook(*ROWS)
     lines = {trace["name"]: trace for trace in frontier["data"] if trace.get("showlegend")}
     assert list(lines) == [
@@ -77,7 +104,12 @@ def test_models_have_names_lines_and_marks_of_their_own(run_notebook: Callable[.
     assert small["line"]["dash"] == local["line"]["dash"] != big["line"]["dash"]
     assert small["line"]["color"] == big["line"]["color"] != local["line"]["color"]
     assert small["text"][0] == "ddp workload.layers=1 workers=1 micro_batch=8 (implausible)"
-    beaten = [text for trace in frontier["data"] if trace.get("showlegend") is False for text in trace["text"]]
+    beaten = [
+        text
+        for trace in frontier["data"]
+        if trace.get("showlegend") is False
+        for text in trace["text"]
+    ]
     assert "ddp workload.layers=2 workers=2 micro_batch=4" in beaten
     assert len(shares["data"][0]["y"]) == sum(len(trace["x"]) for trace in lines.values())
     ladders = [trace["name"] for trace in speed_up["data"]]

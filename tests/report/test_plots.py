@@ -12,7 +12,12 @@ FAST = {"point_id": "fast", "step_p50_s": 0.1, "samples_per_s": 40}
 LARGE = {"point_id": "large", "step_p50_s": 0.2, "samples_per_s": 80, "micro_batch": 16}
 SLOW = {"point_id": "slow", "step_p50_s": 0.3, "samples_per_s": 20, "micro_batch": 8}
 KNEE = {"point_id": "knee", "step_p50_s": 0.11, "samples_per_s": 78, "micro_batch": 32}
-KNOWN = {"step_p50_s_low": 0.09, "step_p50_s_high": 0.13, "samples_per_s_low": 38, "samples_per_s_high": 41}
+KNOWN = {
+    "step_p50_s_low": 0.09,
+    "step_p50_s_high": 0.13,
+    "samples_per_s_low": 38,
+    "samples_per_s_high": 41,
+}
 
 
 def test_a_frontier_has_its_line_its_bars_and_beaten_points_that_are_faint() -> None:
@@ -29,7 +34,10 @@ def test_a_frontier_has_its_line_its_bars_and_beaten_points_that_are_faint() -> 
 
 def test_a_figure_says_that_bars_of_one_launch_are_within_it() -> None:
     layout = plots.frontier(trials(FAST | KNOWN, LARGE)).to_dict()["layout"]
-    assert layout["title"]["subtitle"]["text"] == "bars of 1 point are within one launch: another may lie outside"
+    assert (
+        layout["title"]["subtitle"]["text"]
+        == "bars of 1 point are within one launch: another may lie outside"
+    )
     again = [FAST | KNOWN | {"step_p50_s": 0.1 + n / 1000} for n in range(3)]
     assert plots.frontier(trials(*again)).to_dict()["layout"]["title"]["subtitle"]["text"] == ""
 
@@ -44,7 +52,12 @@ def test_a_knee_has_a_ring_and_axes_their_units() -> None:
 
 def test_a_speed_up_has_its_interval_and_the_ideal() -> None:
     ladder = [
-        {"point_id": str(w), "workers": w, "step_p50_s": 0.1, "samples_per_s": 100 * w**0.9 * factor}
+        {
+            "point_id": str(w),
+            "workers": w,
+            "step_p50_s": 0.1,
+            "samples_per_s": 100 * w**0.9 * factor,
+        }
         for w in (1, 2, 4)
         for factor in (0.99, 1.0, 1.01)
     ]
@@ -56,7 +69,12 @@ def test_a_speed_up_has_its_interval_and_the_ideal() -> None:
 
 def test_of_many_groups_the_fastest_are_drawn_and_the_others_counted() -> None:
     ladders = [
-        {"point_id": f"{w} {micro}", "workers": w, "micro_batch": micro, "samples_per_s": 10.0 * micro * w}
+        {
+            "point_id": f"{w} {micro}",
+            "workers": w,
+            "micro_batch": micro,
+            "samples_per_s": 10.0 * micro * w,
+        }
         for micro in range(1, 11)
         for w in (1, 2)
     ]
@@ -65,12 +83,19 @@ def test_of_many_groups_the_fastest_are_drawn_and_the_others_counted() -> None:
     assert [trace["name"] for trace in drawn if "weak" in trace["name"]] == [
         f"weak · ddp · {micro} × 1" for micro in range(10, 10 - len(drawn), -1)
     ]
-    assert figure["layout"]["title"]["subtitle"]["text"].endswith(f"; {10 - len(drawn)} slower groups not drawn")
+    assert figure["layout"]["title"]["subtitle"]["text"].endswith(
+        f"; {10 - len(drawn)} slower groups not drawn"
+    )
     assert list(figure["layout"]["xaxis"]["tickvals"]) == list(ideal["x"]) == [1, 2]
 
 
 def test_a_bar_that_reaches_far_beyond_all_points_does_not_flatten_them() -> None:
-    wide = {"samples_per_s_low": 10, "samples_per_s_high": 900, "step_p50_s_low": 0.001, "step_p50_s_high": 90}
+    wide = {
+        "samples_per_s_low": 10,
+        "samples_per_s_high": 900,
+        "step_p50_s_low": 0.001,
+        "step_p50_s_high": 90,
+    }
     layout = plots.frontier(trials(FAST | wide, LARGE)).to_dict()["layout"]
     assert layout["yaxis"]["range"] == [0, pytest.approx(80, rel=0.1)]
     assert layout["xaxis"]["range"] == [pytest.approx(100, rel=0.1), pytest.approx(200, rel=0.1)]
@@ -78,7 +103,10 @@ def test_a_bar_that_reaches_far_beyond_all_points_does_not_flatten_them() -> Non
 
 def test_a_point_without_an_interval_is_not_said_to_have_one_over_launches() -> None:
     _, line, *_ = plots.frontier(trials(FAST | KNOWN, LARGE)).to_dict()["data"]
-    assert list(line["customdata"]) == ["1 launch, interval within this launch", "1 launch, no interval"]
+    assert list(line["customdata"]) == [
+        "1 launch, interval within this launch",
+        "1 launch, no interval",
+    ]
 
 
 def test_a_logarithmic_axis_has_ticks_that_are_written_out() -> None:
@@ -88,7 +116,13 @@ def test_a_logarithmic_axis_has_ticks_that_are_written_out() -> None:
 
 
 def test_the_parts_of_a_step_add_up_to_it_and_unknown_ones_are_missing() -> None:
-    known = {"workers": 2, "data_share": 0.1, "exchange_share": 0.3, "wait_share": 0.05, "comm_share": 0.35}
+    known = {
+        "workers": 2,
+        "data_share": 0.1,
+        "exchange_share": 0.3,
+        "wait_share": 0.05,
+        "comm_share": 0.35,
+    }
     parts = plots.shares(trials(FAST | known)).to_dict()["data"]
     assert sum(part["x"][0] for part in parts) == pytest.approx(100)
     unknown = plots.shares(trials(FAST | {"workers": 2})).to_dict()["data"]
@@ -98,7 +132,10 @@ def test_the_parts_of_a_step_add_up_to_it_and_unknown_ones_are_missing() -> None
 def test_figures_of_nothing_are_empty_and_a_report_can_be_drawn_as_it_is() -> None:
     assert not plots.frontier(trials()).data
     content = content_of(trials(FAST, LARGE))
-    drawn, anew = plots.frontier(content).to_dict()["data"], plots.frontier(trials(FAST, LARGE)).to_dict()["data"]
+    drawn, anew = (
+        plots.frontier(content).to_dict()["data"],
+        plots.frontier(trials(FAST, LARGE)).to_dict()["data"],
+    )
     assert [trace["y"] for trace in drawn] == [trace["y"] for trace in anew]
 
 

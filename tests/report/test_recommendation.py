@@ -25,11 +25,19 @@ def said(*points: list[dict[str, Any]], goal: Goal = GOALS["throughput"], width:
 def test_the_first_line_says_what_for_and_which() -> None:
     text = said(launches("a", 100, workers=1), launches("b", 140, workers=2))
     assert text.splitlines()[0] == "Recommended for the highest samples_per_s: ddp workers=2"
-    assert "Sure: launches tell that it is better than the other candidate. Runner-up: ddp workers=1" in text
+    assert (
+        "Sure: launches tell that it is better than the other candidate. Runner-up: ddp workers=1"
+        in text
+    )
 
 
 def test_what_can_not_be_told_apart_is_named() -> None:
-    text = said(*(launches(name, 100, noise=0.05, workers=workers) for name, workers in (("a", 2), ("b", 1))))
+    text = said(
+        *(
+            launches(name, 100, noise=0.05, workers=workers)
+            for name, workers in (("a", 2), ("b", 1))
+        )
+    )
     assert "Can't tell it from ddp workers=2 (" in text
     assert "of these it" in text
     assert "Sure" not in text
@@ -57,9 +65,15 @@ def test_other_updates_are_offered_with_the_option_that_takes_them() -> None:
 def test_what_was_left_out_is_counted_with_the_way_to_measure_it() -> None:
     goal = Goal(maximize="samples_per_s", where="step_p99_s < 1")
     text = said(
-        launches("a", 100, step_p99_s=0.5), launches("b", 140), launches("c", 99, flags=["implausible"]), goal=goal
+        launches("a", 100, step_p99_s=0.5),
+        launches("b", 140),
+        launches("c", 99, flags=["implausible"]),
+        goal=goal,
     )
-    assert "No other point is known to be a candidate. Left out: 2 points of which step_p99_s is not" in text
+    assert (
+        "No other point is known to be a candidate. Left out: 2 points of which step_p99_s is not"
+        in text
+    )
     assert "Measure(min_steps=100)" in text
     assert "Left out: 1 point whose numbers contradict each other." in text
 
@@ -79,22 +93,34 @@ def test_an_alternative_that_was_not_measured_is_not_said_to_fail_the_condition(
 
 
 def test_a_point_that_is_too_slow_for_the_goal_is_said_to_be() -> None:
-    points = [launches(name, rate, step_p50_s=step_s) for name, rate, step_s in (("a", 40, 0.1), ("b", 100, 0.4))]
+    points = [
+        launches(name, rate, step_p50_s=step_s)
+        for name, rate, step_s in (("a", 40, 0.1), ("b", 100, 0.4))
+    ]
     text = said(*points, goal=GOALS["fast-validation"])
     assert "Left out: 1 point with less than 50% of the best samples_per_s." in text
-    assert re.search(r"4 times shorter steps and 2.5\d* times fewer samples/s, but less than 50% of the best", text)
+    assert re.search(
+        r"4 times shorter steps and 2.5\d* times fewer samples/s, but less than 50% of the best",
+        text,
+    )
 
 
 def test_the_drift_that_a_verdict_rests_on_is_said() -> None:
     points = [launches(name, rate, count=1) for name, rate in (("a", 100), ("b", 140))]
-    assert "How far the machine drifted is not known: one launch each tells nothing" in said(*points)
+    assert "How far the machine drifted is not known: one launch each tells nothing" in said(
+        *points
+    )
     assert "Can't tell it by one launch each and without canaries from" in said(*points)
     calm, drifted = (said(*points, watched(1, last_s)) for last_s in (1, 1.2))
     assert "the machine drifted by at most 1%: one launch each tells no smaller difference" in calm
-    assert "the machine drifted by at most 20%: one launch each tells no smaller difference" in drifted
+    assert (
+        "the machine drifted by at most 20%: one launch each tells no smaller difference" in drifted
+    )
     several = [launches(name, rate) for name, rate in (("a", 100), ("b", 140))]
     assert "drifted" not in said(*several, watched(1, 1)) + said(*several)
-    assert "drifted by at most 20%: the spread of launches has that in it" in said(*several, watched(1, 1.2))
+    assert "drifted by at most 20%: the spread of launches has that in it" in said(
+        *several, watched(1, 1.2)
+    )
 
 
 def test_no_line_is_wider_than_a_narrow_terminal() -> None:
@@ -103,7 +129,10 @@ def test_no_line_is_wider_than_a_narrow_terminal() -> None:
 
 
 def test_of_points_that_are_set_alike_the_one_of_the_highest_throughput_is_taken() -> None:
-    points = [launches(name, rate, micro_batch=rate, workers=1) for name, rate in (("a", 90), ("b", 140), ("c", 120))]
+    points = [
+        launches(name, rate, micro_batch=rate, workers=1)
+        for name, rate in (("a", 90), ("b", 140), ("c", 120))
+    ]
     text = said(*points, launches("d", 300, workers=2), goal=Goal(minimize="workers"))
     assert text.splitlines()[0].endswith("ddp workers=1 micro_batch=140")
     assert "2 other candidates as good; of these it has the highest samples_per_s." in text

@@ -22,7 +22,10 @@ def sentences(frame: pd.DataFrame) -> list[str]:
 def test_a_ladder_is_said_in_a_line_for_the_measured_and_one_for_each_law() -> None:
     made = universal(SIZES, contention=0.03, coherency=0.002)
     lines = sentences(ladder(made, launches=3, error=0.002, rng=np.random.default_rng(0)))
-    assert lines[0] == "ddp, weak scaling, 4 × 1 per worker: from 8 workers the step to 16 doesn't pay."
+    assert (
+        lines[0]
+        == "ddp, weak scaling, 4 × 1 per worker: from 8 workers the step to 16 doesn't pay."
+    )
     assert lines[1].startswith("  Gustafson: serial share ")
     assert lines[1].endswith(", more than launches differ.")
     assert lines[2].startswith("  Universal Scalability Law: contention 0.03")
@@ -39,8 +42,16 @@ def test_a_ladder_is_said_in_a_line_for_the_measured_and_one_for_each_law() -> N
             "from 4 workers the step to 8 doesn't pay (95 %: from 2 to 4)",
         ),
         ({1: 100.0, 2: 120.0, 4: 130.0}, 0.005, "from 1 worker the step to 2 doesn't pay"),
-        ({1: 100.0, 2: 190.0, 4: 370.0}, 0.005, "not within the sizes measured: up to 4 each step pays"),
-        ({1: 100.0, 2: 150.0, 4: 250.0}, 0.3, "not distinguishable: whether more than 1 pay, launches can't tell"),
+        (
+            {1: 100.0, 2: 190.0, 4: 370.0},
+            0.005,
+            "not within the sizes measured: up to 4 each step pays",
+        ),
+        (
+            {1: 100.0, 2: 150.0, 4: 250.0},
+            0.3,
+            "not distinguishable: whether more than 1 pay, launches can't tell",
+        ),
     ],
 )
 def test_a_knee_is_said_with_its_numbers(rates: dict[int, float], error: float, words: str) -> None:
@@ -76,7 +87,16 @@ def test_programs_get_both_tables_with_null_for_the_unknown() -> None:
     frame = ladder(universal((1, 2, 4), contention=0.1), strong=True)
     values = json.loads(json.dumps(laws_json(worthwhile(frame), laws(frame))))
     (knee,) = values["worthwhile"]
-    assert [knee["verdict"], knee["verdict_reason"], knee["pays_to"]] == ["unknown", "too_few_launches", None]
+    assert [knee["verdict"], knee["verdict_reason"], knee["pays_to"]] == [
+        "unknown",
+        "too_few_launches",
+        None,
+    ]
     amdahl, usl = values["laws"]
     assert [amdahl["law"], round(amdahl["serial_share"], 6), amdahl["sizes"]] == ["amdahl", 0.1, 3]
-    assert [usl["contention"], usl["peak"], usl["reason"], usl["sizes_needed"]] == [None, None, "too_few_sizes", 4]
+    assert [usl["contention"], usl["peak"], usl["reason"], usl["sizes_needed"]] == [
+        None,
+        None,
+        "too_few_sizes",
+        4,
+    ]

@@ -27,7 +27,9 @@ def test_a_plot_fits_its_width_and_half_a_screen(width: int) -> None:
 
 
 def test_each_semantics_has_a_marker_and_what_is_beaten_is_hollow() -> None:
-    stale, local = ({"semantics": name, "point_id": name, "step_mean_s": 0.1} for name in ("stale", "local"))
+    stale, local = (
+        {"semantics": name, "point_id": name, "step_mean_s": 0.1} for name in ("stale", "local")
+    )
     legend, *plot = lines(trials(FAST, LARGE, SLOW, FAST | stale, FAST | local))
     assert legend == "samples/s  ● exact  ▲ stale  ■ local  ○ beaten  R recommended"
     assert sum(line.count("○") for line in plot) == 1
@@ -58,7 +60,13 @@ def test_steps_that_span_more_than_ten_times_have_ticks_by_ratios() -> None:
 
 
 def test_less_than_two_points_are_not_drawn() -> None:
-    assert lines(trials()) == lines(trials(FAST)) == lines(trials({}, {})) == lines(trials({"status": "hang"})) == []
+    assert (
+        lines(trials())
+        == lines(trials(FAST))
+        == lines(trials({}, {}))
+        == lines(trials({"status": "hang"}))
+        == []
+    )
 
 
 def test_equal_points_are_drawn() -> None:

@@ -30,12 +30,17 @@ def test_the_report_fits_and_cuts_nothing(width: int) -> None:
 
 
 def test_the_first_line_counts_trials_by_status() -> None:
-    assert printed(sweep()).splitlines()[0] == "Gpt · Xeon · 51 trials: 48 ok, 2 skipped, 1 oom_device"
+    assert (
+        printed(sweep()).splitlines()[0] == "Gpt · Xeon · 51 trials: 48 ok, 2 skipped, 1 oom_device"
+    )
 
 
 def test_what_does_not_vary_is_said_once() -> None:
     text = printed(sweep())
-    assert "In all points: optimizer=sgd, learning_rate=0.01, precision=fp32, placement=pack, workload.layers=4" in text
+    assert (
+        "In all points: optimizer=sgd, learning_rate=0.01, precision=fp32, placement=pack, workload.layers=4"
+        in text
+    )
     assert text.count("sgd,") == 1
 
 
@@ -49,9 +54,16 @@ def test_each_semantics_has_a_table_named_with_its_mode() -> None:
 
 
 def test_a_row_of_the_frontier_has_all_its_figures() -> None:
-    row = {"step_p50_s": 0.05, "step_p50_s_low": 0.048, "step_p50_s_high": 0.052, "samples_per_s": 80}
+    row = {
+        "step_p50_s": 0.05,
+        "step_p50_s_low": 0.048,
+        "step_p50_s_high": 0.052,
+        "samples_per_s": 80,
+    }
     known = row | {"global_batch": 4, "tokens_per_s": 102400, "memory_peak_bytes": 3 * 2**29}
-    lines = printed(trials(known, {"workers": 2, "samples_per_s": 20, "step_p50_s": 0.06})).splitlines()
+    lines = printed(
+        trials(known, {"workers": 2, "samples_per_s": 20, "step_p50_s": 0.06})
+    ).splitlines()
     header = next(n for n, line in enumerate(lines) if line.lstrip().startswith("workers "))
     assert lines[header + 2].split() == ["1", "4", "50.0", "±", "2.0", "80.00", "1.50", "102.4k"]
     assert lines[header - 1].split() == ["global", "step", "samples", "memory", "tokens"]
@@ -59,8 +71,16 @@ def test_a_row_of_the_frontier_has_all_its_figures() -> None:
 
 def test_lossy_points_have_a_column_of_their_error_at_80_columns() -> None:
     lossy = {"semantics": "lossy", "samples_per_s": 80, "step_p50_s": 0.05, "compression": "topk"}
-    rows = [lossy | {"point_id": "a", "compression_ratio": 0.01, "compression_error": error} for error in (0.94, 0.96)]
-    other = lossy | {"point_id": "b", "compression_ratio": 0.1, "compression_error": 0.6, "step_p50_s": 0.04}
+    rows = [
+        lossy | {"point_id": "a", "compression_ratio": 0.01, "compression_error": error}
+        for error in (0.94, 0.96)
+    ]
+    other = lossy | {
+        "point_id": "b",
+        "compression_ratio": 0.1,
+        "compression_error": 0.6,
+        "step_p50_s": 0.04,
+    }
     exact = {"samples_per_s": 70, "step_p50_s": 0.06}
     text = printed(trials(*rows, other | {"samples_per_s": 60}, exact), width=80)
     lines = [line.split() for line in text.splitlines()]
@@ -95,22 +115,37 @@ def test_many_models_have_one_table_of_recommendations_and_few_a_paragraph_each(
 def test_dominated_points_are_counted_and_shown_on_request() -> None:
     good = {"step_p50_s": 0.1, "samples_per_s": 42}
     frame = trials(good, {"step_p50_s": 0.2, "samples_per_s": 17, "micro_batch": 8})
-    assert "1 point beaten by the means, untested (one launch each): --all shows them" in printed(frame)
+    assert "1 point beaten by the means, untested (one launch each): --all shows them" in printed(
+        frame
+    )
     assert "17.00" not in printed(frame)
-    assert "1 point beaten by the means, untested (one launch each):\n" in printed(frame, show_all=True)
+    assert "1 point beaten by the means, untested (one launch each):\n" in printed(
+        frame, show_all=True
+    )
     assert "17.00" in printed(frame, show_all=True)
 
 
 def test_another_axis_that_varies_stands_beside_the_mode() -> None:
-    small, large = {"precision": "bf16", "workload_layers": 4}, {"precision": "fp32", "workload_layers": 8}
+    small, large = (
+        {"precision": "bf16", "workload_layers": 4},
+        {"precision": "fp32", "workload_layers": 8},
+    )
     text = printed(trials(small, large, step_p50_s=0.1, samples_per_s=1))
     assert "ddp bf16 workload.layers=4" in text
     assert "ddp fp32 workload.layers=8" in text
 
 
 def test_a_long_setting_wraps_between_words_and_leaves_the_numbers_whole() -> None:
-    settings = {"sync": "parameter_server", "staleness": 0, "shards": 1, "placement": "strict_spread"}
-    rows = [measured(settings, workers=workers, micro_batch=4, accumulation=workers) for workers in (1, 2)]
+    settings = {
+        "sync": "parameter_server",
+        "staleness": 0,
+        "shards": 1,
+        "placement": "strict_spread",
+    }
+    rows = [
+        measured(settings, workers=workers, micro_batch=4, accumulation=workers)
+        for workers in (1, 2)
+    ]
     frame = trials(*rows, measured(MODES[0], workers=1, micro_batch=8, accumulation=1))
     lines = printed(frame, width=80, show_all=True).split("Frontier")[1].splitlines()
     first = next(n for n, line in enumerate(lines) if line.startswith("parameter_server"))
@@ -121,7 +156,12 @@ def test_a_long_setting_wraps_between_words_and_leaves_the_numbers_whole() -> No
 
 def test_throughput_and_efficiency_have_their_intervals_and_points_their_probability() -> None:
     rows = [
-        {"point_id": str(workers), "workers": workers, "step_p50_s": step_s * factor, "samples_per_s": rate / factor}
+        {
+            "point_id": str(workers),
+            "workers": workers,
+            "step_p50_s": step_s * factor,
+            "samples_per_s": rate / factor,
+        }
         for workers, step_s, rate in ((1, 0.1, 100), (2, 0.12, 160), (4, 0.14, 159))
         for factor in (0.98, 1.0, 1.02)
     ]
@@ -138,7 +178,11 @@ def test_throughput_and_efficiency_have_their_intervals_and_points_their_probabi
         "100",
         "0",
     ]
-    assert next(line[-3:] for line in lines if line[:4] == ["ddp", "1", "→", "2"]) == ["80.0", "±", "3.6%"]
+    assert next(line[-3:] for line in lines if line[:4] == ["ddp", "1", "→", "2"]) == [
+        "80.0",
+        "±",
+        "3.6%",
+    ]
     assert "frontier %: how often a point is on it when launches are drawn anew." in text
     assert "frontier %" not in printed(trials(*rows[::3]), width=80)
 
@@ -151,7 +195,13 @@ def test_tokens_and_memory_have_no_column_where_they_are_unknown() -> None:
 
 def test_scaling_names_the_batch_shapes_that_stand_for_the_worlds() -> None:
     fast = {"global_batch": 16, "micro_batch": 16, "samples_per_s": 100, "step_p50_s": 0.1}
-    split = {"global_batch": 16, "micro_batch": 4, "accumulation": 2, "workers": 2, "samples_per_s": 150}
+    split = {
+        "global_batch": 16,
+        "micro_batch": 4,
+        "accumulation": 2,
+        "workers": 2,
+        "samples_per_s": 150,
+    }
     text = printed(trials(fast, split | {"step_p50_s": 0.1}))
     assert "Strong scaling by workers" in text
     assert "Weak scaling" not in text
@@ -160,7 +210,10 @@ def test_scaling_names_the_batch_shapes_that_stand_for_the_worlds() -> None:
 
 
 def test_a_speed_up_says_what_puts_either_of_its_points_in_doubt() -> None:
-    base, larger = ({"workers": workers, "samples_per_s": 100 * workers, "step_p50_s": 0.1} for workers in (1, 2))
+    base, larger = (
+        {"workers": workers, "samples_per_s": 100 * workers, "step_p50_s": 0.1}
+        for workers in (1, 2)
+    )
     text = printed(trials(base | {"flags": ["drift"]}, larger | {"flags": ["unstable", "drift"]}))
     row = next(line for line in text.splitlines() if "1 → 2" in line)
     assert row.split()[-3:] == ["100%", "drift", "unstable"]
@@ -169,7 +222,8 @@ def test_a_speed_up_says_what_puts_either_of_its_points_in_doubt() -> None:
 
 def test_the_slower_scaling_groups_are_counted_and_shown_on_request() -> None:
     weak = [
-        text.split("Weak scaling")[1].split("Strong")[0] for text in (printed(sweep()), printed(sweep(), show_all=True))
+        text.split("Weak scaling")[1].split("Strong")[0]
+        for text in (printed(sweep()), printed(sweep(), show_all=True))
     ]
     assert [text.count("1 → 2") for text in weak] == [6, 24]
     assert "18 slower groups: --all shows them" in weak[0]
@@ -185,12 +239,18 @@ def test_failures_have_status_count_reason_and_log() -> None:
 
 
 def test_intervals_within_one_launch_are_called_so() -> None:
-    figures = {"step_p50_s": 0.1, "step_p50_s_low": 0.09, "step_p50_s_high": 0.11, "samples_per_s": 1}
+    figures = {
+        "step_p50_s": 0.1,
+        "step_p50_s_low": 0.09,
+        "step_p50_s_high": 0.11,
+        "samples_per_s": 1,
+    }
     one: dict[str, Any] = {"point_id": "a", **figures}
     again = one | {"repeat": 2, "step_p50_s": 0.12}
     other = one | {"point_id": "b"}
-    assert "intervals are within one launch, and Measure(repeats=3) would tell how far launches differ." in " ".join(
-        printed(trials(one)).split()
+    assert (
+        "intervals are within one launch, and Measure(repeats=3) would tell how far launches differ."
+        in " ".join(printed(trials(one)).split())
     )
     assert "within one launch for 1 of 2 points" in printed(trials(one, again, other))
     assert "half of the 95 % interval over launches." in printed(trials(one, again))
@@ -198,13 +258,22 @@ def test_intervals_within_one_launch_are_called_so() -> None:
 
 def test_one_launch_that_borrows_the_spread_of_others_is_called_so() -> None:
     figures = {"step_p50_s_low": 0.09, "step_p50_s_high": 0.11, "samples_per_s": 1}
-    rows = [{"point_id": point, "step_p50_s": step, **figures} for point in "abcd" for step in (0.1, 0.12)]
+    rows = [
+        {"point_id": point, "step_p50_s": step, **figures}
+        for point in "abcd"
+        for step in (0.1, 0.12)
+    ]
     text = printed(trials(*rows, {"step_p50_s": 0.1, **figures}))
-    assert "interval over launches. 1 point with one launch: widened by the spread between launches" in text
+    assert (
+        "interval over launches. 1 point with one launch: widened by the spread between launches"
+        in text
+    )
 
 
 def test_results_of_two_environments_are_kept_apart_and_called_so() -> None:
-    text = printed(trials({"env_id": "a1"}, {"env_id": "b2", "workers": 2}, step_p50_s=0.1, samples_per_s=1))
+    text = printed(
+        trials({"env_id": "a1"}, {"env_id": "b2", "workers": 2}, step_p50_s=0.1, samples_per_s=1)
+    )
     assert "Measured in 2 environments" in text
     assert "Frontier · exact updates · ddp · env_id a1" in text
     assert "caling" not in text
@@ -226,9 +295,20 @@ def test_flags_are_counted_and_explained() -> None:
 
 
 def test_a_point_whose_window_was_not_the_job_as_it_goes_on_says_so_beside_its_numbers() -> None:
-    doubted = {"point_id": "a", "step_p50_s": 0.05, "samples_per_s": 80, "flags": ["spiky", "drift"]}
+    doubted = {
+        "point_id": "a",
+        "step_p50_s": 0.05,
+        "samples_per_s": 80,
+        "flags": ["spiky", "drift"],
+    }
     again = doubted | {"repeat": 2, "flags": ["unstable"]}
-    other = {"point_id": "b", "workers": 2, "step_p50_s": 0.06, "samples_per_s": 90, "flags": ["spiky"]}
+    other = {
+        "point_id": "b",
+        "workers": 2,
+        "step_p50_s": 0.06,
+        "samples_per_s": 90,
+        "flags": ["spiky"],
+    }
     lines = [line.split() for line in printed(trials(doubted, again, other)).splitlines()]
     assert ["1", "drift", "unstable"] in [[*line[:1], *line[-2:]] for line in lines]
     assert ["2", "60.00", "90.00"] in lines
@@ -238,26 +318,44 @@ def test_a_point_whose_window_was_not_the_job_as_it_goes_on_says_so_beside_its_n
 
 
 @pytest.mark.parametrize("width", [80, 140])
-def test_numbers_that_cannot_be_true_are_marked_in_every_table_and_sentence_and_explained(width: int) -> None:
-    true, wrong = (measured(MODES[0], workers=workers, micro_batch=8, accumulation=1) for workers in (1, 2))
+def test_numbers_that_cannot_be_true_are_marked_in_every_table_and_sentence_and_explained(
+    width: int,
+) -> None:
+    true, wrong = (
+        measured(MODES[0], workers=workers, micro_batch=8, accumulation=1) for workers in (1, 2)
+    )
     words = "mfu is 1.37 of a dense peak of 989 TFLOP/s (table): are flops_per_sample, precision and peak right?"
-    text = printed(trials(true, wrong | {"flags": ["implausible"], "implausible": words}), width=width)
+    text = printed(
+        trials(true, wrong | {"flags": ["implausible"], "implausible": words}), width=width
+    )
     assert max(map(len, text.splitlines())) <= width
     table, scaling = text.split("Weak scaling")
-    assert [line.split()[-1] for line in table.splitlines() if line.split()[:1] == ["2"]].count("implausible") == 1
+    assert [line.split()[-1] for line in table.splitlines() if line.split()[:1] == ["2"]].count(
+        "implausible"
+    ) == 1
     assert "Highest throughput (implausible): 1.9" in table
     said = " ".join(table.split())
     assert (
-        f"Implausible: numbers of 1 trial can't all be true; --all shows what they beat. ddp workers=2: {words}" in said
+        f"Implausible: numbers of 1 trial can't all be true; --all shows what they beat. ddp workers=2: {words}"
+        in said
     )
-    assert next(line for line in scaling.splitlines() if "1 → 2" in line).split()[-1] == "implausible"
+    assert (
+        next(line for line in scaling.splitlines() if "1 → 2" in line).split()[-1] == "implausible"
+    )
     assert "mplausible" not in printed(trials(true, wrong), width=width)
 
 
 @pytest.mark.parametrize("width", [80, 140])
 def test_a_share_that_cannot_be_true_is_marked_in_whichever_table_it_stands(width: int) -> None:
-    rows = [measured(MODES[0], workers=workers, micro_batch=8, accumulation=1) for workers in (1, 2)]
-    known = {"comm_share": 0.123, "comm_share_low": 0.118, "comm_share_high": 0.128, "wait_share": 0.1}
+    rows = [
+        measured(MODES[0], workers=workers, micro_batch=8, accumulation=1) for workers in (1, 2)
+    ]
+    known = {
+        "comm_share": 0.123,
+        "comm_share_low": 0.118,
+        "comm_share_high": 0.128,
+        "wait_share": 0.1,
+    }
     wrong = {"mfu": 7.3, "flags": ["implausible"], "implausible": "mfu is 7.3"}
     frame = trials(rows[0] | known | {"mfu": 0.4}, rows[1] | known | wrong)
     lines = printed(frame, width=width, show_all=True).splitlines()
@@ -267,14 +365,20 @@ def test_a_share_that_cannot_be_true_is_marked_in_whichever_table_it_stands(widt
 
 
 def test_of_many_implausible_trials_the_first_are_explained() -> None:
-    rows = [{"micro_batch": size, "samples_per_s": 1.0, "step_p50_s": 0.1, "implausible": "x"} for size in range(1, 12)]
+    rows = [
+        {"micro_batch": size, "samples_per_s": 1.0, "step_p50_s": 0.1, "implausible": "x"}
+        for size in range(1, 12)
+    ]
     text = printed(trials(*rows, flags=["implausible"]))
     assert text.count(": x\n") == 8
     assert "  3 more trials: the column implausible has them\n" in text
 
 
 def test_points_of_an_unknown_environment_are_compared_with_each_other_alone() -> None:
-    points = [{"micro_batch": size, "step_p50_s": size / 90, "samples_per_s": 80 + size} for size in (4, 8)]
+    points = [
+        {"micro_batch": size, "step_p50_s": size / 90, "samples_per_s": 80 + size}
+        for size in (4, 8)
+    ]
     frame = trials(*points, *({**point, "env_id": None} for point in points))
     frame["env_id"] = frame["env_id"].astype(object).where(frame["env_id"].notna(), None)
     assert printed(frame).count("Highest throughput: 1.048 times the runner-up's") == 2
@@ -290,7 +394,12 @@ def test_a_missing_interval_is_explained() -> None:
 def test_a_frontier_is_printed_where_each_point_is_beaten_by_another_one() -> None:
     pairs, speeds = [("a", "b"), ("b", "c"), ("c", "a")] * 2, (100, 130, 70, 101, 131, 71)
     rows = [
-        {"point_id": point, "session": str(n), "samples_per_s": speed * factor, "step_p50_s": 4 / speed / factor}
+        {
+            "point_id": point,
+            "session": str(n),
+            "samples_per_s": speed * factor,
+            "step_p50_s": 4 / speed / factor,
+        }
         for n, (pair, speed) in enumerate(zip(pairs, speeds, strict=True))
         for point, factor in zip(pair, (1.01, 1.0), strict=True)
     ]
@@ -307,7 +416,10 @@ def test_what_ended_the_windows_is_counted() -> None:
 def test_exchange_and_mfu_have_columns_where_they_are_known() -> None:
     share = {"comm_share": 0.123, "comm_share_low": 0.118, "comm_share_high": 0.128, "mfu": 0.4567}
     shared = printed(
-        trials({"step_p50_s": 0.1, "samples_per_s": 20} | share, {"step_p50_s": 0.05, "samples_per_s": 10})
+        trials(
+            {"step_p50_s": 0.1, "samples_per_s": 20} | share,
+            {"step_p50_s": 0.05, "samples_per_s": 10},
+        )
     )
     lines = [line.split() for line in shared.splitlines()]
     assert ["exchange", "mfu"] in [line[-2:] for line in lines]
@@ -330,18 +442,25 @@ def test_where_the_exchange_is_empty_a_line_says_why() -> None:
     assert "Exchange + wait is empty" not in printed(trials(alone))
     assert "Exchange + wait is empty on 1 trial with one worker.\n" in printed(trials(known, alone))
     text = printed(trials(known, alone, full, full, old))
-    assert "empty on 1 trial with one worker; on 2 trials: no memory for it; on 1 trial: no reason stored.\n" in text
+    assert (
+        "empty on 1 trial with one worker; on 2 trials: no memory for it; on 1 trial: no reason stored.\n"
+        in text
+    )
 
 
 @pytest.mark.parametrize(("width", "tables"), [(80, 2), (120, 1)])
-def test_exchange_and_mfu_are_a_table_of_their_own_where_one_is_too_wide(width: int, tables: int) -> None:
+def test_exchange_and_mfu_are_a_table_of_their_own_where_one_is_too_wide(
+    width: int, tables: int
+) -> None:
     known = {"comm_share": 0.123, "comm_share_low": 0.118, "comm_share_high": 0.128, "mfu": 0.4567}
     text = printed(sweep(**known), width=width, show_all=True)
     best = text.split("Frontier · exact")[1].split("beaten by the means")[0]
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
     assert best.count("workers") == tables + 1  # and what limits points
-    assert len(re.findall("^ddp .*12.3 ± 0.5 +45.7$", best, re.MULTILINE)) == best.count("ddp ") // (tables + 1)
+    assert len(re.findall("^ddp .*12.3 ± 0.5 +45.7$", best, re.MULTILINE)) == best.count(
+        "ddp "
+    ) // (tables + 1)
     assert "parameter_server" in text.split("Frontier · stale")[0]
 
 
@@ -351,7 +470,10 @@ def test_the_highest_throughput_is_compared_with_the_runner_up() -> None:
 
     low = launches("low", 0.05, 10, 10.1)
     near = printed(trials(*low, *launches("a", 0.1, 100, 110), *launches("b", 0.2, 104, 112)))
-    assert "Highest throughput: 1.029 times the runner-up's (0.781–1.355), not distinguishable." in near
+    assert (
+        "Highest throughput: 1.029 times the runner-up's (0.781–1.355), not distinguishable."
+        in near
+    )
     far = printed(trials(*low, *launches("a", 0.1, 100, 101), *launches("b", 0.2, 201, 202)))
     assert re.search(r"2\.005 times the runner-up's \(.*\), faster\.", far)
     once = printed(trials(*launches("a", 0.1, 100), *launches("b", 0.2, 200)))
@@ -361,7 +483,11 @@ def test_the_highest_throughput_is_compared_with_the_runner_up() -> None:
 
 def test_canaries_are_counted_apart() -> None:
     row = {"step_p50_s": 0.1, "samples_per_s": 20}
-    steady = [canary("s", 0.1, flags=["spiky"], samples_per_s=999.0), canary("s", 0.101), canary("t", 0.1, workers=2)]
+    steady = [
+        canary("s", 0.1, flags=["spiky"], samples_per_s=999.0),
+        canary("s", 0.101),
+        canary("t", 0.1, workers=2),
+    ]
     text = printed(trials(row, *steady))
     assert text.splitlines()[0] == "Gpt · Xeon · 1 trial: 1 ok"
     assert "Canary: 2 sessions of 2 worlds, largest drift inside a session 1.0% ±1.4%.\n" in text
@@ -378,16 +504,27 @@ def told(*rows: dict[str, Any]) -> str:
 def test_a_session_that_drifted_is_named_with_its_trials() -> None:
     row = {"step_p50_s": 0.1, "samples_per_s": 20, "session": "s"}
     text = told(row, row, canary("s", 0.1), canary("s", 0.11))
-    assert "largest drift inside a session 10.0% ±1.6%. Drifted more than 2 %: 1 session with 2 trials: s." in text
+    assert (
+        "largest drift inside a session 10.0% ±1.6%. Drifted more than 2 %: 1 session with 2 trials: s."
+        in text
+    )
     assert "Too imprecise" not in text
 
 
-def test_a_session_whose_canaries_are_too_imprecise_to_tell_is_named_and_called_no_steady_one() -> None:
+def test_a_session_whose_canaries_are_too_imprecise_to_tell_is_named_and_called_no_steady_one() -> (
+    None
+):
     row = {"step_p50_s": 0.1, "samples_per_s": 20, "session": "s"}
     vague = told(row, canary("s", 0.1, half_width=0.03), canary("s", 0.104, half_width=0.03))
-    assert "largest drift inside a session 4.0% ±4.4%. Too imprecise to tell 2 %: 1 session with 1 trial: s." in vague
+    assert (
+        "largest drift inside a session 4.0% ±4.4%. Too imprecise to tell 2 %: 1 session with 1 trial: s."
+        in vague
+    )
     unknown = told(row, canary("s", 0.1, half_width=None), canary("s", 0.11, half_width=None))
-    assert "largest drift inside a session 10.0%. Too imprecise to tell 2 %: 1 session with 1 trial: s." in unknown
+    assert (
+        "largest drift inside a session 10.0%. Too imprecise to tell 2 %: 1 session with 1 trial: s."
+        in unknown
+    )
 
 
 def test_one_canary_is_called_so() -> None:
@@ -397,9 +534,17 @@ def test_one_canary_is_called_so() -> None:
 
 def test_canaries_that_did_not_end_ok_are_counted_with_the_first_reason_of_each_status() -> None:
     row = {"step_p50_s": 0.1, "samples_per_s": 20}
-    wrong = {"status": "user_error", "reason": "rank 0: ValueError: [/red] boom", "log": "logs/s/0.log"}
+    wrong = {
+        "status": "user_error",
+        "reason": "rank 0: ValueError: [/red] boom",
+        "log": "logs/s/0.log",
+    }
     unknown = {"status": "oom_device", "reason": None}
-    failed = [canary("s", 0.1, **wrong), canary("t", 0.1, **wrong | {"reason": "else"}), canary("s", 0.1, **unknown)]
+    failed = [
+        canary("s", 0.1, **wrong),
+        canary("t", 0.1, **wrong | {"reason": "else"}),
+        canary("s", 0.1, **unknown),
+    ]
     text = printed(trials(row, canary("s", 0.1), *failed, canary("s", 0.1, status="cancelled")))
     assert (
         "Canary: 3 of 4 did not end ok, so less is known of whether the machine drifted.\n"
@@ -415,7 +560,9 @@ def test_what_two_environments_differ_in_is_said_where_it_is_known() -> None:
     old, new = {"env_id": "a1", "torch_version": "2.11"}, {"env_id": "b2", "torch_version": "2.13"}
     rows = [old, {"env_id": "b2", "torch_version": "2.13", "hosts": 2}, new]
     assert "They differ in torch_version (a1: 2.11; b2: 2.13)." in printed(trials(*rows))
-    assert "What differs is in the columns machine and threads" in printed(trials({"env_id": "a1"}, {"env_id": "b2"}))
+    assert "What differs is in the columns machine and threads" in printed(
+        trials({"env_id": "a1"}, {"env_id": "b2"})
+    )
 
 
 @pytest.mark.parametrize(
@@ -425,7 +572,10 @@ def test_what_two_environments_differ_in_is_said_where_it_is_known() -> None:
         (trials({"status": "hang"}), "No trial ended ok, so there is no frontier."),
         (trials({"status": "hang"}), "1  hang  no reason stored"),
         (trials({}), "No point has both a step time and a throughput."),
-        (trials(dict.fromkeys(["workload", "env_id", "hosts", "devices", "flags"])), "1 trial: 1 ok"),
+        (
+            trials(dict.fromkeys(["workload", "env_id", "hosts", "devices", "flags"])),
+            "1 trial: 1 ok",
+        ),
     ],
 )
 def test_little_or_nothing_is_said_plainly(frame: pd.DataFrame, words: str) -> None:
@@ -437,7 +587,9 @@ def first_screen(frame: pd.DataFrame) -> str:
 
 
 def test_the_first_screen_has_the_recommendation_what_to_ignore_and_the_plot() -> None:
-    frame = pd.concat([sweep(session="s"), trials(canary("s", 0.1), canary("s", 0.139))], ignore_index=True)
+    frame = pd.concat(
+        [sweep(session="s"), trials(canary("s", 0.1), canary("s", 0.139))], ignore_index=True
+    )
     screen = first_screen(frame)
     assert "Recommended for the highest samples_per_s: ddp workers=2" in screen
     assert "Ignore differences below 39%." in screen
@@ -449,11 +601,16 @@ def test_the_first_screen_has_the_recommendation_what_to_ignore_and_the_plot() -
 def test_what_drift_makes_doubtful_is_said_above_all_tables() -> None:
     rows = [{"step_p50_s": 0.1, "samples_per_s": 20, "session": "s"}]
     text = printed(trials(*rows, canary("s", 0.139), canary("s", 0.1)))
-    assert "took up to 39% longer at one time than at another, in sessions with 1 of 1 trial." in " ".join(text.split())
+    assert (
+        "took up to 39% longer at one time than at another, in sessions with 1 of 1 trial."
+        in " ".join(text.split())
+    )
     assert text.index("The machine drifted") < text.index("Frontier")
     steady = trials(*rows, canary("s", 0.1), canary("s", 0.1))
     assert "The machine drifted" not in printed(steady)
-    vague = printed(trials(*rows, canary("s", 0.1, half_width=0.03), canary("s", 0.104, half_width=0.03)))
+    vague = printed(
+        trials(*rows, canary("s", 0.1, half_width=0.03), canary("s", 0.104, half_width=0.03))
+    )
     assert "Whether the machine drifted by less than 5% is not known" in vague
 
 
@@ -466,10 +623,18 @@ def test_columns_without_room_are_named_and_shown_in_tables_of_their_own() -> No
 
 
 def test_only_exact_updates_are_recommended_and_the_report_says_so_where_there_are_none() -> None:
-    local = {"semantics": "local", "sync": "local_sgd", "sync_period": 8, "step_mean_s": 0.1, "samples_per_s": 20}
+    local = {
+        "semantics": "local",
+        "sync": "local_sgd",
+        "sync_period": 8,
+        "step_mean_s": 0.1,
+        "samples_per_s": 20,
+    }
     assert "No recommendation: no point has exact updates" in printed(trials(local))
 
 
 def test_a_frontier_on_which_no_point_can_stand_says_why() -> None:
     assert "No point of it is known to meet the condition." in printed(sweep(), where="workers > 5")
-    assert "No point has all that frontiers are of." in printed(sweep(), minimize=["energy_j_per_sample"], maximize=[])
+    assert "No point has all that frontiers are of." in printed(
+        sweep(), minimize=["energy_j_per_sample"], maximize=[]
+    )

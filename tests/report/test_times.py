@@ -24,7 +24,9 @@ def printed(rows: pd.DataFrame, *, width: int = 80) -> str:
 
 
 def test_a_published_ladder_is_printed_as_studies_do() -> None:
-    lines = printed(training_time(ladder(published(), energy_j_per_sample=0.3), samples=1_281_167)).splitlines()
+    lines = printed(
+        training_time(ladder(published(), energy_j_per_sample=0.3), samples=1_281_167)
+    ).splitlines()
     assert lines[1] == "Training on 1,281,167 samples · exact updates · weak scaling · ddp"
     assert lines[2].split() == ["micro_batch", "×", "time", "samples", "speed-", "effi-", "devices"]
     assert lines[3].split() == ["workers", "accumulation", "min", "/s", "up", "ciency", "%", "kJ"]
@@ -36,12 +38,18 @@ def test_the_tables_of_all_semantics_fit(width: int) -> None:
     lines = printed(training_time(sweep(), samples=50_000), width=width).splitlines()
     assert max(map(len, lines)) <= width
     titles = [line for line in lines if line.startswith("Training on 50,000 samples")]
-    assert [title.split(" · ")[1] for title in titles] == ["exact updates", "stale updates", "local updates"]
+    assert [title.split(" · ")[1] for title in titles] == [
+        "exact updates",
+        "stale updates",
+        "local updates",
+    ]
 
 
 def test_a_price_gives_what_the_workers_cost_for_that_time() -> None:
     rows = with_cost(training_time(ladder(published()), samples=1_281_167), price=36.0)
-    assert rows["cost"].to_list() == pytest.approx((rows["training_time_s"] * rows["workers"] / 100).to_list())
+    assert rows["cost"].to_list() == pytest.approx(
+        (rows["training_time_s"] * rows["workers"] / 100).to_list()
+    )
     assert "cost" in printed(rows)
     assert "cost" not in printed(training_time(ladder(published()), samples=1_281_167))
     with pytest.raises(SweepError, match="what one worker costs for an hour"):
@@ -65,9 +73,12 @@ def test_one_launch_each_is_said_and_has_no_halves_of_the_speed_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("samples", "unit", "time"), [(5_000, "s", "50.00"), (36_000, "min", "6.000"), (10**6, "h", "2.778")]
+    ("samples", "unit", "time"),
+    [(5_000, "s", "50.00"), (36_000, "min", "6.000"), (10**6, "h", "2.778")],
 )
-def test_times_are_in_the_unit_that_their_longest_has_two_of(samples: int, unit: str, time: str) -> None:
+def test_times_are_in_the_unit_that_their_longest_has_two_of(
+    samples: int, unit: str, time: str
+) -> None:
     lines = printed(training_time(ladder({1: 100.0}), samples=samples)).splitlines()
     assert lines[3].split()[2] == unit
     assert lines[5].split()[4] == time
@@ -87,7 +98,9 @@ def test_without_ok_trials_that_is_said() -> None:
 
 
 def test_programs_get_the_rows_with_null_for_the_unknown() -> None:
-    values = json.loads(json.dumps(TrainingTimes(training_time(ladder({1: 10.0, 2: 18.0}), samples=90)).as_json()))
+    values = json.loads(
+        json.dumps(TrainingTimes(training_time(ladder({1: 10.0, 2: 18.0}), samples=90)).as_json())
+    )
     (base, double) = values["training_time"]
     assert [base["training_time_s"], double["training_time_s"]] == [9, 5]
     assert [base["workers"], double["workers"], double["samples"]] == [1, 2, 90]

@@ -30,14 +30,21 @@ def test_what_is_written_to_try_a_place_is_a_table_without_rows() -> None:
 
 @pytest.mark.parametrize("secret", ["hunter2", "hun%2Fter2"])
 def test_an_address_is_shown_without_its_credentials(secret: str) -> None:
-    assert Storage(f"s3://AKIA:{secret}@bucket/x?region=us-east-1").shown == "s3://bucket/x?region=us-east-1"
+    assert (
+        Storage(f"s3://AKIA:{secret}@bucket/x?region=us-east-1").shown
+        == "s3://bucket/x?region=us-east-1"
+    )
 
 
 def test_a_slash_in_a_secret_key_is_refused_with_the_way_to_write_it() -> None:
-    with pytest.raises(SweepError, match=r"results 's3://bucket/x' can't be opened: a slash .* is written %2F"):
+    with pytest.raises(
+        SweepError, match=r"results 's3://bucket/x' can't be opened: a slash .* is written %2F"
+    ):
         try_place("s3://AKIA:hun/ter2@bucket/x")
 
 
 def test_an_address_that_lacks_a_slash_is_no_folder() -> None:
-    with pytest.raises(SweepError, match=r"results 's3:/bucket/x' is no folder; did you mean s3://bucket/x\?"):
+    with pytest.raises(
+        SweepError, match=r"results 's3:/bucket/x' is no folder; did you mean s3://bucket/x\?"
+    ):
         try_place("s3:/bucket/x")

@@ -38,7 +38,15 @@ def test_the_key_stands_in_every_table(table: str) -> None:
 
 
 def test_a_suffix_and_the_unit_agree() -> None:
-    units = {"_per_s": "/s", "_bytes": "bytes", "_usd": "USD", "_j": "J", "_w": "W", "_hz": "Hz", "_celsius": "°C"}
+    units = {
+        "_per_s": "/s",
+        "_bytes": "bytes",
+        "_usd": "USD",
+        "_j": "J",
+        "_w": "W",
+        "_hz": "Hz",
+        "_celsius": "°C",
+    }
     for column in (column for columns in TABLES.values() for column in columns):
         suffix = next((suffix for suffix in units if column.name.endswith(suffix)), None)
         if suffix:
@@ -48,14 +56,19 @@ def test_a_suffix_and_the_unit_agree() -> None:
 
 
 def test_every_axis_is_a_column_of_trials_with_its_unit_and_meaning() -> None:
-    columns = {column.name: (column.unit, f"{column.meaning}.") for column in TRIALS if column.name in AXES}
+    columns = {
+        column.name: (column.unit, f"{column.meaning}.") for column in TRIALS if column.name in AXES
+    }
     assert columns == {name: (axis.unit, axis.meaning) for name, axis in AXES.items()}
 
 
 @pytest.mark.parametrize(
-    ("axis", "kind"), [("workers", pa.int64()), ("sync_period", pa.int64()), ("learning_rate", pa.float64())]
+    ("axis", "kind"),
+    [("workers", pa.int64()), ("sync_period", pa.int64()), ("learning_rate", pa.float64())],
 )
-def test_an_axis_has_a_column_of_its_type_whether_or_not_it_may_be_none(axis: str, kind: pa.DataType) -> None:
+def test_an_axis_has_a_column_of_its_type_whether_or_not_it_may_be_none(
+    axis: str, kind: pa.DataType
+) -> None:
     assert table_schema("trials").field(axis).type == kind
 
 
@@ -68,9 +81,12 @@ def test_units_meanings_and_version_travel_with_the_schema() -> None:
 
 
 def test_a_workload_field_becomes_a_column_of_its_own_type() -> None:
-    schema = table_schema("trials", workload_types={"width": int, "dropout": float, "data": str, "bias": bool})
+    schema = table_schema(
+        "trials", workload_types={"width": int, "dropout": float, "data": str, "bias": bool}
+    )
     types = [
-        schema.field(name).type for name in ("workload_width", "workload_dropout", "workload_data", "workload_bias")
+        schema.field(name).type
+        for name in ("workload_width", "workload_dropout", "workload_data", "workload_bias")
     ]
     assert types == [pa.int64(), pa.float64(), pa.string(), pa.bool_()]
 
@@ -88,7 +104,11 @@ def test_what_is_final_is_not_retried() -> None:
 
 def test_every_flag_says_what_it_means_and_some_module_raises_it() -> None:
     package = Path(dtsweep.__file__).parent
-    raising = [file for file in package.rglob("*.py") if file.relative_to(package).parts[0] not in FLAGS_READ]
+    raising = [
+        file
+        for file in package.rglob("*.py")
+        if file.relative_to(package).parts[0] not in FLAGS_READ
+    ]
     source = "".join(file.read_text("utf-8") for file in raising)
     assert all(FLAG_MEANINGS.values())
     assert [flag for flag in FLAG_MEANINGS if f'"{flag}"' not in source] == []

@@ -81,7 +81,9 @@ def stored(*numbers: int) -> tuple[list[str], list[float], int]:
 
 
 def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": f"{Path(__file__).parents[2]}:{Path(__file__).parent}"}
+    environment = os.environ | {
+        "PYTHONPATH": f"{Path(__file__).parents[2]}:{Path(__file__).parent}"
+    }
     return subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
         env=environment,
@@ -134,7 +136,11 @@ def test_frames_keep_whole_numbers_whole_beside_nulls(tmp_path: Path) -> None:
     commit(Results(tmp_path), 2, sync="parameter_server")
     frame = load(tmp_path)
     types = frame.dtypes.astype(str)
-    assert (types["global_batch"], types["workers"], types["fresh"]) == ("Int64", "Int64", "boolean")
+    assert (types["global_batch"], types["workers"], types["fresh"]) == (
+        "Int64",
+        "Int64",
+        "boolean",
+    )
     assert (types["step_mean_s"], types["started_at"]) == ("float64", "datetime64[us, UTC]")
     assert frame["global_batch"].isna().tolist() == [False, True]
     steps = store.steps(tmp_path)
@@ -196,16 +202,22 @@ def test_a_profile_is_stored_beside_the_tables_and_is_in_nobodys_way(tmp_path: P
     where = results.write_profile("launch/trial1-0", b"trace", {"compute_s": 0.5})
     assert Path(where) == tmp_path / "profiles" / "launch" / "trial1-0.json.gz"
     assert Path(where).read_bytes() == b"trace"
-    assert json.loads((tmp_path / "profiles" / "launch" / "trial1-0.json").read_text()) == {"compute_s": 0.5}
+    assert json.loads((tmp_path / "profiles" / "launch" / "trial1-0.json").read_text()) == {
+        "compute_s": 0.5
+    }
     results.write_profile("launch/trial2-0", b"trace", None)
-    assert {file.name for file in (tmp_path / "profiles" / "launch").glob("trial2*")} == {"trial2-0.json.gz"}
+    assert {file.name for file in (tmp_path / "profiles" / "launch").glob("trial2*")} == {
+        "trial2-0.json.gz"
+    }
     results.compact()
     assert contents(tmp_path) == stored(1)
 
 
 @pytest.mark.parametrize("read", [load, store.steps])
 def test_reading_where_nothing_is_says_what_to_run(tmp_path: Path, read: Any) -> None:
-    with pytest.raises(SweepError, match=r"no results in .*none; .*dtsweep run SWEEP.py --results .*none"):
+    with pytest.raises(
+        SweepError, match=r"no results in .*none; .*dtsweep run SWEEP.py --results .*none"
+    ):
         read(tmp_path / "none")
 
 
@@ -255,7 +267,9 @@ def test_other_tools_read_a_folder_in_which_a_write_was_cut_off(tmp_path: Path) 
     (part,) = files(tmp_path, "trials")
     part.with_name(f"{part.name}.123.tmp").write_bytes(part.read_bytes()[:100])
     pattern = str(tmp_path / "trials" / "*.parquet")
-    assert duckdb.sql(f"SELECT step_mean_s, workload_width FROM '{pattern}'").fetchall() == [(0.5, 256)]
+    assert duckdb.sql(f"SELECT step_mean_s, workload_width FROM '{pattern}'").fetchall() == [
+        (0.5, 256)
+    ]
     assert polars.read_parquet(pattern)["attempt_id"].to_list() == ["attempt1"]
     assert contents(tmp_path) == stored(1)
 
@@ -332,7 +346,9 @@ print(len(states))
 
 
 @pytest.mark.parametrize("what", ["commit", "compact"])
-def test_a_kill_at_any_line_that_touches_files_loses_and_doubles_nothing(tmp_path: Path, what: str) -> None:
+def test_a_kill_at_any_line_that_touches_files_loses_and_doubles_nothing(
+    tmp_path: Path, what: str
+) -> None:
     results = Results(tmp_path / "original")
     commit(results, 1)
     commit(results, 2)
@@ -384,7 +400,8 @@ def test_an_attempt_counts_once_however_often_it_is_there(tmp_path: Path) -> Non
 
 
 def test_a_row_is_rewritten_a_few_times_and_files_stay_few_however_many_are_stored() -> None:
-    # Bytes of a part and of a merged file by its rows, as measured: what columns are called weighs most.
+    # Bytes of a part and of a merged file by its rows, as measured: what columns are called weighs
+    # most.
     sizes: dict[str, int] = {}
     rows: dict[str, int] = {}
     rewritten = most_files = 0
@@ -429,7 +446,9 @@ def test_a_file_that_is_larger_than_all_that_is_new_is_neither_read_nor_written_
     assert files(tmp_path, "trials") == sorted([large, part])
 
 
-def test_what_is_merged_in_pieces_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_merged_in_pieces_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(merge, "PIECE_BYTES", 1000)
     for number in range(6):
         commit(Results(tmp_path), number, width=256 if number % 2 else "[64, 32]")
@@ -451,10 +470,15 @@ def test_numbers_that_fit_no_common_type_stay_in_their_files(tmp_path: Path) -> 
     commit(Results(tmp_path), 1, width=2**60 + 1)
     commit(Results(tmp_path), 2, width=0.5)
     Results(tmp_path).compact()
-    assert [row["workload_width"] for row in Results(tmp_path).attempts()] == [str(2**60 + 1), "0.5"]
+    assert [row["workload_width"] for row in Results(tmp_path).attempts()] == [
+        str(2**60 + 1),
+        "0.5",
+    ]
 
 
-def test_a_compacted_file_that_is_not_whole_takes_the_place_of_no_part_in_the_next_compaction(tmp_path: Path) -> None:
+def test_a_compacted_file_that_is_not_whole_takes_the_place_of_no_part_in_the_next_compaction(
+    tmp_path: Path,
+) -> None:
     for number in (1, 2):
         commit(Results(tmp_path), number)
     parts = {part: part.read_bytes() for part in files(tmp_path, "trials")}
@@ -471,13 +495,17 @@ def test_a_compacted_file_that_is_not_whole_takes_the_place_of_no_part_in_the_ne
     assert [name for name, _ in results.quarantined] == [f"trials/{compacted.name}"]
 
 
-def test_a_compacted_file_whose_list_of_parts_is_damaged_is_left_out_by_the_next_compaction(tmp_path: Path) -> None:
+def test_a_compacted_file_whose_list_of_parts_is_damaged_is_left_out_by_the_next_compaction(
+    tmp_path: Path,
+) -> None:
     for number in (1, 2):
         commit(Results(tmp_path), number)
     Results(tmp_path).compact()
     (compacted,) = files(tmp_path, "trials")
     rows = pq.read_table(compacted)
-    pq.write_table(rows.replace_schema_metadata({**rows.schema.metadata, REPLACES: b"[\xff]"}), compacted)
+    pq.write_table(
+        rows.replace_schema_metadata({**rows.schema.metadata, REPLACES: b"[\xff]"}), compacted
+    )
     for number in (3, 4):
         commit(Results(tmp_path), number)
     Results(tmp_path).compact()
@@ -485,7 +513,10 @@ def test_a_compacted_file_whose_list_of_parts_is_damaged_is_left_out_by_the_next
 
 
 def test_attempts_that_were_not_run_are_one_file_and_no_rows_of_ranks(tmp_path: Path) -> None:
-    rows = [{"attempt_id": f"attempt{number}", "status": "skipped", "workload_width": 1} for number in range(100)]
+    rows = [
+        {"attempt_id": f"attempt{number}", "status": "skipped", "workload_width": 1}
+        for number in range(100)
+    ]
     Results(tmp_path).commit_unmeasured(rows, workload_types={"width": int})
     assert [len(files(tmp_path, table)) for table in ("trials", "ranks", "steps")] == [1, 0, 0]
     assert len(Results(tmp_path).attempts()) == 100
@@ -497,7 +528,9 @@ def test_only_the_columns_that_are_asked_for_are_unpacked(tmp_path: Path) -> Non
     whole = Results(tmp_path).attempts()
     some = Results(tmp_path).attempts(["status", "workers"])
     asked = ("attempt_id", "status", "workers", "workload_width")
-    assert [{name: row[name] for name in asked} for row in some] == [{n: row[n] for n in asked} for row in whole]
+    assert [{name: row[name] for name in asked} for row in some] == [
+        {n: row[n] for n in asked} for row in whole
+    ]
     assert {name for row in some for name, value in row.items() if value is not None} == set(asked)
 
 
@@ -515,9 +548,13 @@ for number in range(int(sys.argv[2]), int(sys.argv[2]) + 30):
 
 
 def test_two_writers_that_compact_under_a_reader_lose_and_double_nothing(tmp_path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": f"{Path(__file__).parents[2]}:{Path(__file__).parent}"}
+    environment = os.environ | {
+        "PYTHONPATH": f"{Path(__file__).parents[2]}:{Path(__file__).parent}"
+    }
     writers = [
-        subprocess.Popen([sys.executable, "-c", WRITE_AND_COMPACT, tmp_path, str(first)], env=environment)
+        subprocess.Popen(
+            [sys.executable, "-c", WRITE_AND_COMPACT, tmp_path, str(first)], env=environment
+        )
         for first in (100, 200)
     ]
     before = 0
@@ -549,7 +586,11 @@ def test_a_part_cut_off_anywhere_is_quarantined_by_name(tmp_path: Path) -> None:
 def test_every_flipped_bit_is_noticed() -> None:
     name, data = example()
     generator = random.Random(0)
-    for position in [*range(8), *range(len(data) - 64, len(data)), *generator.choices(range(len(data)), k=2000)]:
+    for position in [
+        *range(8),
+        *range(len(data) - 64, len(data)),
+        *generator.choices(range(len(data)), k=2000),
+    ]:
         flipped = bytearray(data)
         flipped[position] ^= 1 << generator.randrange(8)
         with pytest.raises(CorruptPartError):
@@ -632,7 +673,9 @@ def test_a_file_of_somebody_else_is_left_out_and_named(tmp_path: Path) -> None:
     sealed(tmp_path, "trials", double.replace_schema_metadata(schema.metadata))
     nameless = pa.table({"attempt_id": pa.nulls(1, pa.string())}, metadata=schema.metadata)
     sealed(tmp_path, "trials", nameless)
-    listed = pa.table({"attempt_id": ["z"]}, metadata={**schema.metadata, b"dtsweep.replaces": b"7"})
+    listed = pa.table(
+        {"attempt_id": ["z"]}, metadata={**schema.metadata, b"dtsweep.replaces": b"7"}
+    )
     sealed(tmp_path, "trials", listed)
     results = Results(tmp_path)
     assert [row["attempt_id"] for row in results.attempts()] == ["attempt1"]
@@ -642,7 +685,9 @@ def test_a_file_of_somebody_else_is_left_out_and_named(tmp_path: Path) -> None:
 
 def test_an_older_file_lacks_columns_and_they_read_as_null(tmp_path: Path) -> None:
     commit(Results(tmp_path), 2)
-    old = pa.table({"attempt_id": ["attempt1"], "status": ["ok"]}, metadata=table_schema("trials").metadata)
+    old = pa.table(
+        {"attempt_id": ["attempt1"], "status": ["ok"]}, metadata=table_schema("trials").metadata
+    )
     sealed(tmp_path, "trials", old)
     rows = {row["attempt_id"]: row for row in Results(tmp_path).attempts()}
     assert rows["attempt1"]["workers"] is None
@@ -652,17 +697,29 @@ def test_an_older_file_lacks_columns_and_they_read_as_null(tmp_path: Path) -> No
 def test_a_file_of_a_newer_dtsweep_is_refused_with_what_to_do(tmp_path: Path) -> None:
     version = str(SCHEMA_VERSION + 1)
     sealed(tmp_path, "trials", pa.table({"x": [1]}, metadata={"dtsweep.schema_version": version}))
-    with pytest.raises(StorageError, match=f"schema version {version}.*up to {SCHEMA_VERSION}: update dtsweep"):
+    with pytest.raises(
+        StorageError, match=f"schema version {version}.*up to {SCHEMA_VERSION}: update dtsweep"
+    ):
         Results(tmp_path).attempts()
 
 
-def test_a_file_of_absurd_width_or_unpacked_size_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_absurd_width_or_unpacked_size_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dtsweep.results.parquet.MAX_BYTES", 1_000_000)
     metadata = table_schema("steps").metadata
     wide = pa.table({f"c{index}": [1] for index in range(20_000)}, metadata=metadata)
     sealed(tmp_path, "steps", wide, compression="none")
-    deep = pa.table({"attempt_id": pa.repeat("attempt1", 200_000), "step_s": pa.repeat(0.0, 200_000)})
-    bomb = sealed(tmp_path, "steps", deep.replace_schema_metadata(metadata), compression="zstd", use_dictionary=False)
+    deep = pa.table(
+        {"attempt_id": pa.repeat("attempt1", 200_000), "step_s": pa.repeat(0.0, 200_000)}
+    )
+    bomb = sealed(
+        tmp_path,
+        "steps",
+        deep.replace_schema_metadata(metadata),
+        compression="zstd",
+        use_dictionary=False,
+    )
     assert bomb.stat().st_size < 10_000
     commit(Results(tmp_path), 1)
     reader = Results(tmp_path)
@@ -701,7 +758,9 @@ def test_a_full_disk_is_a_storage_error_and_leaves_nothing_half(tmp_path: Path) 
 
 def test_a_place_that_is_no_folder_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match=r"can't write results in .*file.*run the same command again"):
+    with pytest.raises(
+        StorageError, match=r"can't write results in .*file.*run the same command again"
+    ):
         commit(Results(tmp_path / "file"), 1)
 
 
@@ -709,7 +768,10 @@ def test_a_place_that_is_no_folder_is_a_storage_error(tmp_path: Path) -> None:
     ("where", "message"),
     [
         ("zz://somewhere", "zz://somewhere.*give a folder or s3://"),
-        ("s3://bucket/x?endpoint=localhost", "option 'endpoint' is unknown, did you mean 'endpoint_override'"),
+        (
+            "s3://bucket/x?endpoint=localhost",
+            "option 'endpoint' is unknown, did you mean 'endpoint_override'",
+        ),
     ],
 )
 def test_an_address_that_means_nothing_is_refused(where: str, message: str) -> None:
@@ -725,9 +787,15 @@ def test_an_object_store_keeps_results_as_a_folder_does(bucket: str) -> None:
     assert len(results.attempts()) == 3
     results.compact()
     by_environment = Results("s3://bucket/some/results")
-    assert [row["attempt_id"] for row in by_environment.attempts()] == ["attempt1", "attempt2", "attempt3"]
+    assert [row["attempt_id"] for row in by_environment.attempts()] == [
+        "attempt1",
+        "attempt2",
+        "attempt3",
+    ]
     assert store.steps(bucket)["step_s"].sum() == 24018.0
-    assert results.write_profile("launch/trial1-0", b"trace", {}).endswith("/profiles/launch/trial1-0.json.gz")
+    assert results.write_profile("launch/trial1-0", b"trace", {}).endswith(
+        "/profiles/launch/trial1-0.json.gz"
+    )
     assert results.quarantined == []
 
 

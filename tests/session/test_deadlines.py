@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from dtsweep import Measure, Sweep
-from dtsweep.session.deadlines import AttemptProgress, attempt_bound_s, collective_timeout_s, grace_s, hang_at
+from dtsweep.session.deadlines import (
+    AttemptProgress,
+    attempt_bound_s,
+    collective_timeout_s,
+    grace_s,
+    hang_at,
+)
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.task import Task, task_of
 from tests.outcomes import Tokens
@@ -28,11 +34,17 @@ def test_until_all_ranks_are_warm_they_have_the_warm_ups_time() -> None:
 
 def test_warm_ranks_have_the_window_what_follows_it_two_steps_and_a_minute() -> None:
     # 40 s, half as long for the exchange, two steps of 1 s, and 60 s.
-    assert hang_at(task(), AttemptProgress(began=0.0, warm_at=500.0, slowest_step_s=1.0)) == 500 + 40 + 20 + 2 + 60
+    assert (
+        hang_at(task(), AttemptProgress(began=0.0, warm_at=500.0, slowest_step_s=1.0))
+        == 500 + 40 + 20 + 2 + 60
+    )
 
 
 def test_slow_steps_have_ten_of_theirs_instead_of_a_minute() -> None:
-    assert hang_at(task(), AttemptProgress(began=0.0, warm_at=0.0, slowest_step_s=30.0)) == 60 + 2 * 30 + 10 * 30
+    assert (
+        hang_at(task(), AttemptProgress(began=0.0, warm_at=0.0, slowest_step_s=30.0))
+        == 60 + 2 * 30 + 10 * 30
+    )
 
 
 def test_a_sync_period_is_waited_for_whole() -> None:
@@ -64,7 +76,9 @@ def test_who_waits_for_a_rank_that_has_failed_hangs_no_more() -> None:
         (["collateral", "oom_device"], 2.0),
     ],
 )
-def test_a_rank_that_only_lost_its_peer_waits_for_ray_to_say_who_died(failures: list[str], seconds: float) -> None:
+def test_a_rank_that_only_lost_its_peer_waits_for_ray_to_say_who_died(
+    failures: list[str], seconds: float
+) -> None:
     assert grace_s(failures) == seconds
 
 
@@ -82,7 +96,9 @@ def test_another_window_has_a_deadline_of_its_own_and_no_less_slack() -> None:
     assert hang_at(task(), second) == hang_at(task(), first) + 50.0
 
 
-@pytest.mark.parametrize("measure", [Measure(), MEASURE, Measure(max_seconds=900), Measure(max_warmup_seconds=3600)])
+@pytest.mark.parametrize(
+    "measure", [Measure(), MEASURE, Measure(max_seconds=900), Measure(max_warmup_seconds=3600)]
+)
 @pytest.mark.parametrize("point", [{}, {"sync": "local_sgd", "sync_period": 100}])
 def test_a_collective_waits_longer_than_the_slot_for_steps_of_any_length(
     measure: Measure, point: dict[str, Any]
@@ -107,7 +123,10 @@ def test_a_slot_has_longer_for_an_attempt_than_its_ranks_for_all_their_windows()
     three_windows = 100.0 + 3 * (hang_at(task(), slow) - 100.0)
     # Two starts of a session: nodes, imports, and the end of the one before.
     before = 2 * (300.0 + 600.0 + 60.0)
-    assert attempt_bound_s(task(), node_timeout_s=300.0) == before + three_windows + 15.0 + 120.0 + 30.0
+    assert (
+        attempt_bound_s(task(), node_timeout_s=300.0)
+        == before + three_windows + 15.0 + 120.0 + 30.0
+    )
 
 
 def test_a_slot_has_time_to_start_parameter_servers() -> None:

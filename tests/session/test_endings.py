@@ -15,12 +15,21 @@ from ray.train.v2.api.exceptions import PreemptionError
 from ray.train.v2.api.preemption import PreemptionInfo
 
 from dtsweep.results.statuses import FINAL
-from dtsweep.session.endings import causes_of, has_lost_process, is_death, is_preempted, not_up_again, why_not_up
+from dtsweep.session.endings import (
+    causes_of,
+    has_lost_process,
+    is_death,
+    is_preempted,
+    not_up_again,
+    why_not_up,
+)
 from dtsweep.session.trainer import no_restarts
 
 RAISED = WorkerGroupError("", {1: ModuleNotFoundError("no module named my_model")})
 DIED = WorkerGroupError("", {0: WorkerHealthCheckFailedError("no answer", ActorDiedError())})
-RECLAIMED = WorkerGroupError("", {2: WorkerHealthCheckFailedError("no answer", RayActorError(preempted=True))})
+RECLAIMED = WorkerGroupError(
+    "", {2: WorkerHealthCheckFailedError("no answer", RayActorError(preempted=True))}
+)
 NOTICED = PreemptionError(PreemptionInfo(deadline_ms=None, preempted_node_to_ranks={"a": [3, 2]}))
 NO_RANKS = ControllerError(RuntimeError("no placement"))
 
@@ -39,7 +48,11 @@ NO_RANKS = ControllerError(RuntimeError("no placement"))
 def test_an_error_says_which_ranks_ended_whether_from_outside_and_whether_their_node_was_taken_back(
     error: BaseException | None, ranks: list[int], preempted: bool, lost: bool
 ) -> None:
-    assert (sorted(causes_of(error)), is_preempted(error), has_lost_process(error)) == (ranks, preempted, lost)
+    assert (sorted(causes_of(error)), is_preempted(error), has_lost_process(error)) == (
+        ranks,
+        preempted,
+        lost,
+    )
 
 
 def test_a_process_that_died_is_known_by_what_train_was_told() -> None:
@@ -48,10 +61,16 @@ def test_a_process_that_died_is_known_by_what_train_was_told() -> None:
 
 def test_train_restarts_no_worker_group_by_itself() -> None:
     config = FailureConfig(**no_restarts())
-    assert (config.max_failures, config.controller_failure_limit, config.max_preemption_failures) == (0, 0, 0)
+    assert (
+        config.max_failures,
+        config.controller_failure_limit,
+        config.max_preemption_failures,
+    ) == (0, 0, 0)
 
 
-NO_PACKAGE = WorkerGroupError("", {1: ModuleNotFoundError("No module named 'timm.models'", name="timm.models")})
+NO_PACKAGE = WorkerGroupError(
+    "", {1: ModuleNotFoundError("No module named 'timm.models'", name="timm.models")}
+)
 NO_DRIVER = WorkerGroupError("", {0: RuntimeError("the driver is too old\nat all")})
 NO_GROUP = ControllerError(
     RayTaskError(
@@ -60,16 +79,33 @@ NO_GROUP = ControllerError(
         RuntimeError("Unable to find address for: eth7"),
     )
 )
-TOO_LARGE = ControllerError(InsufficientClusterResourcesError("Insufficient …\nit requires 9 GPUs\nPlease reduce …"))
+TOO_LARGE = ControllerError(
+    InsufficientClusterResourcesError("Insufficient …\nit requires 9 GPUs\nPlease reduce …")
+)
 
 
 @pytest.mark.parametrize(
     ("error", "status", "hopeless_for", "says"),
     [
-        (NO_PACKAGE, "launch_failed", "run", ["rank 1: ModuleNotFoundError", "install 'timm' on all nodes"]),
+        (
+            NO_PACKAGE,
+            "launch_failed",
+            "run",
+            ["rank 1: ModuleNotFoundError", "install 'timm' on all nodes"],
+        ),
         (NO_DRIVER, "launch_failed", "world", ["rank 0: RuntimeError: the driver is too old"]),
-        (NO_GROUP, "launch_failed", "world", ["address for: eth7", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"]),
-        (ControllerError(WorkerGroupStartupTimeoutError(2)), "no_nodes", "world", ["2 workers did not come in 7 s"]),
+        (
+            NO_GROUP,
+            "launch_failed",
+            "world",
+            ["address for: eth7", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"],
+        ),
+        (
+            ControllerError(WorkerGroupStartupTimeoutError(2)),
+            "no_nodes",
+            "world",
+            ["2 workers did not come in 7 s"],
+        ),
         (TOO_LARGE, "infeasible", "world", ["it requires 9 GPUs"]),
     ],
 )
@@ -95,7 +131,10 @@ def test_a_start_that_was_ended_from_outside_is_tried_as_often_as_a_trial() -> N
 
 
 def test_nodes_that_go_are_no_sign_that_the_next_start_ends_alike() -> None:
-    assert [is_death(status) for status in ("rank_died", "oom_host", "collateral", "node_lost", "preempted")] == [
+    assert [
+        is_death(status)
+        for status in ("rank_died", "oom_host", "collateral", "node_lost", "preempted")
+    ] == [
         *[True] * 3,
         *[False] * 2,
     ]
@@ -108,12 +147,23 @@ def no_group(words: str) -> ControllerError:
 
 
 PEER_ENDED = no_group("[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:9")
-PORT_TAKEN = no_group("The server socket has failed to listen (errno: 98 - EADDRINUSE: address already in use)")
+PORT_TAKEN = no_group(
+    "The server socket has failed to listen (errno: 98 - EADDRINUSE: address already in use)"
+)
 
 
 @pytest.mark.parametrize(
     "error",
-    [DIED, RECLAIMED, NOTICED, ControllerError(WorkerGroupStartupFailedError("died")), PEER_ENDED, PORT_TAKEN],
+    [
+        DIED,
+        RECLAIMED,
+        NOTICED,
+        ControllerError(WorkerGroupStartupFailedError("died")),
+        PEER_ENDED,
+        PORT_TAKEN,
+    ],
 )
-def test_a_launch_whose_processes_were_ended_from_outside_may_come_up_the_next_time(error: BaseException) -> None:
+def test_a_launch_whose_processes_were_ended_from_outside_may_come_up_the_next_time(
+    error: BaseException,
+) -> None:
     assert why_not_up(error, workers=2, node_timeout_s=7.0) is None

@@ -50,7 +50,9 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
         open_log("s1", 0, root=root)
 
 
-def test_the_logs_of_a_dead_session_are_swept_away_and_those_of_a_living_process_stay(tmp_path: Path) -> None:
+def test_the_logs_of_a_dead_session_are_swept_away_and_those_of_a_living_process_stay(
+    tmp_path: Path,
+) -> None:
     root = tmp_path / "logs"
     code = (
         "import sys; from pathlib import Path; from dtsweep.session.logs import open_log\n"
@@ -59,7 +61,10 @@ def test_the_logs_of_a_dead_session_are_swept_away_and_those_of_a_living_process
     )
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", code, root, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", code, root, name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for name in ("living", "dead")
     ]

@@ -9,16 +9,27 @@ from dtsweep.sweep.point import World
 
 
 def node(node_id: str, *, cpus: int = 1, leaves_at: float | None = None) -> NodeNow:
-    return NodeNow(node_id=node_id, name=f"host-{node_id}", resources={"CPU": cpus}, leaves_at=leaves_at)
+    return NodeNow(
+        node_id=node_id, name=f"host-{node_id}", resources={"CPU": cpus}, leaves_at=leaves_at
+    )
 
 
-def choice_of(nodes: list[NodeNow], workers: int, *, struck: str, placement: str, grows: bool) -> NodeChoice:
+def choice_of(
+    nodes: list[NodeNow], workers: int, *, struck: str, placement: str, grows: bool
+) -> NodeChoice:
     world = World(workers=workers, placement=placement, environment=())
-    return choose_nodes(nodes, struck=set(struck), world=world, each={"CPU": 1, "GPU": 0}, grows=grows)
+    return choose_nodes(
+        nodes, struck=set(struck), world=world, each={"CPU": 1, "GPU": 0}, grows=grows
+    )
 
 
 def chosen(
-    nodes: list[NodeNow], workers: int, *, struck: str = "", placement: str = "pack", grows: bool = False
+    nodes: list[NodeNow],
+    workers: int,
+    *,
+    struck: str = "",
+    placement: str = "pack",
+    grows: bool = False,
 ) -> tuple[list[str], str | None]:
     """The ids of what is left out, and why the rest is too little."""
     choice = choice_of(nodes, workers, struck=struck, placement=placement, grows=grows)
@@ -37,7 +48,9 @@ def test_a_node_that_is_being_taken_back_is_left_out_whether_or_not_it_is_said_w
 def test_a_world_that_does_not_fit_without_it_is_refused_at_once() -> None:
     left_out, misfit = chosen([A, LEAVING], 2)
     assert left_out == ["b"]
-    assert misfit == "2 workers don't fit any more: 1 node with room for 1; host-b is being taken back"
+    assert (
+        misfit == "2 workers don't fit any more: 1 node with room for 1; host-b is being taken back"
+    )
 
 
 def test_where_nodes_can_be_added_they_are_waited_for() -> None:

@@ -20,7 +20,9 @@ def group(**different: Any) -> PlacementGroupTableData:
 
 
 @pytest.mark.parametrize("state", [State.CREATED, State.PENDING, State.RESCHEDULING])
-def test_a_group_whose_maker_has_ended_is_left_behind_even_if_it_still_waits_for_nodes(state: int) -> None:
+def test_a_group_whose_maker_has_ended_is_left_behind_even_if_it_still_waits_for_nodes(
+    state: int,
+) -> None:
     assert orphans([group(state=state)], job_id="0100") == [b"g"]
 
 
@@ -34,5 +36,7 @@ def test_a_group_whose_maker_has_ended_is_left_behind_even_if_it_still_waits_for
         {"creator_actor_id": ray.ActorID.nil().binary()},
     ],
 )
-def test_a_group_that_is_in_use_or_anothers_or_gone_or_the_drivers_is_let_alone(different: Any) -> None:
+def test_a_group_that_is_in_use_or_anothers_or_gone_or_the_drivers_is_let_alone(
+    different: Any,
+) -> None:
     assert orphans([group(**different)], job_id="0100") == []

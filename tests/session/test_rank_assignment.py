@@ -33,14 +33,22 @@ def test_ranks_count_anew_in_a_smaller_world_on_each_node_too() -> None:
     found = assign_ranks(EVEN, [0, 2, 3], world=7)
     assert [assignment.rank for assignment in found] == [0, None, 1, 2, None, None]
     assert [
-        (assignment.local_rank, assignment.local_workers) for assignment in found if assignment.rank is not None
+        (assignment.local_rank, assignment.local_workers)
+        for assignment in found
+        if assignment.rank is not None
     ] == [
         (0, 1),
         (0, 2),
         (1, 2),
     ]
     assert {(assignment.world, assignment.workers) for assignment in found} == {(7, 3)}
-    assert [assignment.node_rank for assignment in found if assignment.rank is not None] == [0, 1, 1]
+    assert [assignment.node_rank for assignment in found if assignment.rank is not None] == [
+        0,
+        1,
+        1,
+    ]
     assert [
-        assignment.node_rank for assignment in assign_ranks(EVEN, [3, 4], world=8) if assignment.rank is not None
+        assignment.node_rank
+        for assignment in assign_ranks(EVEN, [3, 4], world=8)
+        if assignment.rank is not None
     ] == [0, 1]

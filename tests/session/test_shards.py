@@ -16,7 +16,11 @@ pytestmark = pytest.mark.ray
 
 NO_MODULE, LEAVES, WAITS = (
     Code(pickled=pickled, folder=None)
-    for pickled in (b"cno_such_module\nNet\n.", b"cos\n_exit\n(I1\ntR.", b"ctime\nsleep\n(I600\ntR.")
+    for pickled in (
+        b"cno_such_module\nNet\n.",
+        b"cos\n_exit\n(I1\ntR.",
+        b"ctime\nsleep\n(I600\ntR.",
+    )
 )
 """What a workload's code may do to whoever loads it."""
 
@@ -53,4 +57,7 @@ def test_a_shard_that_does_not_come_up_is_named_with_its_node(
 def test_a_shard_whose_node_is_gone_is_lost_with_it(here: str) -> None:
     with pytest.raises(ShardError) as raised:
         asyncio.run(load_code(start_shard("a" * len(here), node="n2"), NO_MODULE, seconds=60))
-    assert (raised.value.status, str(raised.value)) == ("node_lost", "node n2 is gone, with a shard on it")
+    assert (raised.value.status, str(raised.value)) == (
+        "node_lost",
+        "node n2 is gone, with a shard on it",
+    )

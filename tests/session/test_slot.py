@@ -38,7 +38,9 @@ def settings(folder: Path) -> Settings:
 
 
 def task(**point: int) -> Task:
-    return task_of(Sweep(workload=Tokens(), axes={}), Point(workload=Tokens(), **{"workers": 2, **point}))
+    return task_of(
+        Sweep(workload=Tokens(), axes={}), Point(workload=Tokens(), **{"workers": 2, **point})
+    )
 
 
 @pytest.fixture
@@ -86,7 +88,9 @@ def test_what_ranks_say_of_an_earlier_attempt_is_not_taken_for_this_one(slot: Sl
     assert session.results == {1: OK}
 
 
-def test_a_slot_that_was_never_asked_for_an_attempt_says_so_and_hands_over_a_result_once(slot: Slot) -> None:
+def test_a_slot_that_was_never_asked_for_an_attempt_says_so_and_hands_over_a_result_once(
+    slot: Slot,
+) -> None:
     other = task(workers=3)
     assert slot._session is not None
     slot._session.state = SessionState.STUCK
@@ -158,18 +162,26 @@ def test_where_a_session_does_not_end_its_slot_is_spent_and_the_trial_tried_agai
     async def run() -> None:
         await slot.run(other)
         result = await slot.collect(other.attempt_id)
-        assert (result.status, result.slot_is_spent, result.session_has_ended) == ("collateral", True, True)
+        assert (result.status, result.slot_is_spent, result.session_has_ended) == (
+            "collateral",
+            True,
+            True,
+        )
         assert result.reason == "the session before did not end; another process takes over"
 
     asyncio.run(run())
 
 
-def test_a_death_as_a_session_starts_strikes_its_node_and_three_in_a_row_give_up_the_world(slot: Slot) -> None:
+def test_a_death_as_a_session_starts_strikes_its_node_and_three_in_a_row_give_up_the_world(
+    slot: Slot,
+) -> None:
     def not_up(status: str) -> tuple[str, str | None]:
         # Each start has a session of its own.
         slot._session = Session("1", task().point.world, slot._settings, None)
         verdict = Diagnosis(status=status, reason="rank 0 on a ended", rank=0, died_on="a")
-        result = slot._not_up(SessionError(status, "the workers did not start: rank 0 on a ended", verdict=verdict))
+        result = slot._not_up(
+            SessionError(status, "the workers did not start: rank 0 on a ended", verdict=verdict)
+        )
         return result.status, result.hopeless_for
 
     assert not_up("rank_died") == ("rank_died", None)

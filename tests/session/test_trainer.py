@@ -12,7 +12,9 @@ from dtsweep.sweep.point import Point
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
-def test_ray_exports_nothing_of_a_session_and_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_exports_nothing_of_a_session_and_shows_no_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     environment = {"HF_TOKEN": "hunter2", "NCCL_ALGO": "Ring"}
     settings = Settings(
         code=Code(pickled=b"", folder=None),

@@ -16,7 +16,11 @@ from tests.outcomes import Tokens
 
 
 def task(**point: object) -> Task:
-    return task_of(Sweep(workload=Tokens(), axes={}), Point(workload=Tokens(words=("two\nlines",)), **point), attempt=2)
+    return task_of(
+        Sweep(workload=Tokens(), axes={}),
+        Point(workload=Tokens(words=("two\nlines",)), **point),
+        attempt=2,
+    )
 
 
 def test_a_trial_begins_with_one_line_that_names_it_and_its_settings(
@@ -39,6 +43,8 @@ def test_a_log_that_has_grown_long_is_cut_before_the_next_trial(tmp_path: Path) 
     assert not (tmp_path / "0.log").stat().st_size
 
 
-def test_a_log_that_was_cleaned_away_costs_no_trial(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_log_that_was_cleaned_away_costs_no_trial(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     begin_trial(tmp_path / "gone.log", task())
     assert capfd.readouterr().err.startswith(HEADING)

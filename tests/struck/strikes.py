@@ -51,7 +51,10 @@ def send(number: int, process: str) -> None:
 
 
 if "RANK" in os.environ:
-    sick, here = Path(os.environ["DTSWEEP_TEST_MARK"], "import"), ray.get_runtime_context().get_node_id()
+    sick, here = (
+        Path(os.environ["DTSWEEP_TEST_MARK"], "import"),
+        ray.get_runtime_context().get_node_id(),
+    )
     if is_first("import"):
         sick.write_text(here)
     if sick.read_text() == here:

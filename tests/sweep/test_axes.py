@@ -37,11 +37,17 @@ def sweep(axes: dict[str, Any], **settings: Any) -> Sweep:
 
 
 def points(axes: dict[str, Any], **settings: Any) -> list[Point]:
-    return [candidate.point for candidate in candidates(sweep(axes, **settings)) if candidate.reason is None]
+    return [
+        candidate.point
+        for candidate in candidates(sweep(axes, **settings))
+        if candidate.reason is None
+    ]
 
 
 def reasons(axes: dict[str, Any], **settings: Any) -> list[str]:
-    return [candidate.reason for candidate in candidates(sweep(axes, **settings)) if candidate.reason]
+    return [
+        candidate.reason for candidate in candidates(sweep(axes, **settings)) if candidate.reason
+    ]
 
 
 counts = st.integers(1, 12)
@@ -59,11 +65,19 @@ def test_an_effective_global_batch_is_the_one_asked_for_or_the_point_is_skipped_
 ) -> None:
     forms: dict[str, dict[str, Any]] = {
         "list": {"micro_batch": [micro_batch], "global_batch": asked},
-        "function": {"micro_batch": [micro_batch], "global_batch": lambda p: asked[p.workers % len(asked)]},
+        "function": {
+            "micro_batch": [micro_batch],
+            "global_batch": lambda p: asked[p.workers % len(asked)],
+        },
         "drawn": {"micro_batch": [micro_batch], "global_batch": tune.choice(asked)},
-        "micro_batch follows": {"global_batch": asked, "micro_batch": lambda p: max(1, p.global_batch // p.workers)},
+        "micro_batch follows": {
+            "global_batch": asked,
+            "micro_batch": lambda p: max(1, p.global_batch // p.workers),
+        },
     }
-    found = candidates(sweep({"workers": workers, **forms[by]}, samples=4 if by == "drawn" else None))
+    found = candidates(
+        sweep({"workers": workers, **forms[by]}, samples=4 if by == "drawn" else None)
+    )
     assert {candidate.point.workers for candidate in found} == set(workers)
     for candidate in found:
         if candidate.reason is None:
@@ -87,10 +101,14 @@ def test_the_last_axis_runs_fastest_and_the_same_point_counts_once() -> None:
     assert [p.sync_period for p in found] == [8]
 
 
-def test_fields_of_the_workload_and_the_environment_are_axes_and_a_value_none_leaves_a_variable_unset() -> None:
+def test_fields_of_the_workload_and_the_environment_are_axes_and_a_value_none_leaves_a_variable_unset() -> (
+    None
+):
     found = points({"workload.width": [16, 32], "env.OMP_X": [None, 1, "a,b"]})
     assert [(p.workload.width, dict(p.environment)) for p in found] == [
-        (width, environment) for width in (16, 32) for environment in ({}, {"OMP_X": "1"}, {"OMP_X": "a,b"})
+        (width, environment)
+        for width in (16, 32)
+        for environment in ({}, {"OMP_X": "1"}, {"OMP_X": "a,b"})
     ]
     assert len({identity(p) for p in found}) == 6
     assert len(by_world(found)) == 3, "variables make a world, fields of the workload don't"
@@ -105,18 +123,34 @@ def test_a_function_sees_the_other_axes_and_the_functions_before_it() -> None:
             "accumulation": lambda p: 32 // (p.workers * p.micro_batch),
         }
     )
-    assert [(p.workers, p.micro_batch, p.accumulation) for p in found] == [(1, 8, 4), (1, 16, 2), (2, 4, 4), (2, 8, 2)]
+    assert [(p.workers, p.micro_batch, p.accumulation) for p in found] == [
+        (1, 8, 4),
+        (1, 16, 2),
+        (2, 4, 4),
+        (2, 8, 2),
+    ]
 
 
 def test_a_function_sees_the_global_batch_that_was_asked_for() -> None:
-    found = points({"workers": [1, 2], "global_batch": [60], "micro_batch": lambda p: p.global_batch // p.workers})
-    assert [(p.micro_batch, p.accumulation, p.global_batch) for p in found] == [(60, 1, 60), (30, 1, 60)]
+    found = points(
+        {
+            "workers": [1, 2],
+            "global_batch": [60],
+            "micro_batch": lambda p: p.global_batch // p.workers,
+        }
+    )
+    assert [(p.micro_batch, p.accumulation, p.global_batch) for p in found] == [
+        (60, 1, 60),
+        (30, 1, 60),
+    ]
 
 
 def test_a_mode_from_a_function_keeps_the_values_of_its_fields_and_takes_its_own_defaults() -> None:
     axes = {"workers": [1, 2], "sync": lambda p: "local_sgd" if p.workers > 1 else "ddp"}
     assert [(p.sync, p.sync_period) for p in points(axes)] == [("ddp", None), ("local_sgd", 8)]
-    assert [p.sync_period for p in points({"workers": [2], "sync_period": [2, 4], "sync": axes["sync"]})] == [2, 4]
+    assert [
+        p.sync_period for p in points({"workers": [2], "sync_period": [2, 4], "sync": axes["sync"]})
+    ] == [2, 4]
     assert reasons({**axes, "sync_period": [4]}) == ["ddp has no sync_period"]
 
 
@@ -124,7 +158,9 @@ def test_impossible_points_are_skipped_with_their_reason_and_so_are_those_that_s
     assert reasons({"workers": [3], "micro_batch": [4], "global_batch": [100]}) == [
         "global_batch 100 is no multiple of 3 workers × 4 samples"
     ]
-    assert reasons({"sync": ["ddp", "parameter_server"], "staleness": [None, 2]}) == ["ddp has no staleness"]
+    assert reasons({"sync": ["ddp", "parameter_server"], "staleness": [None, 2]}) == [
+        "ddp has no staleness"
+    ]
     skip = {"skip": lambda p: "over 16 wide" if p.workload.width > 16 else None}
     assert reasons({"workload.width": [8, 16, 32]}, **skip) == ["over 16 wide"]
     assert [p.workload.width for p in points({"workload.width": [8, 16, 32]}, **skip)] == [8, 16]
@@ -132,7 +168,10 @@ def test_impossible_points_are_skipped_with_their_reason_and_so_are_those_that_s
 
 def test_settings_of_a_compression_that_a_point_lacks_skip_it_as_those_of_another_mode_do() -> None:
     found = candidates(
-        Sweep(workload=Net(), axes={"compression": [None, "int8", "topk"], "compression_ratio": [None, 0.01, 0.1]})
+        Sweep(
+            workload=Net(),
+            axes={"compression": [None, "int8", "topk"], "compression_ratio": [None, 0.01, 0.1]},
+        )
     )
     # Of topk None is 0.01: one point.
     assert [(c.point.compression, c.point.compression_ratio, c.reason) for c in found] == [
@@ -170,7 +209,10 @@ def test_an_optimizer_that_the_workload_replaces_is_no_axis() -> None:
         def optimizer(self, parameters: Any, learning_rate: float) -> Any: ...
 
     found = candidates(Sweep(workload=Own(), axes={"optimizer": ["sgd", "adam"]}))
-    assert [c.reason for c in found] == [None, "Own has an optimizer of its own, the point's is not read"]
+    assert [c.reason for c in found] == [
+        None,
+        "Own has an optimizer of its own, the point's is not read",
+    ]
 
 
 SPACES = {
@@ -190,7 +232,9 @@ def test_search_spaces_draw_the_same_points_each_time_for_each_combination_of_th
     assert found != points(axes, samples=5, seed=1)
     drawn: dict[Any, list[Any]] = {(p.workers, p.sync): [] for p in found}
     for p in found:
-        drawn[p.workers, p.sync].append((p.micro_batch, p.accumulation, p.learning_rate, p.optimizer, p.workload))
+        drawn[p.workers, p.sync].append(
+            (p.micro_batch, p.accumulation, p.learning_rate, p.optimizer, p.workload)
+        )
         assert 1 <= p.micro_batch < 64
         assert 1 <= p.accumulation <= 8
         assert 1e-4 <= p.learning_rate <= 1e-1
@@ -198,13 +242,22 @@ def test_search_spaces_draw_the_same_points_each_time_for_each_combination_of_th
 
 
 @hypothesis_settings(deadline=None, max_examples=30)
-@given(seed=st.integers(0, 2**40), samples=st.integers(1, 8), axis=st.sampled_from(sorted(SPACES)), more=counts)
+@given(
+    seed=st.integers(0, 2**40),
+    samples=st.integers(1, 8),
+    axis=st.sampled_from(sorted(SPACES)),
+    more=counts,
+)
 def test_draws_of_an_axis_stay_when_another_axis_is_set_added_or_reordered_or_more_are_drawn(
     seed: int, samples: int, axis: str, more: int
 ) -> None:
     def draws(axes: dict[str, Any], count: int = samples, **settings: list[Any]) -> list[Any]:
-        found = [c.point for c in candidates(narrow(sweep(axes, samples=count, seed=seed), settings))]
-        return [p.workload.dropout if axis == "workload.dropout" else getattr(p, axis) for p in found]
+        found = [
+            c.point for c in candidates(narrow(sweep(axes, samples=count, seed=seed), settings))
+        ]
+        return [
+            p.workload.dropout if axis == "workload.dropout" else getattr(p, axis) for p in found
+        ]
 
     # The learning rate keeps draws from merging, where it isn't the one that is looked at.
     axes = {"workers": [1, 2], **{name: SPACES[name] for name in {"learning_rate", axis}}}
@@ -217,7 +270,9 @@ def test_draws_of_an_axis_stay_when_another_axis_is_set_added_or_reordered_or_mo
 
 
 def test_duplicate_draws_are_one_point() -> None:
-    assert sorted(p.micro_batch for p in points({"micro_batch": tune.randint(1, 4)}, samples=100)) == [1, 2, 3]
+    assert sorted(
+        p.micro_batch for p in points({"micro_batch": tune.randint(1, 4)}, samples=100)
+    ) == [1, 2, 3]
 
 
 def test_set_narrows_replaces_and_adds_axes_and_a_batch_size_replaces_the_other() -> None:
@@ -247,7 +302,9 @@ def test_set_narrows_replaces_and_adds_axes_and_a_batch_size_replaces_the_other(
         ("env.X=1,none,a=b", ("env.X", ["1", "none", "a=b"])),
     ],
 )
-def test_a_setting_reads_numbers_truth_and_none_as_what_they_look_like(text: str, setting: Any) -> None:
+def test_a_setting_reads_numbers_truth_and_none_as_what_they_look_like(
+    text: str, setting: Any
+) -> None:
     assert repr(parse_setting(text)) == repr(setting)
 
 
@@ -260,9 +317,15 @@ def test_a_setting_without_values_says_how_to_write_it(text: str) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: sweep({"workers": []}), "axis 'workers' is empty; give at least one value or leave it out"),
+        (
+            lambda: sweep({"workers": []}),
+            "axis 'workers' is empty; give at least one value or leave it out",
+        ),
         (lambda: sweep({"workers": [10**30]}), "no JSON scalar; use a finite 64-bit number"),
-        (lambda: sweep({5: [1]}), "axis 5 is no field of a point or of the workload; allowed: workers, "),  # type: ignore[dict-item]
+        (
+            lambda: sweep({5: [1]}),
+            "axis 5 is no field of a point or of the workload; allowed: workers, ",
+        ),  # type: ignore[dict-item]
         (lambda: sweep({"env.": [1]}), "axis 'env.' is no field of a point"),
         (lambda: sweep([1]), "axes=[1] must be names and lists, such as {'workers': [1, 2]}"),  # type: ignore[arg-type]
         (lambda: sweep({}, skip="none"), "skip='none' must be a function of the point"),
@@ -271,13 +334,22 @@ def test_a_setting_without_values_says_how_to_write_it(text: str) -> None:
         (lambda: sweep({}, samples=4), "samples is set, but no axis is a search space"),
         (lambda: sweep({"workers": tune.randint(1, 9)}), "say how often, Sweep(samples=N)"),
         (lambda: sweep({"workers": tune.randint(1, 9)}, samples=0), "samples=0 must be at least 1"),
-        (lambda: sweep({"global_batch": [8], "accumulation": [1]}), "exclude each other: accumulation follows"),
+        (
+            lambda: sweep({"global_batch": [8], "accumulation": [1]}),
+            "exclude each other: accumulation follows",
+        ),
         (lambda: points({"global_batch": [8.5]}), "global_batch=8.5 must be a whole number"),
         (lambda: points({"global_batch": [None]}), "global_batch=None must be a whole number"),
         (lambda: points({"global_batch": lambda p: 0}), "global_batch=0 must be at least 1"),
         (lambda: points({"micro_batch": tune.uniform(1, 2)}, samples=1), "must be a whole number"),
-        (lambda: points({"micro_batch": tune.randint(9, 9)}, samples=1), "can't be drawn (low >= high); check its"),
-        (lambda: points({"micro_batch": tune.choice([[1]])}, samples=1), "has [1] (list), no JSON scalar"),
+        (
+            lambda: points({"micro_batch": tune.randint(9, 9)}, samples=1),
+            "can't be drawn (low >= high); check its",
+        ),
+        (
+            lambda: points({"micro_batch": tune.choice([[1]])}, samples=1),
+            "has [1] (list), no JSON scalar",
+        ),
         (lambda: points({"workload.width": ["8"]}), "workload.width='8' must be a whole number"),
         (
             lambda: points({"workload.heads": [3], "workload.width": [8]}),
@@ -306,14 +378,35 @@ def test_a_setting_without_values_says_how_to_write_it(text: str) -> None:
         ),
         (lambda: Measure(energy="yes"), "energy='yes' must"),  # type: ignore[arg-type]
         (lambda: Measure(half_width="2 %"), "half_width='2 %' must be a finite number or None"),  # type: ignore[arg-type]
-        (lambda: Resources(peak_flops_per_s=989e12), "peak_flops_per_s=989000000000000.0 must be FLOP/s by precision"),  # type: ignore[arg-type]
+        (
+            lambda: Resources(peak_flops_per_s=989e12),
+            "peak_flops_per_s=989000000000000.0 must be FLOP/s by precision",
+        ),  # type: ignore[arg-type]
         (lambda: Resources(peak_flops_per_s={"bf17": 1e12}), "such as {'bf16': 989e12}"),
-        (lambda: Resources(peak_flops_per_s={"bf16": 0}), "peak_flops_per_s has 'bf16': 0; it must be"),
-        (lambda: Resources(peak_flops_per_s={"bf16": float("nan")}), "peak_flops_per_s has 'bf16': nan; it must be"),
-        (lambda: Resources(peak_flops_per_s={"bf16": float("inf")}), "peak_flops_per_s has 'bf16': inf; it must be"),
-        (lambda: Resources(peak_flops_per_s={"bf16": True}), "peak_flops_per_s has 'bf16': True; it must be"),
-        (lambda: Resources(peak_flops_per_s={"bf16": "989e12"}), "peak_flops_per_s has 'bf16': '989e12'; it must be"),  # type: ignore[dict-item]
-        (lambda: Resources(gpus_per_worker=0.5), "is a fraction, which NCCL refuses; use a whole number"),  # type: ignore[arg-type]
+        (
+            lambda: Resources(peak_flops_per_s={"bf16": 0}),
+            "peak_flops_per_s has 'bf16': 0; it must be",
+        ),
+        (
+            lambda: Resources(peak_flops_per_s={"bf16": float("nan")}),
+            "peak_flops_per_s has 'bf16': nan; it must be",
+        ),
+        (
+            lambda: Resources(peak_flops_per_s={"bf16": float("inf")}),
+            "peak_flops_per_s has 'bf16': inf; it must be",
+        ),
+        (
+            lambda: Resources(peak_flops_per_s={"bf16": True}),
+            "peak_flops_per_s has 'bf16': True; it must be",
+        ),
+        (
+            lambda: Resources(peak_flops_per_s={"bf16": "989e12"}),
+            "peak_flops_per_s has 'bf16': '989e12'; it must be",
+        ),  # type: ignore[dict-item]
+        (
+            lambda: Resources(gpus_per_worker=0.5),
+            "is a fraction, which NCCL refuses; use a whole number",
+        ),  # type: ignore[arg-type]
         (lambda: Resources(environment={"A": 1}), "environment A=1 must be a string, such as '1'"),  # type: ignore[dict-item]
         (lambda: Resources(environment="A=1"), "must be names and values: {'NAME': 'value'}"),  # type: ignore[arg-type]
     ],
@@ -328,4 +421,8 @@ def test_what_can_be_meant_is_taken() -> None:
     assert Measure(half_width=None).half_width is None
     assert Measure(half_width=0.005, race=True, canary=False).half_width == 0.005
     resources = Resources(peak_flops_per_s={"bf16": 989e12, "fp32": 67_000_000_000_000})
-    assert (resources.peak("bf16"), resources.peak("fp32"), resources.peak("tf32")) == (989e12, 67e12, None)
+    assert (resources.peak("bf16"), resources.peak("fp32"), resources.peak("tf32")) == (
+        989e12,
+        67e12,
+        None,
+    )

@@ -45,7 +45,10 @@ def other_than_default(field: str) -> Any:
 
 def test_a_field_that_the_mode_does_not_read() -> None:
     reasons = {
-        mode: [impossible(Point(sync=mode, workers=4, **{field: other_than_default(field)})) for field in MODE_FIELDS]  # type: ignore[arg-type]
+        mode: [
+            impossible(Point(sync=mode, workers=4, **{field: other_than_default(field)}))
+            for field in MODE_FIELDS
+        ]  # type: ignore[arg-type]
         for mode in MODES
     }
     assert reasons == {
@@ -66,7 +69,9 @@ def test_a_field_that_the_compression_does_not_read(field: str) -> None:
     assert readers
     assert found == reasons | dict.fromkeys(readers)
     assert impossible(Point(**own)) == f"a point without compression has no {field}"
-    assert impossible(Point(sync="local_sgd", **own)) == f"a point without compression has no {field}"
+    assert (
+        impossible(Point(sync="local_sgd", **own)) == f"a point without compression has no {field}"
+    )
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -89,15 +94,22 @@ def test_plain_ddp_carries_every_way_in_which_payloads_come_together() -> None:
 
 @pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if "overlap" in mode.reads])
 def test_buckets_of_an_exchange_that_begins_when_all_gradients_are_there(mode: str) -> None:
-    reason = "with overlap=False all gradients travel together, in one bucket: bucket_bytes is not read"
+    reason = (
+        "with overlap=False all gradients travel together, in one bucket: bucket_bytes is not read"
+    )
     assert impossible(Point(sync=mode, overlap=False, bucket_bytes=2**20)) == reason
     assert impossible(Point(sync=mode, overlap=True, bucket_bytes=2**20)) is None
     assert impossible(Point(sync=mode, overlap=False)) is None
 
 
-@pytest.mark.parametrize("mode", [name for name, mode in MODES.items() if "node_size" in mode.reads])
+@pytest.mark.parametrize(
+    "mode", [name for name, mode in MODES.items() if "node_size" in mode.reads]
+)
 def test_nodes_that_are_not_all_full(mode: str) -> None:
-    found = {size: impossible(Point(sync=mode, workers=4, node_size=size)) for size in (None, 1, 2, 3, 4, 8)}
+    found = {
+        size: impossible(Point(sync=mode, workers=4, node_size=size))
+        for size in (None, 1, 2, 3, 4, 8)
+    }
     assert {size: reason for size, reason in found.items() if reason} == {
         3: "node_size=3 does not divide workers=4",
         8: "node_size=8 does not divide workers=4",
@@ -106,7 +118,9 @@ def test_nodes_that_are_not_all_full(mode: str) -> None:
 
 def test_passes_that_leave_parameters_out_where_these_are_in_shards() -> None:
     found = {mode: impossible(Point(sync=mode, workload=Forked())) for mode in MODES}
-    assert {mode for mode, reason in found.items() if reason} == {mode for mode, info in MODES.items() if info.shards}
+    assert {mode for mode, reason in found.items() if reason} == {
+        mode for mode, info in MODES.items() if info.shards
+    }
     assert found["fsdp"] == (
         "fsdp needs passes that use every parameter; Forked has find_unused_parameters in its ddp_options"
     )
@@ -120,31 +134,49 @@ def test_another_optimizer_for_a_workload_that_has_its_own() -> None:
     assert impossible(Point(optimizer="adam", workload=object())) is None
 
 
-@pytest.mark.parametrize(("has_gpus", "reason"), [(False, "precision tf32 needs a GPU"), (None, None), (True, None)])
-def test_a_precision_of_gpus_where_there_are_none(has_gpus: bool | None, reason: str | None) -> None:
-    found = {name: impossible(Point(precision=name), Harness(has_gpus=has_gpus)) for name in PRECISIONS}
+@pytest.mark.parametrize(
+    ("has_gpus", "reason"), [(False, "precision tf32 needs a GPU"), (None, None), (True, None)]
+)
+def test_a_precision_of_gpus_where_there_are_none(
+    has_gpus: bool | None, reason: str | None
+) -> None:
+    found = {
+        name: impossible(Point(precision=name), Harness(has_gpus=has_gpus)) for name in PRECISIONS
+    }
     assert found == {"fp32": None, "bf16": None, "tf32": reason}
 
 
 def test_a_mode_of_ray_under_another_harness() -> None:
     assert harnesses_that_refuse(Point(sync="parameter_server")) == {"torchrun", "in_process"}
-    assert impossible(Point(sync="parameter_server"), Harness(name="torchrun")) == "parameter_server needs Ray"
+    assert (
+        impossible(Point(sync="parameter_server"), Harness(name="torchrun"))
+        == "parameter_server needs Ray"
+    )
     assert harnesses_that_refuse(Point(sync="local_sgd")) == set()
 
 
 def test_several_workers_in_one_process() -> None:
     assert harnesses_that_refuse(Point(workers=3)) == {"in_process"}
-    assert impossible(Point(workers=3), Harness(name="in_process")) == "in this process there is one worker, not 3"
+    assert (
+        impossible(Point(workers=3), Harness(name="in_process"))
+        == "in this process there is one worker, not 3"
+    )
 
 
 def test_variables_of_worker_processes_where_there_are_none() -> None:
     point = Point(environment={"A": "1"})
     assert harnesses_that_refuse(point) == {"in_process"}
-    assert impossible(point, Harness(name="in_process")) == "an env. axis needs worker processes of their own"
+    assert (
+        impossible(point, Harness(name="in_process"))
+        == "an env. axis needs worker processes of their own"
+    )
 
 
 def test_the_first_constraint_that_applies_is_the_reason() -> None:
-    point, harness = Point(sync="parameter_server", sync_period=8, workers=2), Harness(name="in_process")
+    point, harness = (
+        Point(sync="parameter_server", sync_period=8, workers=2),
+        Harness(name="in_process"),
+    )
     assert [entry.reason for entry in CONSTRAINTS if entry.applies(point, harness)] == [
         "{point.unread_by} has no {point.unread_field}",
         "{point.sync} needs Ray",

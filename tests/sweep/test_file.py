@@ -68,7 +68,9 @@ def rest(text: str) -> str:
     return SWEEP.replace("AXIS", "").replace("REST", f"{text},  # <-")
 
 
-def test_a_sweep_file_gives_its_sweep_and_its_points_and_knows_where_it_lies(tmp_path: Path) -> None:
+def test_a_sweep_file_gives_its_sweep_and_its_points_and_knows_where_it_lies(
+    tmp_path: Path,
+) -> None:
     path = written(tmp_path, axis("'workload.width': [8, 16]"))
     sweep, found = read_sweep(path, {"workers": [2]})
     assert (sweep.name, sweep.file) == ("study", path)
@@ -111,7 +113,8 @@ TYPOS = {
     "from dtsweep import Mesure  # <-\n": "Measure",
     "import my_modle  # <-\n": "my_model",
     HEAD + "swep = Sweep(workload=Net(), axes={})  # <-\n": "swep",
-    HEAD.replace("def build", "def biuld") + "sweep = Sweep(workload=Net(), axes={})  # <-\n": "biuld",
+    HEAD.replace("def build", "def biuld")
+    + "sweep = Sweep(workload=Net(), axes={})  # <-\n": "biuld",
 }
 
 
@@ -119,7 +122,11 @@ TYPOS = {
 def test_a_typo_is_answered_with_the_right_name(tmp_path: Path, text: str, right: str) -> None:
     (tmp_path / "my_model.py").touch()
     message = refused(tmp_path, text)
-    assert f"did you mean {right!r}?" in message or f"rename {right!r} to 'sweep'" in message or "call it" in message
+    assert (
+        f"did you mean {right!r}?" in message
+        or f"rename {right!r} to 'sweep'" in message
+        or "call it" in message
+    )
     assert repr(right) in message.split(";")[-1]
 
 
@@ -128,7 +135,10 @@ def test_a_typo_is_answered_with_the_right_name(tmp_path: Path, text: str, right
     [
         (axis("'micro_batch': 5"), "axis 'micro_batch' is 5, no list; write [5]"),
         (axis("'sync': 'ddp'"), "axis 'sync' is 'ddp', no list; write ['ddp']"),
-        (axis("'micro_batch': {4: 1}"), "axis 'micro_batch' is a dict, no list; write a list [value, value] of it"),
+        (
+            axis("'micro_batch': {4: 1}"),
+            "axis 'micro_batch' is a dict, no list; write a list [value, value] of it",
+        ),
         (axis("'micro_batch': {4, 8}"), "axis 'micro_batch' is a set, no list; write sorted(…)"),
         (
             axis("'micro_batch': (2**i for i in range(3))"),
@@ -142,11 +152,23 @@ def test_a_typo_is_answered_with_the_right_name(tmp_path: Path, text: str, right
             axis("'learning_rate': [float('nan')]"),
             "axis 'learning_rate' has nan, no JSON scalar; use a finite 64-bit number",
         ),
-        (axis("'micro_batch': lambda p: 8 // 0"), "micro_batch failed for workers=1: ZeroDivisionError: "),
-        (axis("'micro_batch': lambda p: [8]"), "axis 'micro_batch' has [8] (list), no JSON scalar; use str, int, "),
-        (axis("'micro_batch': lambda p: p.wrokers"), "AttributeError: 'Point' object has no attribute 'wrokers'"),
+        (
+            axis("'micro_batch': lambda p: 8 // 0"),
+            "micro_batch failed for workers=1: ZeroDivisionError: ",
+        ),
+        (
+            axis("'micro_batch': lambda p: [8]"),
+            "axis 'micro_batch' has [8] (list), no JSON scalar; use str, int, ",
+        ),
+        (
+            axis("'micro_batch': lambda p: p.wrokers"),
+            "AttributeError: 'Point' object has no attribute 'wrokers'",
+        ),
         (rest("skip=lambda p: True"), "skip returned True; return a reason (a string) or None"),
-        (rest("skip=lambda p: p.workload.wdth > 1"), "skip failed for workers=1: AttributeError: 'Net' object has no"),
+        (
+            rest("skip=lambda p: p.workload.wdth > 1"),
+            "skip failed for workers=1: AttributeError: 'Net' object has no",
+        ),
         (
             rest("measure=Measure(half_width=2)"),
             "half_width=2 must be at least 0.005 and below 1: a share of the mean, such as 0.02",
@@ -156,7 +178,10 @@ def test_a_typo_is_answered_with_the_right_name(tmp_path: Path, text: str, right
             "peak_flops_per_s has 'int4': 1000000000000000.0; it must be FLOP/s by precision, such as {'bf16': 989e12}",
         ),
         (rest("measure=Measure(min_steps='many')"), "min_steps='many' must be a whole number"),
-        (rest("samples=3"), "samples is set, but no axis is a search space such as tune.uniform(…); leave it out"),
+        (
+            rest("samples=3"),
+            "samples is set, but no axis is a search space such as tune.uniform(…); leave it out",
+        ),
         (
             HEAD
             + "from ray import tune\nsweep = Sweep(workload=Net(), axes={\n'micro_batch': tune.randint(1, 9)  # <-\n})",
@@ -167,9 +192,13 @@ def test_a_typo_is_answered_with_the_right_name(tmp_path: Path, text: str, right
             "'micro_batch': tune.sample_from(lambda _: 8)  # <-\n})",
             "axis 'micro_batch' is tune.sample_from, which no seed reaches; write a function of the point: lambda p: …",
         ),
-        (HEAD + "sweep = Sweep(axes={}, workload=Net)  # <-", "workload is the class Net; give an object of it: Net()"),
         (
-            HEAD.replace("@dataclass(frozen=True)", "") + "sweep = Sweep(axes={}, workload=Net())  # <-",
+            HEAD + "sweep = Sweep(axes={}, workload=Net)  # <-",
+            "workload is the class Net; give an object of it: Net()",
+        ),
+        (
+            HEAD.replace("@dataclass(frozen=True)", "")
+            + "sweep = Sweep(axes={}, workload=Net())  # <-",
             "workload Net is no dataclass; put @dataclass(frozen=True) above it",
         ),
         (
@@ -181,13 +210,26 @@ def test_a_typo_is_answered_with_the_right_name(tmp_path: Path, text: str, right
             "field 'options' of workload Net is {'lock': <unlocked _thread.lock object",
         ),
         (
-            HEAD.replace("width: int", "width: 'Whole'") + "sweep = Sweep(axes={}, workload=Net())  # <-",
+            HEAD.replace("width: int", "width: 'Whole'")
+            + "sweep = Sweep(axes={}, workload=Net())  # <-",
             "an annotation of workload Net can't be read: name 'Whole' is not defined; import it",
         ),
-        (HEAD + "sweep = {'workers': [1]}  # <-", "'sweep' is of type dict; write sweep = Sweep(workload=…, axes=…)"),
-        (HEAD + "def sweep(): ...  # <-", "'sweep' is of type function; write sweep = Sweep(workload=…, axes=…)"),
-        (HEAD + "sweep = Sweep(axes={}  # <-", "syntax error: '(' was never closed: sweep = Sweep(axes={}"),
-        (HEAD + "if True:\nsweep = 1  # <-", "syntax error: expected an indented block after 'if' statement on line"),
+        (
+            HEAD + "sweep = {'workers': [1]}  # <-",
+            "'sweep' is of type dict; write sweep = Sweep(workload=…, axes=…)",
+        ),
+        (
+            HEAD + "def sweep(): ...  # <-",
+            "'sweep' is of type function; write sweep = Sweep(workload=…, axes=…)",
+        ),
+        (
+            HEAD + "sweep = Sweep(axes={}  # <-",
+            "syntax error: '(' was never closed: sweep = Sweep(axes={}",
+        ),
+        (
+            HEAD + "if True:\nsweep = 1  # <-",
+            "syntax error: expected an indented block after 'if' statement on line",
+        ),
         (HEAD + "[][3]  # <-", "IndexError: list index out of range"),
         (HEAD + "raise SystemExit('no\\nGPU\\there')  # <-", "SystemExit: no GPU here"),
         (
@@ -199,7 +241,9 @@ def test_a_typo_is_answered_with_the_right_name(tmp_path: Path, text: str, right
         ("import unfinished  # <-", "unfinished.py:1: '(' was never closed"),
     ],
 )
-def test_each_mistake_is_one_line_with_its_place(tmp_path: Path, text: str, message: str, monkeypatch: Any) -> None:
+def test_each_mistake_is_one_line_with_its_place(
+    tmp_path: Path, text: str, message: str, monkeypatch: Any
+) -> None:
     (tmp_path / "my_model.py").write_text("Net = 1\n")
     (tmp_path / "raises.py").write_text("\nraise ValueError('two\\nlines')\n")
     (tmp_path / "unfinished.py").write_text("f(\n")
@@ -211,7 +255,10 @@ def test_each_mistake_is_one_line_with_its_place(tmp_path: Path, text: str, mess
 
 
 def test_the_line_is_that_of_the_axis_and_not_of_the_same_word_elsewhere(tmp_path: Path) -> None:
-    text = HEAD + "names = ['micro_batch']\nSweep(workload=Net(), axes={\n'micro_batch': 5,  # <-\n})\n"
+    text = (
+        HEAD
+        + "names = ['micro_batch']\nSweep(workload=Net(), axes={\n'micro_batch': 5,  # <-\n})\n"
+    )
     assert "no list" in refused(tmp_path, text)
     text = HEAD + "AXES = {\n'micro_batch': 5,  # <-\n}\nsweep = Sweep(workload=Net(), axes=AXES)\n"
     assert "no list" in refused(tmp_path, text)
@@ -222,7 +269,10 @@ def test_the_line_is_that_of_the_axis_and_not_of_the_same_word_elsewhere(tmp_pat
 def test_a_function_that_fails_is_named_by_the_line_that_failed(tmp_path: Path) -> None:
     body = "def half(p):\n    return p.workers / 0  # <-\n"
     text = HEAD + body + "sweep = Sweep(workload=Net(), axes={'micro_batch': half})\n"
-    assert refused(tmp_path, text) == "micro_batch failed for the default point: ZeroDivisionError: division by zero"
+    assert (
+        refused(tmp_path, text)
+        == "micro_batch failed for the default point: ZeroDivisionError: division by zero"
+    )
 
 
 def test_a_wrong_set_blames_the_option_and_no_line_of_the_file(tmp_path: Path) -> None:
@@ -238,10 +288,14 @@ def test_a_wrong_set_blames_the_option_and_no_line_of_the_file(tmp_path: Path) -
         assert said.startswith("--set: ")
         assert said.endswith(message)
     broken = written(tmp_path, rest("skip=lambda p: 1 / 0"))
-    assert refusal(broken, {"workers": [2]}).startswith("skip failed for workers=2: ZeroDivisionError")
+    assert refusal(broken, {"workers": [2]}).startswith(
+        "skip failed for workers=2: ZeroDivisionError"
+    )
 
 
-def test_a_path_that_is_no_sweep_file_is_answered_with_one_that_is(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_path_that_is_no_sweep_file_is_answered_with_one_that_is(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     (tmp_path / "sweeps").mkdir()
     for path in ("sweeps/batchsize.py", "sweeps/workers.py", "notes.txt"):
         (tmp_path / path).touch()
@@ -250,8 +304,13 @@ def test_a_path_that_is_no_sweep_file_is_answered_with_one_that_is(tmp_path: Pat
     assert refusal(Path("sweeps/batchsiz.py")) == f"there is no file 'sweeps/batchsiz.py'; {near}"
     assert refusal(Path("batchsize")) == f"there is no file 'batchsize'; {near}"
     assert refusal(Path("sweeps")).startswith("sweeps is a folder; give the path of a sweep file")
-    assert refusal(Path("no/where.py")).startswith("there is no file 'no/where.py'; give the path of a sweep file")
-    assert refusal(Path("notes.txt")) == "notes.txt is no Python file; give a sweep file, whose name ends in .py"
+    assert refusal(Path("no/where.py")).startswith(
+        "there is no file 'no/where.py'; give the path of a sweep file"
+    )
+    assert (
+        refusal(Path("notes.txt"))
+        == "notes.txt is no Python file; give a sweep file, whose name ends in .py"
+    )
     assert refusal(Path("sweeps/workers.py")) == (
         "the file defines no 'sweep'; write sweep = Sweep(workload=…, axes=…) (sweeps/workers.py)"
     )
@@ -260,7 +319,11 @@ def test_a_path_that_is_no_sweep_file_is_answered_with_one_that_is(tmp_path: Pat
 @pytest.mark.parametrize("lead", ["\ufeff", "# -*- coding: latin-1 -*-\n# é\n"])
 def test_a_file_is_read_as_python_reads_it(tmp_path: Path, lead: str) -> None:
     path = tmp_path / "my-sweep.v2.py"
-    text = lead + HEAD + "assert Net.__annotations__['width'] is int\nsweep = Sweep(workload=Net(), axes={})\n"
+    text = (
+        lead
+        + HEAD
+        + "assert Net.__annotations__['width'] is int\nsweep = Sweep(workload=Net(), axes={})\n"
+    )
     path.write_bytes(text.encode("latin-1" if "coding" in lead else "utf-8"))
     assert len(read_sweep(path)[1]) == 1
     assert module_name(path).isidentifier()
@@ -276,5 +339,7 @@ def test_reading_a_sweep_file_imports_no_heavy_library(tmp_path: Path) -> None:
         "import sys; from dtsweep.sweep.file import read_sweep; print(len(read_sweep(sys.argv[1])[1]),"
         " sorted({'ray', 'torch', 'pandas', 'numpy', 'pyarrow', 'scipy', 'click'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "4 []\n"

@@ -68,25 +68,35 @@ def test_two_points_share_an_identity_only_when_all_their_fields_are_equal(
     assert (identity(first) == identity(second)) == (first.scalars() == second.scalars())
 
 
-def test_identity_is_the_hash_of_canonical_json_without_defaults_so_names_outlive_new_fields() -> None:
+def test_identity_is_the_hash_of_canonical_json_without_defaults_so_names_outlive_new_fields() -> (
+    None
+):
     def named(text: str) -> str:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     assert identity(Point(workers=2, micro_batch=32), seed=0, repeat=1) == named(
         '{"point":{"workers":2},"repeat":1,"seed":0}'
     )
-    assert identity(Point(sync="local_sgd")) == named('{"point":{"sync":"local_sgd","sync_period":8}}')
-    assert identity(Point(overlap=False, bucket_bytes=8)) == named('{"point":{"bucket_bytes":8,"overlap":false}}')
+    assert identity(Point(sync="local_sgd")) == named(
+        '{"point":{"sync":"local_sgd","sync_period":8}}'
+    )
+    assert identity(Point(overlap=False, bucket_bytes=8)) == named(
+        '{"point":{"bucket_bytes":8,"overlap":false}}'
+    )
     assert identity(Point(compression="int8")) == named('{"point":{"compression":"int8"}}')
     topk = '{"point":{"compression":"topk","compression_ratio":0.01}}'
-    assert identity(Point(compression="topk")) == identity(Point(compression="topk", compression_ratio=0.01))
+    assert identity(Point(compression="topk")) == identity(
+        Point(compression="topk", compression_ratio=0.01)
+    )
     assert identity(Point(compression="topk")) == named(topk)
     assert identity(Point(environment={"A": "1"}, workload=Net())) == named(
         '{"point":{"environment":{"A":"1"}},"workload":["Net",{"dropout":null,"name":"net","sizes":null,"width":8}]}'
     )
 
 
-def test_identity_counts_workload_fields_seed_and_repeat_and_takes_1_and_1_0_of_a_float_field_as_one() -> None:
+def test_identity_counts_workload_fields_seed_and_repeat_and_takes_1_and_1_0_of_a_float_field_as_one() -> (
+    None
+):
     point = Point(workload=Net())
     names = {
         identity(point, seed=0, repeat=0),
@@ -120,7 +130,10 @@ def test_a_field_is_unread_exactly_where_the_mode_does_not_declare_it(mode: str)
 
 def test_a_field_is_stored_where_the_mode_reads_it_and_null_elsewhere() -> None:
     stored = {mode: Point(sync=mode).columns() for mode in MODES}
-    assert {mode for mode, columns in stored.items() if columns["overlap"] is not None} == {"ddp", "zero1"}
+    assert {mode for mode, columns in stored.items() if columns["overlap"] is not None} == {
+        "ddp",
+        "zero1",
+    }
     assert (stored["ddp"]["overlap"], stored["local_sgd"]["sync_period"]) == (True, 8)
     assert all(columns["workers"] == 1 for columns in stored.values())
     names = ("compression", "compression_coding", "compression_ratio", "compression_rank")
@@ -140,7 +153,9 @@ def test_a_field_is_stored_where_the_mode_reads_it_and_null_elsewhere() -> None:
 def test_a_compressed_point_is_lossy_unless_its_mode_means_less(
     sync: str, fields: dict[str, Any], semantics: str
 ) -> None:
-    assert {Point(sync=sync, compression=name, **fields).semantics for name in COMPRESSIONS} == {semantics}
+    assert {Point(sync=sync, compression=name, **fields).semantics for name in COMPRESSIONS} == {
+        semantics
+    }
 
 
 @pytest.mark.parametrize(
@@ -168,11 +183,16 @@ def test_a_compressed_point_is_lossy_unless_its_mode_means_less(
             {"compression": "none"},
             f"compression='none' is unknown; allowed: {', '.join(COMPRESSIONS)}, or None",
         ),
-        ({"compression_coding": "gzip"}, "compression_coding='gzip' is unknown; allowed: zstd, or None"),
+        (
+            {"compression_coding": "gzip"},
+            "compression_coding='gzip' is unknown; allowed: zstd, or None",
+        ),
         ({"precision": "int4"}, "precision='int4' is unknown; allowed: fp32, tf32, bf16"),
     ],
 )
-def test_a_value_that_no_mode_can_use_is_refused_by_name(values: dict[str, Any], message: str) -> None:
+def test_a_value_that_no_mode_can_use_is_refused_by_name(
+    values: dict[str, Any], message: str
+) -> None:
     with pytest.raises(SweepError) as caught:
         Point(**values)
     assert str(caught.value) == message

@@ -39,11 +39,50 @@ class Loader(Tokens):
 
 
 SECRET = (
-    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "HF_TOKEN", "WANDB_API_KEY", "DB_PASSWORD"),
-    *("GOOGLE_APPLICATION_CREDENTIALS", "PGPASSWORD", "OPENAI_APIKEY", "client_secret", "apiKey", "SSH_PRIVATEKEY"),
-    *("APIKEY", "OPENAIAPIKEY", "SECRETKEY", "AWS_ACCESSKEYID", "PASSWD", "DB_PASS", "MYSQL_PWD", "REDIS_AUTH"),
-    *("RAY_AUTH_TOKEN", "TOKEN", "KEY", "HTTP_AUTHORIZATION", "SESSION_COOKIE", "MAX_API_KEY", "SSL_KEYPASSPHRASE"),
-    *("HF_TOKENS", "API_TOKENS", "SSHKEY", "SIGNINGKEY", "SSHPASS", "DB_CREDS", "AZURE_STORAGE_CONNECTION_STRING"),
+    *(
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "HF_TOKEN",
+        "WANDB_API_KEY",
+        "DB_PASSWORD",
+    ),
+    *(
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "PGPASSWORD",
+        "OPENAI_APIKEY",
+        "client_secret",
+        "apiKey",
+        "SSH_PRIVATEKEY",
+    ),
+    *(
+        "APIKEY",
+        "OPENAIAPIKEY",
+        "SECRETKEY",
+        "AWS_ACCESSKEYID",
+        "PASSWD",
+        "DB_PASS",
+        "MYSQL_PWD",
+        "REDIS_AUTH",
+    ),
+    *(
+        "RAY_AUTH_TOKEN",
+        "TOKEN",
+        "KEY",
+        "HTTP_AUTHORIZATION",
+        "SESSION_COOKIE",
+        "MAX_API_KEY",
+        "SSL_KEYPASSPHRASE",
+    ),
+    *(
+        "HF_TOKENS",
+        "API_TOKENS",
+        "SSHKEY",
+        "SIGNINGKEY",
+        "SSHPASS",
+        "DB_CREDS",
+        "AZURE_STORAGE_CONNECTION_STRING",
+    ),
     *(
         "connectionString",
         "STRING_CONNECTION",
@@ -92,14 +131,20 @@ OPEN_VALUES = (
         "git@github.com:a/b",
         "s3://bucket/a@b",
     ),
-    *("abfs://container@account.dfs.core.windows.net/x", "cifar10:train@v2", "https://a.org/?design=x&region=us-1"),
+    *(
+        "abfs://container@account.dfs.core.windows.net/x",
+        "cifar10:train@v2",
+        "https://a.org/?design=x&region=us-1",
+    ),
 )
 
 
 @pytest.mark.parametrize("name", [*SECRET, *HIDDEN_BY_ACCIDENT])
 def test_a_name_that_speaks_of_a_secret_is_one_and_no_axis(name: str) -> None:
     assert is_secret(name)
-    with pytest.raises(SweepError, match=f"the name of axis 'env.{name}' marks a secret .*Resources") as caught:
+    with pytest.raises(
+        SweepError, match=f"the name of axis 'env.{name}' marks a secret .*Resources"
+    ) as caught:
         Sweep(workload=Tokens(), axes={f"env.{name}": ["hunter2"]})
     assert "hunter2" not in str(caught.value)
 
@@ -111,7 +156,9 @@ def test_a_name_that_is_not_secret_may_be_an_axis(name: str) -> None:
 
 
 def test_a_password_in_a_url_is_hidden_whatever_the_variable_is_called() -> None:
-    shown = hidden({"HTTPS_PROXY": "http://me:hunter2@proxy:3128", "NO_PROXY": "http://proxy:3128/a@b"})
+    shown = hidden(
+        {"HTTPS_PROXY": "http://me:hunter2@proxy:3128", "NO_PROXY": "http://proxy:3128/a@b"}
+    )
     assert re.fullmatch("hidden:[0-9a-f]{4}", shown["HTTPS_PROXY"])
     assert shown["NO_PROXY"] == "http://proxy:3128/a@b"
 
@@ -120,7 +167,9 @@ def test_a_password_in_a_url_is_hidden_whatever_the_variable_is_called() -> None
 def test_a_url_with_credentials_is_hidden_no_axis_and_no_field_of_a_workload(url: str) -> None:
     assert is_secret("SERVICE", url)
     resources = Resources(environment={"SERVICE": url})
-    assert "hunter2" not in repr(Settings(code=CODE, environment={"SERVICE": url}, **SETTINGS)) + repr(resources)
+    assert "hunter2" not in repr(
+        Settings(code=CODE, environment={"SERVICE": url}, **SETTINGS)
+    ) + repr(resources)
     for axes in (
         {"env.SERVICE": ["http://open", url]},
         {"env.SERVICE": url},
@@ -138,7 +187,10 @@ def test_a_url_with_credentials_is_hidden_no_axis_and_no_field_of_a_workload(url
         assert "hunter2" not in str(caught.value)
     left = URLS_WITH_CREDENTIALS[url]
     assert without_credentials(url) == left
-    assert (str(SweepError(f"no {url}")), str(StorageError(f"no {url}"))) == (f"no {left}", f"no {left}")
+    assert (str(SweepError(f"no {url}")), str(StorageError(f"no {url}"))) == (
+        f"no {left}",
+        f"no {left}",
+    )
     assert error_line(OSError(f"no {url}")) == f"OSError: no {left}"
     assert quoted(url) == repr(left)
 
@@ -147,7 +199,11 @@ def test_a_url_with_credentials_is_hidden_no_axis_and_no_field_of_a_workload(url
 def test_an_address_without_credentials_stays_as_it_is(value: str) -> None:
     assert not is_secret("SERVICE", value)
     assert without_credentials(value) == value
-    candidates(Sweep(workload=Loader(source=value), axes={"env.SERVICE": [value], "workload.source": [value]}))
+    candidates(
+        Sweep(
+            workload=Loader(source=value), axes={"env.SERVICE": [value], "workload.source": [value]}
+        )
+    )
 
 
 def test_a_proxy_has_a_password_without_a_scheme_too() -> None:
@@ -170,12 +226,16 @@ def test_hidden_values_are_told_apart_and_hide_to_themselves() -> None:
 
 def swept(token: str) -> Sweep:
     environment = {"HF_TOKEN": token, "NCCL_ALGO": "Ring"}
-    return Sweep(workload=Tokens(), axes={}, resources=Resources(environment=environment, gpus_per_worker=0))
+    return Sweep(
+        workload=Tokens(), axes={}, resources=Resources(environment=environment, gpus_per_worker=0)
+    )
 
 
 def test_a_row_has_the_hash_and_another_value_refuses_to_mix_without_showing_either() -> None:
     point = Point(workload=Tokens())
-    row: dict[str, Any] = {column.name: None for column in TRIALS} | point_row(swept("hf_one"), point)
+    row: dict[str, Any] = {column.name: None for column in TRIALS} | point_row(
+        swept("hf_one"), point
+    )
     assert "hf_" not in json.dumps(row)
     assert json.loads(row["environment"])["NCCL_ALGO"] == "Ring"
     row |= {"status": "ok", "trial_id": "a"}
@@ -207,6 +267,8 @@ def test_a_field_of_a_workload_that_speaks_of_a_secret_is_refused_with_a_value()
     ) as caught:
         Sweep(workload=Hub(api_key="hunter2"), axes={})
     assert "hunter2" not in str(caught.value)
-    with pytest.raises(SweepError, match=r"the name of axis 'workload\.api_key' marks a secret") as caught:
+    with pytest.raises(
+        SweepError, match=r"the name of axis 'workload\.api_key' marks a secret"
+    ) as caught:
         candidates(Sweep(workload=Hub(), axes={"workload.api_key": ["hunter2"]}))
     assert "hunter2" not in str(caught.value)

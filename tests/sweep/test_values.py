@@ -42,14 +42,30 @@ class Partly:
 
 def test_workloads_that_differ_in_what_is_not_read_are_one_point() -> None:
     axes = {"workload.kind": ["a", "b"], "workload.of_b": [2, 3], "workload.of_a": [1, 5]}
-    found = [candidate.point.workload for candidate in candidates(Sweep(workload=Partly(), axes=axes))]
-    assert [(w.kind, w.of_a if w.kind == "a" else w.of_b) for w in found] == [("a", 1), ("a", 5), ("b", 2), ("b", 3)]
-    assert stored_fields(found[0]) == {"workload_kind": "a", "workload_of_a": 1, "workload_of_b": None}
+    found = [
+        candidate.point.workload for candidate in candidates(Sweep(workload=Partly(), axes=axes))
+    ]
+    assert [(w.kind, w.of_a if w.kind == "a" else w.of_b) for w in found] == [
+        ("a", 1),
+        ("a", 5),
+        ("b", 2),
+        ("b", 3),
+    ]
+    assert stored_fields(found[0]) == {
+        "workload_kind": "a",
+        "workload_of_a": 1,
+        "workload_of_b": None,
+    }
 
 
 def test_a_workload_field_keeps_to_its_annotation() -> None:
     given: dict[str, Any] = {"width": 4.0, "dropout": 1, "sizes": [1]}
-    assert workload_fields(Net(**given)) == {"width": 4, "dropout": 1.0, "name": "net", "sizes": [1]}
+    assert workload_fields(Net(**given)) == {
+        "width": 4,
+        "dropout": 1.0,
+        "name": "net",
+        "sizes": [1],
+    }
     wide: Any = "wide"
     with pytest.raises(SweepError, match=r"workload\.width='wide' must be a whole number"):
         workload_fields(Net(width=wide))

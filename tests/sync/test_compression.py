@@ -1,7 +1,8 @@
 """What a mode does with a compression, each that it can have, on processes without Ray.
 
-A compression that leaves nothing out (`topk` and `randomk` of everything) must change nothing, whatever way payloads
-take; of the others ranks must get the same bits, which are as near to the exact mean as the compression promises.
+A compression that leaves nothing out (`topk` and `randomk` of everything) must change nothing,
+whatever way payloads take; of the others ranks must get the same bits, which are as near to the
+exact mean as the compression promises.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ WIDTH, SIDE = 70, 9
 FARTHEST = {"fp16": 1e-3, "bf16": 5e-3, "int8": 0.05, "int4": 0.8}
 """Of the difference to the exact mean, as a share of that; with error feedback a step may send what is older."""
 
-LOSSLESS: Mapping[str, Mapping[str, Any]] = {"topk": {"compression_ratio": 1.0}, "randomk": {"compression_ratio": 1.0}}
+LOSSLESS: Mapping[str, Mapping[str, Any]] = {
+    "topk": {"compression_ratio": 1.0},
+    "randomk": {"compression_ratio": 1.0},
+}
 """Settings by which nothing is left out."""
 
 
@@ -52,10 +56,23 @@ class Curve:
 
     def build(self) -> nn.Module:
         if self.is_channels_last:
-            convolutions = [nn.Unflatten(1, (1, 3, 3)), nn.Conv2d(1, 4, 2), nn.Tanh(), nn.Conv2d(4, 6, 2)]
-            model = nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(6, 1)).to(getattr(torch, self.dtype))
+            convolutions = [
+                nn.Unflatten(1, (1, 3, 3)),
+                nn.Conv2d(1, 4, 2),
+                nn.Tanh(),
+                nn.Conv2d(4, 6, 2),
+            ]
+            model = nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(6, 1)).to(
+                getattr(torch, self.dtype)
+            )
             return model.to(memory_format=torch.channels_last)
-        layers = [nn.Linear(SIDE, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 1)]
+        layers = [
+            nn.Linear(SIDE, WIDTH),
+            nn.Tanh(),
+            nn.Linear(WIDTH, WIDTH),
+            nn.Tanh(),
+            nn.Linear(WIDTH, 1),
+        ]
         return nn.Sequential(*layers).to(getattr(torch, self.dtype))
 
     def batch(self, samples: range, device: torch.device) -> Tensor:
@@ -80,10 +97,14 @@ class Case:
     is_channels_last: bool = False
 
     def __str__(self) -> str:
-        words = [self.mode, str(self.compression), *(f"{name}={value}" for name, value in self.fields.items())]
-        return " ".join([*words, *self.options, *([self.dtype] if self.dtype != "float32" else [])]) + (
-            " channels_last" * self.is_channels_last
-        )
+        words = [
+            self.mode,
+            str(self.compression),
+            *(f"{name}={value}" for name, value in self.fields.items()),
+        ]
+        return " ".join(
+            [*words, *self.options, *([self.dtype] if self.dtype != "float32" else [])]
+        ) + (" channels_last" * self.is_channels_last)
 
     def point(self, workers: int) -> Point:
         reads = MODES[self.mode].reads
@@ -95,7 +116,9 @@ class Case:
             node_size=(2 if workers % 2 == 0 else 1) if "node_size" in reads else None,
             compression=self.compression,
             learning_rate=0.05,
-            workload=Curve(dtype=self.dtype, ddp_options=self.options, is_channels_last=self.is_channels_last),
+            workload=Curve(
+                dtype=self.dtype, ddp_options=self.options, is_channels_last=self.is_channels_last
+            ),
             **self.fields,
         )
 
@@ -110,19 +133,37 @@ def cases() -> Iterator[Case]:
                 fields = {} if coding is None else {"compression_coding": coding}
                 yield Case(mode=mode, compression=name, fields=fields)
                 if name in LOSSLESS:
-                    yield Case(mode=mode, compression=name, fields={**fields, **LOSSLESS[name]}, dtype="float64")
+                    yield Case(
+                        mode=mode,
+                        compression=name,
+                        fields={**fields, **LOSSLESS[name]},
+                        dtype="float64",
+                    )
     for more in ({"bucket_bytes": 3000}, {"overlap": False}, {"accumulation": 2}):
-        yield Case(mode="ddp", compression="topk", fields={**LOSSLESS["topk"], **more}, dtype="float64")
+        yield Case(
+            mode="ddp", compression="topk", fields={**LOSSLESS["topk"], **more}, dtype="float64"
+        )
         yield Case(mode="ddp", compression=None, fields=more, dtype="float64")
         yield Case(mode="ddp", compression="int8", fields=more)
     for option in ("gradient_as_bucket_view", "find_unused_parameters"):
         yield Case(
-            mode="ddp", compression="randomk", fields=LOSSLESS["randomk"], options={option: True}, dtype="float64"
+            mode="ddp",
+            compression="randomk",
+            fields=LOSSLESS["randomk"],
+            options={option: True},
+            dtype="float64",
         )
     for mode in ("ddp", "zero1", "ring", "local_sgd"):
         for name, more in ((None, {}), ("topk", LOSSLESS["topk"])):
-            yield Case(mode=mode, compression=name, fields=more, dtype="float64", is_channels_last=True)
-    yield Case(mode="ring", compression="topk", fields={**LOSSLESS["topk"], "bucket_bytes": 3000}, dtype="float64")
+            yield Case(
+                mode=mode, compression=name, fields=more, dtype="float64", is_channels_last=True
+            )
+    yield Case(
+        mode="ring",
+        compression="topk",
+        fields={**LOSSLESS["topk"], "bucket_bytes": 3000},
+        dtype="float64",
+    )
 
 
 ALL = [case for case in cases() if impossible(case.point(2)) is None]
@@ -134,7 +175,11 @@ def train(case: Case, *, workers: int, rank: int) -> dict[str, Any]:
     """Train as the common loop does; the last period's exchange is held against the exact one."""
     point = case.point(workers)
     job = Job(
-        point=point, rank=rank, device=CPU, loss=loss_in_precision(point, CPU), ddp_options=point.workload.ddp_options
+        point=point,
+        rank=rank,
+        device=CPU,
+        loss=loss_in_precision(point, CPU),
+        ddp_options=point.workload.ddp_options,
     )
     torch.manual_seed(rank)
     model, clock, batches = point.workload.build(), CpuClock(), batches_of_steps(job)
@@ -165,8 +210,12 @@ def train(case: Case, *, workers: int, rank: int) -> dict[str, Any]:
 
 def train_all(rank: int, workers: int, folder: Path) -> None:
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers)
-    torch.save({str(case): train(case, workers=workers, rank=rank) for case in ALL}, folder / f"{rank}.pt")
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers
+    )
+    torch.save(
+        {str(case): train(case, workers=workers, rank=rank) for case in ALL}, folder / f"{rank}.pt"
+    )
     distributed.barrier()
     forget_groups()
     distributed.destroy_process_group()
@@ -197,19 +246,31 @@ def error(ranks: list[Results], case: Case) -> float:
 
 def test_every_possible_pair_is_trained_here() -> None:
     pairs = {(case.mode, case.compression) for case in ALL if case.compression}
-    assert {mode for mode, _ in pairs} == {name for name in MODES if MODES[name].carries} - {"parameter_server"}
+    assert {mode for mode, _ in pairs} == {name for name in MODES if MODES[name].carries} - {
+        "parameter_server"
+    }
     assert {name for _, name in pairs} == set(COMPRESSIONS)
 
 
 @pytest.mark.parametrize("workers", WORLDS)
 @pytest.mark.parametrize("case", IS_LOSSLESS, ids=str)
-def test_what_leaves_nothing_out_changes_nothing(trained_by: TrainedBy, case: Case, workers: int) -> None:
+def test_what_leaves_nothing_out_changes_nothing(
+    trained_by: TrainedBy, case: Case, workers: int
+) -> None:
     ranks = trained_by(workers)
     kept = {name: value for name, value in case.fields.items() if name == "accumulation"}
-    plain = Case(mode=case.mode, compression=None, fields=kept, dtype="float64", is_channels_last=case.is_channels_last)
+    plain = Case(
+        mode=case.mode,
+        compression=None,
+        fields=kept,
+        dtype="float64",
+        is_channels_last=case.is_channels_last,
+    )
     exact = str(plain)
     for rank in ranks:
-        assert torch.allclose(rank[str(case)]["weights"], rank[exact]["weights"], rtol=0, atol=1e-12)
+        assert torch.allclose(
+            rank[str(case)]["weights"], rank[exact]["weights"], rtol=0, atol=1e-12
+        )
     assert error(ranks, case) < 1e-12
 
 
@@ -232,7 +293,9 @@ def test_ranks_get_the_same_bits_as_near_to_the_mean_as_the_compression_is(
     trained_by: TrainedBy, case: Case, workers: int
 ) -> None:
     ranks = trained_by(workers)
-    assert all(torch.equal(rank[str(case)]["weights"], ranks[0][str(case)]["weights"]) for rank in ranks)
+    assert all(
+        torch.equal(rank[str(case)]["weights"], ranks[0][str(case)]["weights"]) for rank in ranks
+    )
     if case.compression in FARTHEST:
         assert 0 < error(ranks, case) < FARTHEST[case.compression]
     else:
@@ -240,14 +303,18 @@ def test_ranks_get_the_same_bits_as_near_to_the_mean_as_the_compression_is(
 
 
 @pytest.mark.parametrize("workers", WORLDS)
-def test_ranks_stay_in_step_and_steps_without_exchange_exchange_nothing(trained_by: TrainedBy, workers: int) -> None:
+def test_ranks_stay_in_step_and_steps_without_exchange_exchange_nothing(
+    trained_by: TrainedBy, workers: int
+) -> None:
     for case in ALL:
         assert len({rank[str(case)]["position"] for rank in trained_by(workers)}) == 1
         assert {rank[str(case)]["silent"] for rank in trained_by(workers)} <= {0, None}
 
 
 @pytest.mark.parametrize("workers", WORLDS)
-def test_phases_add_up_to_the_step_and_only_what_compresses_has_that_phase(trained_by: TrainedBy, workers: int) -> None:
+def test_phases_add_up_to_the_step_and_only_what_compresses_has_that_phase(
+    trained_by: TrainedBy, workers: int
+) -> None:
     for case in ALL:
         for rank in trained_by(workers):
             times = rank[str(case)]["times"]
@@ -269,11 +336,18 @@ def test_an_exchange_alone_codes_what_steps_code_not_zeros(trained_by: TrainedBy
 
 def train_one_parameter(rank: int, folder: Path) -> None:
     """A bucket of which DDP makes a new one of the same parameters after the first exchange."""
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2
+    )
     weights = []
     for fields in ({}, {"compression": "topk", "compression_ratio": 1.0}):
         point = Point(workers=2, learning_rate=10.0, workload=Curve(), **fields)
-        job = Job(point=point, rank=rank, device=CPU, loss=lambda model, batch: model(batch).square().mean())
+        job = Job(
+            point=point,
+            rank=rank,
+            device=CPU,
+            loss=lambda model, batch: model(batch).square().mean(),
+        )
         torch.manual_seed(0)
         model = nn.Linear(520, 520, bias=False)
         mode, clock = load_mode("ddp")(job), CpuClock()
@@ -291,7 +365,9 @@ def test_a_bucket_that_is_made_anew_of_the_same_parameters_is_averaged(tmp_path:
 
 
 def refuse_sparse(rank: int, folder: Path) -> None:
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=1)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=1
+    )
     point = Point(compression="int8", workload=Curve())
     job = Job(point=point, rank=0, device=CPU, loss=lambda model, _: model(torch.tensor([1])).sum())
     mode = load_mode("ddp")(job)

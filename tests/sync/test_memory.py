@@ -88,7 +88,9 @@ def kept(mode: str, *, rank: int) -> Kept:
 
 def keep_all(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORKERS)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORKERS
+    )
     torch.save({mode: kept(mode, rank=rank) for mode in MODES}, folder / f"{rank}.pt")
     distributed.barrier()
     distributed.destroy_process_group()
@@ -116,17 +118,29 @@ def test_a_rank_keeps_its_share_of_parameters_gradients_and_state(
     ranks: list[dict[str, Kept]], mode: str, parameters: float, gradients: float, state: float
 ) -> None:
     for found in ranks:
-        whole = {name: found[mode][name] / MODEL_BYTES for name in ("parameters", "gradients", "state")}
+        whole = {
+            name: found[mode][name] / MODEL_BYTES for name in ("parameters", "gradients", "state")
+        }
         assert whole == {"parameters": parameters, "gradients": gradients, "state": state}
 
 
 def test_the_later_the_stage_of_zero_the_less_a_rank_keeps(ranks: list[dict[str, Kept]]) -> None:
     for found in ranks:
-        totals = {mode: sum(found[mode][part] for part in ("parameters", "gradients", "state")) for mode in MODES}
-        assert totals["ddp"] > totals["zero1"] > totals["hsdp"] > totals["fsdp_grad"] == totals["fsdp"]
+        totals = {
+            mode: sum(found[mode][part] for part in ("parameters", "gradients", "state"))
+            for mode in MODES
+        }
+        assert (
+            totals["ddp"] > totals["zero1"] > totals["hsdp"] > totals["fsdp_grad"] == totals["fsdp"]
+        )
 
 
-def test_fsdp_grad_alone_keeps_the_model_whole_from_forward_to_backward(ranks: list[dict[str, Kept]]) -> None:
+def test_fsdp_grad_alone_keeps_the_model_whole_from_forward_to_backward(
+    ranks: list[dict[str, Kept]],
+) -> None:
     for found in ranks:
-        after_forward = {mode: found[mode]["after_forward"] / MODEL_BYTES for mode in ("fsdp_grad", "fsdp", "hsdp")}
+        after_forward = {
+            mode: found[mode]["after_forward"] / MODEL_BYTES
+            for mode in ("fsdp_grad", "fsdp", "hsdp")
+        }
         assert after_forward == {"fsdp_grad": 1, "fsdp": 1 / WORKERS, "hsdp": 1 / NODE}

@@ -31,7 +31,9 @@ def test_blocks_are_the_outermost_modules_that_a_model_repeats() -> None:
 
 
 def test_stages_of_one_class_are_blocks_and_not_what_is_inside_them() -> None:
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Sequential(Block(), Block()), nn.Sequential(Block(), Block()))
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.Sequential(Block(), Block()), nn.Sequential(Block(), Block())
+    )
     assert blocks_of(None, model) == [model[1], model[2]]
 
 
@@ -65,5 +67,7 @@ def test_a_workload_names_its_own_blocks_and_only_modules_of_its_model() -> None
     model = Decoder(2)
     assert blocks_of(Own("head", "body.layers.1"), model) == [model.head, model.body["layers"][1]]  # type: ignore[index]
     for names in (("body.layers", "body.layers.0"), ("",)):
-        with pytest.raises(ValueError, match=r"Own\.blocks\(model\) must give modules inside the model"):
+        with pytest.raises(
+            ValueError, match=r"Own\.blocks\(model\) must give modules inside the model"
+        ):
             blocks_of(Own(*names), model)

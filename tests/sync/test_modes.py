@@ -1,8 +1,8 @@
 """The contract of a sync mode, held by each entry of `MODES` on processes without Ray.
 
-One spawn per number of workers trains every mode in every case; the tests compare what came out with plain
-PyTorch in this process. Models are in float64, so that "the same" means 1e-9. What a mode promises follows from its
-semantics: a new one is held to it by its entry alone.
+One spawn per number of workers trains every mode in every case; the tests compare what came out
+with plain PyTorch in this process. Models are in float64, so that "the same" means 1e-9. What a
+mode promises follows from its semantics: a new one is held to it by its entry alone.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class Regression:
 
     def batch(self, samples: range, device: torch.device) -> Tensor:
         numbers = torch.arange(samples.start, samples.stop, dtype=torch.float64, device=device)
-        return torch.stack([torch.sin(numbers), torch.cos(2 * numbers), numbers % 5 / 5, numbers % 3], dim=1)
+        return torch.stack(
+            [torch.sin(numbers), torch.cos(2 * numbers), numbers % 5 / 5, numbers % 3], dim=1
+        )
 
     def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
         wrong: Tensor = model(batch[:, :3]).squeeze(1) - batch[:, 3]
@@ -126,7 +128,10 @@ def train(mode: str, case: str, *, workers: int, rank: int) -> dict[str, Any]:
     if MODES[mode].can_exchange_alone:
         sync.exchange_alone()  # in the first one ranks may agree on more
         before = begun()
-        alone = {"shared_by": [sync.exchange_alone() for _ in range(2)], "exchanges": begun() - before}
+        alone = {
+            "shared_by": [sync.exchange_alone() for _ in range(2)],
+            "exchanges": begun() - before,
+        }
         alone["weights"] = weights(model)
     sync.close()
     return {
@@ -196,7 +201,9 @@ def replicas(point: Point, steps: int, *, period: int | None) -> list[np.ndarray
     models = [model_of(0) for _ in range(point.workers)]
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9) for model in models]
     for step, batch in enumerate(whole_batches(point, steps), start=1):
-        for model, optimizer, share in zip(models, optimizers, batch.chunk(point.workers), strict=True):
+        for model, optimizer, share in zip(
+            models, optimizers, batch.chunk(point.workers), strict=True
+        ):
             optimizer.zero_grad()
             Regression().loss(model, share).backward()
             optimizer.step()
@@ -240,7 +247,9 @@ def test_every_mode_states_a_bound_that_is_tested_here() -> None:
 
 @pytest.mark.parametrize("case", ["plain", "accumulation", "between"])
 @pytest.mark.parametrize("mode", WITHOUT_RAY)
-def test_with_one_worker_a_mode_trains_like_plain_pytorch(trained_by: TrainedBy, mode: str, case: str) -> None:
+def test_with_one_worker_a_mode_trains_like_plain_pytorch(
+    trained_by: TrainedBy, mode: str, case: str
+) -> None:
     (result,) = trained_by(1)
     expected = plain(point_of(mode, workers=1, case=case), steps_of(case))
     # Nobody's update is late or another's then; but what is sent may still be rounded.
@@ -275,13 +284,20 @@ def test_the_workers_of_a_local_mode_agree_after_an_exchange_and_part_until_the_
     trained_by: TrainedBy, mode: str, workers: int
 ) -> None:
     first, *others = trained_by(workers)
-    assert all(same(first[mode, "plain"]["weights"], other[mode, "plain"]["weights"]) for other in others)
-    assert not any(same(first[mode, "between"]["weights"], other[mode, "between"]["weights"]) for other in others)
+    assert all(
+        same(first[mode, "plain"]["weights"], other[mode, "plain"]["weights"]) for other in others
+    )
+    assert not any(
+        same(first[mode, "between"]["weights"], other[mode, "between"]["weights"])
+        for other in others
+    )
 
 
 @pytest.mark.parametrize("workers", WORLDS[1:])
 @pytest.mark.parametrize("case", ["plain", "between"])
-def test_local_sgd_is_the_mean_of_replicas_trained_alone(trained_by: TrainedBy, case: str, workers: int) -> None:
+def test_local_sgd_is_the_mean_of_replicas_trained_alone(
+    trained_by: TrainedBy, case: str, workers: int
+) -> None:
     expected = replicas(point_of("local_sgd", workers=workers), steps_of(case), period=PERIOD)
     for rank, alone in zip(trained_by(workers), expected, strict=True):
         assert same(rank["local_sgd", case]["weights"], alone)
@@ -289,22 +305,30 @@ def test_local_sgd_is_the_mean_of_replicas_trained_alone(trained_by: TrainedBy, 
 
 @pytest.mark.parametrize("workers", WORLDS)
 @pytest.mark.parametrize("mode", [name for name in SKIPPING if not MODES[name].shards_optimizer])
-def test_without_the_exchange_every_worker_trains_alone(trained_by: TrainedBy, mode: str, workers: int) -> None:
+def test_without_the_exchange_every_worker_trains_alone(
+    trained_by: TrainedBy, mode: str, workers: int
+) -> None:
     expected = replicas(point_of(mode, workers=workers), STEPS, period=None)
     for rank, alone in zip(trained_by(workers), expected, strict=True):
         assert same(rank[mode, "no_exchange"]["weights"], alone)
 
 
 @pytest.mark.parametrize("workers", WORLDS)
-@pytest.mark.parametrize("mode", [n for n in SKIPPING if MODES[n].shards_optimizer and not MODES[n].shards])
-def test_without_the_exchange_every_worker_updates_its_share(trained_by: TrainedBy, mode: str, workers: int) -> None:
+@pytest.mark.parametrize(
+    "mode", [n for n in SKIPPING if MODES[n].shards_optimizer and not MODES[n].shards]
+)
+def test_without_the_exchange_every_worker_updates_its_share(
+    trained_by: TrainedBy, mode: str, workers: int
+) -> None:
     start = weights(model_of(0))
     moved = [rank[mode, "no_exchange"]["weights"] != start for rank in trained_by(workers)]
     assert np.sum(moved, axis=0).tolist() == [1] * len(start)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_exchange_is_left_out_or_marked_so_that_its_cost_is_known(trained_by: TrainedBy, mode: str) -> None:
+def test_an_exchange_is_left_out_or_marked_so_that_its_cost_is_known(
+    trained_by: TrainedBy, mode: str
+) -> None:
     if MODES[mode].can_skip_exchange:
         # Turns of steps with and without it are laid out for an exchange in every step.
         assert point_of(mode, workers=2).period == 1
@@ -317,19 +341,25 @@ def test_an_exchange_is_left_out_or_marked_so_that_its_cost_is_known(trained_by:
 
 @pytest.mark.parametrize("case", ["plain", "between"])
 @pytest.mark.parametrize("mode", ALONE)
-def test_an_exchange_by_itself_is_one_that_a_step_or_a_period_has(trained_by: TrainedBy, mode: str, case: str) -> None:
+def test_an_exchange_by_itself_is_one_that_a_step_or_a_period_has(
+    trained_by: TrainedBy, mode: str, case: str
+) -> None:
     point = point_of(mode, workers=2)
     for results in trained_by(2):
         alone = results[mode, case]["alone"]
         assert alone["shared_by"] == [point.period] * 2
         # As many collectives as the exchanges have that one training has more than the other.
         more = STEPS // point.period - steps_of("between") // point.period
-        each = (sum(results[mode, "plain"]["exchanges"]) - sum(results[mode, "between"]["exchanges"])) / more
+        each = (
+            sum(results[mode, "plain"]["exchanges"]) - sum(results[mode, "between"]["exchanges"])
+        ) / more
         assert alone["exchanges"] == 2 * each > 0
 
 
 @pytest.mark.parametrize("mode", [name for name in ALONE if semantics_of(name) == "exact"])
-def test_an_exchange_by_itself_leaves_the_model_of_an_exact_mode_as_it_was(trained_by: TrainedBy, mode: str) -> None:
+def test_an_exchange_by_itself_leaves_the_model_of_an_exact_mode_as_it_was(
+    trained_by: TrainedBy, mode: str
+) -> None:
     for rank in trained_by(2):
         assert same(rank[mode, "plain"]["alone"]["weights"], rank[mode, "plain"]["weights"])
 
@@ -343,8 +373,14 @@ def test_an_exchange_by_itself_averages_what_local_sgd_has(trained_by: TrainedBy
 
 
 @pytest.mark.parametrize("mode", WITHOUT_RAY)
-def test_accumulation_adds_exchanges_only_where_each_pass_has_them(trained_by: TrainedBy, mode: str) -> None:
-    passes = point_of(mode, workers=2, case="accumulation").accumulation if MODES[mode].exchanges_each_pass else 1
+def test_accumulation_adds_exchanges_only_where_each_pass_has_them(
+    trained_by: TrainedBy, mode: str
+) -> None:
+    passes = (
+        point_of(mode, workers=2, case="accumulation").accumulation
+        if MODES[mode].exchanges_each_pass
+        else 1
+    )
     for results in trained_by(2):
         plain, several = (results[mode, case]["exchanges"] for case in ("plain", "accumulation"))
         # What a mode finds out in its first step it may tell the others then.
@@ -352,18 +388,27 @@ def test_accumulation_adds_exchanges_only_where_each_pass_has_them(trained_by: T
 
 
 @pytest.mark.parametrize("mode", SKIPPING)
-def test_without_the_exchange_there_is_none_and_then_it_is_as_before(trained_by: TrainedBy, mode: str) -> None:
+def test_without_the_exchange_there_is_none_and_then_it_is_as_before(
+    trained_by: TrainedBy, mode: str
+) -> None:
     for results in trained_by(2):
         first, *silent = results[mode, "no_exchange"]["exchanges"]
         # What is in shards is gathered once more, and then stays whole.
         assert first == 0 or MODES[mode].shards
         assert silent == [0] * (STEPS - 1)
-        assert results[mode, "no_exchange"]["exchanges_back"][-1] == results[mode, "plain"]["exchanges"][-1]
+        assert (
+            results[mode, "no_exchange"]["exchanges_back"][-1]
+            == results[mode, "plain"]["exchanges"][-1]
+        )
 
 
 @pytest.mark.parametrize("workers", WORLDS)
-def test_ranks_have_begun_as_many_collectives_after_each_mode(trained_by: TrainedBy, workers: int) -> None:
-    first, *others = [{key: of["position"] for key, of in rank.items()} for rank in trained_by(workers)]
+def test_ranks_have_begun_as_many_collectives_after_each_mode(
+    trained_by: TrainedBy, workers: int
+) -> None:
+    first, *others = [
+        {key: of["position"] for key, of in rank.items()} for rank in trained_by(workers)
+    ]
     assert all(other == first for other in others)
 
 
@@ -378,13 +423,17 @@ def test_a_step_returns_the_mean_loss_of_its_passes_on_a_cpu_as_a_number(
         result = results[mode, "accumulation"]
         # Passes come one after the other, and in each the shares of the ranks.
         own = torch.cat(list(first_step.split(MICRO_BATCH))[rank :: point.workers])
-        assert result["losses"][0] == pytest.approx(float(Regression().loss(model_of(0), own).detach()), rel=1e-5)
+        assert result["losses"][0] == pytest.approx(
+            float(Regression().loss(model_of(0), own).detach()), rel=1e-5
+        )
         assert result["loss_kinds"] == {float}
 
 
 @pytest.mark.parametrize("workers", WORLDS)
 @pytest.mark.parametrize("mode", WITHOUT_RAY)
-def test_the_phases_that_a_mode_marks_make_up_its_steps(trained_by: TrainedBy, mode: str, workers: int) -> None:
+def test_the_phases_that_a_mode_marks_make_up_its_steps(
+    trained_by: TrainedBy, mode: str, workers: int
+) -> None:
     for results in trained_by(workers):
         times = results[mode, "accumulation"]["times"]
         phases = {name for name in times if name not in ("start_s", "step_s")}
@@ -395,30 +444,47 @@ def test_the_phases_that_a_mode_marks_make_up_its_steps(trained_by: TrainedBy, m
 @pytest.mark.parametrize("mode", WITHOUT_RAY)
 def test_a_mode_counts_nothing_but_what_the_loop_knows(trained_by: TrainedBy, mode: str) -> None:
     for results in trained_by(2):
-        assert set(results[mode, "plain"]["counted"]) <= {"bytes_sent", "messages_sent", "staleness"}
+        assert set(results[mode, "plain"]["counted"]) <= {
+            "bytes_sent",
+            "messages_sent",
+            "staleness",
+        }
 
 
 def test_what_an_entry_leaves_out_has_its_default() -> None:
     info = ModeInfo(
-        implementation="dtsweep.sync.ddp:Ddp", semantics=lambda _: "exact", reads={"sync_period": 8, "shards": 1}
+        implementation="dtsweep.sync.ddp:Ddp",
+        semantics=lambda _: "exact",
+        reads={"sync_period": 8, "shards": 1},
     )
     assert info.label({"sync_period": 4, "shards": 2}) == "sync_period=4 shards=2"
     assert info.servers({"shards": 2}) == 0
-    assert (info.needs_ray, info.can_skip_exchange, info.can_exchange_alone) == (False, False, False)
+    assert (info.needs_ray, info.can_skip_exchange, info.can_exchange_alone) == (
+        False,
+        False,
+        False,
+    )
     assert info.can_restart
 
 
 def test_tables_show_the_fields_that_a_mode_reads_in_short() -> None:
-    labels = {name: MODES[name].label(MODES[name].reads) for name in ("local_sgd", "parameter_server")}
+    labels = {
+        name: MODES[name].label(MODES[name].reads) for name in ("local_sgd", "parameter_server")
+    }
     assert labels == {"local_sgd": "H=8", "parameter_server": "s=∞ shards=1"}
-    assert MODES["hierarchical"].label({"node_size": 4, "bucket_bytes": 9}) == "node_size=4 bucket_bytes=9"
+    assert (
+        MODES["hierarchical"].label({"node_size": 4, "bucket_bytes": 9})
+        == "node_size=4 bucket_bytes=9"
+    )
     assert MODES["parameter_server"].label({"staleness": 0, "shards": 2}) == "s=0 shards=2"
 
 
 def test_the_parameter_server_alone_has_servers_and_ends_with_its_window() -> None:
     assert Point(sync="parameter_server", shards=3).servers == 3
     assert (Point(sync="ddp").servers, Point(sync="local_sgd").servers) == (0, 0)
-    can_restart = {name: MODES[name].can_restart for name in ("ddp", "local_sgd", "parameter_server")}
+    can_restart = {
+        name: MODES[name].can_restart for name in ("ddp", "local_sgd", "parameter_server")
+    }
     assert can_restart == {"ddp": True, "local_sgd": True, "parameter_server": False}
 
 
@@ -429,14 +495,18 @@ def test_a_mode_can_be_closed_before_it_was_prepared(mode: str) -> None:
     sync.close()
 
 
-@pytest.mark.parametrize("mode", [name for name, info in MODES.items() if not info.can_skip_exchange])
+@pytest.mark.parametrize(
+    "mode", [name for name, info in MODES.items() if not info.can_skip_exchange]
+)
 def test_a_mode_that_can_not_skip_its_exchange_refuses_to(mode: str) -> None:
     job = job_of(point_of(mode, workers=1), 0)
     with pytest.raises(NotImplementedError, match="exchange"):
         load_mode(mode)(job).step(next(batches_of_steps(job)), CpuClock(), exchange=False)
 
 
-@pytest.mark.parametrize("mode", [name for name, info in MODES.items() if not info.can_exchange_alone])
+@pytest.mark.parametrize(
+    "mode", [name for name, info in MODES.items() if not info.can_exchange_alone]
+)
 def test_a_mode_whose_exchange_is_nothing_by_itself_refuses_to_do_it(mode: str) -> None:
     job = job_of(point_of(mode, workers=1), 0)
     with pytest.raises(NotImplementedError, match="exchange"):
@@ -453,9 +523,13 @@ def test_every_sample_is_read_once_and_a_step_reads_the_same_ones_with_any_numbe
         def batch(self, samples: range, device: torch.device) -> range:
             return samples
 
-    point = Point(workers=workers, micro_batch=12 // workers, accumulation=accumulation, workload=Numbers())
+    point = Point(
+        workers=workers, micro_batch=12 // workers, accumulation=accumulation, workload=Numbers()
+    )
     job_steps = [
-        batches_of_steps(Job(point=point, rank=rank, device=CPU, loss=lambda model, batch: torch.zeros(())))
+        batches_of_steps(
+            Job(point=point, rank=rank, device=CPU, loss=lambda model, batch: torch.zeros(()))
+        )
         for rank in range(workers)
     ]
     for step in range(3):

@@ -68,7 +68,9 @@ def test_without_staleness_there_is_one_update_a_clock_on_the_mean_gradient(work
     async def test() -> None:
         shard = await shard_of(workers=workers, staleness=0, momentum=0.9)
         for clock, pushed in enumerate(gradients):
-            answers = await asyncio.gather(*(shard.exchange(rank, pushed[rank], clock) for rank in range(workers)))
+            answers = await asyncio.gather(
+                *(shard.exchange(rank, pushed[rank], clock) for rank in range(workers))
+            )
             assert [version for _, version, _ in answers] == [clock + 1] * workers
             assert [late for _, _, late in answers] == [0] * workers
         expected = trained(list(gradients.mean(axis=1)), momentum=0.9)
@@ -85,7 +87,9 @@ def test_without_staleness_the_order_in_which_workers_come_changes_no_bit() -> N
 
     async def test(order: tuple[int, ...]) -> None:
         shard = await shard_of(workers=4, staleness=0)
-        (values, _, _), *_ = await asyncio.gather(*(shard.exchange(rank, gradients[rank], 0) for rank in order))
+        (values, _, _), *_ = await asyncio.gather(
+            *(shard.exchange(rank, gradients[rank], 0) for rank in order)
+        )
         results.append(values)
 
     for order in ((0, 1, 2, 3), (0, 2, 1, 3), (1, 3, 0, 2)):
@@ -94,7 +98,9 @@ def test_without_staleness_the_order_in_which_workers_come_changes_no_bit() -> N
 
 
 @pytest.mark.parametrize("staleness", [2, None])
-def test_an_asynchronous_push_is_an_update_of_its_own_with_its_share_of_the_gradient(staleness: int | None) -> None:
+def test_an_asynchronous_push_is_an_update_of_its_own_with_its_share_of_the_gradient(
+    staleness: int | None,
+) -> None:
     async def test() -> None:
         shard = await shard_of(workers=4, staleness=staleness)
         # lr 0.1 × gradient 2 ÷ 4 workers = 0.05 off 1.
@@ -134,7 +140,8 @@ def test_no_worker_computes_further_ahead_of_the_slowest_than_the_bound(
     speeds: list[int], steps: int, staleness: int
 ) -> None:
     pushes = [0] * len(speeds)
-    # Others may be `staleness` clocks behind at the pull, and as many and their next push ahead at the push.
+    # Others may be `staleness` clocks behind at the pull, and as many and their next push ahead at
+    # the push.
     latest = (2 * staleness + 1) * (len(speeds) - 1) if staleness else 0
 
     async def work(shard: Shard, rank: int) -> None:
@@ -156,7 +163,9 @@ def test_no_worker_computes_further_ahead_of_the_slowest_than_the_bound(
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 3])
-def test_a_fast_worker_goes_as_far_as_the_bound_and_then_waits_for_the_slowest(staleness: int) -> None:
+def test_a_fast_worker_goes_as_far_as_the_bound_and_then_waits_for_the_slowest(
+    staleness: int,
+) -> None:
     async def test() -> None:
         shard = await shard_of(workers=2, staleness=staleness)
         for _ in range(staleness):
@@ -258,7 +267,9 @@ def test_parameters_keep_their_own_type(kind: torch.dtype) -> None:
 
 @settings(deadline=None)
 @given(sizes=st.lists(st.integers(1, 1000), min_size=1, max_size=30), shards=st.integers(1, 8))
-def test_dealing_gives_every_parameter_to_one_shard_and_evenly(sizes: list[int], shards: int) -> None:
+def test_dealing_gives_every_parameter_to_one_shard_and_evenly(
+    sizes: list[int], shards: int
+) -> None:
     parameters = [nn.Parameter(torch.empty(size)) for size in sizes]
     if shards > len(parameters):
         with pytest.raises(ValueError, match=f"shards={shards}.*{len(parameters)} parameters"):

@@ -40,7 +40,9 @@ def gradient(step: int) -> Tensor:
 
 
 @pytest.mark.parametrize(("compression", "coding"), VARIANTS)
-def test_the_shard_reads_what_the_worker_takes_for_pushed(compression: str | None, coding: str | None) -> None:
+def test_the_shard_reads_what_the_worker_takes_for_pushed(
+    compression: str | None, coding: str | None
+) -> None:
     worker, twin, shard = (Pushes(point(compression, coding), SHAPES) for _ in range(3))
     total, read = torch.zeros(NUMEL), torch.zeros(NUMEL)
     for step in range(5):

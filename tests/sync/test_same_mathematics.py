@@ -1,8 +1,9 @@
 """Every exact mode trains as one process does that runs all ranks' passes one after another.
 
-Random generators are seeded per step, pass and rank, so that dropout draws the same numbers and batch normalisation
-sees the same samples on both sides. One spawn per number of workers trains every exact mode of `MODES` that needs no
-Ray in every case, with each of the fields that it reads set to something else once.
+Random generators are seeded per step, pass and rank, so that dropout draws the same numbers and
+batch normalisation sees the same samples on both sides. One spawn per number of workers trains
+every exact mode of `MODES` that needs no Ray in every case, with each of the fields that it reads
+set to something else once.
 """
 
 from __future__ import annotations
@@ -41,9 +42,11 @@ LONGEST = timedelta(seconds=120)
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "bf16": 1e-2}
 """By numbers: how far from the expected weights, as a share of the way that training went to those.
 
-Sums over ranks in another order round otherwise, by 1e-16 of a gradient in float64 and 1e-7 in float32; Adam divides by
-the root of its squares, which makes ten times more of what is small. Under bf16 autocast weights that differ in their
-last bit may be rounded to neighbouring numbers in the next step, 0.4 % apart."""
+Sums over ranks in another order round otherwise, by 1e-16 of a gradient in float64 and 1e-7 in
+float32; Adam divides by the root of its squares, which makes ten times more of what is small. Under
+bf16 autocast weights that differ in their last bit may be rounded to neighbouring numbers in the
+next step, 0.4 % apart.
+"""
 
 FIELDS: dict[str, list[Any]] = {"overlap": [False], "bucket_bytes": [64], "node_size": [1, 2]}
 """Values that the fields of `MODES` are set to, one at a time."""
@@ -58,7 +61,11 @@ CASES = [
 """Numbers, optimizer, accumulation: of a mode as it is."""
 FEW_CASES = [("float64", "own", 3), ("bf16", "adamw", 3)]
 """Of a mode with one of its fields set otherwise."""
-EXACT = [name for name, mode in MODES.items() if not mode.needs_ray and Point(sync=name).semantics == "exact"]
+EXACT = [
+    name
+    for name, mode in MODES.items()
+    if not mode.needs_ray and Point(sync=name).semantics == "exact"
+]
 
 Weights = NDArray[Any]
 
@@ -70,9 +77,13 @@ class Net:
     is_double: bool = False
 
     def build(self) -> nn.Module:
-        # No bias that batch normalisation takes away again: its gradient would be nothing but rounding.
+        # No bias that batch normalisation takes away again: its gradient would be nothing but
+        # rounding.
         blocks = [
-            nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.BatchNorm1d(WIDTH), nn.Dropout(0.2)) for _ in range(3)
+            nn.Sequential(
+                nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.BatchNorm1d(WIDTH), nn.Dropout(0.2)
+            )
+            for _ in range(3)
         ]
         model = nn.Sequential(nn.Linear(WIDTH + 1, WIDTH), nn.Tanh(), *blocks, nn.Linear(WIDTH, 1))
         blocks[1][0].bias.requires_grad_(requires_grad=False)
@@ -96,7 +107,11 @@ class OwnOptimizer(Net):
         trained = [parameter for parameter in parameters if parameter.requires_grad]
         groups = [
             {"params": [p for p in trained if p.dim() > 1], "weight_decay": 0.1},
-            {"params": [p for p in trained if p.dim() <= 1], "lr": 2 * learning_rate, "weight_decay": 0.0},
+            {
+                "params": [p for p in trained if p.dim() <= 1],
+                "lr": 2 * learning_rate,
+                "weight_decay": 0.0,
+            },
         ]
         return torch.optim.AdamW(groups, lr=learning_rate)
 
@@ -186,10 +201,15 @@ def by_one_process(point: Point, *, steps: int = STEPS, seeded_rank: int | None 
         seeded_rank: the rank whose numbers all draw; None for their own.
     """
     model, jobs = model_of(point), [job_of(point, rank) for rank in range(point.workers)]
-    optimizer, shares = make_optimizer(model.parameters(), point=point), [batches_of_steps(job) for job in jobs]
+    optimizer, shares = (
+        make_optimizer(model.parameters(), point=point),
+        [batches_of_steps(job) for job in jobs],
+    )
     for step in range(steps):
         for job, own in zip(jobs, shares, strict=True):
-            for batch in seeded(next(own), step=step, rank=job.rank if seeded_rank is None else seeded_rank):
+            for batch in seeded(
+                next(own), step=step, rank=job.rank if seeded_rank is None else seeded_rank
+            ):
                 (job.loss(model, batch) / point.accumulation).backward()
         for parameter in model.parameters():
             if parameter.grad is not None:
@@ -222,7 +242,9 @@ def train_all(rank: int, workers: int, folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def trained_by(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], list[dict[Key, Weights]]]:
+def trained_by(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[int], list[dict[Key, Weights]]]:
     """From a number of workers to what each of its ranks has trained."""
 
     @functools.cache
@@ -266,9 +288,13 @@ def test_an_exact_mode_trains_as_one_process_does_that_runs_every_pass(
 ) -> None:
     ranks = trained_by(workers)
     far = {
-        (named(fields), case, rank): distance(trained[named(fields), case], case, expected_of(case, workers))
+        (named(fields), case, rank): distance(
+            trained[named(fields), case], case, expected_of(case, workers)
+        )
         for fields, case in variants(mode, workers)
         for rank, trained in enumerate(ranks)
     }
     assert len(far) >= len(ALL) * workers
-    assert {key: found for key, found in far.items() if not found <= TOLERANCES[key[1].numbers]} == {}
+    assert {
+        key: found for key, found in far.items() if not found <= TOLERANCES[key[1].numbers]
+    } == {}

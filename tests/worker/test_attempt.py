@@ -118,7 +118,9 @@ class Sets(Line):
         return super().batch(samples, device).double()
 
 
-FACTS = RankFacts(node="one", pid=7, device="Some CPU", device_uuid=None, threads=1, niceness=0, machine={})
+FACTS = RankFacts(
+    node="one", pid=7, device="Some CPU", device_uuid=None, threads=1, niceness=0, machine={}
+)
 CONTEXT = RankContext(rank=0, device=CPU, workload=Line(), telemetry=Telemetry(CPU), facts=FACTS)
 
 
@@ -131,7 +133,9 @@ def tried_in(sweep: Sweep, point: Point, **more: Any) -> RankResult:
     for seen in SEEN.values():
         seen.clear()
     on_warm = more.pop("on_warm", lambda _: None)
-    return run_attempt(replace(CONTEXT, workload=point.workload), task_of(sweep, point, **more), on_warm=on_warm)
+    return run_attempt(
+        replace(CONTEXT, workload=point.workload), task_of(sweep, point, **more), on_warm=on_warm
+    )
 
 
 def measured_in(result: RankResult) -> Measured:
@@ -140,9 +144,12 @@ def measured_in(result: RankResult) -> Measured:
 
 
 def test_who_fails_when_its_session_ends_beneath_it_is_not_at_fault(tmp_path: Path) -> None:
-    # Ray Train takes the group away from a rank whose session lost another process, before it ends the rank.
+    # Ray Train takes the group away from a rank whose session lost another process, before it ends
+    # the rank.
     result = tried(Line(fault="group taken away"))
-    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
+    )
     assert (result.status, str(result.reason)[:10]) == ("collateral", "ValueError")
     assert tried(Line()).status == "ok"
 
@@ -169,7 +176,11 @@ def test_threads_that_a_workload_sets_are_the_rows_and_not_the_next_trials() -> 
         ("raise", "user_error", "ValueError: the third layer"),
         ("silent", "user_error", "KeyError"),
         ("exit", "user_error", "SystemExit: enough of this"),
-        ("device memory", "oom_device", "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"),
+        (
+            "device memory",
+            "oom_device",
+            "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        ),
         ("host memory", "oom_host", "RuntimeError: "),
         ("nan", "nan", "the loss is not finite from step 0 on; lower learning_rate"),
     ],
@@ -193,7 +204,11 @@ class Returns(Line):
 
     def loss(self, model: nn.Module, batch: Tensor) -> Any:
         losses: Tensor = model(batch).square().mean(dim=1)
-        kinds = {"vector": losses, "float": losses.mean().item(), "detached": losses.mean().detach()}
+        kinds = {
+            "vector": losses,
+            "float": losses.mean().item(),
+            "detached": losses.mean().detach(),
+        }
         return (kinds | {"nothing": None, "pair": (losses.mean(), losses)})[self.kind]
 
 
@@ -201,7 +216,10 @@ class Returns(Line):
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
-        ("vector", "gave a tensor of shape (3,); loss must return a scalar tensor: take its mean, with .mean()"),
+        (
+            "vector",
+            "gave a tensor of shape (3,); loss must return a scalar tensor: take its mean, with .mean()",
+        ),
         ("float", "gave a float; loss must return a scalar tensor: leave .item() and float() out"),
         ("nothing", "gave None; loss must return a scalar tensor: return that alone"),
         ("pair", "gave a tuple; loss must return a scalar tensor: return that alone"),
@@ -237,14 +255,18 @@ def test_the_trial_after_a_failed_one_is_measured() -> None:
 
 def test_a_failed_window_leaves_no_thread_that_reads_on() -> None:
     tried(Line(fault="raise", sound_steps=4))
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("dtsweep")] == []
+    assert [
+        thread.name for thread in threading.enumerate() if thread.name.startswith("dtsweep")
+    ] == []
 
 
 def test_what_a_rank_sends_is_read_without_torch() -> None:
     # The driver, which never needs it, would stand still for seconds while it imports it.
     code = "import pickle, sys; pickle.load(sys.stdin.buffer); print({'torch', 'scipy'} & set(sys.modules))"
     sent = pickle.dumps((FACTS, tried(Line())))
-    done = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=sent, capture_output=True, check=True, cwd=ROOT
+    )
     assert done.stdout == b"set()\n"
 
 
@@ -275,19 +297,26 @@ def test_a_device_that_fails_whatever_it_is_asked_changes_no_status_and_ends_its
 
 def test_an_error_says_whose_fault_it_is() -> None:
     # What libraries that take device memory past torch's allocator say (cuBLAS, NCCL).
-    assert status_of(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate")) == "oom_device"
-    nccl = distributed.DistBackendError("ncclUnhandledCudaError: Last error: Cuda failure 2 'out of memory'")
+    assert (
+        status_of(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"))
+        == "oom_device"
+    )
+    nccl = distributed.DistBackendError(
+        "ncclUnhandledCudaError: Last error: Cuda failure 2 'out of memory'"
+    )
     assert status_of(nccl) == "oom_device"
     assert status_of(MemoryError()) == "oom_host"
     assert status_of(RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:9")) == "collateral"
     assert status_of(distributed.DistNetworkError("socket timed out")) == "collateral"
     nccl = (
-        "NCCL error: remote process exited or there was a network error, NCCL version 2.28.8\nncclRemoteError: A call"
+        "NCCL error: remote process exited or there was a network error, "
+        "NCCL version 2.28.8\nncclRemoteError: A call"
     )
     assert status_of(RuntimeError(nccl)) == "collateral"
     # gloo's own words are in `test_lost_peer`; this one is about what it was given.
     checked = (
-        "[enforce fail at third_party/gloo/gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 8 vs 4"
+        "[enforce fail at third_party/gloo/gloo/transport/tcp/pair.cc:456] "
+        "op.preamble.length <= op.nbytes. 8 vs 4"
     )
     assert status_of(RuntimeError(checked)) == "user_error"
     assert status_of(RuntimeError("mat1 and mat2 shapes cannot be multiplied")) == "user_error"
@@ -308,14 +337,19 @@ def test_connections_of_the_users_own_code_are_no_lost_peer(error: Exception) ->
 
 def test_one_rank_has_no_peer_to_lose() -> None:
     words = "[gloo] Connection closed by peer [127.0.0.1]:9"
-    assert [status_of(RuntimeError(words), has_peers=has) for has in (True, False)] == ["collateral", "user_error"]
+    assert [status_of(RuntimeError(words), has_peers=has) for has in (True, False)] == [
+        "collateral",
+        "user_error",
+    ]
 
 
 def test_a_window_has_what_was_ordered_and_its_steps_make_it_up() -> None:
     warm: list[float] = []
     workload = Line()
     sweep = Sweep(workload=workload, axes={"workers": [1]}, measure=SHORT)
-    result = tried_in(sweep, Point(micro_batch=3, accumulation=2, workload=workload), on_warm=warm.append)
+    result = tried_in(
+        sweep, Point(micro_batch=3, accumulation=2, workload=workload), on_warm=warm.append
+    )
     assert (result.status, result.reason) == ("ok", None)
     measured = measured_in(result)
     assert measured.stop_reason == "enough"
@@ -331,13 +365,17 @@ def test_a_window_has_what_was_ordered_and_its_steps_make_it_up() -> None:
     assert steps["start_s"][2] == 0
     assert 0 <= measured.window_s - steps["step_s"][2:].sum() < 0.5 * measured.window_s
     # The first batch is drawn once more, before training; then every sample has its turn.
-    assert SEEN["batches"][:14] == [range(0, 3)] * 2 + [*(range(first, first + 3) for first in range(0, 36, 3))]
+    assert SEEN["batches"][:14] == [range(0, 3)] * 2 + [
+        *(range(first, first + 3) for first in range(0, 36, 3))
+    ]
     assert np.isfinite(steps["loss"]).all()
     assert measured.memory_peak_bytes > 0
 
 
 def test_a_rank_says_what_its_host_did_in_the_window() -> None:
-    telemetry = measured_in(tried(Line(), replace(SHORT, min_seconds=0.2, max_steps=100_000))).telemetry
+    telemetry = measured_in(
+        tried(Line(), replace(SHORT, min_seconds=0.2, max_steps=100_000))
+    ).telemetry
     assert telemetry["process_cpus"] > 0
     assert 0 <= telemetry["host_cpu_share"] <= 1
     assert telemetry["host_memory_used_bytes"] > 0
@@ -345,12 +383,16 @@ def test_a_rank_says_what_its_host_did_in_the_window() -> None:
 
 
 @pytest.mark.usefixtures("torch_sees_a_gpu")
-@pytest.mark.parametrize(("unsupported", "is_known"), [([], True), (["nvmlDeviceGetTotalEnergyConsumption"], False)])
+@pytest.mark.parametrize(
+    ("unsupported", "is_known"), [([], True), (["nvmlDeviceGetTotalEnergyConsumption"], False)]
+)
 def test_a_window_that_is_to_tell_energy_is_long_enough_where_the_device_counts_it(
     unsupported: list[str], is_known: bool
 ) -> None:
     context = replace(CONTEXT, telemetry=Telemetry(GPU, nvml=StandInNvml(unsupported=unsupported)))
-    sweep = Sweep(workload=Line(), axes={"workers": [1]}, measure=replace(SHORT, max_steps=10**6, energy=True))
+    sweep = Sweep(
+        workload=Line(), axes={"workers": [1]}, measure=replace(SHORT, max_steps=10**6, energy=True)
+    )
     measured = measured_in(run_attempt(context, task_of(sweep, Point(workload=Line()))))
     assert (measured.telemetry["energy_j"] is not None) == is_known
     assert (measured.window_s >= 5) == is_known
@@ -359,8 +401,12 @@ def test_a_window_that_is_to_tell_energy_is_long_enough_where_the_device_counts_
 
 @pytest.mark.parametrize(("max_steps", "timed"), [(100, 8), (5, 4)])
 @pytest.mark.parametrize("warmup", [0, 3, 4, 6])
-def test_the_warm_up_ends_a_sync_period_and_the_window_has_whole_ones(warmup: int, max_steps: int, timed: int) -> None:
-    measure = Measure(half_width=None, warmup_steps=warmup, min_steps=6, min_seconds=0, max_steps=max_steps)
+def test_the_warm_up_ends_a_sync_period_and_the_window_has_whole_ones(
+    warmup: int, max_steps: int, timed: int
+) -> None:
+    measure = Measure(
+        half_width=None, warmup_steps=warmup, min_steps=6, min_seconds=0, max_steps=max_steps
+    )
     measured = measured_in(tried(Line(), measure, sync="local_sgd", sync_period=4))
     assert (measured.skipped_steps, measured.window_steps) == (warmup, timed)
     assert list(measured.steps["part"]) == ["warmup"] * warmup + ["window"] * timed
@@ -386,7 +432,9 @@ def profiled(workload: Line) -> Measured:
     sweep = Sweep(workload=workload, axes={"workers": [1]}, measure=SHORT)
     task = task_of(sweep, Point(workload=workload, sync="local_sgd", sync_period=4))
     SEEN["batches"].clear()
-    return measured_in(run_attempt(replace(CONTEXT, workload=workload), replace(task, is_profiled=True)))
+    return measured_in(
+        run_attempt(replace(CONTEXT, workload=workload), replace(task, is_profiled=True))
+    )
 
 
 def test_a_profile_is_a_trace_of_whole_sync_periods_after_the_window() -> None:
@@ -399,7 +447,9 @@ def test_a_profile_is_a_trace_of_whole_sync_periods_after_the_window() -> None:
     assert measured_in(tried(Line())).profile is None
 
 
-def test_a_profile_that_can_not_be_made_costs_no_trial(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_profile_that_can_not_be_made_costs_no_trial(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     measured = profiled(Line())
     assert measured.profile is None
@@ -411,14 +461,18 @@ def test_a_step_that_fails_under_the_profiler_costs_the_profile_alone() -> None:
     # Two steps warm up, the window has four; the late batch that is looked at after it is no step.
     measured = profiled(Line(fault="raise", sound_steps=2 + 4 + 3))
     assert list(measured.steps["part"]) == ["warmup"] * 2 + ["window"] * 4
-    assert measured.no_profile == "a step after the window failed on rank 0: ValueError: the third layer"
+    assert (
+        measured.no_profile
+        == "a step after the window failed on rank 0: ValueError: the third layer"
+    )
 
 
 # What the device could do
 
 
 def test_rank_0_counts_the_flops_of_a_sample() -> None:
-    # 16 weights: 2 FLOPs each for forward, and as much for each of two gradients; the input needs none.
+    # 16 weights: 2 FLOPs each for forward, and as much for each of two gradients; the input needs
+    # none.
     measured = measured_in(tried(Line()))
     assert (measured.flops_per_sample, measured.hardware_flops_per_sample) == (64, 64)
 
@@ -454,7 +508,9 @@ def test_an_optimizer_that_wants_its_very_parameters_leaves_operations_unknown(
     class Particular(Line):
         def optimizer(self, parameters: Any, learning_rate: float) -> torch.optim.Optimizer:
             weight, bias = parameters
-            return torch.optim.SGD([{"params": [weight]}, {"params": [bias], "lr": 0.0}], lr=learning_rate)
+            return torch.optim.SGD(
+                [{"params": [weight]}, {"params": [bias], "lr": 0.0}], lr=learning_rate
+            )
 
     assert measured_in(tried(Particular())).work is None
     assert "operations of the optimizer are not counted: " in capfd.readouterr().err
@@ -472,7 +528,9 @@ class Layered:
 
     def build(self) -> nn.Module:
         first = nn.Conv1d(1, 3, 3).requires_grad_(not self.frozen)
-        return nn.Sequential(first, nn.AdaptiveAvgPool1d(4), *(nn.Linear(4, 4) for _ in range(self.layers)))
+        return nn.Sequential(
+            first, nn.AdaptiveAvgPool1d(4), *(nn.Linear(4, 4) for _ in range(self.layers))
+        )
 
     def batch(self, samples: range, device: torch.device) -> Tensor:
         make = torch.zeros if self.data == "zeros" else torch.ones
@@ -495,15 +553,27 @@ def test_what_was_trained_is_told_by_its_shapes_work_and_tokens_alone() -> None:
         return measured_in(tried(workload, **fields)).model_digest
 
     same = {digest(Layered()), digest(Layered(data="ones")), digest(WithAdam())}
-    same |= {digest(Layered(), precision="bf16"), digest(Layered(), sync="local_sgd"), digest(Layered(), micro_batch=5)}
+    same |= {
+        digest(Layered(), precision="bf16"),
+        digest(Layered(), sync="local_sgd"),
+        digest(Layered(), micro_batch=5),
+    }
     assert len(same) == 1
-    others = [Layered(layers=3), Layered(length=8), Layered(frozen=True), Layered(tokens_per_sample=6)]
+    others = [
+        Layered(layers=3),
+        Layered(length=8),
+        Layered(frozen=True),
+        Layered(tokens_per_sample=6),
+    ]
     assert len(same | {digest(other) for other in others}) == 5
     assert measured_in(tried(Layered())).parameters == 3 * 3 + 3 + 2 * (4 * 4 + 4)
 
 
 def test_what_a_mode_in_shards_gathers_in_one_go_is_named() -> None:
-    blocks = {sync: measured_in(tried(Layered(), sync=sync)).blocks for sync in ("ddp", "fsdp", "fsdp_grad", "hsdp")}
+    blocks = {
+        sync: measured_in(tried(Layered(), sync=sync)).blocks
+        for sync in ("ddp", "fsdp", "fsdp_grad", "hsdp")
+    }
     assert blocks == {"ddp": None, **dict.fromkeys(("fsdp", "fsdp_grad", "hsdp"), "2 Linear")}
 
 
@@ -511,7 +581,12 @@ def test_what_a_mode_in_shards_gathers_in_one_go_is_named() -> None:
 def test_the_optimizer_that_ran_is_named(sync: str) -> None:
     assert measured_in(tried(Layered(), sync=sync, optimizer="adamw")).optimizer_class == "AdamW"
     assert measured_in(tried(WithAdam(), sync=sync)).optimizer_class == "Adamax"
-    assert point_row(Sweep(workload=WithAdam(), axes={"workers": [1]}), Point(workload=WithAdam()))["optimizer"] is None
+    assert (
+        point_row(Sweep(workload=WithAdam(), axes={"workers": [1]}), Point(workload=WithAdam()))[
+            "optimizer"
+        ]
+        is None
+    )
 
 
 def test_flops_that_can_not_be_meant_are_refused_before_anything_is_measured() -> None:
@@ -521,7 +596,9 @@ def test_flops_that_can_not_be_meant_are_refused_before_anything_is_measured() -
     assert SEEN["weights"] == []
 
 
-def test_the_peak_of_a_cpu_is_a_matrix_product_measured_by_the_rank_unless_the_sweep_gives_one() -> None:
+def test_the_peak_of_a_cpu_is_a_matrix_product_measured_by_the_rank_unless_the_sweep_gives_one() -> (
+    None
+):
     measured = measured_in(tried(Line()))
     assert measured.peak_source == "measured"
     assert measured.matmul_flops_per_s is not None
@@ -541,7 +618,10 @@ def test_the_peak_of_a_cpu_is_a_matrix_product_measured_by_the_rank_unless_the_s
 def test_a_cpu_is_no_gpu_of_a_similar_name() -> None:
     sweep = Sweep(workload=Line(), axes={"workers": [1]}, measure=SHORT)
     context = replace(CONTEXT, facts=replace(FACTS, device="AMD A10-7850K APU"))
-    assert measured_in(run_attempt(context, task_of(sweep, Point(workload=Line())))).peak_source == "measured"
+    assert (
+        measured_in(run_attempt(context, task_of(sweep, Point(workload=Line())))).peak_source
+        == "measured"
+    )
 
 
 def test_the_collector_is_off_in_the_window_alone_unless_it_is_wanted() -> None:
@@ -603,7 +683,9 @@ def test_tf32_without_a_gpu_is_refused_with_the_reason() -> None:
 
 def test_attempts_leave_no_threads_and_no_open_files_behind() -> None:
     def held() -> tuple[int, int]:
-        return len(list(Path("/proc/self/task").iterdir())), len(list(Path("/proc/self/fd").iterdir()))
+        return len(list(Path("/proc/self/task").iterdir())), len(
+            list(Path("/proc/self/fd").iterdir())
+        )
 
     for _ in range(2):
         tried(Line())

@@ -28,7 +28,9 @@ from dtsweep.worker.rank import become_rank
 from tests.sharded import ShardedOptimizer
 
 WORKERS = 2
-SHORT = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=8, max_seconds=1)
+SHORT = Measure(
+    half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=8, max_seconds=1
+)
 STEPS = 10
 """Of a trial that has all the steps of `EXACT`, its warm-up among them."""
 EXACT = replace(SHORT, min_steps=8, max_seconds=60)
@@ -44,15 +46,24 @@ class Block:
     same_batch: bool = False
 
     def build(self) -> nn.Module:
-        return nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 1))
+        return nn.Sequential(
+            nn.Linear(8, 16), nn.Dropout(0.1), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 1)
+        )
 
     def batch(self, samples: range, device: torch.device) -> Tensor:
         numbers = range(len(samples)) if self.same_batch else samples
-        return torch.tensor([[float((number * 7 + k * 3) % 11) for k in range(8)] for number in numbers], device=device)
+        return torch.tensor(
+            [[float((number * 7 + k * 3) % 11) for k in range(8)] for number in numbers],
+            device=device,
+        )
 
     def loss(self, model: Any, batch: Tensor) -> Tensor:
         inner = model.module if self.goes_round else model
-        answer: Tensor = model(batch).square().mean() if self.goes_round != "all" else inner(batch).square().mean()
+        answer: Tensor = (
+            model(batch).square().mean()
+            if self.goes_round != "all"
+            else inner(batch).square().mean()
+        )
         if self.goes_round == "beside":
             answer = answer + inner[0](batch).square().mean()
         return answer
@@ -119,7 +130,11 @@ class Stops(Block):
     def batch(self, samples: range, device: torch.device) -> Tensor:
         step = samples.start // (len(samples) * WORKERS)
         if self.fault and step >= STEPS and distributed.get_rank() == WORKERS - 1:
-            raise MemoryError(self.fault) if self.fault == "full" else IndexError(f"{self.fault}\nof all")
+            raise (
+                MemoryError(self.fault)
+                if self.fault == "full"
+                else IndexError(f"{self.fault}\nof all")
+            )
         return super().batch(samples, device)
 
 
@@ -128,7 +143,9 @@ class Miscounts(Stops):
     """Fails where it counts the samples of that batch."""
 
     def batch(self, samples: range, device: torch.device) -> Tensor:
-        return Block.batch(self, samples, device) + (samples.start >= STEPS * len(samples) * WORKERS)
+        return Block.batch(self, samples, device) + (
+            samples.start >= STEPS * len(samples) * WORKERS
+        )
 
     def samples_in(self, batch: Tensor) -> int:
         if float(batch.min()) >= 1 and distributed.get_rank() == WORKERS - 1:
@@ -179,7 +196,8 @@ class Diverges(Block):
 
     def build(self) -> nn.Module:
         SILENT.clear()
-        # No buffers: with them a first step without the exchange shares those, and a rank that fails keeps one waiting.
+        # No buffers: with them a first step without the exchange shares those, and a rank that
+        # fails keeps one waiting.
         return nn.Linear(8, 1)
 
     def loss(self, model: Any, batch: Tensor) -> Tensor:
@@ -243,7 +261,12 @@ class Nested(Block):
 
     def batch(self, samples: range, device: torch.device) -> Any:
         rows = torch.ones(len(samples), 8, device=device)
-        return {"inputs": [rows, (rows.bfloat16(),)], "scale": torch.tensor(2.0), "name": "x", "many": 7}
+        return {
+            "inputs": [rows, (rows.bfloat16(),)],
+            "scale": torch.tensor(2.0),
+            "name": "x",
+            "many": 7,
+        }
 
 
 def points() -> dict[str, Point]:
@@ -259,7 +282,10 @@ def points() -> dict[str, Point]:
         "stops full": {"workload": Stops(fault="full")},
         "stops counting": {"workload": Miscounts()},
         "branches": {"workload": Branches()},
-        **{f"fails {where}": {"workload": Diverges(where=where)} for where in ("compared", "first", "silent", "alike")},
+        **{
+            f"fails {where}": {"workload": Diverges(where=where)}
+            for where in ("compared", "first", "silent", "alike")
+        },
         "fails in a quick turn": {"workload": Diverges(where="first")},
         "sharded": {"workload": Sharded()},
         "shuffled": {"workload": Shuffled()},
@@ -268,16 +294,27 @@ def points() -> dict[str, Point]:
         "local": {"workload": honest, "sync": "local_sgd", "sync_period": 2},
     }
     for rate, precision in itertools.product((1e-2, 1e-7, 0.0), ("fp32", "bf16")):
-        fields[f"honest {rate} {precision}"] = {"workload": honest, "learning_rate": rate, "precision": precision}
-        fields[f"round {rate} {precision}"] = {"workload": round_all, "learning_rate": rate, "precision": precision}
+        fields[f"honest {rate} {precision}"] = {
+            "workload": honest,
+            "learning_rate": rate,
+            "precision": precision,
+        }
+        fields[f"round {rate} {precision}"] = {
+            "workload": round_all,
+            "learning_rate": rate,
+            "precision": precision,
+        }
     return {
-        name: Point(**{"workers": WORKERS, "micro_batch": 4, "sync": "ddp", **each}) for name, each in fields.items()
+        name: Point(**{"workers": WORKERS, "micro_batch": 4, "sync": "ddp", **each})
+        for name, each in fields.items()
     }
 
 
 def measure_all(rank: int, folder: Path, tasks: dict[str, Task]) -> None:
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORKERS)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORKERS
+    )
     context = become_rank(rank, torch.device("cpu"), workload=Block(), own_variables=())
     results = {}
     for case, point in points().items():
@@ -292,7 +329,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, Ran
     """Of each case what the two ranks have to say."""
     folder = tmp_path_factory.mktemp("checks")
     tasks = {
-        case: task_of(Sweep(workload=point.workload, axes={"workers": [WORKERS]}, measure=measure), point)
+        case: task_of(
+            Sweep(workload=point.workload, axes={"workers": [WORKERS]}, measure=measure), point
+        )
         for case, point in points().items()
         for measure in [EXACT if case.startswith(("stops", "fails")) else SHORT]
         for measure in [measure if case in QUICK else replace(measure, exchange="precise")]
@@ -312,7 +351,9 @@ def test_gradients_that_were_not_exchanged_are_found_at_any_learning_rate_and_pr
     status, reason = explaining_failure(results[case])
     assert status == "wrong_gradient"
     assert reason is not None
-    assert reason.startswith("rank 0: gradients of 6 of 6 parameters differ between workers by up to ")
+    assert reason.startswith(
+        "rank 0: gradients of 6 of 6 parameters differ between workers by up to "
+    )
     assert "call model(...) itself" in reason
 
 
@@ -346,25 +387,36 @@ def test_a_batch_that_fails_after_the_window_on_one_rank_keeps_no_other_waiting(
     assert results[case][0].status == "ok"
 
 
-@pytest.mark.parametrize("case", [name for name in points() if not name.startswith(("round", "ends", "stops"))])
+@pytest.mark.parametrize(
+    "case", [name for name in points() if not name.startswith(("round", "ends", "stops"))]
+)
 def test_nothing_else_is_accused(results: Results, case: str) -> None:
     assert explaining_failure(results[case]) == ("ok", None)
-    agree = [result.measured.gradients_agree for result in results[case].values() if result.measured]
-    # Equal batches can have equal gradients without an exchange, too; local updates are each worker's own.
+    agree = [
+        result.measured.gradients_agree for result in results[case].values() if result.measured
+    ]
+    # Equal batches can have equal gradients without an exchange, too; local updates are each
+    # worker's own.
     assert agree == [None if case in ("same batch", "local", "fails compared") else True] * WORKERS
 
 
 @pytest.mark.parametrize("case", [f"fails {where}" for where in FAILS])
-def test_a_step_that_fails_after_the_window_costs_what_follows_alone(results: Results, case: str) -> None:
+def test_a_step_that_fails_after_the_window_costs_what_follows_alone(
+    results: Results, case: str
+) -> None:
     measured = [result.measured for result in results[case].values() if result.measured is not None]
     assert len(measured) == WORKERS
     (reason,) = {rank.exchange_reason for rank in measured}
     ranks = range(WORKERS) if case.removeprefix("fails ") in ALIKE else [WORKERS - 1]
-    assert reason in [f"a step after the window failed on rank {rank}: FloatingPointError: far" for rank in ranks]
+    assert reason in [
+        f"a step after the window failed on rank {rank}: FloatingPointError: far" for rank in ranks
+    ]
     assert all(set(rank.steps["part"]) == {"warmup", "window"} for rank in measured)
 
 
-def test_steps_without_the_exchange_leave_none_to_the_next_that_ddp_asks_for(results: Results) -> None:
+def test_steps_without_the_exchange_leave_none_to_the_next_that_ddp_asks_for(
+    results: Results,
+) -> None:
     for result in results["branches"].values():
         assert result.measured is not None
         assert {"exchange", "no_exchange"} <= set(result.measured.steps["part"])
@@ -389,14 +441,20 @@ def test_sums_and_norms_are_compared_parameter_by_parameter(other: Any, found: b
     assert (reason is None) is (found is True)
 
 
-def test_sums_and_norms_are_exact_however_a_gradient_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_and_norms_are_exact_however_a_gradient_is_divided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(gradients, "CHUNK", 7)
     layer, table, frozen = nn.Linear(5, 4), nn.Embedding(6, 3, sparse=True), nn.Linear(2, 2)
-    (layer(torch.randn(8, 5)).square().sum() + table(torch.tensor([1, 1, 4])).square().sum()).backward()
+    (
+        layer(torch.randn(8, 5)).square().sum() + table(torch.tensor([1, 1, 4])).square().sum()
+    ).backward()
     parameters = [*layer.parameters(), *table.parameters(), *frozen.parameters()]
     found = sums_and_norms(parameters)
     dense = [torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in parameters]
-    expected = [[float(each.double().sum()), float(each.double().norm()), each.numel()] for each in dense]
+    expected = [
+        [float(each.double().sum()), float(each.double().norm()), each.numel()] for each in dense
+    ]
     assert found.tolist() == [pytest.approx(row, rel=1e-12) for row in expected]
 
 
@@ -413,16 +471,22 @@ def job_of(workload: Any, **fields: Any) -> Job:
 
 
 @pytest.mark.parametrize(
-    "workload", [Block(), Columns(), Nested(), Augmented()], ids=["rows", "columns", "nested", "augmented"]
+    "workload",
+    [Block(), Columns(), Nested(), Augmented()],
+    ids=["rows", "columns", "nested", "augmented"],
 )
 def test_a_batch_of_the_samples_that_were_asked_for_is_accepted(workload: Any) -> None:
     assert check_batch(job_of(workload), seed=1) == []
 
 
 def test_a_batch_of_another_size_is_refused_with_both_numbers_and_the_axis() -> None:
-    with pytest.raises(BatchError, match=r"a tensor of 32 samples where micro_batch=4 asked for 4; .* samples_in"):
+    with pytest.raises(
+        BatchError, match=r"a tensor of 32 samples where micro_batch=4 asked for 4; .* samples_in"
+    ):
         check_batch(job_of(Fixed()), seed=1)
-    with pytest.raises(BatchError, match=r"samples_in\(batch\) counts 5 samples where micro_batch=4 asked for 4"):
+    with pytest.raises(
+        BatchError, match=r"samples_in\(batch\) counts 5 samples where micro_batch=4 asked for 4"
+    ):
         check_batch(job_of(Columns(columns=5)), seed=1)
 
 
@@ -435,7 +499,9 @@ class Closed(Tensor):
     """Does not say what is in it."""
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         if function is Tensor.cpu:
             raise TypeError("closed")
         return super().__torch_function__(function, types, args, kwargs or {})
@@ -445,7 +511,9 @@ UNREADABLE: dict[str, Callable[[Tensor], Tensor]] = {
     "meta": lambda tensor: tensor.to("meta"),
     "sparse meta": lambda tensor: tensor.to_sparse().to("meta"),
     "oneDNN": lambda tensor: tensor.to_mkldnn(),  # type: ignore[operator]  # torch's stub has it as a property
-    "nested meta": lambda tensor: torch.nested.as_nested_tensor([*tensor.to("meta")], layout=torch.jagged),
+    "nested meta": lambda tensor: torch.nested.as_nested_tensor(
+        [*tensor.to("meta")], layout=torch.jagged
+    ),
     "class of its own": lambda tensor: tensor.as_subclass(Closed),
 }
 
@@ -468,10 +536,27 @@ def test_what_can_not_be_read_of_a_batch_costs_no_trial_and_differs_by_its_shape
 
 def test_a_digest_is_of_values_types_and_shapes() -> None:
     ones = torch.ones(2, 4)
-    others = [ones.clone(), torch.ones(4, 2), ones.double(), torch.ones(2, 4, dtype=torch.int32), ones.T.contiguous().T]
-    assert [digest_of([ones]) == digest_of([other]) for other in others] == [True, False, False, False, True]
+    others = [
+        ones.clone(),
+        torch.ones(4, 2),
+        ones.double(),
+        torch.ones(2, 4, dtype=torch.int32),
+        ones.T.contiguous().T,
+    ]
+    assert [digest_of([ones]) == digest_of([other]) for other in others] == [
+        True,
+        False,
+        False,
+        False,
+        True,
+    ]
     assert digest_of({"a": ones.to_sparse()}) == digest_of([torch.ones(2, 4).to_sparse()])
-    kinds = [torch.tensor(1.0), torch.tensor([True]), torch.ones(2, dtype=torch.complex64), torch.zeros(0, 3)]
+    kinds = [
+        torch.tensor(1.0),
+        torch.tensor([True]),
+        torch.ones(2, dtype=torch.complex64),
+        torch.zeros(0, 3),
+    ]
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
     assert len({digest_of(kind) for kind in [*kinds, nested, ones.bfloat16()]}) == 6
     again = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)

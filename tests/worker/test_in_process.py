@@ -31,7 +31,9 @@ SWEEP = Sweep(
     workload=WORKLOAD,
     axes={"workers": [1]},
     measure=Measure(half_width=None, warmup_steps=1, min_steps=4, min_seconds=0, max_seconds=30),
-    resources=Resources(gpus_per_worker=0, cpus_per_worker=OTHER_THREADS, environment={"DTSWEEP_TEST": "its own"}),
+    resources=Resources(
+        gpus_per_worker=0, cpus_per_worker=OTHER_THREADS, environment={"DTSWEEP_TEST": "its own"}
+    ),
 )
 
 IN_PROCESS = """
@@ -77,7 +79,12 @@ def _no_debugger() -> Iterator[None]:
 
 def test_one_rank_is_measured_without_ray_as_often_as_one_likes() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", IN_PROCESS], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", IN_PROCESS],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["ok ok", "False False None"] * 2
@@ -89,14 +96,20 @@ def test_the_rank_has_the_sweeps_threads_and_variables_and_says_where_it_runs() 
         assert distributed.get_world_size() == 1
         assert os.environ["DTSWEEP_TEST"] == "its own"
         assert context.facts.threads == torch.get_num_threads() == OTHER_THREADS
-        assert (context.facts.pid, context.facts.node_id, context.facts.log) == (os.getpid(), None, None)
+        assert (context.facts.pid, context.facts.node_id, context.facts.log) == (
+            os.getpid(),
+            None,
+            None,
+        )
         result = run_attempt(context, task_at())
     assert (result.status, result.reason) == ("ok", None)
     assert result.measured is not None
     assert result.measured.window_steps == 4
 
 
-def test_threads_and_environment_are_given_back_even_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_and_environment_are_given_back_even_after_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("DTSWEEP_TEST", "as it was")
     threads, environment = torch.get_num_threads(), dict(os.environ)
     with pytest.raises(KeyboardInterrupt), only_rank(SWEEP):
@@ -110,7 +123,10 @@ def test_threads_and_environment_are_given_back_even_after_an_error(monkeypatch:
 def test_a_start_that_fails_half_way_leaves_nothing_behind() -> None:
     environment = dict(os.environ)
     resources = Resources(environment={"DTSWEEP_TEST": "its own", "NO_VARIABLE": "\0"})
-    with pytest.raises(ValueError, match="null byte"), only_rank(replace(SWEEP, resources=resources)):
+    with (
+        pytest.raises(ValueError, match="null byte"),
+        only_rank(replace(SWEEP, resources=resources)),
+    ):
         pass
     assert dict(os.environ) == environment
     assert not distributed.is_initialized()
@@ -130,7 +146,9 @@ def test_what_stood_in_memory_before_is_collected_when_it_is_garbage() -> None:
 def test_a_process_that_is_in_a_group_is_refused_and_stays_in_it() -> None:
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     try:
-        with pytest.raises(SweepError, match="in a process group already; call destroy_process_group"):
+        with pytest.raises(
+            SweepError, match="in a process group already; call destroy_process_group"
+        ):
             only_rank(SWEEP).__enter__()
         assert distributed.is_initialized()
         assert "DTSWEEP_TEST" not in os.environ
@@ -145,7 +163,9 @@ def test_the_worker_has_the_gpus_that_the_sweep_says_else_one_where_there_is_one
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_gpu_that_is_not_there_is_no_cpu() -> None:
-    with pytest.raises(SweepError, match="gpus_per_worker=1, but torch sees no GPU here; use gpus_per_worker=0"):
+    with pytest.raises(
+        SweepError, match="gpus_per_worker=1, but torch sees no GPU here; use gpus_per_worker=0"
+    ):
         gets_gpu(Resources(gpus_per_worker=1))
 
 
@@ -176,7 +196,9 @@ def test_a_debugger_that_sets_no_trace_function_is_seen_as_well() -> None:
 
 
 @pytest.mark.parametrize("is_own_process", [False, True])
-def test_leaving_the_debugger_ends_the_run_in_this_process_and_is_a_failure_elsewhere(is_own_process: bool) -> None:
+def test_leaving_the_debugger_ends_the_run_in_this_process_and_is_a_failure_elsewhere(
+    is_own_process: bool,
+) -> None:
     task = task_at()
     with only_rank(SWEEP) as context:
         broken = replace(context, workload=Quits(), is_own_process=is_own_process)

@@ -97,13 +97,19 @@ def test_whoever_leaves_the_debugger_in_a_step_after_the_window_ends_the_run() -
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[None]:
     """A process group of this process alone."""
-    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
+    )
     yield
     distributed.destroy_process_group()
 
 
 def task(loop: Loop, exchange: Any) -> Task:
-    sweep = Sweep(workload=Numbers(), axes={"workers": [1]}, measure=Measure(exchange=exchange, max_seconds=10))
+    sweep = Sweep(
+        workload=Numbers(),
+        axes={"workers": [1]},
+        measure=Measure(exchange=exchange, max_seconds=10),
+    )
     return task_of(sweep, loop.job.point)
 
 
@@ -112,13 +118,18 @@ def task(loop: Loop, exchange: Any) -> Task:
     ("exchange", "reason"),
     [
         # 14 steps of 2 s are 28; a round may take 10 s where half of the window's limit is less.
-        ("precise", "steps with and without the exchange would take longer than the 10 s that they may take"),
+        (
+            "precise",
+            "steps with and without the exchange would take longer than the 10 s that they may take",
+        ),
         # A quarter of 10 s is a step, and leads the turn.
         ("quick", "no step without the exchange fits into what checks leave of 25% of the window"),
         ("off", "Measure(exchange='off')"),
     ],
 )
-def test_steps_that_do_not_fit_are_not_run_and_the_reason_is_kept(loop: Loop, exchange: str, reason: str) -> None:
+def test_steps_that_do_not_fit_are_not_run_and_the_reason_is_kept(
+    loop: Loop, exchange: str, reason: str
+) -> None:
     loop.run("window", range(5))
     window = WindowTime(window_s=10.0, steps=5)
     found = time_exchange(loop, task(loop, exchange), window, spent_s=0.0, known={})
@@ -138,7 +149,9 @@ class WithoutMemory(Counting):
 def test_without_memory_for_the_exchange_alone_steps_without_it_are_kept(loop: Loop) -> None:
     loop.mode = WithoutMemory(loop.job)
     loop.run("window", range(40))
-    found = time_exchange(loop, task(loop, "quick"), WindowTime(window_s=40.0, steps=40), spent_s=0.0, known={})
+    found = time_exchange(
+        loop, task(loop, "quick"), WindowTime(window_s=40.0, steps=40), spent_s=0.0, known={}
+    )
     assert found == {}
     # A quarter of 40 steps is 10, of which one leads.
     assert len(loop.segments[-1].losses) in (8, 9)

@@ -24,7 +24,11 @@ def exchange(rank: int, folder: Path, moment: str) -> None:
     """Exchange until the peer, rank 1, has gone at this moment; rank 0 writes what that came to."""
     torch.set_num_threads(1)
     distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2, timeout=timedelta(seconds=WAIT_S)
+        "gloo",
+        init_method=f"file://{folder}/store",
+        rank=rank,
+        world_size=2,
+        timeout=timedelta(seconds=WAIT_S),
     )
     distributed.all_reduce(torch.ones(1))
     (folder / f"{rank}.joined").touch()

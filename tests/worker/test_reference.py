@@ -40,7 +40,9 @@ from dtsweep.worker.reference import GradientCheck, UncheckedError, gradient_of_
 from dtsweep.workloads import Cifar10Cnn
 from tests.sharded import ShardedOptimizer
 
-SHORT = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=4, max_seconds=0.5)
+SHORT = Measure(
+    half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max_steps=4, max_seconds=0.5
+)
 FEATURES = 8
 CPU = torch.device("cpu")
 
@@ -57,7 +59,12 @@ class Net:
             torch.manual_seed(distributed.get_rank())
         if self.kind == "unused":
             return Forked()
-        layers = [nn.Linear(FEATURES, FEATURES), nn.ReLU(), nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, 1)]
+        layers = [
+            nn.Linear(FEATURES, FEATURES),
+            nn.ReLU(),
+            nn.Linear(FEATURES, FEATURES),
+            nn.Linear(FEATURES, 1),
+        ]
         if self.kind == "tied":
             layers[2].weight = layers[0].weight
         if self.kind == "old weight norm":
@@ -66,7 +73,11 @@ class Net:
             torch.nn.utils.parametrizations.spectral_norm(layers[0])
         if self.kind == "hook":
             layers[0].weight.register_hook(lambda gradient: gradient * 3)
-        between = {"dropout": nn.Dropout(0.5), "batch norm": nn.BatchNorm1d(FEATURES), "drift": Drift()}
+        between = {
+            "dropout": nn.Dropout(0.5),
+            "batch norm": nn.BatchNorm1d(FEATURES),
+            "drift": Drift(),
+        }
         layers.insert(1, between.get(self.kind, nn.Identity()))
         model = nn.Sequential(*layers)
         if self.kind == "closure":
@@ -168,12 +179,20 @@ class Drift(nn.Module):
 
 
 def rows_of(samples: range) -> Tensor:
-    return torch.stack([torch.randn(FEATURES, generator=torch.Generator().manual_seed(n)) for n in samples])
+    return torch.stack(
+        [torch.randn(FEATURES, generator=torch.Generator().manual_seed(n)) for n in samples]
+    )
 
 
 AGREEING = {
-    **{kind: {"workload": Net(kind)} for kind in ("plain", "dropout", "batch norm", "tied", "unused", "hook", "sum")},
-    **{kind: {"workload": Net(kind)} for kind in ("draws otherwise", "spectral norm", "drift", "compiled")},
+    **{
+        kind: {"workload": Net(kind)}
+        for kind in ("plain", "dropout", "batch norm", "tied", "unused", "hook", "sum")
+    },
+    **{
+        kind: {"workload": Net(kind)}
+        for kind in ("draws otherwise", "spectral norm", "drift", "compiled")
+    },
     "accumulates": {"workload": Net("dropout"), "accumulation": 3},
     "accumulates tied": {"workload": Net("tied"), "accumulation": 3},
     "counts passes": {"workload": Net("drift"), "accumulation": 3},
@@ -185,7 +204,11 @@ AGREEING = {
 }
 """Where one worker has the same gradient."""
 
-EXACT = [name for name, mode in MODES.items() if not mode.needs_ray and Point(sync=name).semantics == "exact"]
+EXACT = [
+    name
+    for name, mode in MODES.items()
+    if not mode.needs_ray and Point(sync=name).semantics == "exact"
+]
 WITHOUT_RAY = [name for name, mode in MODES.items() if not mode.needs_ray]
 
 
@@ -245,7 +268,10 @@ TRIALS: dict[str, dict[str, Any]] = {
 WORLDS: dict[int, dict[str, dict[str, Any]]] = {
     1: {case: AGREEING[case] for case in ("plain", "accumulates", "bf16 accumulates")},
     2: AGREEING | BY_MODE,
-    3: {case: AGREEING[case] for case in ("dropout", "accumulates", "unused", "bf16", "bf16 accumulates")},
+    3: {
+        case: AGREEING[case]
+        for case in ("dropout", "accumulates", "unused", "bf16", "bf16 accumulates")
+    },
 }
 
 
@@ -282,16 +308,22 @@ def first_steps(point: Point, rank: int, *, is_checked: bool) -> Seen:
     with check or contextlib.nullcontext():
         loop.run("warmup", range(3))
     mode.close()
-    return Seen(check.error if check else None, [float(loss) for loss in loop.segments[-1].losses], drawn)
+    return Seen(
+        check.error if check else None, [float(loss) for loss in loop.segments[-1].losses], drawn
+    )
 
 
 def point_of(workers: int, fields: dict[str, Any]) -> Point:
     return Point(**{"workers": workers, "micro_batch": 4, "sync": "ddp", **fields})
 
 
-def measured_in_full(context: RankContext, fields: dict[str, Any], *, is_checked: bool) -> RankResult:
+def measured_in_full(
+    context: RankContext, fields: dict[str, Any], *, is_checked: bool
+) -> RankResult:
     point = point_of(2, fields)
-    sweep = Sweep(workload=point.workload, axes={"workers": [2]}, measure=replace(SHORT, check=is_checked))
+    sweep = Sweep(
+        workload=point.workload, axes={"workers": [2]}, measure=replace(SHORT, check=is_checked)
+    )
     # An attempt has one name: rank 0's.
     tasks = [task_of(sweep, point)]
     distributed.broadcast_object_list(tasks, src=0)
@@ -312,7 +344,9 @@ def mistaken(case: str) -> Iterator[None]:
 
 def be_rank(rank: int, workers: int, folder: Path) -> None:
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=workers
+    )
     points = {case: point_of(workers, fields) for case, fields in WORLDS[workers].items()}
     points |= {case: point_of(2, fields) for case, fields in WRONG.items() if workers == 2}
     seen = {
@@ -352,7 +386,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
         spawn(be_rank, args=(workers, folder), nprocs=workers)
         ranks = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(workers)]
         seen |= {(workers, *key): [own[key] for own, _ in ranks] for key in ranks[0][0]}
-        trials |= {case: {rank: own[case] for rank, (_, own) in enumerate(ranks)} for case in ranks[0][1]}
+        trials |= {
+            case: {rank: own[case] for rank, (_, own) in enumerate(ranks)} for case in ranks[0][1]
+        }
     return Results(seen, trials)
 
 
@@ -360,7 +396,9 @@ EACH = [(workers, case) for workers, cases in WORLDS.items() for case in cases]
 
 
 @pytest.mark.parametrize(("workers", "case"), EACH)
-def test_workers_together_have_the_gradient_of_one(results: Results, workers: int, case: str) -> None:
+def test_workers_together_have_the_gradient_of_one(
+    results: Results, workers: int, case: str
+) -> None:
     first, *others = [seen.error for seen in results.seen[workers, case, True]]
     assert first is not None
     assert first < 1e-6
@@ -369,14 +407,20 @@ def test_workers_together_have_the_gradient_of_one(results: Results, workers: in
 
 
 @pytest.mark.parametrize(("workers", "case"), EACH)
-def test_a_checked_trial_is_the_trial_that_it_is_without(results: Results, workers: int, case: str) -> None:
+def test_a_checked_trial_is_the_trial_that_it_is_without(
+    results: Results, workers: int, case: str
+) -> None:
     # The same samples and random numbers, from the same weights and buffers.
-    for checked, plain in zip(results.seen[workers, case, True], results.seen[workers, case, False], strict=True):
+    for checked, plain in zip(
+        results.seen[workers, case, True], results.seen[workers, case, False], strict=True
+    ):
         assert (checked.losses, checked.drawn) == (plain.losses, plain.drawn)
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_gradient_that_is_another_one_is_found_in_every_exact_mode(results: Results, case: str) -> None:
+def test_a_gradient_that_is_another_one_is_found_in_every_exact_mode(
+    results: Results, case: str
+) -> None:
     first, *_ = [seen.error for seen in results.seen[2, case, True]]
     assert first is not None
     assert 0.2 < first < 1
@@ -409,26 +453,38 @@ def test_every_exact_mode_can_be_checked(results: Results, mode: str) -> None:
 
 
 @pytest.mark.parametrize(("mode", "least"), [("ring", 0.1), ("fsdp", 0.99)])
-def test_a_mode_that_exchanges_no_gradients_is_found(results: Results, mode: str, least: float) -> None:
+def test_a_mode_that_exchanges_no_gradients_is_found(
+    results: Results, mode: str, least: float
+) -> None:
     error = trial(results, f"mistaken {mode}").gradient_error
     assert error is not None
     assert least < error < 2
-    assert results.trials[f"mistaken {mode}"][0].status == ("ok" if MODES[mode].shards else "wrong_gradient")
+    assert results.trials[f"mistaken {mode}"][0].status == (
+        "ok" if MODES[mode].shards else "wrong_gradient"
+    )
 
 
 def test_a_model_is_the_same_product_in_every_mode(results: Results) -> None:
     products = {
-        (found.model_digest, found.parameters, found.flops_per_sample, found.hardware_flops_per_sample)
+        (
+            found.model_digest,
+            found.parameters,
+            found.flops_per_sample,
+            found.hardware_flops_per_sample,
+        )
         for found in (trial(results, f"{mode} trial") for mode in WITHOUT_RAY)
     }
     assert len(products) == 1
     ((digest, parameters, flops, _),) = products
-    # Two layers of 8 × 8 and one of 8 × 1 with biases; three products each, but for the first one's input.
+    # Two layers of 8 × 8 and one of 8 × 1 with biases; three products each, but for the first one's
+    # input.
     assert (len(str(digest)), parameters) == (16, 2 * (64 + 8) + 9)
     assert flops == 2 * (3 * (64 + 64 + 8) - 64)
 
 
-def test_gradients_that_were_not_exchanged_are_far_from_those_of_one_worker(results: Results) -> None:
+def test_gradients_that_were_not_exchanged_are_far_from_those_of_one_worker(
+    results: Results,
+) -> None:
     status, reason = explaining_failure(results.trials["goes round"])
     error = trial(results, "goes round").gradient_error
     assert error is not None
@@ -437,7 +493,9 @@ def test_gradients_that_were_not_exchanged_are_far_from_those_of_one_worker(resu
     assert str(reason).endswith(f"; gradient_error {error:.2g}")
 
 
-def test_a_loss_that_depends_on_the_rank_agrees_over_ranks_and_not_with_one_worker(results: Results) -> None:
+def test_a_loss_that_depends_on_the_rank_agrees_over_ranks_and_not_with_one_worker(
+    results: Results,
+) -> None:
     measured = trial(results, "by rank")
     assert measured.gradients_agree is True
     assert measured.gradient_error is not None
@@ -463,7 +521,9 @@ def test_modes_whose_workers_update_by_themselves_are_not_checked(results: Resul
 @pytest.fixture
 def _world_of_one() -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder:
-        distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
+        distributed.init_process_group(
+            "gloo", init_method=f"file://{folder}/store", rank=0, world_size=1
+        )
         yield
         distributed.destroy_process_group()
 
@@ -478,13 +538,18 @@ def job_of(workload: Any, **fields: Any) -> Job:
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        ("old weight norm", "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol"),
+        (
+            "old weight norm",
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol",
+        ),
         ("closure", "not checked: a copy of the model does not hold all of it"),
         ("raises elsewhere", "TypeError: this is no DistributedDataParallel"),
         ("exchanges", "not checked: the workload exchanges with the other workers by itself"),
     ],
 )
-def test_the_log_says_why_it_can_not_be_checked(kind: str, why: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_log_says_why_it_can_not_be_checked(
+    kind: str, why: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     drawn, model = torch.get_rng_state(), Net(kind).build()
     torch.set_rng_state(drawn)
     check = GradientCheck(job_of(Net(kind)), model, seeds=[0], limit_s=60)
@@ -495,18 +560,27 @@ def test_the_log_says_why_it_can_not_be_checked(kind: str, why: str, capfd: pyte
 
 
 @pytest.mark.parametrize(("workers", "accumulation"), [(1, 1), (1, 3), (3, 1), (2, 3)])
-def test_passes_one_after_another_give_the_gradient_of_one_large_batch(workers: int, accumulation: int) -> None:
+def test_passes_one_after_another_give_the_gradient_of_one_large_batch(
+    workers: int, accumulation: int
+) -> None:
     job = job_of(Net(), workers=workers, accumulation=accumulation)
     model = Net().build()
     found = gradient_of_one_worker(job, model, seeds=range(workers), limit_s=60)
     assert [parameter.grad for parameter in model.parameters()] == [None] * len(found)
     model(rows_of(range(job.point.global_batch))).square().mean().backward()
     expected = [parameter.grad for parameter in model.parameters()]
-    assert all(torch.allclose(a, b, atol=1e-7) for a, b in zip(found, expected, strict=True) if a is not None)
+    assert all(
+        torch.allclose(a, b, atol=1e-7)
+        for a, b in zip(found, expected, strict=True)
+        if a is not None
+    )
 
 
 def test_a_reference_that_takes_too_long_is_given_up_after_one_rank() -> None:
-    with pytest.raises(UncheckedError, match=r"one worker's passes for all 4 would take .* s of the 0 s that they may"):
+    with pytest.raises(
+        UncheckedError,
+        match=r"one worker's passes for all 4 would take .* s of the 0 s that they may",
+    ):
         gradient_of_one_worker(job_of(Net(), workers=4), Net().build(), seeds=range(4), limit_s=0)
 
 

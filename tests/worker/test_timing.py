@@ -134,25 +134,43 @@ CASES: dict[str, tuple[Measure, dict[str, Any]]] = {
     "ddp": (steps(96), {}),
     "local_sgd": (steps(64), {"sync": "local_sgd", "sync_period": 4}),
     "short": (steps(7, max_seconds=1), {}),
-    # Steps of some milliseconds: a busy machine makes them longer as it does what comes before the turn.
+    # Steps of some milliseconds: a busy machine makes them longer as it does what comes before the
+    # turn.
     "ddp again": (steps(20), {}),
     "quick": (steps(96, exchange="quick", max_seconds=60), {"workload": Line(width=1024)}),
-    "quick and short": (steps(24, exchange="quick", max_seconds=60), {"workload": Line(width=1024)}),
+    "quick and short": (
+        steps(24, exchange="quick", max_seconds=60),
+        {"workload": Line(width=1024)},
+    ),
     "off": (steps(20, exchange="off"), {}),
     "short local_sgd": (steps(4, max_seconds=1), {"sync": "local_sgd", "sync_period": 4}),
     "canary": (steps(7), {}),
     # Its steps are long enough for a second look.
     "sure": (
-        Measure(half_width=0.9, warmup_steps=2, min_steps=30, min_seconds=0, max_seconds=4, exchange="precise"),
+        Measure(
+            half_width=0.9,
+            warmup_steps=2,
+            min_steps=30,
+            min_seconds=0,
+            max_seconds=4,
+            exchange="precise",
+        ),
         {"workload": Line(width=1024)},
     ),
-    # Warm-up and window have 6 steps; then come one that is inspected, one without the exchange, and a round of 13, of
-    # which the last two exchange; if another round follows, its first step without the exchange does not fit either.
-    # On a busy machine they may take long, and have to be as many.
-    "full without the exchange": (steps(4, max_seconds=60), {"workload": Line(full_at=7, width=WIDE)}),
+    # Warm-up and window have 6 steps; then come one that is inspected, one without the exchange,
+    # and a round of 13, of which the last two exchange; if another round follows, its first step
+    # without the exchange does not fit either. On a busy machine they may take long, and have to be
+    # as many.
+    "full without the exchange": (
+        steps(4, max_seconds=60),
+        {"workload": Line(full_at=7, width=WIDE)},
+    ),
     "full after a round": (steps(4, max_seconds=60), {"workload": Line(full_at=19, width=WIDE)}),
     # No steps follow their windows.
-    "compiles once": (steps(6, max_seconds=60), {"workload": Line(compiles=1), "sync": "local_sgd", "sync_period": 2}),
+    "compiles once": (
+        steps(6, max_seconds=60),
+        {"workload": Line(compiles=1), "sync": "local_sgd", "sync_period": 2},
+    ),
     "compiles always": (
         steps(6, max_seconds=60),
         {"workload": Line(compiles=9), "sync": "local_sgd", "sync_period": 2},
@@ -175,7 +193,9 @@ def trial_of(case: str) -> tuple[Sweep, Point, Task]:
 def measure_all(rank: int, folder: Path, tasks: dict[str, Task]) -> None:
     torch.set_num_threads(1)
     keep_no_freed_memory()
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORKERS)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORKERS
+    )
     context = become_rank(rank, CPU, workload=Line(), own_variables=())
     results = {}
     for case, task in tasks.items():
@@ -211,7 +231,9 @@ def measured_in(sent: list[Told]) -> MeasuredIn:
 
     def of(case: str) -> tuple[list[Measured], dict[str, Any]]:
         sweep, point, task = trials[case]
-        results: dict[int, RankResult] = {rank: of_cases[case] for rank, (_, of_cases, _) in enumerate(sent)}
+        results: dict[int, RankResult] = {
+            rank: of_cases[case] for rank, (_, of_cases, _) in enumerate(sent)
+        }
         ranks = [result.measured for result in results.values() if result.measured is not None]
         assert len(ranks) == WORKERS, results
         return ranks, trial_row(sweep, point, task, facts, with_warmup_marked(point, results))
@@ -233,9 +255,13 @@ def test_all_is_well_and_both_ranks_stop_at_the_same_step_for_the_same_reason(
 
 
 @pytest.mark.parametrize("case", ["ddp", "local_sgd", "sure"])
-def test_mean_step_throughput_and_the_windows_wall_agree_on_real_ranks(measured_in: MeasuredIn, case: str) -> None:
+def test_mean_step_throughput_and_the_windows_wall_agree_on_real_ranks(
+    measured_in: MeasuredIn, case: str
+) -> None:
     _, row = measured_in(case)
-    assert row["step_mean_s"] * row["samples_per_s"] == pytest.approx(row["global_batch"], rel=0.005)
+    assert row["step_mean_s"] * row["samples_per_s"] == pytest.approx(
+        row["global_batch"], rel=0.005
+    )
     assert row["step_mean_s"] * row["measured_steps"] == pytest.approx(row["window_s"], rel=0.005)
 
 
@@ -261,7 +287,9 @@ def test_after_the_window_come_rounds_of_blocks_with_and_without_the_exchange_in
         assert (np.diff(table["start_s"]) > 0).all()
 
 
-def test_there_are_rounds_until_the_share_is_known_or_another_would_take_too_long(measured_in: MeasuredIn) -> None:
+def test_there_are_rounds_until_the_share_is_known_or_another_would_take_too_long(
+    measured_in: MeasuredIn,
+) -> None:
     for case in ("ddp", "short", "sure"):
         ranks, row = measured_in(case)
         table = ranks[0].steps
@@ -293,11 +321,15 @@ def test_bytes_and_messages_are_those_of_a_period_and_a_canary_has_none(
     measured_in: MeasuredIn, case: str, period: int
 ) -> None:
     ranks, row = measured_in(case)
-    # Two ranks each send their sums of half of 20 numbers of 4 bytes, and the halves that they then have.
+    # Two ranks each send their sums of half of 20 numbers of 4 bytes, and the halves that they then
+    # have.
     assert row["bytes_sent_per_step"] == 80 / period
     assert row["messages_per_step"] == 1 / period
     for rank in ranks:
-        assert (rank.bytes_sent, rank.messages_sent) == (80 * rank.window_steps / period, rank.window_steps / period)
+        assert (rank.bytes_sent, rank.messages_sent) == (
+            80 * rank.window_steps / period,
+            rank.window_steps / period,
+        )
     _, canary = measured_in("canary")
     assert (canary["bytes_sent_per_step"], canary["messages_per_step"]) == (None, None)
 
@@ -318,7 +350,8 @@ def test_one_turn_of_steps_without_the_exchange_follows_a_window_for_a_quarter_o
     assert 1 <= counts[0] <= max(LEAST_QUICK_STEPS, QUICK_SHARE * ranks[0].window_steps)
     for rank in ranks:
         assert (
-            rank.steps["part"].tolist() == ["warmup"] * 2 + ["window"] * rank.window_steps + ["no_exchange"] * counts[0]
+            rank.steps["part"].tolist()
+            == ["warmup"] * 2 + ["window"] * rank.window_steps + ["no_exchange"] * counts[0]
         )
         assert set(rank.steps["block"][-counts[0] :]) == {0}
     assert row["comm_method"] == "difference"
@@ -328,7 +361,9 @@ def test_one_turn_of_steps_without_the_exchange_follows_a_window_for_a_quarter_o
     assert row["comm_share"] == pytest.approx(row["exchange_share"] + row["wait_share"])
 
 
-def test_without_steps_for_the_exchange_the_row_says_that_nobody_asked(measured_in: MeasuredIn) -> None:
+def test_without_steps_for_the_exchange_the_row_says_that_nobody_asked(
+    measured_in: MeasuredIn,
+) -> None:
     ranks, row = measured_in("off")
     assert set(ranks[0].steps["part"]) == {"warmup", "window"}
     assert (row["comm_method"], row["comm_share"]) == (None, None)
@@ -342,7 +377,13 @@ def test_the_parts_of_a_trial_add_up_to_its_time_on_a_rank(sent: list[Told]) -> 
         for case, result in of_cases.items():
             measured = result.measured
             assert measured is not None
-            parts = [measured.build_s, measured.warmup_s, measured.window_s, measured.after_window_s, result.cleanup_s]
+            parts = [
+                measured.build_s,
+                measured.warmup_s,
+                measured.window_s,
+                measured.after_window_s,
+                result.cleanup_s,
+            ]
             assert all(seconds is not None and seconds >= 0 for seconds in parts), case
 
 
@@ -358,7 +399,9 @@ def test_steps_that_lead_a_turn_are_not_kept(measured_in: MeasuredIn) -> None:
 
 
 @pytest.mark.parametrize("case", ["local_sgd", "short local_sgd"])
-def test_a_mode_that_waits_for_its_exchange_needs_no_steps_without_it(measured_in: MeasuredIn, case: str) -> None:
+def test_a_mode_that_waits_for_its_exchange_needs_no_steps_without_it(
+    measured_in: MeasuredIn, case: str
+) -> None:
     ranks, row = measured_in(case)
     for rank in ranks:
         assert set(rank.steps["part"]) == {"warmup", "window"}
@@ -403,7 +446,9 @@ def test_what_memory_does_not_suffice_for_after_the_window_does_not_cost_the_tri
     assert row.get("overlap_share") is None
 
 
-def test_what_is_compiled_in_a_window_on_one_rank_makes_it_warm_up_on_all(measured_in: MeasuredIn) -> None:
+def test_what_is_compiled_in_a_window_on_one_rank_makes_it_warm_up_on_all(
+    measured_in: MeasuredIn,
+) -> None:
     ranks, row = measured_in("compiles once")
     for rank in ranks:
         assert rank.steps["part"].tolist() == ["warmup"] * (2 + 6 + 2) + ["window"] * 6
@@ -413,7 +458,9 @@ def test_what_is_compiled_in_a_window_on_one_rank_makes_it_warm_up_on_all(measur
     assert row["warmup_steps"] == 10
 
 
-def test_what_compiles_again_and_again_is_measured_in_the_third_window_and_flagged(measured_in: MeasuredIn) -> None:
+def test_what_compiles_again_and_again_is_measured_in_the_third_window_and_flagged(
+    measured_in: MeasuredIn,
+) -> None:
     ranks, row = measured_in("compiles always")
     assert ranks[0].steps["part"].tolist() == ["warmup"] * (2 + 6 + 2 + 6 + 2) + ["window"] * 6
     assert "recompiled" in row["flags"]
@@ -424,7 +471,9 @@ def test_what_compiles_nothing_is_not_flagged_so(measured_in: MeasuredIn, case: 
     assert "recompiled" not in measured_in(case)[1]["flags"]
 
 
-def test_telemetry_is_of_the_window_alone_though_a_rank_comes_late_to_it(measured_in: MeasuredIn) -> None:
+def test_telemetry_is_of_the_window_alone_though_a_rank_comes_late_to_it(
+    measured_in: MeasuredIn,
+) -> None:
     ranks, _ = measured_in("late")
     for rank in ranks:
         metered_s = rank.telemetry["energy_j"] / 1000
@@ -432,7 +481,9 @@ def test_telemetry_is_of_the_window_alone_though_a_rank_comes_late_to_it(measure
         assert 0 < metered_s - rank.window_s < 0.5
 
 
-def test_where_one_rank_has_an_energy_counter_the_window_is_long_enough_on_all(sent: list[Told]) -> None:
+def test_where_one_rank_has_an_energy_counter_the_window_is_long_enough_on_all(
+    sent: list[Told],
+) -> None:
     for _, _, (none_counts, one_counts) in sent:
         assert none_counts.min_seconds == 2
         assert one_counts.min_seconds == 5

@@ -60,7 +60,15 @@ def sweep_file(tmp_path: Path) -> Path:
 
 
 def torchrun(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [*command, "dtsweep.worker", *map(str, arguments)],
@@ -78,7 +86,11 @@ def test_a_point_under_torchrun_prints_the_row_of_a_trial(sweep_file: Path) -> N
     (line,) = done.stdout.splitlines()
     row = json.loads(line)
     columns = {column.name for column in TRIALS}
-    assert {name for name in row if name not in columns} == {"workload_width", "workload_kind", "workload_fails_on"}
+    assert {name for name in row if name not in columns} == {
+        "workload_width",
+        "workload_kind",
+        "workload_fails_on",
+    }
     assert (row["status"], row["reason"], row["workers"], row["sync_period"]) == ("ok", None, 2, 8)
     assert row["measured_steps"] % 8 == 0
     assert row["comm_method"] == "wait"
@@ -93,7 +105,9 @@ def test_a_point_under_torchrun_prints_the_row_of_a_trial(sweep_file: Path) -> N
 
 def test_flops_that_no_core_can_do_are_named_in_the_row(sweep_file: Path) -> None:
     sweep_file.write_text(
-        OWN_WORKLOAD.replace("    width: int = 4\n", "    width: int = 4\n    flops_per_sample = 1e12\n")
+        OWN_WORKLOAD.replace(
+            "    width: int = 4\n", "    width: int = 4\n    flops_per_sample = 1e12\n"
+        )
     )
     done = torchrun(sweep_file, "workers=2", "sync=ddp")
     assert done.returncode == 0, done.stderr

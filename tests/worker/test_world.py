@@ -60,11 +60,22 @@ def train(mode: str, *, rank: int, workers: int) -> float:
     """A few steps on all ranks of this world; what they have learnt of each other."""
     size = (workers // 2 or 1) if workers % 2 == 0 else 1
     own = {"node_size": size} if "node_size" in MODES[mode].reads else {}
-    point = Point(sync=mode, workers=workers, micro_batch=1, learning_rate=0.1, workload=Filled(workers), **own)  # type: ignore[arg-type]
+    point = Point(
+        sync=mode,
+        workers=workers,
+        micro_batch=1,
+        learning_rate=0.1,
+        workload=Filled(workers),
+        **own,
+    )  # type: ignore[arg-type]
     job = Job(point=point, rank=rank, device=torch.device("cpu"), loss=point.workload.loss)
     torch.manual_seed(0)
     model: Any = point.workload.build()
-    start, sync, steps = float(model.weight[0, 62].detach()), load_mode(mode)(job), batches_of_steps(job)
+    start, sync, steps = (
+        float(model.weight[0, 62].detach()),
+        load_mode(mode)(job),
+        batches_of_steps(job),
+    )
     sync.prepare(model, functools.partial(make_optimizer, point=point))
     clock = CpuClock()
     clock.start()
@@ -88,7 +99,9 @@ def resources() -> tuple[int, int, int]:
 
 def change_again_and_again(process: int, folder: Path) -> None:
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=process, world_size=PROCESSES)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=process, world_size=PROCESSES
+    )
     groups, learnt, seen = ProcessGroups(), [], []
     groups.wait_up_to(60)
     for number in range(ROUNDS * len(WORLDS)):
@@ -96,12 +109,19 @@ def change_again_and_again(process: int, folder: Path) -> None:
         is_in = process in members
         rank = members.index(process) if is_in else None
         groups.enter(
-            number, rank=rank, workers=len(members), local_rank=rank or 0, local_workers=len(members), node_rank=0
+            number,
+            rank=rank,
+            workers=len(members),
+            local_rank=rank or 0,
+            local_workers=len(members),
+            node_rank=0,
         )
         if rank is not None:
             found = [train(mode, rank=rank, workers=len(members)) for mode in TRIED]
             groups_now = len(all_groups())
-            learnt.append((number, found, os.environ.get("WORLD_SIZE"), os.environ.get("RANK"), groups_now))
+            learnt.append(
+                (number, found, os.environ.get("WORLD_SIZE"), os.environ.get("RANK"), groups_now)
+            )
         if number % len(WORLDS) == len(WORLDS) - 1:
             seen.append(resources())
     torch.save((learnt, seen), folder / f"{process}.pt")
@@ -115,12 +135,18 @@ def change_again_and_again(process: int, folder: Path) -> None:
 def told(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     folder = tmp_path_factory.mktemp("worlds")
     spawn(change_again_and_again, args=(folder,), nprocs=PROCESSES)
-    return [torch.load(folder / f"{process}.pt", weights_only=False) for process in range(PROCESSES)]
+    return [
+        torch.load(folder / f"{process}.pt", weights_only=False) for process in range(PROCESSES)
+    ]
 
 
 def test_each_world_exchanges_between_its_own_ranks(told: list[Any]) -> None:
     for process, (learnt, _) in enumerate(told):
-        mine = [number for number in range(ROUNDS * len(WORLDS)) if process in WORLDS[number % len(WORLDS)]]
+        mine = [
+            number
+            for number in range(ROUNDS * len(WORLDS))
+            if process in WORLDS[number % len(WORLDS)]
+        ]
         assert [number for number, *_ in learnt] == mine
         for number, gradients, size, rank, _ in learnt:
             members = WORLDS[number % len(WORLDS)]
@@ -146,11 +172,15 @@ def test_no_thread_or_descriptor_is_left_of_a_world(told: list[Any]) -> None:
 
 
 def make_groups_late(process: int, folder: Path) -> None:
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=process, world_size=2)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=process, world_size=2
+    )
     groups = ProcessGroups()
     groups.wait_up_to(60)
     point = Point(sync="hsdp", workers=2, node_size=1)
-    job = Job(point=point, rank=process, device=torch.device("cpu"), loss=lambda model, batch: batch)
+    job = Job(
+        point=point, rank=process, device=torch.device("cpu"), loss=lambda model, batch: batch
+    )
     # That of all ranks would be the world itself.
     inside = mesh_of_nodes(job).get_group("in_node")
     assert inside.size() == 1
@@ -171,7 +201,9 @@ def timeout_of(group: Any) -> float:
     return seconds
 
 
-def test_groups_of_a_part_of_the_ranks_wait_and_count_as_their_world_does_and_end_with_it(tmp_path: Path) -> None:
+def test_groups_of_a_part_of_the_ranks_wait_and_count_as_their_world_does_and_end_with_it(
+    tmp_path: Path,
+) -> None:
     spawn(make_groups_late, args=(tmp_path,), nprocs=2)
 
 
@@ -187,8 +219,12 @@ def wait_for_a_late_rank(process: int, folder: Path) -> None:
     groups = ProcessGroups()
     groups.wait_up_to(60)
     for world in range(2):
-        groups.enter(world, rank=process, workers=2, local_rank=process, local_workers=2, node_rank=0)
-        store = distributed_c10d.PrefixStore(f"looks {world}", distributed_c10d._get_default_store())
+        groups.enter(
+            world, rank=process, workers=2, local_rank=process, local_workers=2, node_rank=0
+        )
+        store = distributed_c10d.PrefixStore(
+            f"looks {world}", distributed_c10d._get_default_store()
+        )
         if process == 1:
             time.sleep(LATE_S)
         both = torch.ones(1)
@@ -203,13 +239,18 @@ def wait_for_a_late_rank(process: int, folder: Path) -> None:
         pass
 
 
-def test_ranks_wait_for_each_other_as_long_as_a_task_says_not_as_their_world_was_made_with(tmp_path: Path) -> None:
+def test_ranks_wait_for_each_other_as_long_as_a_task_says_not_as_their_world_was_made_with(
+    tmp_path: Path,
+) -> None:
     spawn(wait_for_a_late_rank, args=(tmp_path,), nprocs=2)
 
 
 def exchange_with_gradients(process: int, folder: Path) -> None:
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=process, world_size=2)
-    # In a session it is imported when there is a group, which its functions then take for their default.
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=process, world_size=2
+    )
+    # In a session it is imported when there is a group, which its functions then take for their
+    # default.
     importlib.reload(functional)
     from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
@@ -218,7 +259,9 @@ def exchange_with_gradients(process: int, folder: Path) -> None:
     assert ShardedGradScaler.__init__.__defaults__[-1] is first
     groups = ProcessGroups()
     groups.wait_up_to(20)
-    groups.enter(1, rank=0 if process == 0 else None, workers=1, local_rank=0, local_workers=1, node_rank=0)
+    groups.enter(
+        1, rank=0 if process == 0 else None, workers=1, local_rank=0, local_workers=1, node_rank=0
+    )
     if process == 0:
         assert float(functional.all_reduce(torch.full((1,), 3.0))) == 3.0
         assert ShardedGradScaler.__init__.__defaults__[-1] is None

@@ -23,17 +23,31 @@ SMALL_LLAMA = {
     "intermediate_size": 16,
     "vocab_size": 64,
 }
-SMALL_ENCODER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+SMALL_ENCODER = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+}
 TINY = {
     "resnet-50": Transformers(
         "resnet-50",
-        {"embedding_size": 8, "hidden_sizes": [8, 8, 8, 8], "depths": [1, 1, 1, 1], "num_labels": 4},
+        {
+            "embedding_size": 8,
+            "hidden_sizes": [8, 8, 8, 8],
+            "depths": [1, 1, 1, 1],
+            "num_labels": 4,
+        },
         image_size=64,
     ),
-    "vit-base": Transformers("vit-base", SMALL_ENCODER | {"patch_size": 8, "num_labels": 4}, image_size=16),
+    "vit-base": Transformers(
+        "vit-base", SMALL_ENCODER | {"patch_size": 8, "num_labels": 4}, image_size=16
+    ),
     "bert-base": Transformers("bert-base", SMALL_ENCODER | {"vocab_size": 64}, sequence=8),
     "gpt2": Transformers(
-        "gpt2", {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 64, "n_positions": 8}, sequence=8
+        "gpt2",
+        {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 64, "n_positions": 8},
+        sequence=8,
     ),
     "llama-160m": Transformers("llama-160m", SMALL_LLAMA, sequence=8),
     "llama-1b": Transformers("llama-1b", SMALL_LLAMA, sequence=8),
@@ -64,13 +78,17 @@ def tensors(batch: Any) -> list[torch.Tensor]:
     return [tensor for part in parts for tensor in tensors(part)]
 
 
-def trained_losses(workload: Workload, *, samples: int, steps: int, learning_rate: float) -> list[float]:
+def trained_losses(
+    workload: Workload, *, samples: int, steps: int, learning_rate: float
+) -> list[float]:
     torch.manual_seed(0)
     model = workload.build()
     optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=0.9)
     losses = []
     for step in range(steps):
-        loss = workload.loss(model, workload.batch(range(step * samples, (step + 1) * samples), CPU))
+        loss = workload.loss(
+            model, workload.batch(range(step * samples, (step + 1) * samples), CPU)
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -109,7 +127,9 @@ def test_same_seed_gives_the_same_weights_and_another_seed_others(workload: Work
 
 
 @each_workload
-def test_same_numbers_give_the_same_data_on_every_rank_whatever_came_before(workload: Workload) -> None:
+def test_same_numbers_give_the_same_data_on_every_rank_whatever_came_before(
+    workload: Workload,
+) -> None:
     torch.manual_seed(3)
     first, second = fresh(workload), fresh(workload)
     expected = tensors(first.batch(range(4, 8), CPU))
@@ -137,7 +157,9 @@ def test_neighbouring_samples_differ(workload: Workload) -> None:
 
 
 @each_workload
-def test_loss_is_a_finite_scalar_that_reaches_every_parameter_and_repeats(workload: Workload) -> None:
+def test_loss_is_a_finite_scalar_that_reaches_every_parameter_and_repeats(
+    workload: Workload,
+) -> None:
     model = workload.build()
     batch = workload.batch(range(4), CPU)
     loss = workload.loss(model, batch)
@@ -153,7 +175,8 @@ def test_loss_is_the_mean_over_the_samples(workload: Workload) -> None:
     # Evaluation mode, because batch normalisation in training mixes the samples.
     model = workload.build().eval()
     whole, *halves = (
-        workload.loss(model, workload.batch(range(*ends), CPU)).item() for ends in ((0, 4), (0, 2), (2, 4))
+        workload.loss(model, workload.batch(range(*ends), CPU)).item()
+        for ends in ((0, 4), (0, 2), (2, 4))
     )
     assert whole == pytest.approx(sum(halves) / 2, rel=1e-4)
 
@@ -279,7 +302,9 @@ def test_gpt_has_the_parameters_counted_by_hand() -> None:
     mlp = 2 * width + (4 * width * width + 4 * width) + (4 * width * width + width)
     outside = vocabulary * width + sequence * width + 2 * width + width * vocabulary
     model = Gpt(layers=3, width=width, sequence=sequence, heads=2, vocabulary=vocabulary).build()
-    assert sum(parameter.numel() for parameter in model.parameters()) == outside + 3 * (attention + mlp)
+    assert sum(parameter.numel() for parameter in model.parameters()) == outside + 3 * (
+        attention + mlp
+    )
 
 
 def test_gpt_does_not_look_ahead() -> None:
@@ -299,7 +324,9 @@ def test_gpt_loss_is_that_of_the_next_token(tmp_path: Path) -> None:
 
     (tmp_path / "text.txt").write_text("abcdefghijklmnopqrstuvwxyz")
     workload = Gpt(sequence=8, data=str(tmp_path / "text.txt"))
-    assert workload.loss(KnowsTheAlphabet(), workload.batch(range(8), CPU)).item() == pytest.approx(0, abs=1e-6)
+    assert workload.loss(KnowsTheAlphabet(), workload.batch(range(8), CPU)).item() == pytest.approx(
+        0, abs=1e-6
+    )
 
 
 def test_gpt_starts_at_the_loss_of_guessing() -> None:
@@ -324,7 +351,9 @@ def test_gpt_loss_falls_on_the_documentation_of_python() -> None:
 
 def test_gpt_loss_falls_on_a_text_file() -> None:
     text = str(real_data("text/tinyshakespeare.txt"))
-    losses = trained_losses(Gpt(layers=2, width=64, sequence=32, data=text), samples=16, steps=30, learning_rate=0.05)
+    losses = trained_losses(
+        Gpt(layers=2, width=64, sequence=32, data=text), samples=16, steps=30, learning_rate=0.05
+    )
     assert losses[-1] < losses[0] - 1
 
 
@@ -386,15 +415,23 @@ def test_a_misspelt_model_gets_the_nearest_name() -> None:
 @pytest.mark.parametrize(
     ("workload", "reason"),
     [
-        (Transformers("bert-base", {"hiden_size": 8}), "'hiden_size' is no field of BertConfig; .*'hidden_size'"),
-        (Transformers("gpt2", {"hidden_size": 8}), "'hidden_size' is no field of GPT2Config; .*'n_embd'"),
+        (
+            Transformers("bert-base", {"hiden_size": 8}),
+            "'hiden_size' is no field of BertConfig; .*'hidden_size'",
+        ),
+        (
+            Transformers("gpt2", {"hidden_size": 8}),
+            "'hidden_size' is no field of GPT2Config; .*'n_embd'",
+        ),
         (Transformers("vit-base", {"image_size": 32}), r"Transformers\(image_size=...\)"),
         (Transformers("bert-base", sequence=513), "bert-base takes at most 512"),
         (Transformers("gpt2", sequence=1025), "gpt2 takes at most 1024"),
     ],
     ids=repr,
 )
-def test_overrides_that_the_model_does_not_have_are_refused(workload: Transformers, reason: str) -> None:
+def test_overrides_that_the_model_does_not_have_are_refused(
+    workload: Transformers, reason: str
+) -> None:
     with pytest.raises(SweepError, match=reason):
         workload.build()
 
