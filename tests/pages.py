@@ -24,6 +24,7 @@ PAGES = [
         ROOT / "docs" / f"{name}.md"
         for name in (
             "sweep-files",
+            "commands",
             "sync-modes",
             "compression",
             "measuring",

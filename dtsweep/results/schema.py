@@ -404,9 +404,7 @@ TRIALS: tuple[Column, ...] = (
     ),
     Column("gpus_per_worker", FLOAT, "GPUs", "asked for per worker"),
     Column("fresh", BOOL, "", "whether the trial had a session of its own"),
-    Column(
-        "harness", TEXT, "", "what started the workers: ray, torchrun or in_process; null is ray"
-    ),
+    Column("harness", TEXT, "", "what started the workers: ray, torchrun or in_process"),
     Column("backend", TEXT, "", "of the collectives: nccl or gloo"),
     Column("session", TEXT, "", "name of the live worker group that measured it"),
     Column(
