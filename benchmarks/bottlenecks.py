@@ -23,7 +23,7 @@ MADE_TO_BE = {"update": "memory"}
 
 
 def main() -> None:
-    """Print an entry for docs/log.md."""
+    """Print an entry for docs/log/."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.bottlenecks", description=(__doc__ or "").split("\n")[0]
     )

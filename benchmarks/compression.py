@@ -110,7 +110,7 @@ def turns(
 
 
 def main() -> None:
-    """Print an entry for docs/log.md."""
+    """Print an entry for docs/log/."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.compression", description=(__doc__ or "").split("\n")[0]
     )

@@ -320,7 +320,7 @@ def table_of_stragglers(repetitions: int) -> str:
 
 
 def main() -> None:
-    """Simulate and print an entry for docs/log.md."""
+    """Simulate and print an entry for docs/log/."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.exchange", description=(__doc__ or "").split("\n")[0]
     )

@@ -454,7 +454,7 @@ def measured(name: str, options: argparse.Namespace) -> list[list[str]]:
 
 
 def main() -> None:
-    """Measure all points and print an entry for docs/log.md."""
+    """Measure all points and print an entry for docs/log/."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.fidelity", description=(__doc__ or "").split("\n")[0]
     )

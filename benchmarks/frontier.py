@@ -100,7 +100,7 @@ def rows(args: argparse.Namespace, shape: str, objectives: int) -> list[list[str
 
 
 def main() -> None:
-    """Print an entry for docs/log.md."""
+    """Print an entry for docs/log/."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -223,7 +223,7 @@ def called(
 
 
 def main() -> None:
-    """Print an entry for docs/log.md."""
+    """Print an entry for docs/log/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--share-of", choices=HONEST, help=argparse.SUPPRESS)
     parser.add_argument(

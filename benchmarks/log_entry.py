@@ -1,4 +1,4 @@
-"""What the benchmarks share: runs that have to succeed, and the parts of an entry of docs/log.md."""
+"""What the benchmarks share: runs that have to succeed, and the parts of an entry of docs/log/."""
 
 from __future__ import annotations
 

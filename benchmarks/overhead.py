@@ -64,7 +64,7 @@ Look = tuple[datetime, Mapping[int, Usage]]
 
 
 def main() -> None:
-    """Run all three and print an entry for docs/log.md."""
+    """Run all three and print an entry for docs/log/."""
     options = _options()
     with tempfile.TemporaryDirectory(prefix="dtsweep-overhead-") as folder:
         by_torchrun = _by_torchrun(

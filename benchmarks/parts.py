@@ -169,7 +169,7 @@ def in_a_session(file: str) -> list[list[str]]:
 
 
 def main() -> None:
-    """Print an entry for docs/log.md."""
+    """Print an entry for docs/log/."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--sweep", default="benchmarks/tiny.py", help="a sweep file, from the repository"

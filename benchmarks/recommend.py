@@ -134,7 +134,7 @@ def tried(noise: Noise, *, launches: int, sweeps: int) -> list[str]:
 
 
 def main() -> None:
-    """Print an entry for docs/log.md."""
+    """Print an entry for docs/log/."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -296,7 +296,7 @@ def row(what: str, found: pd.DataFrame, *, launches: int) -> list[str]:
 
 
 def main() -> None:
-    """Simulate, run what is asked for, and print an entry for docs/log.md."""
+    """Simulate, run what is asked for, and print an entry for docs/log/."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.same_point", description=(__doc__ or "").split("\n")[0]
     )

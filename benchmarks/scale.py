@@ -65,7 +65,7 @@ class Cost:
 
 
 def main() -> None:
-    """Run the parts and print an entry for docs/log.md."""
+    """Run the parts and print an entry for docs/log/."""
     options = _options()
     folder = Path(
         tempfile.mkdtemp(prefix="dtsweep-scale-") if options.folder is None else options.folder

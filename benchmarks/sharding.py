@@ -231,7 +231,7 @@ def rows_of(workers: int) -> list[list[str]]:
 
 
 def main() -> None:
-    """Measure all modes and print an entry for docs/log.md."""
+    """Measure all modes and print an entry for docs/log/."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.sharding", description=(__doc__ or "").split("\n")[0]
     )

@@ -240,7 +240,7 @@ def all_rows(words: Sequence[str], options: argparse.Namespace) -> list[dict[str
 
 
 def print_entry(rows: Rows, models: Mapping[str, Mapping[str, Curve]]) -> None:
-    """Print an entry for docs/log.md."""
+    """Print an entry for docs/log/."""
     print(heading("When does compression pay?"), end="\n\n")
     passing: dict[float, list[float]] = {}
     for row in rows:
@@ -268,7 +268,7 @@ def print_entry(rows: Rows, models: Mapping[str, Mapping[str, Curve]]) -> None:
 
 
 def main() -> None:
-    """Measure and print an entry for docs/log.md."""
+    """Measure and print an entry for docs/log/."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.slow_network", description=(__doc__ or "").split("\n")[0]
     )

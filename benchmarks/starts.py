@@ -289,7 +289,7 @@ def _bare_start_s(workers: int, storage: str) -> float:
 
 
 def main() -> None:
-    """Print an entry for docs/log.md."""
+    """Print an entry for docs/log/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--sweep", default="sweeps/batchsize.py", help="a sweep file, from the repository"

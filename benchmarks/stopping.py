@@ -491,7 +491,7 @@ def tables(repetitions: int, *, check: bool) -> Iterator[str]:
 
 
 def main() -> None:
-    """Play the series to the rules and print an entry for docs/log.md."""
+    """Play the series to the rules and print an entry for docs/log/."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.stopping", description=(__doc__ or "").split("\n")[0]
     )

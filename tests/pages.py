@@ -23,6 +23,7 @@ PAGES = [
     *(
         ROOT / "docs" / f"{name}.md"
         for name in (
+            "README",
             "sweep-files",
             "commands",
             "sync-modes",

@@ -19,7 +19,7 @@ LEAST_FREE_SHARE = 0.05
 """Where less of a disk is free, Ray stops to put objects there."""
 
 OWN_PROCESSES_BYTES = int(1.5 * 2**30)
-"""What a run adds where its driver is: processes of one session without its ranks, Tune's, growth (docs/log.md)."""
+"""What a run adds where its driver is: processes of one session without its ranks, Tune's, growth (docs/log/)."""
 
 BUSY_GPU_BYTES = 2**30
 """An idle GPU has less in use."""

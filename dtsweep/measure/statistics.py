@@ -27,7 +27,7 @@ PAUSE_S = 0.38
 
 The longest with which a quiet window of `max_seconds` is known to `half_width`, as they are by
 default: 3 × 0.38 s of 60 s are 1.9 %. With 50 ms the intervals of long steps cover half of what
-they should (docs/log.md).
+they should (docs/log/).
 """
 
 

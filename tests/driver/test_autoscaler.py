@@ -393,7 +393,7 @@ def test_nodes_come_for_the_largest_world_ahead_for_the_next_and_go(
     assert "an autoscaler that can have up to 4 nodes of small or large" in done.stderr
     lives = json.loads(told_by(LIVES, growing))
     rows = dtsweep.load(tmp_path / "r").query("status != 'skipped'").sort_values("started_at")
-    # What the figures of docs/log.md are taken from; pytest shows it with -s.
+    # What the figures of docs/log/ are taken from; pytest shows it with -s.
     print(began, ended, lives, rows[SHOWN].to_string(), sep="\n")
     assert [(r.workers, r.placement) for r in rows.query("status == 'ok'").itertuples()] == [
         *[(3, "strict_spread")] * 2,
@@ -505,7 +505,7 @@ def test_a_kill_costs_one_attempt_where_the_world_takes_all_that_the_autoscaler_
         done = dtsweep_command(*arguments, *axes, folder=tmp_path, RAY_AUTH_MODE="disabled")
     assert done.returncode == 0, done.stderr
     rows = pd.read_parquet(tmp_path / "r" / "trials").sort_values("started_at")
-    # What the figures of docs/log.md are taken from; pytest shows it with -s.
+    # What the figures of docs/log/ are taken from; pytest shows it with -s.
     print(rows[["workload_by", "attempt", *SHOWN[2:]]].to_string())
     ended = rows.groupby("workload_by")["status"].agg(list).to_dict()
     assert ended == {
