@@ -15,21 +15,16 @@ class NextLetter:  # guesses a letter of Python's documentation from the 16 befo
     text = torch.tensor(list("".join(topics.values()).encode()))
 
     def build(self) -> nn.Module:
-        return nn.Sequential(
-            nn.Embedding(256, self.width), nn.Flatten(), nn.Linear(16 * self.width, 256)
-        )
+        last = nn.Linear(16 * self.width, 256)
+        return nn.Sequential(nn.Embedding(256, self.width), nn.Flatten(), last)
 
     def batch(self, samples: range, device: torch.device) -> Tensor:
-        return self.text.unfold(0, 17, 16)[torch.tensor(samples) % (len(self.text) // 16 - 1)].to(
-            device
-        )
+        windows = self.text.unfold(0, 17, 16)
+        return windows[torch.tensor(samples) % len(windows)].to(device)
 
     def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
         return nn.functional.cross_entropy(model(batch[:, :-1]), batch[:, -1])
 
 
-sweep = Sweep(
-    workload=NextLetter(),
-    axes={"workers": [1, 2], "workload.width": [16, 64, 256]},
-    measure=Measure(max_seconds=5),
-)
+axes = {"workers": [1, 2], "workload.width": [16, 64, 256]}
+sweep = Sweep(workload=NextLetter(), axes=axes, measure=Measure(max_seconds=5))
