@@ -87,7 +87,9 @@ def nearest(given: str, allowed: Iterable[str]) -> str | None:
     lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(given.lower(), lower, n=1)
     near = near or [name for name in lower if given and name.startswith(given.lower())]
-    return lower[near[0]] if near else None
+    if not near:
+        return None
+    return lower[near[0]]
 
 
 def did_you_mean(given: str, allowed: Iterable[str]) -> str:
@@ -100,7 +102,9 @@ def did_you_mean(given: str, allowed: Iterable[str]) -> str:
     """
     names = list(allowed)
     near = nearest(given, names)
-    return f"did you mean {near!r}?" if near else f"allowed: {', '.join(names)}"
+    if near:
+        return f"did you mean {near!r}?"
+    return f"allowed: {', '.join(names)}"
 
 
 def quoted(value: object) -> str:
@@ -110,4 +114,6 @@ def quoted(value: object) -> str:
     ("'ddp'", 60)
     """
     text = without_credentials(" ".join(repr(value).split()))
-    return text if len(text) <= 60 else f"{text[:59]}…"
+    if len(text) <= 60:
+        return text
+    return f"{text[:59]}…"

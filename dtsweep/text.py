@@ -80,7 +80,9 @@ def fits_width(columns: Mapping[str, Sequence[str]], *, console: Console) -> boo
 
 
 def _gap(console: Console) -> int:
-    return 1 if console.width >= 100 else 0
+    if console.width >= 100:
+        return 1
+    return 0
 
 
 def format_integers(column: pd.Series[Any]) -> list[str]:
@@ -97,7 +99,9 @@ def format_number(value: float, *, digits: int = 4) -> str:
     >>> format_number(0.0481), format_number(48.21349), format_number(123456.7)
     ('0.04810', '48.21', '123,457')
     """
-    return "" if math.isnan(value) else f"{value:,.{_decimals(value, digits)}f}"
+    if math.isnan(value):
+        return ""
+    return f"{value:,.{_decimals(value, digits)}f}"
 
 
 def format_rate(value: float, low: float = math.nan, high: float = math.nan) -> str:
@@ -141,7 +145,9 @@ def format_interval(value: float, half: float, *, decimals: int = 9) -> str:
     ('6 ± 35', '5.6 ± 0.0')
     """
     if math.isnan(value) or math.isnan(half):
-        return "" if math.isnan(value) else f"{value:,.{min(_decimals(value, 4), decimals)}f}"
+        if math.isnan(value):
+            return ""
+        return f"{value:,.{min(_decimals(value, 4), decimals)}f}"
     certain = min(_decimals(half, 2), decimals)
     return f"{value:,.{min(_decimals(value, 4), certain)}f} ± {half:,.{certain}f}"
 
@@ -175,7 +181,9 @@ def half_of(known: Any, name: str) -> Any:
 
 
 def _decimals(value: float, digits: int) -> int:
-    return max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+    if not value:
+        return 0
+    return max(0, digits - 1 - math.floor(math.log10(abs(value))))
 
 
 def _unit_of(rate: float) -> tuple[float, str]:
@@ -186,7 +194,9 @@ def _unit_of(rate: float) -> tuple[float, str]:
 
 def _in_unit(value: float, low: float, high: float, *, unit: tuple[float, str]) -> str:
     size, letter = unit
-    return "" if math.isnan(value) else format_ends(value / size, low / size, high / size) + letter
+    if math.isnan(value):
+        return ""
+    return format_ends(value / size, low / size, high / size) + letter
 
 
 def count_of(number: int, thing: str) -> str:
@@ -195,7 +205,9 @@ def count_of(number: int, thing: str) -> str:
     >>> count_of(1, "point"), count_of(9, "point")
     ('1 point', '9 points')
     """
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+    if number == 1:
+        return f"{number} {thing}"
+    return f"{number} {thing}s"
 
 
 def percent_up(share: float) -> str:

@@ -56,7 +56,8 @@ class Part(NamedTuple):
     @classmethod
     def of(cls, name: str, words: str, share: float, low: float | None, high: float | None) -> Part:
         """A share that was measured, with its interval where that is known."""
-        low = share * (1 - UNKNOWN_NOISE) if low is None else low
+        if low is None:
+            low = share * (1 - UNKNOWN_NOISE)
         return cls(name, words, share, low, share * (1 + UNKNOWN_NOISE) if high is None else high)
 
     @property
@@ -150,13 +151,14 @@ def _judged(row: Row) -> Row:
         key=lambda part: (part in surely, part.high if part.share is None else part.share),
         reverse=True,
     )[:2]
-    work = parts[-1].high if parts[-1].share is None else parts[-1].share
+    if parts[-1].share is None:
+        work = parts[-1].high
+    else:
+        work = parts[-1].share
     bound, reason = _verdict(first, second, row, is_sure=bool(surely))
     if work < 0 and parts[-1].high < 0:
-        bound, reason = (
-            None,
-            f"what was measured of the step adds up to {(1 - work) * 100:.0f} % of it",
-        )
+        bound = None
+        reason = f"what was measured of the step adds up to {(1 - work) * 100:.0f} % of it"
     for name, part in zip(("input", "exchange", "waiting", "work"), parts, strict=True):
         row[f"{name}_share"] = part.share
     known = {
@@ -250,10 +252,8 @@ def _spreads_of_comm(row: Row) -> list[tuple[float, float]]:
     ]
     if row["straggler"] is not None and row["wait_share_low"] is not None:
         more = 1 / (row["workers"] - 1)
-        below, above = (
-            row["wait_share"] - row["wait_share_low"],
-            row["wait_share_high"] - row["wait_share"],
-        )
+        below = row["wait_share"] - row["wait_share_low"]
+        above = row["wait_share_high"] - row["wait_share"]
         spreads.append((below * more, above * more))
     return spreads
 
@@ -274,7 +274,10 @@ def _verdict(first: Part, second: Part, row: Row, *, is_sure: bool) -> tuple[str
     if first.name != "work":
         return first.name, f"{first.told} of the step"
     limit, told = _limit_of_work(row, first.high if first.share is None else first.share)
-    size = f"{first.words} at least {first.low * 100:.0f} %" if first.share is None else first.told
+    if first.share is None:
+        size = f"{first.words} at least {first.low * 100:.0f} %"
+    else:
+        size = first.told
     return limit, f"{size} of the step: {told}"
 
 

@@ -62,14 +62,14 @@ def drift_of(watched: pd.DataFrame) -> float | None:
     """
     drifted = watched[watched["flagged"].fillna(value=False)]
     if drifted.empty:
-        return None if watched["known_to"].isna().all() else float(watched["known_to"].max())
+        if watched["known_to"].isna().all():
+            return None
+        return float(watched["known_to"].max())
     worlds = drifted.groupby(list(WORLD), dropna=False)[["first_ratio", "last_ratio"]]
     # Ratios are to what the canaries of the world have in common, 1; of one canary there is no last
     # one: nan.
-    slowest, fastest = (
-        worlds.max().max(axis=1).clip(lower=1.0),
-        worlds.min().min(axis=1).clip(upper=1.0),
-    )
+    slowest = worlds.max().max(axis=1).clip(lower=1.0)
+    fastest = worlds.min().min(axis=1).clip(upper=1.0)
     return float((slowest / fastest).max()) - 1
 
 

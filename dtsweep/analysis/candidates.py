@@ -96,7 +96,9 @@ def unmeasured_of(
 def way_to_measure(names: Collection[str]) -> str:
     """Say how to measure what windows are too short for, to be put behind a sentence; empty where none is."""
     way = f" (step_p99_s needs windows of {P99_FROM} steps: Measure(min_steps={P99_FROM}))"
-    return way if "step_p99_s" in names else ""
+    if "step_p99_s" not in names:
+        return ""
+    return way
 
 
 def why_none(points: pd.DataFrame, objective: Objective, condition: Condition) -> str:
@@ -116,5 +118,7 @@ def why_none(points: pd.DataFrame, objective: Objective, condition: Condition) -
         f"of {unknown} it is unknown{way}" if unknown else "",
         f"{implausible} are implausible" if implausible else "",
     ]
-    asked = f"meets {condition.text!r}" if condition.text else "can be trusted"
+    asked = "can be trusted"
+    if condition.text:
+        asked = f"meets {condition.text!r}"
     return f"none of {len(allowed)} points {asked}: {', '.join(filter(None, parts))}"

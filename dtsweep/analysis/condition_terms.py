@@ -61,4 +61,6 @@ def compared(column: pd.Series[Any], sign: str, value: Any, *, is_setting: bool)
     truth = found.astype("boolean").reindex(column.index)
     # A setting that is null is none of the values; which number the mode has in its place is not
     # known.
-    return truth.fillna(sign == "!=") if is_setting and sign in ("=", "==", "!=") else truth
+    if is_setting and sign in ("=", "==", "!="):
+        return truth.fillna(sign == "!=")
+    return truth

@@ -61,7 +61,9 @@ def difference(
     """
     import pandas as pd
 
-    names = (of,) if isinstance(of, str) else tuple(dict.fromkeys(of))
+    if isinstance(of, str):
+        of = [of]
+    names = tuple(dict.fromkeys(of))
     check_asked(*names)
     study = study_of(frame)
     both = _with_both(study.trials, a, b)
@@ -122,12 +124,12 @@ def _row(launches: Launches, a: float, b: float, *, of: str, drift: float) -> di
     method, power = Method.NONE, Power(np.nan, None, Reason.NOT_MEASURED)
     if all(counts):
         found = contrasts(launches, np.array([int(a)]), np.array([int(b)]))
-        drifted = float(np.log1p(drift)) if min(counts) == 1 else 0.0
-        estimate, half_width, method = (
-            float(found.estimate[0, 0]),
-            float(found.half_width[0, 0]) + drifted,
-            found.method(0, 0),
-        )
+        drifted = 0.0
+        if min(counts) == 1:
+            drifted = float(np.log1p(drift))
+        estimate = float(found.estimate[0, 0])
+        half_width = float(found.half_width[0, 0]) + drifted
+        method = found.method(0, 0)
         power = power_of(found, launches, int(a), int(b), drift=drifted)
     with np.errstate(over="ignore"):
         logs = [estimate, estimate - half_width, estimate + half_width, power.detectable]

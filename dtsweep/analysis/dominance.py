@@ -90,7 +90,9 @@ class PointCosts:
         measured = [
             holds(found) for found, cost in zip(each, self.costs, strict=True) if not cost.is_exact
         ]
-        return _in_all(measured) if measured else np.ones(each[0].estimate.shape, dtype=np.bool_)
+        if measured:
+            return _in_all(measured)
+        return np.ones(each[0].estimate.shape, dtype=np.bool_)
 
     def in_blocks(self, first: Rows, second: Rows) -> Dominance:
         """The same, with memory for some rows at a time beside the answer."""

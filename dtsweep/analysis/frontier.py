@@ -116,7 +116,10 @@ def hypervolume(
         numbered = there.reset_index(drop=True)
         for _, group in numbered.groupby(keys, dropna=False, sort=False):
             worst = np.ones(scaled.shape[1])
-            share = hypervolume_of(scaled[group.index], worst) if len(worst) else np.nan
+            if len(worst):
+                share = hypervolume_of(scaled[group.index], worst)
+            else:
+                share = np.nan
             rows.append({**group[keys].iloc[0].to_dict(), "hypervolume": share})
     return pd.DataFrame(rows, columns=[*keys, "hypervolume"])
 

@@ -158,12 +158,10 @@ def _intervals(trials: pd.DataFrame, name: str, *, relative: bool) -> pd.DataFra
     for _, there in known.groupby("env_id", dropna=False):
         found = _halves(launches_of(there, name, relative=relative))
         rows.iloc[places[there.index].unique(), -3:] = found
-    unit = rows["mean"] if relative else 1.0
-    half, beyond, several = (
-        rows["half"] * unit,
-        rows["beyond"] * unit,
-        groups["launch"].nunique() > 1,
-    )
+    half, beyond = rows["half"], rows["beyond"]
+    if relative:
+        half, beyond = half * rows["mean"], beyond * rows["mean"]
+    several = groups["launch"].nunique() > 1
     low = (rows["mean"] - np.hypot(rows["mean"] - rows["low"], beyond)).mask(
         several, rows["mean"] - half
     )

@@ -32,7 +32,10 @@ def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFra
         SweepError: Nothing is stored there.
         StorageError: It can't be read.
     """
-    store = results if isinstance(results, Results) else Results(results)
+    if isinstance(results, Results):
+        store = results
+    else:
+        store = Results(results)
     attempts = attempts_of(store)
     frame = trials_of(attempts, canaries=canaries)
     reasons = superseded(frame).dropna()

@@ -55,7 +55,9 @@ def find_point(points: pd.DataFrame, text: str) -> str:
 def _by_name(names: list[str], text: str) -> str:
     meant = [name for name in names if text and name.startswith(text)]
     if text in meant or len(meant) == 1:
-        return text if text in meant else meant[0]
+        if text in meant:
+            return text
+        return meant[0]
     if meant:
         raise SweepError(
             f"{len(meant)} points begin with {text!r}: {_listed(meant)}; give more of it"

@@ -67,7 +67,10 @@ def ranks_of(results: Results | str | Path, trials: pd.DataFrame) -> pd.DataFram
     Raises:
         StorageError: It can't be read.
     """
-    store = results if isinstance(results, Results) else Results(results)
+    if isinstance(results, Results):
+        store = results
+    else:
+        store = Results(results)
     ranks = store.table("ranks", attempts=set(trials["attempt_id"]))
     frame: pd.DataFrame = ranks.select(["attempt_id", *_NODE, "work_s"]).to_pandas()
     return frame
@@ -122,7 +125,10 @@ def _of_sets(cells: pd.DataFrame) -> pd.DataFrame:
             speed_low=np.exp(estimate - half_width), speed_high=np.exp(estimate + half_width)
         )
         parts.append(rows.assign(fastest=rows["node"].iloc[int(estimate.argmax())]))
-    return pd.concat(parts) if parts else found.reindex(columns=_COLUMNS)
+    if not parts:
+        return found.reindex(columns=_COLUMNS)
+    joined: pd.DataFrame = pd.concat(parts)
+    return joined
 
 
 def _linked(nodes: Indices, trials: Indices) -> Indices:

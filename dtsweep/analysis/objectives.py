@@ -40,7 +40,9 @@ class Objective(NamedTuple):
         values = np.asarray(column.to_numpy("float64", na_value=np.nan), dtype=np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
             found = np.asarray(np.log(values) if self.is_relative else values, dtype=np.float64)
-        return -found if self.maximize else found
+        if self.maximize:
+            return -found
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +96,9 @@ def read_objectives(
     for name in names:
         if name not in numbers:
             near = nearest(name, numbers)
-            meant = (
-                f"; did you mean {near!r}?" if near else "; docs/columns.md lists what is measured"
-            )
+            meant = "; docs/columns.md lists what is measured"
+            if near:
+                meant = f"; did you mean {near!r}?"
             raise SweepError(f"objective {name!r} is no column of numbers{meant}")
         if names.count(name) > 1:
             raise SweepError(f"objective {name!r} is given twice; minimize or maximize it, once")

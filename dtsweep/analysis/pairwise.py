@@ -60,14 +60,13 @@ class PairTest:
         """
         found = self.cost.contrasts(numbers, other)
         is_tested = found.tested[:, 0]
-        sizes = (
-            np.ones(len(self.windows))
-            if self.objective.is_relative
-            else np.abs(self.cost.launches.centres)
-        )
-        widest = (
-            np.nanmax(self.windows) if np.isfinite(self.windows).any() else UNKNOWN_HALF * sizes
-        )
+        if self.objective.is_relative:
+            sizes = np.ones(len(self.windows))
+        else:
+            sizes = np.abs(self.cost.launches.centres)
+        widest = UNKNOWN_HALF * sizes
+        if np.isfinite(self.windows).any():
+            widest = np.nanmax(self.windows, keepdims=True)
         halves = np.where(np.isnan(self.windows), widest, self.windows)
         by_one_launch = np.maximum(
             np.hypot(halves[numbers], halves[other]), self._drifted(sizes[numbers], sizes[other])
@@ -83,11 +82,9 @@ class PairTest:
         larger = np.maximum(sizes, others)
         if self.drift is None:
             return np.full(larger.shape, np.inf)
-        return (
-            np.full(larger.shape, np.log1p(self.drift))
-            if self.objective.is_relative
-            else self.drift * larger
-        )
+        if not self.objective.is_relative:
+            return self.drift * larger
+        return np.full(larger.shape, np.log1p(self.drift))
 
     def ratios(self, points: pd.DataFrame, others: pd.DataFrame) -> dict[str, Numbers]:
         """The objective of points over that of others, one of them a single point, with its 95 % interval.
@@ -100,7 +97,9 @@ class PairTest:
         if (rows < 0).any() or (columns < 0).any():
             return dict.fromkeys(("", "_low", "_high"), np.full(rows.size * columns.size, np.nan))
         found = self.cost.contrasts(rows, columns)
-        sign = -1 if self.objective.maximize else 1
+        sign = 1
+        if self.objective.maximize:
+            sign = -1
         estimate, half_width = sign * found.estimate.ravel(), found.half_width.ravel()
         ends = {"": estimate, "_low": estimate - half_width, "_high": estimate + half_width}
         return {

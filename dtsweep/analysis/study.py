@@ -103,12 +103,16 @@ def _key(env_id: Any) -> Any:
     """An environment as a key: null is one, and equals itself."""
     import pandas as pd
 
-    return None if pd.isna(env_id) else env_id
+    if pd.isna(env_id):
+        return None
+    return env_id
 
 
 def study_of(frame: Frame) -> Study:
     """Give the study that a question is asked of: a new one of a frame."""
-    return frame if isinstance(frame, Study) else Study(frame)
+    if isinstance(frame, Study):
+        return frame
+    return Study(frame)
 
 
 def launch_sigma(frame: Frame, *, of: str = "samples_per_s") -> pd.DataFrame:

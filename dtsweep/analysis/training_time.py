@@ -146,11 +146,9 @@ def _kind(there: pd.DataFrame) -> str | None:
         return "free"
     if len(there[["micro_batch", "accumulation"]].drop_duplicates()) == 1:
         return "weak"
-    return (
-        "strong"
-        if there["global_batch"].notna().all() and there["global_batch"].nunique() == 1
-        else "free"
-    )
+    if there["global_batch"].notna().all() and there["global_batch"].nunique() == 1:
+        return "strong"
+    return "free"
 
 
 def _cpu_joules_per_sample(trials: pd.DataFrame) -> pd.DataFrame:

@@ -154,7 +154,9 @@ class _Parser:
         name = str(token.value).replace("workload.", "workload_", 1)
         if name not in self._columns:
             near = nearest(name, self._columns)
-            meant = f"did you mean {near!r}?" if near else "docs/columns.md lists them"
+            meant = "docs/columns.md lists them"
+            if near:
+                meant = f"did you mean {near!r}?"
             raise SweepError(f"{token.value!r} is no column of points (in {self._text!r}); {meant}")
         self.asked.append(name)
         return name
@@ -195,11 +197,15 @@ class _Parser:
         return is_next
 
     def _next(self) -> _Token:
-        return self._tokens.pop(0) if len(self._tokens) > 1 else self._tokens[0]
+        if len(self._tokens) > 1:
+            return self._tokens.pop(0)
+        return self._tokens[0]
 
     def _refuse(self, token: _Token, wanted: str) -> None:
         rest = self._text[token.place :].strip()
-        where = f"before {rest!r}" if rest else "at the end"
+        where = "at the end"
+        if rest:
+            where = f"before {rest!r}"
         raise SweepError(
             f"in {self._text!r}, {where}: {wanted} is expected, as in 'step_p99_s <= 200ms and workers < 8'"
         )

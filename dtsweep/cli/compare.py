@@ -80,9 +80,10 @@ def compare(runs: tuple[str, ...], as_json: bool, show_all: bool, **options: Any
 
     _check_usage(runs, **options)
     with telling_warnings():
-        compared = (
-            _against_last(runs[0], **options) if options["against"] else _two_runs(*runs, **options)
-        )
+        if options["against"]:
+            compared = _against_last(runs[0], **options)
+        else:
+            compared = _two_runs(*runs, **options)
     if as_json:
         print_json(compared)
     else:
@@ -94,11 +95,9 @@ def _check_usage(
     runs: tuple[str, ...], *, against: str | None, history: str | None, accept: bool, **_: Any
 ) -> None:
     if len(runs) != (1 if against else 2):
-        wanted = (
-            "NEW alone with --against LAST"
-            if against
-            else "BASE and NEW, or NEW with --against LAST"
-        )
+        wanted = "BASE and NEW, or NEW with --against LAST"
+        if against:
+            wanted = "NEW alone with --against LAST"
         raise SweepError(f"compare takes {wanted}; it was given {len(runs)}")
     if against and not history:
         raise SweepError(
@@ -134,10 +133,15 @@ def _against_last(
 
     run, history, accept = load_run(new), options["history"], options["accept"]
     known = entries(history)
-    entry = entry_for(new, run, is_start=accept) if accept or len(run.launches) else None
+    entry = None
+    if accept or len(run.launches):
+        entry = entry_for(new, run, is_start=accept)
     is_new = entry is not None and not is_stored(history, entry)
     earlier = [run_of(each) for each in known if entry is None or each.run != entry.run]
-    base = earlier if other_machine else of_machine(earlier, run)
+    if other_machine:
+        base = earlier
+    else:
+        base = of_machine(earlier, run)
     if base:
         found = compare_runs(base, run, of=of, threshold=threshold, other_machine=other_machine)
         compared = comparison_json(found, threshold=threshold)
@@ -166,9 +170,9 @@ def _against_last(
 def _on_history(*, adds: bool, is_new: bool, accept: bool) -> str:
     """Say what became of the run in its history."""
     if adds:
-        where = (
-            "This run is in the history now" if is_new else "This run was in the history already"
-        )
+        where = "This run was in the history already"
+        if is_new:
+            where = "This run is in the history now"
         return where + (", and what came before it no longer counts." if accept else ".")
     if is_new:
         return "Not added to the history: --accept adds it, and begins anew with it."

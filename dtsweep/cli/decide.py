@@ -105,11 +105,10 @@ def _goal(
 
     if goal and (maximize or minimize):
         raise SweepError("--goal names what counts; leave --maximize and --minimize out, or --goal")
-    made = (
-        Goal(maximize=maximize, minimize=minimize)
-        if maximize or minimize
-        else GOALS[goal or "throughput"]
-    )
+    if maximize or minimize:
+        made = Goal(maximize=maximize, minimize=minimize)
+    else:
+        made = GOALS[goal or "throughput"]
     semantics = tuple(filter(None, (allow or "").replace(" ", "").split(",")))
     return replace(made, where=where or "", allow=semantics)
 

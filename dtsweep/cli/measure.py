@@ -116,7 +116,9 @@ def plan(
 
     store = Results(results or f"results/{question.name}")
     made = make_plan(question, found, store.attempts(PLANNED_BY), rerun=rerun)
-    misfits = None if address is None else _misfits(question, made, address)
+    misfits = None
+    if address is not None:
+        misfits = _misfits(question, made, address)
     for name, reason in store.quarantined:
         tell(f"left out {store}/{name}: {reason}")
     if as_json:

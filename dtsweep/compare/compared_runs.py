@@ -116,11 +116,9 @@ def compare_runs(
 def _why_nothing(base: Run, new: Run) -> str:
     """Say why two runs can't be compared."""
     nothing = [nothing_in(run) for run in (base, new) if run.launches.empty]
-    return (
-        nothing[0]
-        if nothing
-        else f"no point is in both {base.name} and {new.name}; give runs of one sweep"
-    )
+    if nothing:
+        return nothing[0]
+    return f"no point is in both {base.name} and {new.name}; give runs of one sweep"
 
 
 def _check_apart(base: Run, new: Run) -> None:
@@ -139,7 +137,9 @@ def _drift_of_one(base: Sequence[Run], new: Run, *, by_run: bool) -> float:
     """What one draw may be off by because the machine drifted; runs show that, unless the new one drifted most."""
     drifts = [run.drift or 0.0 for run in (*base, new)]
     if by_run:
-        return drifts[-1] if drifts[-1] > max(drifts[:-1]) else 0.0
+        if drifts[-1] > max(drifts[:-1]):
+            return drifts[-1]
+        return 0.0
     return max(drifts)
 
 
@@ -147,9 +147,8 @@ def _launches(run: Run, names: Mapping[str, str], *, by_run: bool) -> pd.DataFra
     """Rows of `measured` with names that no other run has, and the machine in the place of the environment."""
     rows = run.launches
     machine = rows["env_id"].map(names) if names else "any"
-    return rows.assign(
-        env_id=machine, launch=run.name if by_run else run.name + " " + rows["launch"]
-    )
+    launch = run.name if by_run else run.name + " " + rows["launch"]
+    return rows.assign(env_id=machine, launch=launch)
 
 
 def _joined(runs: Sequence[pd.DataFrame]) -> pd.DataFrame:

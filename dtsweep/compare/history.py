@@ -51,7 +51,10 @@ def entry_of(
         attempts: those that stand for their trials, with a time when they began.
         is_start: of the entry.
     """
-    store = results if isinstance(results, Results) else Results(results)
+    if isinstance(results, Results):
+        store = results
+    else:
+        store = Results(results)
     trials, ranks = (store.table(table, attempts=attempts) for table in ("trials", "ranks"))
     return Entry(
         run=hashlib.sha256("".join(sorted(attempts)).encode()).hexdigest()[:12],
@@ -119,7 +122,9 @@ def entries(history: str | Path) -> list[Entry]:
     ranks = {_key(name): name for name in storage.sizes(HISTORY["ranks"])}
     for name in sorted(storage.sizes(HISTORY["trials"]), reverse=True)[:MOST_ENTRIES]:
         match = _STEM.fullmatch(name)
-        rows = _read(storage, "trials", name) if match else None
+        rows = None
+        if match:
+            rows = _read(storage, "trials", name)
         if match is None or rows is None:
             continue
         others = _read(storage, "ranks", ranks.get(_key(name)))
@@ -145,11 +150,9 @@ def _key(name: str) -> str:
 def _read(storage: Storage, table: str, name: str | None) -> Any:
     """Rows of a file; no rows without one, and None where it was changed."""
     try:
-        files = (
-            []
-            if name is None
-            else [decode(storage.read(HISTORY[table], name), name=name, table=table)]
-        )
+        files = []
+        if name is not None:
+            files = [decode(storage.read(HISTORY[table], name), name=name, table=table)]
         return merged(table, files)
     except CorruptPartError as error:
         warnings.warn(f"{storage.shown}/{HISTORY[table]}/{name} is left out: {error}", stacklevel=3)

@@ -42,7 +42,9 @@ def machines_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, Machines
     for attempt, rows in known.groupby("attempt_id"):
         env_id, harness = harnesses.loc[str(attempt)]
         # The driver's own process, with its other threads, is another machine than a worker's.
-        where = "in this process" if harness == "in_process" else "workers"
+        where = "workers"
+        if harness == "in_process":
+            where = "in this process"
         kinds = {
             json.dumps(
                 {"device": device, "threads": threads, "process": where, **json.loads(machine)},
@@ -75,11 +77,9 @@ def software_changes(then: Machines | None, now: Machines | None) -> list[str]:
     >>> software_changes([{"cpus": 2, "torch_version": "2.13"}], [{"cpus": 4, "torch_version": "2.14"}])
     ['torch 2.13 → 2.14']
     """
-    return (
-        _changes(then or (), now or (), is_software=True)
-        if len(then or ()) == len(now or ())
-        else []
-    )
+    if len(then or ()) != len(now or ()):
+        return []
+    return _changes(then or (), now or (), is_software=True)
 
 
 def _changes(then: Machines, now: Machines, *, is_software: bool) -> list[str]:
@@ -95,8 +95,13 @@ def _changes(then: Machines, now: Machines, *, is_software: bool) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    if isinstance(value, str):
+        text = value
+    else:
+        text = json.dumps(value)
+    if len(text) <= _SHOWN:
+        return text
+    return f"{text[:_SHOWN]}…"
 
 
 def same_machines(environments: Iterable[str], machines: Mapping[str, Machines]) -> dict[str, str]:

@@ -80,7 +80,9 @@ def regressions(
     """
     import pandas as pd
 
-    names = (of,) if isinstance(of, str) else tuple(dict.fromkeys(of))
+    if isinstance(of, str):
+        of = [of]
+    names = tuple(dict.fromkeys(of))
     check_asked(*names)
     found = [
         _compared(base, new, of=name, drift=drift).assign(question=question)
@@ -141,7 +143,10 @@ def _compared(base: pd.DataFrame, new: pd.DataFrame, *, of: str, drift: float) -
         _in_environment(there, of)[[*_PAIR, *names]]
         for _, there in both.groupby("env_id", dropna=False)
     ]
-    known = pd.concat(found) if found else pd.DataFrame(columns=[*_PAIR, *names])
+    if found:
+        known = pd.concat(found)
+    else:
+        known = pd.DataFrame(columns=[*_PAIR, *names])
     rows = pairs.merge(known, how="left", on=list(_PAIR)).assign(of=of)
     counts = rows[["launches_base", "launches_new"]].astype("float64").fillna(0).astype("int64")
     missing = np.where(

@@ -52,7 +52,10 @@ def print_comparison(
     for question in questions:
         rows = [row for row in compared["rows"] if row["question"] == question]
         rows.sort(key=lambda row: (not row["is_regression"], _ORDER.index(row["verdict"])))
-        shown = rows if show_all else [row for row in rows if row["verdict"] in _TOLD]
+        if show_all:
+            shown = rows
+        else:
+            shown = [row for row in rows if row["verdict"] in _TOLD]
         say(
             console,
             f"\n{QUESTIONS[question].capitalize()}" if len(questions) > 1 else "",
@@ -79,7 +82,10 @@ def print_comparison(
 
 def _listed(labels: Sequence[str], *, show_all: bool) -> str:
     """Name points one a line; of many how many there are, and the first."""
-    shown = labels if show_all else labels[:_SHOWN]
+    if show_all:
+        shown = labels
+    else:
+        shown = labels[:_SHOWN]
     more = len(labels) - len(shown)
     lines = [
         count_of(len(labels), "point"),
@@ -94,11 +100,9 @@ def _print_rows(
 ) -> None:
     """Print comparisons as a table, and above it what is the same in all of them."""
     words = [row["label"].split() for row in rows]
-    is_shared = (
-        {word: all(word in others for others in words) for word in words[0]}
-        if len(rows) > 1
-        else {}
-    )
+    is_shared = {}
+    if len(rows) > 1:
+        is_shared = {word: all(word in others for others in words) for word in words[0]}
     shared = [word for word in words[0] if is_shared.get(word)]
     columns = _columns(rows, compared)
     columns["point"] = [" ".join(word for word in each if word not in shared) for each in words]
@@ -142,7 +146,9 @@ def _columns(
 
 
 def _interval(row: Mapping[str, Any]) -> str:
-    return "" if row["ratio_low"] is None else f"{row['ratio_low']:.3f}–{row['ratio_high']:.3f}"
+    if row["ratio_low"] is None:
+        return ""
+    return f"{row['ratio_low']:.3f}–{row['ratio_high']:.3f}"
 
 
 def _word(row: Mapping[str, Any], threshold: float) -> str:
@@ -152,4 +158,6 @@ def _word(row: Mapping[str, Any], threshold: float) -> str:
         return f"slower, not by {share_in_percent(threshold)}"
     if row["verdict"] != Verdict.NOT_DISTINGUISHABLE:
         return VERDICT_WORDS[row["verdict"]]
-    return "not told among so many" if row["p_value"] <= 0.05 else "not told"
+    if row["p_value"] <= 0.05:
+        return "not told among so many"
+    return "not told"

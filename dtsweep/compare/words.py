@@ -60,7 +60,9 @@ def comparison_json(found: RunComparison, *, threshold: float) -> dict[str, Any]
 def _code(found: RunComparison, *, tested: int) -> RunVerdict:
     if found.is_regression:
         return RunVerdict.REGRESSION
-    return RunVerdict.NO_REGRESSION if tested else RunVerdict.UNKNOWN
+    if tested:
+        return RunVerdict.NO_REGRESSION
+    return RunVerdict.UNKNOWN
 
 
 def first_json(new: Run, *, threshold: float, words: str) -> dict[str, Any]:
@@ -127,7 +129,9 @@ def _verdict(
     among, said = count_of(len(tested), "comparison"), []
     if worse:
         points = count_of(len({row["point_id"] for row in worse}), "point")
-        over = " over the history" if {row["question"] for row in worse} == {"creep"} else ""
+        over = ""
+        if {row["question"] for row in worse} == {"creep"}:
+            over = " over the history"
         said.append(
             f"{points} slower by more than {share_in_percent(threshold)}{over}, told among {among}"
         )
@@ -141,13 +145,17 @@ def _verdict(
     if not tested:
         reasons = list(dict.fromkeys(row["more_launches_reason"] for row in rows))
         words = f"Nothing can be told: {'; '.join(LONG_REASON_WORDS[code] for code in reasons)}."
-        return f"{words} {way}" if Reason.ONE_LAUNCH_EACH in reasons else words
+        if Reason.ONE_LAUNCH_EACH in reasons:
+            return f"{words} {way}"
+        return words
     shares = [
         row["detectable_ratio"] - 1 if row["detectable_ratio"] is not None else math.inf
         for row in tested
     ]
     half_width = " to ".join(dict.fromkeys(map(share_in_percent, (min(shares), max(shares)))))
-    by_point = ", by point," if " to " in half_width else ""
+    by_point = ""
+    if " to " in half_width:
+        by_point = ", by point,"
     return f"No regression told by {among}; a slowdown of {half_width}{by_point} would mostly have been told.{untested}"
 
 
@@ -157,7 +165,9 @@ def share_in_percent(share: float) -> str:
     >>> share_in_percent(0.0234), share_in_percent(3.2)
     ('2.3 %', 'over 100 %')
     """
-    return f"{share * 100:.2g} %" if share < 0.995 else "over 100 %"
+    if share < 0.995:
+        return f"{share * 100:.2g} %"
+    return "over 100 %"
 
 
 def _notes(
@@ -166,10 +176,8 @@ def _notes(
     """What to know of the comparison."""
     if not rows:
         return _differences(found)
-    runs, tested = (
-        count_of(len(found.base), "earlier run"),
-        [row for row in rows if row["p_value"] is not None],
-    )
+    runs = count_of(len(found.base), "earlier run")
+    tested = [row for row in rows if row["p_value"] is not None]
     notes = [
         f"Each of {runs} counts as one launch: how far runs differ is in the intervals."
         if found.is_by_run
@@ -185,8 +193,12 @@ def _notes(
     ]
     if doubtful:
         more = [row["more_launches"] for row in doubtful]
-        what = "runs" if found.is_by_run else "launches in both runs"
-        needed = "more than 100" if None in more else f"about {max(more)}"
+        what = "launches in both runs"
+        if found.is_by_run:
+            what = "runs"
+        needed = "more than 100"
+        if None not in more:
+            needed = f"about {max(more)}"
         worse = f"Worse by more than {share_in_percent(threshold)} by the means and not told"
         notes.append(
             f"{worse}: {count_of(len(more), 'comparison')}; {needed} more {what} would tell."
@@ -203,7 +215,9 @@ def _drift(found: RunComparison) -> list[str]:
         more = "more than within any earlier one; a single run doesn't tell differences below that"
         return [f"The machine drifted: by up to {percent_up(drift)} within the new run, {more}."]
     within = f"The machine drifted: by up to {percent_up(drift)} within a run"
-    return [f"{within}; that is in how far runs differ."] if drift else []
+    if not drift:
+        return []
+    return [f"{within}; that is in how far runs differ."]
 
 
 def _differences(found: RunComparison) -> list[str]:

@@ -18,10 +18,8 @@ class Coding:
 
     def __init__(self) -> None:
         """Make what a process uses again and again."""
-        self._encoder, self._decoder = (
-            zstandard.ZstdCompressor(level=LEVEL),
-            zstandard.ZstdDecompressor(),
-        )
+        self._encoder = zstandard.ZstdCompressor(level=LEVEL)
+        self._decoder = zstandard.ZstdDecompressor()
 
     def encode(self, payload: Tensor) -> Tensor:
         """Bytes, (elements,), that say the same, on the same device; at least one."""
@@ -36,4 +34,6 @@ class Coding:
 
 def coding_for(point: Point) -> Coding | None:
     """Make what codes a point's payloads; None where nothing does."""
-    return None if point.compression_coding is None else Coding()
+    if point.compression_coding is None:
+        return None
+    return Coding()

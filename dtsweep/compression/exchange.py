@@ -72,7 +72,10 @@ class Mean:
             values: (elements,), this worker's; not written to.
             mark: told `compress`.
         """
-        self._given = values.clone() if self.is_watched else None
+        if self.is_watched:
+            self._given = values.clone()
+        else:
+            self._given = None
         self._begin(values, mark)
 
     def finish(self, values: Tensor, mark: Mark) -> None:
@@ -270,11 +273,9 @@ def _rows(payloads: list[Tensor], width: int) -> Tensor:
 
 
 def _filled(payload: Tensor, width: int) -> Tensor:
-    return (
-        payload
-        if len(payload) == width
-        else torch.nn.functional.pad(payload, (0, width - len(payload)))
-    )
+    if len(payload) == width:
+        return payload
+    return torch.nn.functional.pad(payload, (0, width - len(payload)))
 
 
 def _arrived(wait: Wait, mark: Mark) -> Sequence[Tensor]:

@@ -34,7 +34,10 @@ class PowerSgd(Compression):
         thin = []
         for group in self._groups:
             given = group.of(values)
-            group.left = given if group.left is None else group.left.add_(given)
+            if group.left is None:
+                group.left = given
+            else:
+                group.left = group.left.add_(given)
             thin.append(torch.bmm(group.left, group.q))
         return torch.cat([values[self._places], *(p.view(-1) for p in thin)]) / self._layout.ranks
 
@@ -58,7 +61,9 @@ class PowerSgd(Compression):
     def decompress(self, payload: Tensor, values: Tensor) -> None:
         """Of the Q's: write P times transposed Q, and keep what that leaves out."""
         values[self._places] = self._whole
-        parts = payload.split([group.q.numel() for group in self._groups]) if self._groups else ()
+        parts: tuple[Tensor, ...] = ()
+        if self._groups:
+            parts = payload.split([group.q.numel() for group in self._groups])
         for group, part in zip(self._groups, parts, strict=True):
             assert group.left is not None
             group.q = part.view(group.q.shape).clone()
@@ -107,7 +112,9 @@ def _divided(layout: Layout, rank: int) -> tuple[list[_Matrices], Tensor]:
     """The matrices that two thin ones are less than, by their shape; and the places of all the rest."""
     begins, rest, begin = dict[tuple[int, int], list[int]](), list[Tensor](), 0
     for shape in layout.shapes:
-        rows = shape[0] if shape else 1
+        rows = 1
+        if shape:
+            rows = shape[0]
         columns = shape.numel() // max(rows, 1)
         if (rows + columns) * rank < rows * columns:
             begins.setdefault((rows, columns), []).append(begin)

@@ -26,7 +26,9 @@ class _Quantized(Compression):
     def __init__(self, layout: Layout, point: Point) -> None:
         """Draw from numbers of its own: others than the workload's, and on each worker others."""
         super().__init__(layout, point)
-        rank = distributed.get_rank() if distributed.is_initialized() else 0
+        rank = 0
+        if distributed.is_initialized():
+            rank = distributed.get_rank()
         # Mixed, because torch's generators of a CPU take no more than 32 bits of a seed.
         seed = np.random.SeedSequence([layout.seed, rank]).generate_state(1)[0]
         self._random = torch.Generator(layout.device).manual_seed(int(seed))

@@ -18,7 +18,10 @@ def blocks_in(numel: int) -> int:
 
 def in_chunks(values: Tensor) -> list[slice]:
     """Cut values, on a CPU a few at a time: whole blocks, but for the last one."""
-    step = CHUNK if values.device.type == "cpu" else max(len(values), 1)
+    if values.device.type == "cpu":
+        step = CHUNK
+    else:
+        step = max(len(values), 1)
     return [slice(begin, min(begin + step, len(values))) for begin in range(0, len(values), step)]
 
 

@@ -42,10 +42,8 @@ class TopK(ErrorFeedback):
         """Add what travelled where it belongs."""
         count = len(payload) // (4 + values.element_size())
         # Copies: a payload may begin at any byte.
-        distances, given = (
-            payload[: 4 * count].clone().view(torch.int32),
-            payload[4 * count :].clone(),
-        )
+        distances = payload[: 4 * count].clone().view(torch.int32)
+        given = payload[4 * count :].clone()
         values.index_add_(0, distances.cumsum(0), given.view(values.dtype), alpha=scale)
 
     def _largest(self, values: Tensor) -> Tensor:

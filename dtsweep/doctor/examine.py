@@ -30,7 +30,10 @@ def examine(with_gpu: bool) -> Row:
     from dtsweep.hardware.peaks import SLICE, matmul_flops, peak_flops
 
     is_gpu = with_gpu and torch.cuda.is_available()
-    device = torch.device("cuda", 0) if is_gpu else torch.device("cpu")
+    if is_gpu:
+        device = torch.device("cuda", 0)
+    else:
+        device = torch.device("cpu")
     known = fingerprint(device)
     rates = {
         precision: compare_with_peak(
@@ -39,7 +42,9 @@ def examine(with_gpu: bool) -> Row:
         for precision, declared in PRECISIONS.items()
         if is_gpu or not declared.needs_gpu
     }
-    gpu = find_gpu(known["device_uuid"]) if is_gpu else None
+    gpu = None
+    if is_gpu:
+        gpu = find_gpu(known["device_uuid"])
     # NVML counts the energy of the whole, never of a slice: nothing is amiss there.
     can_tell = is_gpu and not SLICE.search(known["device"])
     return {

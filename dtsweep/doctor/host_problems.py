@@ -37,7 +37,10 @@ def find_host_problems(hosts: Sequence[Row], *, dashboard: Mapping[str, Any] | N
     found = []
     several = len({row["address"] for row in hosts if "error" not in row}) > 1
     for row in hosts:
-        problems = [row["error"]] if "error" in row else _problems_of(row, several=several)
+        if "error" in row:
+            problems = [row["error"]]
+        else:
+            problems = _problems_of(row, several=several)
         found += [f"{row['node']}: {problem}" for problem in problems]
     if dashboard is not None and not dashboard["asks_for_token"]:
         found.append(
@@ -89,11 +92,9 @@ def _network_problems(row: Row, *, several: bool) -> list[str]:
     """What keeps ranks from reaching each other: an interface that is not there, and between hosts the loopback."""
     known = ", ".join(name for name in row["interfaces"] if name != "lo") or "lo"
     if row["ray_gpus"]:
-        name, taken, alone = (
-            "NCCL_SOCKET_IFNAME",
-            row["nccl_interfaces"],
-            row["nccl_interfaces"] == ["lo"],
-        )
+        name = "NCCL_SOCKET_IFNAME"
+        taken = row["nccl_interfaces"]
+        alone = row["nccl_interfaces"] == ["lo"]
         problem = f"NCCL would take the loopback; set {name} to one of {known}"
     else:
         name, taken = "GLOO_SOCKET_IFNAME", row["gloo_address"]
@@ -106,7 +107,9 @@ def _network_problems(row: Row, *, several: bool) -> list[str]:
         return [
             f"{name}={row['asked'].get(name)} names no interface of this host ({known}); set it to one of them"
         ]
-    return [problem] if several and alone else []
+    if several and alone:
+        return [problem]
+    return []
 
 
 def _gpu_problems(row: Row) -> list[str]:

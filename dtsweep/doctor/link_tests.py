@@ -55,10 +55,14 @@ class LinkRank:
         from torch import distributed
         from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is not in __all__
 
-        device, backend = (
-            (torch.device("cuda", 0), "nccl") if on_gpus else (torch.device("cpu"), "gloo")
-        )
-        store = self._store if rank == 0 else TCPStore(host, port, 2, is_master=False)
+        if on_gpus:
+            device, backend = (torch.device("cuda", 0), "nccl")
+        else:
+            device, backend = (torch.device("cpu"), "gloo")
+        if rank == 0:
+            store = self._store
+        else:
+            store = TCPStore(host, port, 2, is_master=False)
         distributed.init_process_group(
             backend, store=store, rank=rank, world_size=2, timeout=timedelta(seconds=PAIR_WITHIN_S)
         )
@@ -127,7 +131,9 @@ def measure_links(
         and `bandwidth_bytes_per_s` of `alpha_beta`. And why pairs could not be measured.
     """
     of_kind = {kind: pairs_of(nodes, kind=kind) for kind in ("GPU", "CPU")}
-    kind = "GPU" if of_kind["GPU"] else "CPU"
+    kind = "CPU"
+    if of_kind["GPU"]:
+        kind = "GPU"
     if not of_kind[kind]:
         tell("no link is timed: two ranks don't fit at once")
     rows, problems = [], []
@@ -139,13 +145,13 @@ def measure_links(
                 with_bandwidths(row) for row in _measure_pair([node.node_id for node in pair], kind)
             ]
         except (ray.exceptions.RayError, TimeoutError) as error:
-            where = (
-                "two ranks of one node"
-                if within
-                else f"nodes {pair[0].node_id[:8]} and {pair[1].node_id[:8]}"
-            )
+            where = "two ranks of one node"
+            if not within:
+                where = f"nodes {pair[0].node_id[:8]} and {pair[1].node_id[:8]}"
             reason = error_line(getattr(error, "cause", None) or error)
-            variable = "NCCL_SOCKET_IFNAME" if kind == "GPU" else "GLOO_SOCKET_IFNAME"
+            variable = "GLOO_SOCKET_IFNAME"
+            if kind == "GPU":
+                variable = "NCCL_SOCKET_IFNAME"
             hint = f"see that nothing holds their resources, and which interface they take ({variable})"
             problems.append(f"{where} could not all-reduce: {reason}; {hint}")
             continue

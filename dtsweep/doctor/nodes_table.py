@@ -36,7 +36,9 @@ def print_diagnosis(
     for link in links:
         _print_link(link, console=console)
     if dashboard is not None:
-        asks = "asks for a token" if dashboard["asks_for_token"] else "asks for no token"
+        asks = "asks for no token"
+        if dashboard["asks_for_token"]:
+            asks = "asks for a token"
         say(console, f"\nThe dashboard at {dashboard['address']} {asks}.")
     say(console, "\nProblems" if problems else "\nNo problems found.", style="bold")
     for problem in problems:
@@ -95,13 +97,16 @@ def host_columns(rows: Rows) -> dict[str, list[str]]:
 
 
 def _print_link(link: Mapping[str, Any], *, console: Console) -> None:
-    where = f"within {link['nodes']}" if link["is_within"] else f"between {link['nodes']}"
+    if link["is_within"]:
+        where = f"within {link['nodes']}"
+    else:
+        where = f"between {link['nodes']}"
     say(console, f"\nAll-reduce of two ranks {where} ({link['backend']})", style="bold")
     print_table(link_columns(link["all_reduces"]), console=console)
     bandwidth = link["bandwidth_bytes_per_s"]
-    rate = (
-        f"{format_number(bandwidth / 1e9, digits=3)} GB/s" if bandwidth else "an unknown bandwidth"
-    )
+    rate = "an unknown bandwidth"
+    if bandwidth:
+        rate = f"{format_number(bandwidth / 1e9, digits=3)} GB/s"
     say(console, f"time = {format_number(link['latency_s'] * 1e6, digits=3)} µs + size / {rate}")
 
 
@@ -123,8 +128,12 @@ def _format_offset(ahead: float, error: float) -> str:
 
 
 def _format_gib(size: float | None) -> str:
-    return "unknown" if size is None else f"{size / 2**30:.1f}"
+    if size is None:
+        return "unknown"
+    return f"{size / 2**30:.1f}"
 
 
 def _format_tera(rate: float | None) -> str:
-    return format_number(rate / 1e12, digits=3) if rate else "unknown"
+    if not rate:
+        return "unknown"
+    return format_number(rate / 1e12, digits=3)

@@ -31,7 +31,10 @@ def find_problems(
         return ["no node has CPUs or GPUs: add a worker node (ray start --address HOST:PORT)"]
     found = []
     for row in rows:
-        problems = [row["error"]] if "error" in row else _problems_of(row, rows, here)
+        if "error" in row:
+            problems = [row["error"]]
+        else:
+            problems = _problems_of(row, rows, here)
         found += [f"{row['node']}: {problem}" for problem in problems]
     return found
 

@@ -95,7 +95,9 @@ def autoscaler_of(head: HeadFacts, *, reports: bool) -> Autoscaler | None:
     # KubeRay starts a head so where its autoscaler is to run beside it; that may need a moment
     # until it reports.
     is_outside = not head.has_monitor and ("--no-monitor" in head.pod_command or reports)
-    return Autoscaler() if is_outside else None
+    if not is_outside:
+        return None
+    return Autoscaler()
 
 
 def configured(text: str | None) -> Autoscaler:
@@ -173,7 +175,9 @@ def facts_here(port: str) -> HeadFacts:
         return HeadFacts(has_monitor=bool(monitors), pod_command=pod_command)
     # `ray up` writes "~" into it, which Ray expands itself.
     path = Path(paths[0]).expanduser()
-    text = path.read_text(encoding="utf-8") if os.access(path, os.R_OK) else None
+    text = None
+    if os.access(path, os.R_OK):
+        text = path.read_text(encoding="utf-8")
     return HeadFacts(has_monitor=True, path=str(path), text=text, pod_command=pod_command)
 
 

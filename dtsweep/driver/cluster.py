@@ -37,14 +37,16 @@ class Cluster:
 
     def has_gpus(self) -> bool | None:
         """Whether a node, or one that can be added, has a GPU; None where that is unknown."""
-        types = self.autoscaler.types if self.autoscaler else ()
-        there, addable = (
-            (kind.resources for kind in self.nodes),
-            (kind.resources for kind in types or ()),
-        )
-        if any(resources.get("GPU", 0) for resources in (*there, *addable)):
+        types: Sequence[NodeType] | None = ()
+        if self.autoscaler:
+            types = self.autoscaler.types
+        resources = [node.resources for node in self.nodes]
+        resources += [kind.resources for kind in types or ()]
+        if any(kind.get("GPU", 0) for kind in resources):
             return True
-        return None if types is None else False
+        if types is None:
+            return None
+        return False
 
     def described(self) -> str:
         """One line for the user: name, nodes, devices."""
@@ -95,7 +97,9 @@ class Cluster:
         if world.placement == "strict_pack":
             return 1
         # Of unknown types: as large as the largest that is there.
-        room = 1 if world.placement == "strict_spread" else max(self._rooms(each), default=1)
+        room = 1
+        if world.placement != "strict_spread":
+            room = max(self._rooms(each), default=1)
         return math.ceil(world.workers / max(1, room))
 
     def _rooms(self, each: Mapping[str, float]) -> list[int]:
@@ -125,7 +129,9 @@ def look_at(name: str, *, is_private: bool) -> Cluster:
     Raises:
         SweepError: its head does not answer.
     """
-    autoscaler = None if is_private else find_autoscaler()
+    autoscaler = None
+    if not is_private:
+        autoscaler = find_autoscaler()
     return Cluster(name=name, is_private=is_private, nodes=nodes_there(), autoscaler=autoscaler)
 
 

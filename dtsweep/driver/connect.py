@@ -141,12 +141,18 @@ def _wanted(address: str | None) -> str:
     services.find_gcs_addresses.cache_clear()  # as `ray.init` does: a cluster may have come or gone
     if address == "":
         raise SweepError("--address is empty; use auto, local or HOST:PORT, or leave it out")
-    given = address if address != "auto" else None
+    given = None
+    if address != "auto":
+        given = address
     wanted = given or os.environ.get("RAY_ADDRESS") or address or _this_machines() or "local"
     if "://" in wanted:
-        source = "" if given else "RAY_ADDRESS is "
+        source = "RAY_ADDRESS is "
+        if given:
+            source = ""
         hint = "use HOST:PORT of the head node, --address local, or ray job submit"
-        what = "its dashboard's address" if wanted.startswith("http") else "for Ray Client"
+        what = "for Ray Client"
+        if wanted.startswith("http"):
+            what = "its dashboard's address"
         raise SweepError(
             f"{source}{wanted!r}: that is {what}, and dtsweep runs on a node of the cluster; {hint}"
         )
@@ -225,5 +231,7 @@ def _running() -> str:
 
 def _this_machines() -> str | None:
     """The address of the cluster whose node this machine is: of the last `ray start`, if it still runs."""
-    address = services.find_bootstrap_address(None)
-    return address if address in services.find_gcs_addresses() else None
+    address: str | None = services.find_bootstrap_address(None)
+    if address not in services.find_gcs_addresses():
+        return None
+    return address

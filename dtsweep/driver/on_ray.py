@@ -32,7 +32,9 @@ from dtsweep.sweep.settings import Sweep
 
 def run_on_ray(planned: PlannedRun) -> RunTally:
     """Run a plan on the Ray that its options name."""
-    folder = planned.sweep.file.parent if planned.sweep.file else None
+    folder = None
+    if planned.sweep.file:
+        folder = planned.sweep.file.parent
     for_train = train_settings(planned.options.node_timeout_s, cluster=None)
     if warning := slow_import():
         planned.progress.say(warning)
@@ -47,10 +49,8 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
         # After Ray has started: it takes SIGTERM for itself.
         signals_noted() as signals,
     ):
-        stopped, heartbeat = (
-            f"{cluster.name} has stopped, or can't be reached any more",
-            heartbeat_of_ray(),
-        )
+        stopped = f"{cluster.name} has stopped, or can't be reached any more"
+        heartbeat = heartbeat_of_ray()
 
         def last_words() -> None:
             shutil.rmtree(storage, ignore_errors=True)
@@ -98,11 +98,9 @@ def _drive(
         is_profiled=planned.options.profile,
         fine=planned.plan.fine,
     )
-    nodes = (
-        NodeLifetimes(each=resources_of_worker(prepared.sweep))
-        if settings[0].is_autoscaled
-        else None
-    )
+    nodes = None
+    if settings[0].is_autoscaled:
+        nodes = NodeLifetimes(each=resources_of_worker(prepared.sweep))
     scheduler: Scheduler | None = None
     try:
         with _gone_is_told(watch.heartbeat):

@@ -27,7 +27,9 @@ class Options:
     @property
     def harness(self) -> str:
         """What starts the ranks: column `harness`."""
-        return "in_process" if self.in_process else "ray"
+        if self.in_process:
+            return "in_process"
+        return "ray"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +45,10 @@ class PlannedRun:
     @property
     def known_devices(self) -> frozenset[str]:
         """Device models of the results that stay; empty is any."""
-        kept = () if self.options.rerun == "all" else self.plan.rows
-        return frozenset(row["devices"] for row in kept if row["status"] == "ok" and row["devices"])
+        if self.options.rerun == "all":
+            return frozenset()
+        measured = (row for row in self.plan.rows if row["status"] == "ok")
+        return frozenset(row["devices"] for row in measured if row["devices"])
 
     def recorder(self, sweep: Sweep, flags: Sequence[str] = ()) -> Recorder:
         """Make the recorder of a sweep whose resources are settled; it stores at once what is skipped."""

@@ -108,8 +108,9 @@ def _by_launch(groups: Sequence[Sequence[Trial]], *, slots: int) -> list[Sequenc
 
 def _with_gpus(sweep: Sweep, cluster: Cluster) -> Sweep:
     """Settle how many GPUs a worker gets."""
-    gpus = sweep.resources.gpus_per_worker
-    settled = cluster.has_gpus() if gpus is None else gpus
+    settled: int | bool | None = sweep.resources.gpus_per_worker
+    if settled is None:
+        settled = cluster.has_gpus()
     if settled is None:
         raise SweepError(
             "an autoscaler can add nodes of unknown types here: say how many GPUs a worker gets, "

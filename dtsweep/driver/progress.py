@@ -82,7 +82,10 @@ class Progress:
         if not again:
             self._counts[row["status"]] += 1
             if row["status"] != "skipped":
-                self._first_end = self._first_end if self._ended else time.monotonic()
+                if self._ended:
+                    self._first_end = self._first_end
+                else:
+                    self._first_end = time.monotonic()
                 self._ended += 1
         name = short_name(point, self._axes)
         rate, doubt = row.get("samples_per_s") or 0.0, row.get("implausible")
@@ -97,7 +100,9 @@ class Progress:
         else:
             outcome = f"{row['status']}: {row['reason']}" + "; measured again" * again
         self._has_begun = True
-        repeat = f" repeat {row['repeat']}" if row["repeat"] > 1 else ""
+        repeat = ""
+        if row["repeat"] > 1:
+            repeat = f" repeat {row['repeat']}"
         self.say(
             f"[{sum(self._counts.values())}/{self.total}] {name}{repeat}: {outcome}", by_words=True
         )
@@ -105,7 +110,9 @@ class Progress:
     def canary(self, point: Point, row: Mapping[str, Any]) -> None:
         """Name a canary that ended; it is none of the trials that are counted."""
         is_ok = row["status"] == "ok"
-        latency = f"{format_number(row['latency_s'] * 1e3)} ms/step" if is_ok else ""
+        latency = ""
+        if is_ok:
+            latency = f"{format_number(row['latency_s'] * 1e3)} ms/step"
         self._has_begun = True
         ended = latency or f"{row['status']}: {row['reason']}"
         self.say(f"canary workers={point.workers}: {ended}", by_words=True)
@@ -119,10 +126,12 @@ class Progress:
         parts = [f"{done}/{self.total} trials", f"{failed} failed" if failed else ""]
         # How long still, before what may be cut off at the edge of the terminal. The first trial
         # waited for a start.
-        each_s = (now - self._first_end) / (self._ended - 1) if self._ended > 1 else None
-        left = (
-            "" if each_s is None else f"about {duration(each_s * max(0, self.total - done))} left"
-        )
+        each_s = None
+        if self._ended > 1:
+            each_s = (now - self._first_end) / (self._ended - 1)
+        left = ""
+        if each_s is not None:
+            left = f"about {duration(each_s * max(0, self.total - done))} left"
         parts.append(left or f"{duration(now - self._began)} so far")
         # The one that was handed out first: the others wait for less.
         point, since = next(iter(self._running.values()), (None, now))
@@ -165,7 +174,9 @@ def _is_read(point: Point, name: str) -> bool:
 def _short_value(point: Point, name: str) -> str:
     # A float that was drawn has up to 17 digits.
     value = _value(point, name)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
 
 
 def _value(point: Point, name: str) -> object:

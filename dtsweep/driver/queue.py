@@ -176,7 +176,9 @@ class Queue:
         """
         if hopeless_for is None:
             return []
-        worlds = None if hopeless_for == "run" else {task.point.world}
+        worlds = None
+        if hopeless_for != "run":
+            worlds = {task.point.world}
         given_up: list[tuple[Trial, int]] = []
         for group in (self._slots[slot].group, *self._waiting):
             for _ in range(len(group)):
@@ -219,7 +221,9 @@ class Queue:
         """Put the canary of a session at both ends of its trials: that of the first, whose world is the largest."""
         first = queue.group[0][0]
         is_watched = self._sweep.measure.canary and len(queue.group) >= CANARY_TRIALS
-        canary = self._canaries.get(first.point.world) if is_watched else None
+        canary = None
+        if is_watched:
+            canary = self._canaries.get(first.point.world)
         queue.canary = canary and replace(canary, repeat=first.repeat)
         if queue.canary is not None:
             queue.group.appendleft((queue.canary, 1))

@@ -63,7 +63,9 @@ class Recorder:
         self._types = column_types(sweep.workload)
         self._rivals = Incumbents()
         self._canaries: dict[str, list[Level]] = {}
-        folder = sweep.file.parent if sweep.file else None
+        folder = None
+        if sweep.file:
+            folder = sweep.file.parent
         self._harness = harness
         self._sources = sources_of(sweep.workload, file=sweep.file)
         self._same = {"git_commit": git_commit(folder), "harness": harness}
@@ -215,7 +217,9 @@ class Recorder:
         level = level_of(row["step_mean_s"], error_s=error_s, half_width=half_width)
         drifts = bool(others) and change(level, median_of(Level(*np.transpose(others)))).is_drift
         others.append(level)
-        return ["canary_drift"] if drifts else []
+        if not drifts:
+            return []
+        return ["canary_drift"]
 
     def _store_profiles(self, task: Task, result: AttemptResult) -> None:
         measured = {
@@ -267,7 +271,10 @@ def compact(results: Results, progress: Progress) -> None:
     try:
         results.compact()
     except Exception as error:  # noqa: BLE001  # all rows are stored, and the run goes on without it
-        what = str(error) if isinstance(error, StorageError) else error_line(error)
+        if isinstance(error, StorageError):
+            what = str(error)
+        else:
+            what = error_line(error)
         progress.say(f"results stay in more files than they need: {what}")
 
 

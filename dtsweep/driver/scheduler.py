@@ -83,12 +83,10 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
             head_answers: whether the cluster's head does, asked when an attempt has ended.
         """
         super().__init__()
-        self._queue, self._recorder, self._nodes, self._head_answers = (
-            queue,
-            recorder,
-            nodes,
-            head_answers,
-        )
+        self._queue = queue
+        self._recorder = recorder
+        self._nodes = nodes
+        self._head_answers = head_answers
         self._slots = [
             start_slot(index, slot_settings) for index, slot_settings in enumerate(settings)
         ]

@@ -50,7 +50,10 @@ def pickled_workload(sweep: Sweep, *, is_shipped: bool) -> Code:
     finally:
         if by_value:
             cloudpickle.unregister_pickle_by_value(module)
-    folder = None if is_shipped or sweep.file is None else str(sweep.file.resolve().parent)
+    if is_shipped or sweep.file is None:
+        folder = None
+    else:
+        folder = str(sweep.file.resolve().parent)
     packages = frozenset(sources_of(sweep.workload, file=sweep.file).packages)
     return Code(pickled=pickled, folder=folder, packages=packages)
 
@@ -71,7 +74,9 @@ def shipped_modules(folder: Path | None, modules: Sequence[Path] = ()) -> list[s
     Raises:
         SweepError: it is more than Ray takes.
     """
-    beside = [] if folder is None else sorted(folder.resolve().iterdir())
+    beside = []
+    if folder is not None:
+        beside = sorted(folder.resolve().iterdir())
     # The first of a name is imported.
     paths = [Path(errors.__file__).parent, *(_by_own_name(path) for path in modules)]
     paths += [path for path in beside if path.suffix == ".py" or (path / "__init__.py").is_file()]

@@ -49,7 +49,9 @@ class OwnTime:
         (0.0, 1.0, 5.0)
         """
         since, self._looked_at = self._looked_at, now
-        return 0.0 if since is None else min(now - since, MOST_COUNTED_S)
+        if since is None:
+            return 0.0
+        return min(now - since, MOST_COUNTED_S)
 
 
 @dataclass(kw_only=True)
@@ -87,9 +89,9 @@ class SlotActor:
         if self.question is None and self.asked_s >= ASK_EVERY_S:
             self.question, self.asked_s = self.actor.__ray_ready__.remote(), 0.0
         is_silent = self.question is not None and self.asked_s >= SLOT_SILENT_S
-        return (
-            f"the session's process did not answer for {SLOT_SILENT_S:g} s" if is_silent else None
-        )
+        if not is_silent:
+            return None
+        return f"the session's process did not answer for {SLOT_SILENT_S:g} s"
 
     def replaced(self) -> SlotActor:
         """Kill the process of this slot; the one that takes its place."""
@@ -157,9 +159,10 @@ def stop_slots(slots: Sequence[SlotActor]) -> dict[str, str]:
     logs: dict[str, str] = {}
     try:
         stopping = [slot.actor.stop.remote() for slot in slots]
-        ended, _ = (
-            ray.wait(stopping, num_returns=len(stopping), timeout=STOP_S) if stopping else ([], [])
-        )
+        if stopping:
+            ended, _ = ray.wait(stopping, num_returns=len(stopping), timeout=STOP_S)
+        else:
+            ended, _ = ([], [])
         for each in ended:
             # One that was stopped before is dead.
             with suppress(ray.exceptions.RayError):

@@ -46,4 +46,6 @@ class RunTally:
             return 5
         if self.cluster_error is not None or self.statuses.keys() & {"no_nodes", "infeasible"}:
             return 4
-        return 0 if self.statuses.keys() <= FINE else 1
+        if self.statuses.keys() <= FINE:
+            return 0
+        return 1

@@ -40,9 +40,10 @@ def answers_of(
         Answers by node; and why there is none, by node.
     """
     nodes = {task: node for node, task in tasks.items()}
-    done, late = (
-        ray.wait([*nodes], num_returns=len(nodes), timeout=timeout_s) if nodes else ([], [])
-    )
+    if nodes:
+        done, late = ray.wait([*nodes], num_returns=len(nodes), timeout=timeout_s)
+    else:
+        done, late = ([], [])
     answers, reasons = {}, {}
     for task in done:
         try:
@@ -90,9 +91,9 @@ def refuse_other_versions(
         f"{name}: {what}" for name, there in answers.values() for what in mismatches(there, here)
     ]
     if found:
-        others = (
-            f" (and {len(found) - 1} more, which dtsweep doctor names)" if len(found) > 1 else ""
-        )
+        others = ""
+        if len(found) > 1:
+            others = f" (and {len(found) - 1} more, which dtsweep doctor names)"
         raise SweepError(f"nothing was started: {found[0]}{others}")
 
 

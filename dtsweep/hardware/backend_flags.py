@@ -191,7 +191,7 @@ def _particular() -> dict[str, Flag]:
 def _default_device() -> torch.device | None:
     """None where none is set: to set the CPU itself would cost every call of torch a detour."""
     context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
-    return None if context is None else context.device
+    return getattr(context, "device", None)
 
 
 def _flushes_denormals() -> bool:

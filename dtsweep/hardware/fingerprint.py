@@ -44,7 +44,9 @@ def fingerprint(
         `machine` is equal for two ranks on equal machines and from one session to the next; what is
         unknown is absent.
     """
-    gpu = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
+    gpu = None
+    if device.type == "cuda":
+        gpu = torch.cuda.get_device_properties(device)
     hardware = {**host(), **cpu()}
     return {
         "node": socket.gethostname(),
@@ -134,7 +136,9 @@ def _container(root: Path) -> str | None:
     marks = {".dockerenv": "docker", "run/.containerenv": "podman"}
     found = [kind for mark, kind in marks.items() if (root / mark).exists()]
     found += re.findall(r"kubepods|docker|containerd|lxc", _text(root / "proc/self/cgroup") or "")
-    return found[0] if found else None
+    if not found:
+        return None
+    return found[0]
 
 
 def _torch_build() -> dict[str, Any]:
@@ -156,7 +160,9 @@ def _torch_build() -> dict[str, Any]:
 def _gpu_machine(uuid: object, nvml: Any) -> dict[str, Any]:
     """Describe the GPUs and their libraries; only where there is one, since this starts CUDA's."""
     gpu = find_gpu(uuid, nvml=nvml)
-    nccl = torch.cuda.nccl.version() if torch.distributed.is_nccl_available() else ()
+    nccl: tuple[int, ...] = ()
+    if torch.distributed.is_nccl_available():
+        nccl = torch.cuda.nccl.version()
     return {
         "driver": driver(nvml=nvml),
         "cudnn": torch.backends.cudnn.version(),

@@ -65,11 +65,9 @@ def oom_status(error: BaseException) -> str | None:
 
 def retries(device: torch.device) -> int:
     """How often the device's allocator ran full, emptied its cache and tried again."""
-    return (
-        int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))
-        if device.type == "cuda"
-        else 0
-    )
+    if device.type != "cuda":
+        return 0
+    return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))
 
 
 def total_bytes(device: torch.device) -> int:

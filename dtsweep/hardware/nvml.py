@@ -113,7 +113,9 @@ class Gpu:
         }
         if shown & set(own_pids):
             return len(shown - set(own_pids))
-        return max(0, len(shown) - len(own_pids)) if shown else None
+        if not shown:
+            return None
+        return max(0, len(shown) - len(own_pids))
 
     def watch_errors(self) -> Any:
         """Have the driver keep the errors of this GPU for `errors`; None where it keeps none."""
@@ -200,7 +202,9 @@ def find_gpu(uuid: object, *, nvml: Any = pynvml) -> Gpu | None:
         gpu = Gpu(nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"), nvml)
     except pynvml.NVMLError:
         return None
-    return None if (gpu.ask("nvmlDeviceGetMigMode") or [0])[0] else gpu
+    if (gpu.ask("nvmlDeviceGetMigMode") or [0])[0]:
+        return None
+    return gpu
 
 
 def driver(*, nvml: Any = pynvml) -> str | None:
@@ -240,4 +244,6 @@ def limit_names(bits: int) -> list[str]:
 
 
 def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
+    if value is None:
+        return None
+    return value * factor

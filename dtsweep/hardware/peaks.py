@@ -127,8 +127,12 @@ def peak_flops(device_name: str, precision: str) -> float | None:
     if SLICE.search(device_name):
         return None
     found = next((peak for peak in PEAKS if re.search(peak.name, device_name)), None)
-    tflops = found.tflops.get(precision) if found else None
-    return None if tflops is None else tflops * 1e12
+    tflops = None
+    if found:
+        tflops = found.tflops.get(precision)
+    if tflops is None:
+        return None
+    return tflops * 1e12
 
 
 def matmul_flops(device: torch.device, precision: str) -> float:
@@ -166,7 +170,10 @@ def matmul_rates(device: torch.device, precision: str, *, beside: int = 0) -> Ma
         )
     with _fp32_products(is_tf32=known[precision].is_tf32), torch.no_grad():
         dtype = getattr(torch, known[precision].dtype)
-        rates = _flops_on_gpu(device, dtype) if device.type == "cuda" else _flops_on_cpu(dtype)
+        if device.type == "cuda":
+            rates = _flops_on_gpu(device, dtype)
+        else:
+            rates = _flops_on_cpu(dtype)
     release_memory(device)
     return rates
 

@@ -58,7 +58,9 @@ def disk_bytes(folder: str | Path) -> dict[str, int]:
 
 def shared_memory_bytes(folder: Path = SHARED_MEMORY) -> int | None:
     """Size of the shared memory of this host or container."""
-    return shutil.disk_usage(folder).total if folder.is_dir() else None
+    if not folder.is_dir():
+        return None
+    return shutil.disk_usage(folder).total
 
 
 def interfaces() -> dict[str, list[str]]:
@@ -92,7 +94,9 @@ def gloo_address(
     if asked := environment.get("GLOO_SOCKET_IFNAME"):
         # A list is of several interfaces over which gloo spreads.
         names = asked.split(",")
-        return known[names[0]][0] if all(name in known for name in names) else ""
+        if not all(name in known for name in names):
+            return ""
+        return known[names[0]][0]
     try:
         answers = socket.getaddrinfo(hostname, None, type=socket.SOCK_STREAM)
     except OSError:
@@ -132,7 +136,9 @@ def nccl_interfaces(asked: str | None, known: Sequence[str]) -> list[str]:
     words = [word for word in names.split(",") if word]
 
     def is_named(name: str) -> bool:
-        return name in words if "=" in mark else name.startswith(tuple(words))
+        if "=" in mark:
+            return name in words
+        return name.startswith(tuple(words))
 
     return [name for name in known if is_named(name) != ("^" in mark)]
 

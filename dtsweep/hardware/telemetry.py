@@ -82,11 +82,18 @@ class Telemetry:
             now: the time source, in seconds.
         """
         is_gpu = device.type == "cuda"
-        self._gpu = (
-            find_gpu(torch.cuda.get_device_properties(device).uuid, nvml=nvml) if is_gpu else None
-        )
-        self._highest_clock_hz = self._gpu.highest_clock_hz() if self._gpu else None
-        self._error_events = self._gpu.watch_errors() if self._gpu else None
+        if is_gpu:
+            self._gpu = find_gpu(torch.cuda.get_device_properties(device).uuid, nvml=nvml)
+        else:
+            self._gpu = None
+        if self._gpu:
+            self._highest_clock_hz = self._gpu.highest_clock_hz()
+        else:
+            self._highest_clock_hz = None
+        if self._gpu:
+            self._error_events = self._gpu.watch_errors()
+        else:
+            self._error_events = None
         self._own_pids = frozenset(own_pids or {os.getpid()})
         self._interval_s, self._now = interval_s, now
         self._begun, self._ended = threading.Event(), threading.Event()

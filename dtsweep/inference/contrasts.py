@@ -57,8 +57,12 @@ class Contrasts:
         if not self.tested[row, column]:
             return Method.NONE
         if self.paired[row, column]:
-            return Method.PAIRED_POOLED if self.pooled[row, column] else Method.PAIRED
-        return Method.POOLED if self.pooled[row, column] else Method.WELCH
+            if self.pooled[row, column]:
+                return Method.PAIRED_POOLED
+            return Method.PAIRED
+        if self.pooled[row, column]:
+            return Method.POOLED
+        return Method.WELCH
 
 
 def logarithms_of(trials: pd.DataFrame, of: str) -> Launches:
@@ -126,10 +130,8 @@ def _by_mean(launches: Launches, first: Rows, second: Rows) -> tuple[Numbers, ..
     counts = launches.counts
     variances = launches.squares / (counts - 1) / counts
     parts = np.add.outer(*((variances**2 / (counts - 1))[points] for points in (first, second)))
-    sums, fewest = (
-        np.add.outer(variances[first], variances[second]),
-        np.minimum.outer(counts[first], counts[second]),
-    )
+    sums = np.add.outer(variances[first], variances[second])
+    fewest = np.minimum.outer(counts[first], counts[second])
     free = np.where(fewest > 1, np.add.outer(counts[first], counts[second]) - 2, 0)
     welch = np.where(parts > 0, sums**2 / parts, free)
     known = half_width_of(
@@ -145,7 +147,9 @@ def _by_mean(launches: Launches, first: Rows, second: Rows) -> tuple[Numbers, ..
 
 def counted_of(pool: Pool | None) -> int:
     """Degrees of freedom by the number of launches; 0 without a pool."""
-    return pool.counted if pool else 0
+    if not pool:
+        return 0
+    return pool.counted
 
 
 def half_width_of(

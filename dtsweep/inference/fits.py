@@ -59,9 +59,13 @@ def fitted(
         return away
 
     least = float(distances(best[None])[0])
-    contradicted = _is_contradicted(least, free) if is_known else None
+    contradicted = None
+    if is_known:
+        contradicted = _is_contradicted(least, free)
     by_residuals = contradicted is not False
-    limit = float(students_t(free)) ** 2 * least / free if by_residuals else 1.0
+    limit = 1.0
+    if by_residuals:
+        limit = float(students_t(free)) ** 2 * least / free
     residual = float(np.sqrt(((curve(best[None])[0] - values) ** 2).sum() / free))
     edge = _edge(
         lambda at: distances(at) - least - limit,
@@ -95,7 +99,9 @@ def _best(away: Callable[[Numbers], Numbers], parameters: int) -> Numbers:
     ).x
     # A search nears a bound for ever.
     at_bounds = np.where(np.minimum(found, 1 - found) < 1e-4, np.round(found), found)
-    return at_bounds if (away(at_bounds) ** 2).sum() <= (away(found) ** 2).sum() else found
+    if (away(at_bounds) ** 2).sum() <= (away(found) ** 2).sum():
+        return at_bounds
+    return found
 
 
 def _edge(
@@ -108,11 +114,10 @@ def _edge(
     """Follow rays from the best, along the bounds where they leave them, to where `over` crosses 0."""
     size = len(best)
     angles = np.arange(_RAYS) * 2 * np.pi / _RAYS
-    rays = (
-        np.column_stack([np.cos(angles), np.sin(angles)])
-        if size == 2
-        else np.array([[1.0], [-1.0]])
-    )
+    if size == 2:
+        rays = np.column_stack([np.cos(angles), np.sin(angles)])
+    else:
+        rays = np.array([[1.0], [-1.0]])
     step = 1e-6 * np.maximum(best, 1e-3)
     slopes = ((curve(best + np.diag(step)) - curve(best[None])) / step[:, None]).T
     # As far in each direction as a straight line would go.

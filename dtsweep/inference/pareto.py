@@ -47,7 +47,9 @@ def hypervolume_of(costs: Costs, reference: NDArray[np.float64]) -> float:
     import moocore
 
     inside = costs[(costs < reference).all(axis=1)]
-    return float(moocore.hypervolume(inside, ref=reference)) if len(inside) else 0.0
+    if not len(inside):
+        return 0.0
+    return float(moocore.hypervolume(inside, ref=reference))
 
 
 def knee_of(costs: Costs) -> int | None:
@@ -74,4 +76,6 @@ def knee_of(costs: Costs) -> int | None:
     row = int(sums.argmin())
     # The ends of two objectives have the sum 1, as has all that lies on the line between them.
     ends = sums[(costs[:, varies] == best[varies]).any(axis=1)]
-    return row if sums[row] < ends.min() - 1e-9 else None
+    if sums[row] < ends.min() - 1e-9:
+        return row
+    return None

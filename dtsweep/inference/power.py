@@ -67,7 +67,10 @@ def power_of(found: Contrasts, launches: Launches, a: int, b: int, *, drift: flo
         shares, pool = shares_after(counts, more), launches.apart
     # A pool is left for the points' own spread where these have launches enough.
     pooled = pooled_is_better(own, pooled=counted_of(pool) + gained, launches=fewest)
-    free = np.where(pooled, degrees + gained, own) if found.pooled[0, 0] else degrees + gained
+    if found.pooled[0, 0]:
+        free = np.where(pooled, degrees + gained, own)
+    else:
+        free = degrees + gained
     free[0] = degrees
     needed = detectable(half_width / students_t(degrees) * shares**0.5, free, known=degrees)
     return Power(float(needed[0]) + drift, *enough(estimate, needed))
@@ -92,7 +95,9 @@ def enough(estimate: float, needed: Numbers) -> tuple[int | None, Reason | None]
         needed: what is told with 0, 1, 2 … `MOST_LAUNCHES` more.
     """
     telling = (abs(estimate) > needed[1:]).nonzero()[0]
-    return (int(telling[0]) + 1, None) if len(telling) else (None, Reason.OVER_100_LAUNCHES)
+    if len(telling):
+        return (int(telling[0]) + 1, None)
+    return (None, Reason.OVER_100_LAUNCHES)
 
 
 def detectable(errors: Any, degrees: Any, *, known: Any = None, level: float = 0.05) -> Numbers:
@@ -136,4 +141,6 @@ def untested_because(counts: Sequence[int]) -> Reason:
     """
     if not all(counts):
         return Reason.NOT_MEASURED
-    return Reason.ONE_LAUNCH_EACH if max(counts) == 1 else Reason.TOO_FEW_LAUNCHES
+    if max(counts) == 1:
+        return Reason.ONE_LAUNCH_EACH
+    return Reason.TOO_FEW_LAUNCHES

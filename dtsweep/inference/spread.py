@@ -107,14 +107,15 @@ def launches_of(trials: pd.DataFrame, of: str, *, relative: bool = False) -> Lau
     trials = trials[[*POINT, "launch", of, f"{of}_error"]].dropna(subset=[of])
     groups = trials.groupby(list(POINT), dropna=False, sort=False)
     numbers = groups.ngroup()
-    points, codes = (
-        trials.loc[~numbers.duplicated(), list(POINT)].reset_index(drop=True),
-        numbers.to_numpy(),
-    )
+    points = trials.loc[~numbers.duplicated(), list(POINT)].reset_index(drop=True)
+    codes = numbers.to_numpy()
     # Where all are null pandas makes numbers of them, which match no text.
     points = points.astype({"point_id": object, "env_id": object})
     launches = trials["launch"].factorize()[0]
-    unit = groups[of].transform("mean").to_numpy("float64") if relative else np.ones(len(trials))
+    if relative:
+        unit = groups[of].transform("mean").to_numpy("float64")
+    else:
+        unit = np.ones(len(trials))
     shape = (len(points), int(launches.max(initial=-1)) + 1)
     counts, means, squares, known = (np.zeros(shape) for _ in range(4))
     error = trials[f"{of}_error"].to_numpy("float64") / unit

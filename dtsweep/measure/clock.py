@@ -47,7 +47,9 @@ class Clock(Protocol):
 
 def clock_for(device: torch.device) -> Clock:
     """Make the clock that fits a device."""
-    return CudaClock(device) if device.type == "cuda" else CpuClock()
+    if device.type == "cuda":
+        return CudaClock(device)
+    return CpuClock()
 
 
 class CpuClock:

@@ -59,7 +59,9 @@ def median_of(levels: Level) -> Level:
     around = steps[np.searchsorted(below, [0.5 - 1e-9, 0.5 + 1e-9])]
     # That of a mean of two; the median of more normal values is π / 2 times as variable as their
     # mean.
-    spread = math.sqrt(math.pi / 2) if len(steps) > 2 else 1.0
+    spread = 1.0
+    if len(steps) > 2:
+        spread = math.sqrt(math.pi / 2)
     return Level(float(around.mean()), spread / float(np.sqrt(np.sum(weights**2))))
 
 

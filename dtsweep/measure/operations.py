@@ -95,9 +95,9 @@ def moved_bytes(tensors: Iterable[torch.Tensor]) -> int:
 def _bytes(tensor: torch.Tensor) -> int:
     whole = tensor.numel() * tensor.element_size()
     # A sparse tensor has no storage of its own; what it has of numbers is at most that.
-    return (
-        min(whole, tensor.untyped_storage().nbytes()) if tensor.layout is torch.strided else whole
-    )
+    if tensor.layout is not torch.strided:
+        return whole
+    return min(whole, tensor.untyped_storage().nbytes())
 
 
 def update_operations(

@@ -57,7 +57,9 @@ def profiled(step: Callable[[], None], *, steps: int, device: torch.device) -> P
             profiler.export_chrome_trace(str(file))
             trace = file.read_bytes()
         is_gpu = device.type == "cuda"
-        table = breakdown(json.loads(trace)["traceEvents"], steps=steps) if is_gpu else None
+        table = None
+        if is_gpu:
+            table = breakdown(json.loads(trace)["traceEvents"], steps=steps)
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise ProfileError(f"{type(error).__name__}: {error}") from error
     return Profile(trace=gzip.compress(trace, mtime=0), table=table)

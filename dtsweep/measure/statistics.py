@@ -41,7 +41,9 @@ def autocorrelation(series: Series, *, fitted: int = 1) -> float:
     n = len(series)
     centred = series - series.mean()
     power = float(centred @ centred)
-    r1 = float(centred[1:] @ centred[:-1]) / power if power > 0 else 0.0
+    r1 = 0.0
+    if power > 0:
+        r1 = float(centred[1:] @ centred[:-1]) / power
     return min(0.97, max(0.0, r1 + (fitted + (fitted + 2) * r1) / n))
 
 
@@ -85,11 +87,9 @@ def reported_half_width(series: Series, *, period: int = 1) -> float | None:
         period: steps of a period.
     """
     half = mean_half_width(series)
-    return (
-        None
-        if half is None
-        else with_unseen(half, mean_s=float(series.mean()), steps=len(series) * period)
-    )
+    if half is None:
+        return None
+    return with_unseen(half, mean_s=float(series.mean()), steps=len(series) * period)
 
 
 def with_unseen(half_s: float, *, mean_s: float, steps: int) -> float:
@@ -144,7 +144,10 @@ def correlation_time(series: NDArray[Any], *, strata: NDArray[np.int64] | None =
         return 1.0
     pairs = covariances.reshape(-1, 2).sum(axis=1) / covariances[0]
     ended = np.flatnonzero(pairs <= 0)
-    positive = pairs[: ended[0]] if len(ended) else pairs
+    if len(ended):
+        positive = pairs[: ended[0]]
+    else:
+        positive = pairs
     return max(1.0, 2 * float(np.minimum.accumulate(positive).sum()) - 1)
 
 
@@ -212,7 +215,9 @@ def binomial_quantile(q: float, n: int, p: float) -> int:
 
     successes = math.ceil(bdtrik(q, n, p))
     is_one_less = successes > 0 and bdtr(successes - 1, n, p) >= q
-    return successes - 1 if is_one_less else successes
+    if is_one_less:
+        return successes - 1
+    return successes
 
 
 def is_bimodal(series: Series) -> bool:

@@ -104,7 +104,10 @@ def is_precise(known: Estimate, *, within: float, counts_unseen: bool = True) ->
         counts_unseen: whether what is rare and has not come counts: not where a point is compared
             with itself.
     """
-    half_s = known.half_width_s if counts_unseen else known.noise_s
+    if counts_unseen:
+        half_s = known.half_width_s
+    else:
+        half_s = known.noise_s
     share = known.steadiness.widen(half_s / known.mean_s, within=within)
     return share is not None and share <= within
 
@@ -149,7 +152,10 @@ class Rule:
         """
         self._measure, self.period, self.period_s, self._race = measure, period, period_s, race
         self._counts_unseen = counts_unseen
-        self._first = FIRST_LONG_LOOK if period_s / period > LONG_STEP_S else FIRST_LOOK
+        if period_s / period > LONG_STEP_S:
+            self._first = FIRST_LONG_LOOK
+        else:
+            self._first = FIRST_LOOK
         self._first_race = min(FIRST_RACE_LOOK, self._first)
 
     def rehearse(self) -> None:
@@ -162,7 +168,10 @@ class Rule:
 
     def next_look(self, steps: int) -> int:
         """The next step after `steps` at which the interval is looked at: a multiple of the period."""
-        first = self._first if self._race is None else self._first_race
+        if self._race is None:
+            first = self._first
+        else:
+            first = self._first_race
         look = float(first if self.period == 1 else max(first, FEWEST_PERIODS * self.period))
         while (at := math.ceil(look / self.period) * self.period) <= steps:
             look *= LOOK_FACTOR
@@ -176,7 +185,9 @@ class Rule:
         if seconds >= measure.max_seconds:
             return "max_seconds"
         is_long = steps >= measure.min_steps and seconds >= measure.min_seconds
-        return "enough" if measure.half_width is None and is_long else None
+        if measure.half_width is None and is_long:
+            return "enough"
+        return None
 
     def look(self, series: Series, *, seconds: float) -> str | None:
         """Say why the window ends now, by what its steps show, or None.
@@ -187,15 +198,26 @@ class Rule:
         """
         measure, steps = self._measure, len(series)
         is_long = steps >= max(measure.min_steps, self._first) and seconds >= measure.min_seconds
-        within = measure.half_width if is_long else None
-        race = self._race if steps >= self._first_race else None
-        known = estimate(series, self.period) if race or within is not None else None
+        within = None
+        if is_long:
+            within = measure.half_width
+        race = None
+        if steps >= self._first_race:
+            race = self._race
+        known = None
+        if race or within is not None:
+            known = estimate(series, self.period)
         if known is None:
             return None
         if race and known.periods * self.period >= self._first_race and is_dominated(known, race):
             return "dominated"
-        enough = min(FEWEST_STEPS, self._first) if self.period == 1 else FEWEST_PERIODS
+        if self.period == 1:
+            enough = min(FEWEST_STEPS, self._first)
+        else:
+            enough = FEWEST_PERIODS
         is_known = (
             within is not None and known.periods >= enough and is_precise(known, within=within)
         )
-        return "precise" if is_known else None
+        if is_known:
+            return "precise"
+        return None

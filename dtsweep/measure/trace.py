@@ -78,11 +78,9 @@ def split(compute: Intervals, exchange: Intervals, *, window: tuple[int, int]) -
         `idle_s` neither.
     """
     compute, exchange = compute.clip(*window), exchange.clip(*window)
-    compute_ns, exchange_ns, busy_ns = (
-        covered(compute),
-        covered(exchange),
-        covered(np.concatenate([compute, exchange])),
-    )
+    compute_ns = covered(compute)
+    exchange_ns = covered(exchange)
+    busy_ns = covered(np.concatenate([compute, exchange]))
     overlap_ns, exposed_ns = compute_ns + exchange_ns - busy_ns, busy_ns - compute_ns
     spent = (compute_ns, exchange_ns, overlap_ns, exposed_ns, window[1] - window[0] - busy_ns)
     return {name: ns / 1e9 for name, ns in zip(CLASSES, spent, strict=True)}
@@ -131,7 +129,9 @@ def _kernels(events: Iterable[Event], window: tuple[int, int]) -> Iterator[Kerne
     """What ran on the device, cut off where the window ends; NCCL's kernels wait for other workers while they run."""
     for event in events:
         if event["cat"] in _ON_DEVICE:
-            kind = "exchange" if event["name"].startswith("nccl") else "compute"
+            kind = "compute"
+            if event["name"].startswith("nccl"):
+                kind = "exchange"
             start, end = _interval(event)
             yield Kernel(event["name"], kind, max(start, window[0]), min(end, window[1]))
 

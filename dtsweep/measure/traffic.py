@@ -86,12 +86,16 @@ class Counting(TorchDispatchMode):
     @property
     def bytes_sent(self) -> Fraction | None:
         """Payload sent so far, without headers; None where some of it can't be counted."""
-        return None if self.unknown else self._bytes
+        if self.unknown:
+            return None
+        return self._bytes
 
     @property
     def messages_sent(self) -> int | None:
         """Calls to a process group that sent something: each collective is one, each point-to-point send another."""
-        return None if self.unknown else self._messages
+        if self.unknown:
+            return None
+        return self._messages
 
     @classmethod
     def is_infra_mode(cls) -> bool:
@@ -130,14 +134,18 @@ def share_sent(kind: str, group: ProcessGroup, device: torch.device) -> Fraction
     """What a rank sends of the bytes that it hands over, by the backend that the group has for a device."""
     ranks = group.size()
     backend = group._get_backend(device).name()
-    return SHARES_OF_BACKEND.get((backend, kind), SHARES[kind])(ranks) if ranks > 1 else Fraction(0)
+    if ranks > 1:
+        return SHARES_OF_BACKEND.get((backend, kind), SHARES[kind])(ranks)
+    return Fraction(0)
 
 
 def _group_of(given: Mapping[str, Any]) -> ProcessGroup:
     group = given.get("process_group", given.get("group_name"))
     if isinstance(group, str):
         return distributed_c10d._resolve_process_group(group)  # type: ignore[attr-defined, arg-type]  # a `str` by another name
-    return group if isinstance(group, ProcessGroup) else ProcessGroup.unbox(group)
+    if isinstance(group, ProcessGroup):
+        return group
+    return ProcessGroup.unbox(group)
 
 
 def _tensors_in(given: Any) -> Iterator[torch.Tensor]:

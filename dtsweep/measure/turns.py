@@ -85,7 +85,9 @@ def block_steps(
     """
     fitting = int((limit_s / step_s - 1 - LEAD * (PAIRS + 1)) / (2 * PAIRS))
     steps = min(max(least, math.ceil(min(BLOCK_S, window_s / (2 * PAIRS)) / step_s)), fitting)
-    return steps if steps > 0 else None
+    if steps > 0:
+        return steps
+    return None
 
 
 def quick_steps(
@@ -119,8 +121,14 @@ def quick_steps(
         return None
     # The half-width is 1.96 · noise · sqrt(1/turn + 1/window), solved here for the steps of the
     # turn.
-    share_of_turn = (KNOWN / (NORMAL_95 * noise)) ** 2 - 1 / window_steps if noise > 0 else math.inf
-    wanted = math.ceil(1 / share_of_turn) if share_of_turn > 0 else fitting
+    if noise > 0:
+        share_of_turn = (KNOWN / (NORMAL_95 * noise)) ** 2 - 1 / window_steps
+    else:
+        share_of_turn = math.inf
+    if share_of_turn > 0:
+        wanted = math.ceil(1 / share_of_turn)
+    else:
+        wanted = fitting
     return min(max(wanted, LEAST_QUICK_STEPS), fitting)
 
 
@@ -152,7 +160,9 @@ class Share:
     @property
     def half_width(self) -> float | None:
         """Half of its 95 % interval."""
-        return None if self.error is None else float(students_t(self.units - 1)) * self.error
+        if self.error is None:
+            return None
+        return float(students_t(self.units - 1)) * self.error
 
 
 def share_of(part: Series, whole: Series) -> Share:
@@ -167,7 +177,9 @@ def share_of(part: Series, whole: Series) -> Share:
         return Share(value=value, error=None, units=units)
     away = part - value * whole
     # Neighbours may resemble each other: pairs of one turn do.
-    alike = autocorrelation(away) if units >= CORRELATED_FROM else 0.0
+    alike = 0.0
+    if units >= CORRELATED_FROM:
+        alike = autocorrelation(away)
     error = float(away.std(ddof=1) / whole.mean()) * math.sqrt((1 + 2 * alike) / units)
     return Share(value=value, error=error, units=units)
 

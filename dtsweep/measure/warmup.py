@@ -63,7 +63,9 @@ class Steadiness:
 
         Of what still moves the mean that comes in the end is not known.
         """
-        return None if self.drifts(within=within) else share + self.moves
+        if self.drifts(within=within):
+            return None
+        return share + self.moves
 
     def kind(self, *, within: float) -> str:
         """Name how the window became steady.
@@ -73,8 +75,12 @@ class Steadiness:
             it falls to its end, or no part is steady.
         """
         if self.drifts(within=within):
-            return "slowdown" if self.is_sure and (self.drift or 0.0) > within else "none"
-        return "warmup" if self.start else "flat"
+            if self.is_sure and (self.drift or 0.0) > within:
+                return "slowdown"
+            return "none"
+        if self.start:
+            return "warmup"
+        return "flat"
 
 
 def steadiness(series: Series) -> Steadiness:
@@ -84,9 +90,9 @@ def steadiness(series: Series) -> Steadiness:
         series: (steps,) seconds, from the first step after the hard skip.
     """
     start, half = steady_from(series), len(series) // 2
-    unsettled = (
-        float(abs(series[:half].mean() / series[half:].mean() - 1)) if start is None else 0.0
-    )
+    unsettled = 0.0
+    if start is None:
+        unsettled = float(abs(series[:half].mean() / series[half:].mean() - 1))
     rest = series[start or 0 :]
     if len(rest) < 3:
         return Steadiness(start=start, drift=None, is_sure=False, unsettled=unsettled)
@@ -137,7 +143,10 @@ def steady_from(series: Series) -> int | None:
     Returns:
         Steps to leave out, whole groups; None if the best cut leaves less than half.
     """
-    size = SHORT_GROUP if len(series) < SHORT else GROUP
+    if len(series) < SHORT:
+        size = SHORT_GROUP
+    else:
+        size = GROUP
     groups = len(series) // size
     if groups < FEWEST_GROUPS:
         return 0
@@ -152,7 +161,9 @@ def steady_from(series: Series) -> int | None:
     cut = int(np.argmin(spread[: int(0.6 * groups) + 1]))
     if not cut or not _surely_differ(smooth[: cut * size], smooth[cut * size :]):
         return 0
-    return None if cut > 0.5 * groups else cut * size
+    if cut > 0.5 * groups:
+        return None
+    return cut * size
 
 
 def _surely_differ(before: Series, after: Series) -> bool:

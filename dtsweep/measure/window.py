@@ -123,8 +123,12 @@ class Window:
             # Never an empty value: torch's store does not give it back.
             store.set(f"look/{self._looks}", self._decided or "go on")
             return previous
-        decided = store.get(f"look/{self._looks - 1}").decode() if self._looks > 1 else "go on"
-        return "" if decided == "go on" else decided
+        decided = "go on"
+        if self._looks > 1:
+            decided = store.get(f"look/{self._looks - 1}").decode()
+        if decided == "go on":
+            return ""
+        return decided
 
     def _look_apart(self, store: Store, *, sees_interval: bool) -> str:
         """The others stop when they see that rank 0 has, or at their own limit."""

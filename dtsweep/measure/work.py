@@ -96,11 +96,9 @@ def step_work(
         flops_per_s: what the device computes.
     """
     flops, moved = passes
-    computing, moving, updating = (
-        flops / flops_per_s,
-        rates.seconds(moved),
-        rates.seconds(update[0]),
-    )
+    computing = flops / flops_per_s
+    moving = rates.seconds(moved)
+    updating = rates.seconds(update[0])
     operations = accumulation * len(moved) + update[1]
     return StepWork(
         operations=operations,

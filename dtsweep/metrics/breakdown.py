@@ -20,7 +20,9 @@ PHASE_COLUMNS = tuple(f"{phase}_s" for phase in PHASE_MEANINGS)
 def slowest_phase_s(ranks: Sequence[Measured], name: str) -> float | None:
     """Mean per step of the rank that spends most in a phase; None where it was not measured."""
     known = [float(rank.of_part(name).mean()) for rank in ranks if name in rank.steps]
-    return max(known) if len(known) == len(ranks) else None
+    if len(known) != len(ranks):
+        return None
+    return max(known)
 
 
 def flops_columns(point: Point, ranks: Sequence[Measured], rate: float) -> Row:

@@ -21,10 +21,8 @@ from dtsweep.metrics.skew import correlated_own_steps, has_quick_turn, marks_exc
 from dtsweep.metrics.window_view import view_of
 from dtsweep.sweep.point import Point
 
-SHARES, ENDS = (
-    ("comm_share", "exchange_share", "wait_share", "overlap_share"),
-    ("", "_low", "_high", "_error"),
-)
+SHARES = ("comm_share", "exchange_share", "wait_share", "overlap_share")
+ENDS = ("", "_low", "_high", "_error")
 """Columns that have an interval, and the names of its parts."""
 
 PARTS = 8
@@ -103,7 +101,9 @@ def _by_window(point: Point, ranks: Sequence[Measured]) -> Row:
     row |= _columns_of("wait_share", wait)
     if isolated_s := ranks[0].exchange_isolated_s:
         exposed_per_isolated = float(window.mean()) / isolated_s
-        error = None if exchange.error is None else exchange.error * exposed_per_isolated
+        error = None
+        if exchange.error is not None:
+            error = exchange.error * exposed_per_isolated
         row |= _overlap(
             Share(value=exchange.value * exposed_per_isolated, error=error, units=exchange.units),
             ranks[0],
@@ -223,7 +223,10 @@ def _overlap(shown: Share, rank: Measured) -> Row:
 def _columns_of(name: str, known: Share) -> Row:
     """A share, both ends of its 95 % interval, and its standard error."""
     half = known.half_width
-    low, high = (None, None) if half is None else (known.value - half, known.value + half)
+    if half is None:
+        low, high = (None, None)
+    else:
+        low, high = (known.value - half, known.value + half)
     return {
         name: known.value,
         f"{name}_low": low,

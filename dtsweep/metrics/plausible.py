@@ -104,7 +104,9 @@ def _of_first(words: Mapping[int, str | None]) -> str | None:
     named = [rank for rank, said in words.items() if said]
     if not named:
         return None
-    more = f" and {len(named) - 1} more" if len(named) > 1 else ""
+    more = ""
+    if len(named) > 1:
+        more = f" and {len(named) - 1} more"
     return f"rank {named[0]}{more}: {words[named[0]]}"
 
 
@@ -245,15 +247,21 @@ def _cpu_flops(
 def _cpu_s(measured: Measured) -> float | None:
     """CPU time of the process in the window, in seconds."""
     cpus = measured.telemetry.get("process_cpus")
-    return None if cpus is None else cpus * measured.window_s
+    if cpus is None:
+        return None
+    return float(cpus) * measured.window_s
 
 
 def _known(row: Mapping[str, Any], *names: str) -> list[float] | None:
     """The numbers of these columns; None unless all are known."""
     values = [row.get(name) for name in names]
     numbers = [math.nan if value is None else float(value) for value in values]
-    return numbers if all(map(math.isfinite, numbers)) else None
+    if not all(map(math.isfinite, numbers)):
+        return None
+    return numbers
 
 
 def _listed(flags: Any) -> list[str]:
-    return [] if flags is None else list(flags)
+    if flags is None:
+        return []
+    return list(flags)

@@ -25,6 +25,8 @@ def model_digest(
     Returns:
         16 hex digits.
     """
-    flops = None if flops_per_sample is None else f"{flops_per_sample:.9g}"
+    flops = None
+    if flops_per_sample is not None:
+        flops = f"{flops_per_sample:.9g}"
     text = json.dumps([sorted(map(json.dumps, parameters)), flops, tokens_per_sample])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -38,7 +38,9 @@ ResultsByRank = Mapping[int, RankResult]
 
 def point_row(sweep: Sweep, point: Point) -> Row:
     """The columns of a trial that are known before it runs."""
-    global_batch = None if point.is_asynchronous else point.global_batch
+    global_batch = None
+    if not point.is_asynchronous:
+        global_batch = point.global_batch
     return {
         **point.columns(),
         # What would say so is not what runs.
@@ -167,7 +169,9 @@ def _environment_id(facts: FactsByRank, harness: str) -> str:
         for fact in facts.values()
     }
     # The driver's own process, with its other threads, is another environment than a worker's.
-    other = [harness] if harness == "in_process" else []
+    other = []
+    if harness == "in_process":
+        other = [harness]
     return hashlib.sha256("".join([*sorted(machines), *other]).encode()).hexdigest()[:16]
 
 
@@ -210,7 +214,9 @@ def _rank_row(rank: int, facts: FactsByRank, results: ResultsByRank) -> Row:
     if rank not in results:
         return row
     row["cleanup_s"], measured = results[rank].cleanup_s, results[rank].measured
-    return row if measured is None else row | _measured_columns(measured, is_alone=len(facts) == 1)
+    if measured is None:
+        return row
+    return row | _measured_columns(measured, is_alone=len(facts) == 1)
 
 
 def _measured_columns(measured: Measured, *, is_alone: bool) -> Row:

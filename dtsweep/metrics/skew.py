@@ -29,7 +29,9 @@ NAMED_FALSELY = 0.01
 def own_work(rank: Measured, *, is_alone: bool = False) -> float | None:
     """What a rank's step takes without waiting for others, in seconds: the mean; None where it is unknown."""
     series = own_steps(rank, is_alone=is_alone)
-    return float(series.mean()) if len(series) else None
+    if not len(series):
+        return None
+    return float(series.mean())
 
 
 def own_steps(rank: Measured, *, is_alone: bool = False) -> Series:
@@ -44,7 +46,9 @@ def own_steps(rank: Measured, *, is_alone: bool = False) -> Series:
             rank.of_part(name) for name in SPENT if name in rank.steps
         )
         return own
-    return rank.of_part("step_s") if is_alone and not len(free) else free
+    if is_alone and not len(free):
+        return rank.of_part("step_s")
+    return free
 
 
 def has_quick_turn(rank: Measured) -> bool:
@@ -106,7 +110,9 @@ def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
     slowest, fastest, mean = int(np.argmax(works)), int(np.argmin(works)), float(works.mean())
     surely = works[slowest] - bounds[slowest]
     least = max(surely / mean, surely / (works[fastest] + bounds[fastest])) - 1
-    named = f"rank {slowest} on {nodes[slowest]}" if surely > mean else None
+    named = None
+    if surely > mean:
+        named = f"rank {slowest} on {nodes[slowest]}"
     return {**row, "rank_skew_low": max(0.0, float(least)), "straggler": named}
 
 

@@ -66,8 +66,13 @@ def columns_of_steps(
     view, found = view_of(point, ranks), ranks[0].steadiness
     assert found is not None, "mark_warmup comes first"
     # Without a wanted half-width a drift counts beyond the one that there is.
-    within = (view.share or 0.0) if half_width is None else half_width
-    share = None if view.share is None else found.widen(view.share, within=within)
+    if half_width is None:
+        within = view.share or 0.0
+    else:
+        within = half_width
+    share = None
+    if view.share is not None:
+        share = found.widen(view.share, within=within)
     skew = skew_columns(ranks, nodes)
     row = {
         **window_columns(point, replace(view, share=share)),
@@ -84,7 +89,8 @@ def columns_of_steps(
         **_losses(ranks),
         **_steadiness(found, ranks, within=within),
     }
-    row = _without_intervals(row) if found.drifts(within=within) else row
+    if found.drifts(within=within):
+        row = _without_intervals(row)
     return {**row, "flags": flags(row, view.steps, view.periods, ranks, half_width=half_width)}
 
 
@@ -168,7 +174,9 @@ def _per_step(ranks: Sequence[Measured], counts: Sequence[int | None]) -> float 
         None if count is None else count / rank.window_steps
         for rank, count in zip(ranks, counts, strict=True)
     ]
-    return None if None in each else float(np.mean([one for one in each if one is not None]))
+    if None in each:
+        return None
+    return float(np.mean([one for one in each if one is not None]))
 
 
 def _steadiness(found: Steadiness, ranks: Sequence[Measured], *, within: float) -> Row:
@@ -184,7 +192,9 @@ def _steadiness(found: Steadiness, ranks: Sequence[Measured], *, within: float) 
 def _stop_reason(ended_by: str, *, share: float | None, half_width: float | None) -> str:
     """Why the window ended: a limit was fixed beforehand, so what is known by then needs no second look."""
     is_known = share is not None and half_width is not None and share <= half_width
-    return "precise" if ended_by in LIMITS and is_known else ended_by
+    if ended_by in LIMITS and is_known:
+        return "precise"
+    return ended_by
 
 
 def _without_intervals(row: Row) -> Row:

@@ -93,19 +93,22 @@ def view_of(point: Point, ranks: Sequence[Measured]) -> WindowView:
         point: what was measured.
         ranks: what each rank measured, its steps with `warmup`.
     """
-    return _step_apart(point, ranks) if point.is_asynchronous else _step_together(point, ranks)
+    if point.is_asynchronous:
+        return _step_apart(point, ranks)
+    return _step_together(point, ranks)
 
 
 def _step_together(point: Point, ranks: Sequence[Measured]) -> WindowView:
     """Ranks wait for each other at the end of each period; in between a step is each rank's own."""
-    starts, times = (
-        [rank.of_part("start_s") for rank in ranks],
-        [rank.of_part("step_s") for rank in ranks],
-    )
+    starts = [rank.of_part("start_s") for rank in ranks]
+    times = [rank.of_part("step_s") for rank in ranks]
     periods = step_times_together(starts, times, period=point.period)
     half, error = reported_half_width(periods, period=point.period), standard_error(periods)
     mean, same = float(periods.mean()), np.zeros(len(periods), np.int64)
-    steps, strata = (periods, same) if point.period == 1 else _in_time(ranks, period=point.period)
+    if point.period == 1:
+        steps, strata = (periods, same)
+    else:
+        steps, strata = _in_time(ranks, period=point.period)
     return WindowView(
         steps=steps,
         strata=strata,
@@ -139,10 +142,8 @@ def window_s(point: Point, ranks: Sequence[Measured]) -> float:
 def _in_time(ranks: Sequence[Measured], *, period: int = 1) -> tuple[Series, NDArray[np.int64]]:
     """The steps of all ranks in the order in which they ended, and the kind of each."""
     series = [rank.of_part("step_s") for rank in ranks]
-    times, starts = (
-        np.concatenate(series),
-        np.concatenate([rank.of_part("start_s") for rank in ranks]),
-    )
+    times = np.concatenate(series)
+    starts = np.concatenate([rank.of_part("start_s") for rank in ranks])
     strata = np.concatenate(
         [rank * period + np.arange(len(own)) % period for rank, own in enumerate(series)]
     )

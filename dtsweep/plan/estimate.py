@@ -66,7 +66,9 @@ def _trial_s(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> float:
         float((row["trial_s"] or row["window_s"]) + (row["overhead_s"] or 0))
         for row in _measured(rows)
     ]
-    return sum(took) / len(took) if took else _window_s(sweep.measure) + TRIAL_REST_S
+    if took:
+        return sum(took) / len(took)
+    return _window_s(sweep.measure) + TRIAL_REST_S
 
 
 def _start_s(rows: Sequence[Mapping[str, Any]]) -> float:
@@ -77,7 +79,9 @@ def _start_s(rows: Sequence[Mapping[str, Any]]) -> float:
         # Of a session the longest: its other trials waited for parameter servers alone.
         longest[row["session"]] = max(longest.get(row["session"], 0.0), seconds)
     known = [seconds for seconds in longest.values() if seconds]
-    return statistics.median(known) if known else SESSION_START_S
+    if known:
+        return statistics.median(known)
+    return SESSION_START_S
 
 
 def _measured(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -85,10 +89,11 @@ def _measured(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _window_s(measure: Measure) -> float:
-    least = max(measure.min_seconds, ENERGY_FROM_S) if measure.energy else measure.min_seconds
+    if measure.energy:
+        least = max(measure.min_seconds, ENERGY_FROM_S)
+    else:
+        least = measure.min_seconds
     shortest = min(least, measure.max_seconds)
-    return (
-        shortest
-        if measure.half_width is None
-        else math.sqrt(max(shortest, TRIAL_REST_S) * measure.max_seconds)
-    )
+    if measure.half_width is None:
+        return shortest
+    return math.sqrt(max(shortest, TRIAL_REST_S) * measure.max_seconds)

@@ -96,7 +96,9 @@ def make_plan(
     """
     rows = [row for row in rows if row["harness"] == harness]
     stands = {rows[index]["trial_id"]: rows[index] for index in sorted(standing(rows).values())}
-    stale = outdated(sweep, list(stands.values())) if rerun != "all" else {}
+    stale = {}
+    if rerun != "all":
+        stale = outdated(sweep, list(stands.values()))
     differs = cache(partial(_differs, sweep.measure))
     to_run: list[Trial] = []
     done: list[Trial] = []
@@ -105,9 +107,10 @@ def make_plan(
         for point in _in_order(sweep, inside, repeat=repeat):
             trial_id = trial_name(sweep, point, repeat=repeat)
             row = stands.get(trial_id)
-            why, is_done = (
-                (stale[trial_id], False) if trial_id in stale else _state(sweep, row, rerun=rerun)
-            )
+            if trial_id in stale:
+                why, is_done = (stale[trial_id], False)
+            else:
+                why, is_done = _state(sweep, row, rerun=rerun)
             if row is not None and row["status"] == "ok" and row["measure"]:
                 why += differs(row["measure"])
             trial = Trial(point=point, repeat=repeat, trial_id=trial_id, why=why)
@@ -158,11 +161,16 @@ def outdated(sweep: Sweep, stands: Rows) -> dict[str, str]:
         now = {**settings, **_environment(sweep, row)}
         if what := _other_setting(row, now) or sources.differ_from(row):
             differ[row["trial_id"]] = what
-    newest = measured[-1]["trial_id"] if measured else None
+    newest = None
+    if measured:
+        newest = measured[-1]["trial_id"]
     if newest in differ:
         # Under another name the old rows stay beside the new ones.
         keep, anew = "keep both with another --results", "measure all anew with --rerun all, or "
-        ways = keep if differ[newest].startswith("workload ") else anew + keep
+        if differ[newest].startswith("workload "):
+            ways = keep
+        else:
+            ways = anew + keep
         raise SweepError(f"these results have {differ[newest]}; {ways}")
     failed = [row for row in stands if row["status"] in FINAL - {"ok"}]
     mended = {row["trial_id"]: (row["status"], sources.differ_from(row)) for row in failed}
@@ -217,7 +225,9 @@ def _state(sweep: Sweep, row: Mapping[str, Any] | None, *, rerun: str | None) ->
         return "--rerun all", False
     if row is not None and _is_cut_short(sweep, row):
         return "stopped early by the race", False
-    status = row["status"] if row else None
+    status = None
+    if row:
+        status = row["status"]
     if status is None or status == "skipped":
         return "new", False
     if status in FINAL and (status == "ok" or rerun != "failed"):
@@ -234,11 +244,9 @@ def _pruned(
     fine: Sequence[Point],
 ) -> tuple[list[Trial], Sequence[Candidate]]:
     """Skip the points that would run out of device memory as others have; one is skipped in all its repeats."""
-    reasons = (
-        out_of_memory(to_run, full, fine=FittingPoints(fine))
-        if sweep.measure.prune and full
-        else {}
-    )
+    reasons = {}
+    if sweep.measure.prune and full:
+        reasons = out_of_memory(to_run, full, fine=FittingPoints(fine))
     if not reasons:
         return to_run, found
     points = {
@@ -264,7 +272,9 @@ def _differs(measure: Measure, stored: str) -> str:
     other = [
         f"{name}={quoted(then[name])}" for name in now if name in then and then[name] != now[name]
     ]
-    return f", measured with {', '.join(other)}" if other else ""
+    if not other:
+        return ""
+    return f", measured with {', '.join(other)}"
 
 
 def counts(plan: Plan) -> dict[str, int]:

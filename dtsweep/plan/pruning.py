@@ -27,7 +27,9 @@ class FittingPoints:
     def largest(self, full: Point) -> int:
         """The largest micro-batch that ended well, all else as in this point; 0 where there is none."""
         near = self._points.get(_scalars(full), [])
-        family = _all_else(full) if near else ""
+        family = ""
+        if near:
+            family = _all_else(full)
         return max((point.micro_batch for point in near if _all_else(point) == family), default=0)
 
 

@@ -28,7 +28,9 @@ def content_digest(path: Path, *, folders: bool = True) -> str | None:
     """
     digest = hashlib.sha256()
     try:
-        files = list(islice(_files(path), MOST_FILES)) if folders or path.is_file() else []
+        files = []
+        if folders or path.is_file():
+            files = list(islice(_files(path), MOST_FILES))
         for file in files:
             state = file.stat()
             edge = max(EDGE_BYTES // len(files), 4096)
@@ -38,7 +40,9 @@ def content_digest(path: Path, *, folders: bool = True) -> str | None:
     except (OSError, ValueError):
         # No path at all, or it lies on the workers' nodes alone, or only they may read it.
         return None
-    return digest.hexdigest()[:12] if files else None
+    if not files:
+        return None
+    return digest.hexdigest()[:12]
 
 
 @lru_cache(maxsize=4 * MOST_FILES)

@@ -30,27 +30,28 @@ class Module:
     @property
     def title(self) -> str:
         """Its file, the same wherever the project lies: `nets/layers.py`."""
-        file = (
-            ""
-            if self.file is None
-            else f"/{self.file.name}"
-            if self.file.stem == "__init__"
-            else self.file.suffix
-        )
-        return self.name.replace(".", "/") + file
+        path = self.name.replace(".", "/")
+        if self.file is None:
+            return path
+        if self.file.stem == "__init__":
+            return f"{path}/{self.file.name}"
+        return path + self.file.suffix
 
     @property
     def package(self) -> str:
         """What its relative imports begin at."""
-        return self.name if self.folders is not None else self.name.rpartition(".")[0]
+        if self.folders is not None:
+            return self.name
+        return self.name.rpartition(".")[0]
 
     @property
     def is_own(self) -> bool:
         """Whether it is the user's own, beside the sweep file or anywhere else."""
         # A folder without __init__.py has nothing to say; what is in it may be the user's.
-        places = (
-            [Path(folder) for folder in self.folders or ()] if self.file is None else [self.file]
-        )
+        if self.file is None:
+            places = [Path(folder) for folder in self.folders or ()]
+        else:
+            places = [self.file]
         return (
             bool(places)
             and not self.is_standard
@@ -60,8 +61,12 @@ class Module:
     @property
     def places(self) -> list[Path]:
         """Its file, of a package its folders; none where it is compiled into Python."""
-        files = [] if self.file is None else [self.file]
-        return files if self.folders is None else [Path(folder) for folder in self.folders]
+        files = []
+        if self.file is not None:
+            files = [self.file]
+        if self.folders is None:
+            return files
+        return [Path(folder) for folder in self.folders]
 
     @property
     def is_standard(self) -> bool:
@@ -123,6 +128,8 @@ def _found_in(folders: Sequence[str] | None, name: str) -> Module | None:
             )
         if spec is not None:
             inner = spec.submodule_search_locations
-            file = Path(spec.origin).absolute() if spec.has_location and spec.origin else None
+            file = None
+            if spec.has_location and spec.origin:
+                file = Path(spec.origin).absolute()
             return Module(name=name, file=file, folders=None if inner is None else list(inner))
     return None

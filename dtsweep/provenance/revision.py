@@ -43,4 +43,6 @@ def _git(folder: Path, *arguments: str) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return os.fsdecode(done.stdout) if done.returncode == 0 else None
+    if done.returncode != 0:
+        return None
+    return os.fsdecode(done.stdout)

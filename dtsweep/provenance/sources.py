@@ -142,7 +142,9 @@ def sources_of(workload: Any, *, file: Path | None) -> Sources:
 def _of_class(kind: type, found: Sources) -> Iterable[str]:
     """Note the source of a class; name what it imports."""
     module = sys.modules.get(kind.__module__)
-    importable = None if kind.__module__ == "__main__" else find_module(kind.__module__)
+    importable = None
+    if kind.__module__ != "__main__":
+        importable = find_module(kind.__module__)
     name, outermost = f"class {kind.__qualname__}", kind.__qualname__.partition(".")[0]
     if importable is not None and importable.is_standard and not hasattr(module, outermost):
         # A class that `exec` makes is of `builtins` by default.
@@ -158,7 +160,9 @@ def _of_class(kind: type, found: Sources) -> Iterable[str]:
         found.digests.update({part: _digest(text) for part, text in parts.parts.items()})
         found.unknown.update(parts.unknown)
         return parts.imports
-    script_class = kind.__name__ if kind.__module__ == "__main__" else None
+    script_class = None
+    if kind.__module__ == "__main__":
+        script_class = kind.__name__
     tree = tree_of(file.read_bytes(), script_class=script_class)
     found.digests[name] = _digest(as_text(tree.body))
     return imported(tree, package=getattr(module, "__package__", None) or "")
@@ -194,7 +198,10 @@ def _of_module(name: str, found: Sources) -> Iterable[str]:
         return []
     module = find_module(name)
     if module is None or not (module.is_own or name.startswith(OURS)):
-        is_standard = top in sys.stdlib_module_names if module is None else module.is_standard
+        if module is None:
+            is_standard = top in sys.stdlib_module_names
+        else:
+            is_standard = module.is_standard
         if name == top and not is_standard:
             found.packages.add(top)
         return []
@@ -276,18 +283,16 @@ def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
         kind, _, rest = name.partition(" ")
         is_seen = None not in (before, after) or kind not in ("package", "field")
         if before != after and is_seen:
-            texts = {
-                "package": f"{rest} {before} ({after} now)",
-                "field": f"other contents of the field {rest}",
-            }
-            other = (
-                f"no {name}"
-                if before is None
-                else f"{name} in use"
-                if after is None
-                else f"another {name}"
-            )
-            said.append(texts.get(kind, other))
+            if kind == "package":
+                said.append(f"{rest} {before} ({after} now)")
+            elif kind == "field":
+                said.append(f"other contents of the field {rest}")
+            elif before is None:
+                said.append(f"no {name}")
+            elif after is None:
+                said.append(f"{name} in use")
+            else:
+                said.append(f"another {name}")
     return said
 
 
@@ -312,5 +317,7 @@ def in_a_line(said: list[str], *, place: str) -> str:
     named = [
         f"{what} ({place})" if place and " class " in what else what for what in said[:MOST_NAMED]
     ]
-    more = f" and {len(said) - MOST_NAMED} more" if len(said) > MOST_NAMED else ""
+    more = ""
+    if len(said) > MOST_NAMED:
+        more = f" and {len(said) - MOST_NAMED} more"
     return ", ".join(named) + more

@@ -38,7 +38,10 @@ def tree_of(source: bytes, *, script_class: str | None = None) -> ast.Module:
     counted = [node for node in run if not _is_sweep(node)]
     outside = [node for node in counted if not _is_for_a_script(node)]
     is_outside = script_class is None or _defines(outside, script_class)
-    tree.body = outside if is_outside else counted
+    if is_outside:
+        tree.body = outside
+    else:
+        tree.body = counted
     _WithoutQuestion(set(_question_names(tree))).visit(tree)
     return tree
 
@@ -96,7 +99,9 @@ class _WithoutQuestion(ast.NodeTransformer):
             return _WithoutQuestion(self._names - own).generic_visit(node)
         if isinstance(node, SIMPLE) and any(map(self._is_question, ast.walk(node))):
             is_of_several = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple)
-            return node if is_of_several else None
+            if not is_of_several:
+                return None
+            return node
         return self.generic_visit(node)
 
     def _is_question(self, node: ast.AST) -> bool:
@@ -172,7 +177,9 @@ def imported(tree: ast.AST, *, package: str) -> Iterator[str]:
             case ast.Import(names=names):
                 yield from (alias.name for alias in names)
             case ast.ImportFrom(module=module, names=names, level=level):
-                parents = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+                parents = []
+                if level:
+                    parents = package.split(".")[: len(package.split(".")) - level + 1]
                 origin = ".".join([*parents, *([module] if module else [])])
                 yield from (origin, *(f"{origin}.{alias.name}" for alias in names))
             case ast.Call(func=called, args=[ast.Constant(value=str(name)), *_]) if (

@@ -46,7 +46,10 @@ def typed(kind: type) -> Typed:
         if id(thing) in seen:
             continue
         seen.add(id(thing))
-        name = f"class {thing.__qualname__}" if isinstance(thing, type) else thing.__qualname__
+        if isinstance(thing, type):
+            name = f"class {thing.__qualname__}"
+        else:
+            name = thing.__qualname__
         functions = list(_own_functions(thing))
         statement = _definition(thing, functions)
         values = _values(thing, functions)
@@ -68,7 +71,8 @@ def typed(kind: type) -> Typed:
 
 def _sort(found: Typed, name: str, value: Any, *, module: str) -> list[Any]:
     """Note a thing that is used; give it back where it is to be followed."""
-    value = inspect.unwrap(value) if callable(value) else value
+    if callable(value):
+        value = inspect.unwrap(value)
     origin = _module_of(value)
     if isinstance(value, CODE) and origin == module:
         return [value]
@@ -76,7 +80,9 @@ def _sort(found: Typed, name: str, value: Any, *, module: str) -> list[Any]:
     if isinstance(value, (*CODE, BuiltinFunctionType, ModuleType)):
         return []
     found.parts[name] = value_text(value)
-    return [type(value)] if origin == module else []
+    if origin != module:
+        return []
+    return [type(value)]
 
 
 def _module_of(value: Any) -> str:
@@ -112,7 +118,10 @@ def _definition(thing: Any, functions: Iterable[FunctionType]) -> ast.stmt | Non
             tree = ast.parse("".join(lines))
         except (OSError, SyntaxError):
             continue
-        name = thing.__name__ if isinstance(thing, type) else function.__code__.co_name
+        if isinstance(thing, type):
+            name = thing.__name__
+        else:
+            name = function.__code__.co_name
         line = function.__code__.co_firstlineno
         found = [node for node in ast.walk(tree) if _is_at(node, name, line=line)]
         if found:

@@ -77,11 +77,9 @@ def slow_import() -> str | None:
     except PackageNotFoundError:
         return None
     way = "pip install 'jsonschema<4.25', or pip uninstall rfc3987-syntax"
-    return (
-        f"rfc3987-syntax makes every start of Ray slower by a second or more here: {way}"
-        if is_slow
-        else None
-    )
+    if not is_slow:
+        return None
+    return f"rfc3987-syntax makes every start of Ray slower by a second or more here: {way}"
 
 
 def package_versions(names: Iterable[str]) -> dict[str, str]:

@@ -47,12 +47,12 @@ def limits_on(
     said = []
     for found, name in zip(recommended, names_of(recommended), strict=True):
         row = bounds_of(found.point.to_frame().T, bounds).iloc[0]
-        limit = f"{row['bound']}: " if row["bound"] else ""
-        following = (
-            f" Try next, with at most that share of the step to win: {next_words(row['next_axes'])}."
-            if row["next_axes"]
-            else ""
-        )
+        limit = ""
+        if row["bound"]:
+            limit = f"{row['bound']}: "
+        following = ""
+        if row["next_axes"]:
+            following = f" Try next, with at most that share of the step to win: {next_words(row['next_axes'])}."
         said.append(
             f"The recommended one{f' ({name})' if name else ''}: {limit}{row['bound_reason']}.{following}"
         )

@@ -41,7 +41,9 @@ def _times(ratio: float, of: str, turned: str) -> str:
     >>> _times(0.0611, "step time", "shorter steps"), _times(1.72, "samples/s", "fewer samples/s")
     ('16.4 times shorter steps', '1.72 times the samples/s')
     """
-    return f"{1 / ratio:.3g} times {turned}" if ratio < 0.5 else f"{ratio:.3g} times the {of}"
+    if ratio < 0.5:
+        return f"{1 / ratio:.3g} times {turned}"
+    return f"{ratio:.3g} times the {of}"
 
 
 def _why_not(row: pd.Series[Any], found: Recommendation) -> str:
@@ -50,14 +52,14 @@ def _why_not(row: pd.Series[Any], found: Recommendation) -> str:
         return f", by {row['semantics']} updates (--allow {row['semantics']} takes it)"
     if row["is_unknown"]:
         lacking = " and ".join(name for name in found.unmeasured if row.isna()[name])
-        return (
-            f", but its {lacking} is not known"
-            if lacking
-            else ", but not known to meet the condition"
-        )
+        if not lacking:
+            return ", but not known to meet the condition"
+        return f", but its {lacking} is not known"
     if not row["is_met"]:
         return ", but does not meet the condition"
-    return f", but {too_slow(found)}" if row["is_slow"] else ""
+    if row["is_slow"]:
+        return f", but {too_slow(found)}"
+    return ""
 
 
 def too_slow(found: Recommendation) -> str:

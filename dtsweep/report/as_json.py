@@ -82,4 +82,6 @@ def _words_of(frontier: Frontier) -> dict[str, str | None]:
 
 def _plain(value: Any) -> Any:
     """A setting as Python has it, and not NumPy."""
-    return value.item() if hasattr(value, "item") else value
+    if hasattr(value, "item"):
+        return value.item()
+    return value

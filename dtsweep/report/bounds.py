@@ -49,7 +49,9 @@ def bounds_sentence(rows: pd.DataFrame) -> str:
         if bound != UNKNOWN
     ]
     open_ = int(counts.get(UNKNOWN, 0))
-    known = f"Limited by {', '.join(told)}." if told else ""
+    known = ""
+    if told:
+        known = f"Limited by {', '.join(told)}."
     return " ".join(
         filter(
             None, [known, f"What limits {count_of(open_, 'point')} can't be told." if open_ else ""]

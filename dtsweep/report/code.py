@@ -128,4 +128,6 @@ def _is_known(row: pd.Series[Any], name: str) -> bool:
 
 def _plain(value: Any) -> Any:
     """A value as Python has it, not NumPy."""
-    return value.item() if hasattr(value, "item") else value
+    if hasattr(value, "item"):
+        return value.item()
+    return value

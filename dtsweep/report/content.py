@@ -243,8 +243,12 @@ def _varying(points: pd.DataFrame) -> tuple[list[str], list[str]]:
 
 def _headline(trials: pd.DataFrame) -> str:
     names = [" and ".join(sorted(trials[c].dropna().unique())) for c in ("workload", "devices")]
-    hosts = int(trials["hosts"].max()) if trials["hosts"].notna().any() else 0
-    extent = [f"up to {count_of(hosts, 'host')}"] if hosts > 1 else []
+    hosts = 0
+    if trials["hosts"].notna().any():
+        hosts = int(trials["hosts"].max())
+    extent = []
+    if hosts > 1:
+        extent = [f"up to {count_of(hosts, 'host')}"]
     by_status = ", ".join(
         f"{count} {status}" for status, count in _counts(trials["status"]).items()
     )
@@ -264,11 +268,9 @@ def _constants(points: pd.DataFrame, varying: Sequence[str]) -> dict[str, Any]:
         axis_name(c): points[c].iloc[0] for c in names if len(points) and points[c].notna().all()
     }
     own = points.loc[points["optimizer"].isna(), "optimizer_class"].unique()
-    named = (
-        {"optimizer": f"{own[0]} (the workload's own)"}
-        if len(own) == 1 and points["optimizer"].isna().all() and isinstance(own[0], str)
-        else {}
-    )
+    named = {}
+    if len(own) == 1 and points["optimizer"].isna().all() and isinstance(own[0], str):
+        named = {"optimizer": f"{own[0]} (the workload's own)"}
     return {name: value for name, value in {**known, **named}.items() if value not in ("{}", "[]")}
 
 

@@ -107,15 +107,18 @@ def words_on(row: dict[str, Any]) -> str:
     if row["verdict"] != Verdict.NOT_DISTINGUISHABLE:
         return f"A is {VERDICT_WORDS[row['verdict']]} by {row['of']}: {ratio}."
     more = row["more_launches"]
-    needed = reason if more is None else f"about {more} more of each"
+    if more is None:
+        needed = reason
+    else:
+        needed = f"about {more} more of each"
     tell = row["detectable_ratio"]
     is_less = row["ratio"] < 1
-    bound = (
-        f"of {1 / tell if is_less else tell:.3f} or {'less' if is_less else 'more'}"
-        if tell is not None
-        else ""
-    )
-    told = f"a ratio {bound}" if bound else "hardly any ratio"
+    bound = ""
+    if tell is not None:
+        bound = f"of {1 / tell if is_less else tell:.3f} or {'less' if is_less else 'more'}"
+    told = "hardly any ratio"
+    if bound:
+        told = f"a ratio {bound}"
     return (
         f"No difference found by {row['of']}: {ratio}. "
         f"These launches tell {told}; {row['ratio']:.3f} takes {needed}."
@@ -135,13 +138,17 @@ def _products(a: pd.Series[Any], b: pd.Series[Any]) -> list[str]:
 
 
 def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+    if not isinstance(value, str):
+        return None
+    return value
 
 
 def _where(row: dict[str, Any], apart: Sequence[str]) -> str:
     """Tell rows of one quantity apart, where there are several."""
     named = ", ".join(f"{name} {row[name]}" for name in apart)
-    return f"{named}: " if named else ""
+    if not named:
+        return ""
+    return f"{named}: "
 
 
 def print_difference(compared: dict[str, Any], *, console: Console) -> None:

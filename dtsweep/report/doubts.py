@@ -66,7 +66,9 @@ def _drift_doubt(canaries: pd.DataFrame, *, trials: int, launches: int) -> str:
     if drifted.empty or drift is None:
         return _unknown_drift_doubt(canaries)
     percent, concerned = percent_up(drift), int(drifted["trials"].sum())
-    untested = " that launches don't test" if launches > 1 else ""
+    untested = ""
+    if launches > 1:
+        untested = " that launches don't test"
     return (
         f"The machine drifted: the same point took up to {percent} longer at one time than at another, in sessions "
         f"with {concerned} of {count_of(trials, 'trial')}. Ignore differences below {percent}{untested}."
@@ -145,19 +147,17 @@ def conditions_on(
     if (*minimize, *maximize) != (*MINIMIZED, *MAXIMIZED):
         parts = [f"{name} small" for name in minimize] + [f"{name} large" for name in maximize]
         missing = int((points["standing"].isna() & points["meets"].fillna(value=False)).sum())
-        unknown = (
-            f" Not all of these were measured of {count_of(missing, 'point')}: on no frontier."
-            if missing
-            else ""
-        )
+        unknown = ""
+        if missing:
+            unknown = (
+                f" Not all of these were measured of {count_of(missing, 'point')}: on no frontier."
+            )
         said.append(
             f"Frontiers are of {', '.join(parts)}; the plot shows step time and throughput.{unknown}"
         )
     if where and len(points):
-        unmet, unknown_count = (
-            int((~points["meets"].fillna(value=True)).sum()),
-            int(points["meets"].isna().sum()),
-        )
+        unmet = int((~points["meets"].fillna(value=True)).sum())
+        unknown_count = int(points["meets"].isna().sum())
         counts = [
             f"{count_of(unmet, 'point')} left out" if unmet else "none left out",
             f"of {count_of(unknown_count, 'point')} it is not known, neither in nor out"

@@ -70,7 +70,9 @@ class Frontier:
         is nothing else, all.
         """
         several = self.best[(self.best["workers"] > 1) | (self.semantics == "exact")]
-        return self.best if several.empty else several
+        if several.empty:
+            return self.best
+        return several
 
     @cached_property
     def drawn(self) -> pd.DataFrame:
@@ -87,7 +89,9 @@ class Frontier:
         """How many points on the frontier are not `shown`, and why, as a sentence; empty where there are none."""
         count = len(self.best) - len(self.shown)
         where = "with one worker, where exact updates cost no exchange"
-        return f"{count_of(count, 'point')} {where}: --all shows them" if count else ""
+        if not count:
+            return ""
+        return f"{count_of(count, 'point')} {where}: --all shows them"
 
     @cached_property
     def dominated(self) -> pd.DataFrame:
@@ -108,11 +112,9 @@ class Frontier:
     def undecided(self) -> str:
         """How many points are on it because launches don't decide, as a sentence; empty where there are none."""
         count = int((self.points["standing"] == "undecided").sum())
-        return (
-            f"Beaten by the means, but launches don't decide: {count_of(count, 'point')}."
-            if count
-            else ""
-        )
+        if not count:
+            return ""
+        return f"Beaten by the means, but launches don't decide: {count_of(count, 'point')}."
 
 
 def frontiers_of(
@@ -133,9 +135,13 @@ def frontiers_of(
         of_rate: whether a high throughput is one of the objectives; else nothing is said of who has
             the highest.
     """
-    models = () if compare_models else ("workload", "model_digest")
+    models: tuple[str, ...] = ()
+    if not compare_models:
+        models = ("workload", "model_digest")
     apart = [c for c in (*models, "env_id") if points[c].nunique(dropna=False) > 1]
-    telling = model_columns(points) if "model_digest" in apart else []
+    telling = []
+    if "model_digest" in apart:
+        telling = model_columns(points)
     found = []
     for _, rows in points.groupby(["semantics", *models, "env_id"], sort=False, dropna=False):
         first = rows.iloc[0]
@@ -222,11 +228,10 @@ def _words_on(
     )
     ratio = f"Highest throughput{doubt_a}: {row['ratio']:.3f} times the runner-up's{doubt_b}{where}"
     second = leading.iloc[1]
-    name = (
-        ""
-        if second["on_frontier"]
-        else f" The runner-up is off the frontier: {trial_label(second, varying)}."
-    )
+    if second["on_frontier"]:
+        name = ""
+    else:
+        name = f" The runner-up is off the frontier: {trial_label(second, varying)}."
     if row["verdict"] == Verdict.UNKNOWN:
         return f"{ratio}, untested ({REASON_WORDS[row['verdict_reason']]}).{name}"
     words = VERDICT_WORDS[row["verdict"]]

@@ -35,7 +35,9 @@ def model_columns(points: pd.DataFrame) -> list[str]:
     models = points.groupby("model_digest", dropna=False)
     constant = [c for c in names if models[c].nunique(dropna=False).max() == 1]
     telling = [c for c in constant if points[c].nunique(dropna=False) > 1]
-    return telling if len(points[telling].drop_duplicates()) == models.ngroups else []
+    if len(points[telling].drop_duplicates()) != models.ngroups:
+        return []
+    return telling
 
 
 def model_label(row: pd.Series[Any], telling: Sequence[str]) -> str:

@@ -59,18 +59,18 @@ def _model_note(points: pd.DataFrame, *, compare_models: bool) -> str:
     models = points.drop_duplicates(["workload", "model_digest"])
     if len(models) < 2:
         return ""
-    how = (
-        "compared with each other, as one product"
-        if compare_models
-        else "each on frontiers and ladders of its own"
-    )
+    how = "each on frontiers and ladders of its own"
+    if compare_models:
+        how = "compared with each other, as one product"
     telling = model_columns(points)
     sizes = [f"{model_label(row, telling)} ({_size(row)})" for _, row in models.iterrows()]
     return f"{len(models)} models (by workload and model_digest), {how}: {'; '.join(sizes)}."
 
 
 def _count(value: float) -> str:
-    return f"{value:,.0f}" if value < COUNTED_BELOW else format_rate(value)
+    if value < COUNTED_BELOW:
+        return f"{value:,.0f}"
+    return format_rate(value)
 
 
 def _size(model: pd.Series[Any]) -> str:
@@ -87,35 +87,39 @@ def _interval_note(points: pd.DataFrame, *, in_process: bool) -> str:
     if known.empty:
         return ""
     one = int((known["interval"] == "launch").sum())
-    within = (
-        ""
-        if one == len(known)
-        else f" for {one} of {count_of(len(known), 'point')}, else over launches"
-    )
-    way = "a run on Ray with Measure(repeats=3)" if in_process else "Measure(repeats=3)"
-    more = "" if within else f", and {way} would tell how far launches differ"
-    kind = f"; intervals are within one launch{within}{more}." if one else " over launches."
+    within = ""
+    if one != len(known):
+        within = f" for {one} of {count_of(len(known), 'point')}, else over launches"
+    way = "Measure(repeats=3)"
+    if in_process:
+        way = "a run on Ray with Measure(repeats=3)"
+    more = ""
+    if not within:
+        more = f", and {way} would tell how far launches differ"
+    kind = " over launches."
+    if one:
+        kind = f"; intervals are within one launch{within}{more}."
     pooled = int(((known["interval"] == "pooled") & (known["launches"] == 1)).sum())
     widened = f" {count_of(pooled, 'point')} with one launch: widened by the spread between launches of the others."
     unknown = int(points["latency_s"].notna().sum()) - len(known)
-    missing = (
-        f" None on {count_of(unknown, 'point')}: too few steps, or they drift." if unknown else ""
-    )
+    missing = ""
+    if unknown:
+        missing = f" None on {count_of(unknown, 'point')}: too few steps, or they drift."
     shown = [
         zip(points[name], *ends_of(points, name), strict=True)
         for name in ("latency_s", "samples_per_s")
     ]
-    ends = (
-        ", in brackets are its ends"
-        if any(is_lopsided(*row) for rows in shown for row in rows)
-        else ""
-    )
+    ends = ""
+    if any(is_lopsided(*row) for rows in shown for row in rows):
+        ends = ", in brackets are its ends"
     return f"± is half of the 95 % interval{ends}{kind}" + (widened if pooled else "") + missing
 
 
 def _probability_note(points: pd.DataFrame) -> str:
     known = points["frontier_probability"].notna().any()
-    return "frontier %: how often a point is on it when launches are drawn anew." if known else ""
+    if known:
+        return "frontier %: how often a point is on it when launches are drawn anew."
+    return ""
 
 
 def _exchange_note(trials: pd.DataFrame) -> str:
@@ -127,27 +131,27 @@ def _exchange_note(trials: pd.DataFrame) -> str:
     )
     if len(empty) == len(trials) and reasons.empty:
         return ""
-    where = [f"on {count_of(int(alone.sum()), 'trial')} with one worker"] if alone.any() else []
+    where = []
+    if alone.any():
+        where = [f"on {count_of(int(alone.sum()), 'trial')} with one worker"]
     where += [f"on {count_of(count, 'trial')}: {reason}" for reason, count in reasons.items()]
-    return f"Exchange + wait is empty {'; '.join(where)}." if where else ""
+    if not where:
+        return ""
+    return f"Exchange + wait is empty {'; '.join(where)}."
 
 
 def _compression_note(points: pd.DataFrame) -> str:
     known = points["compression_error"].notna().any()
-    return (
-        "error %: one compressed exchange against the mean of the values themselves."
-        if known
-        else ""
-    )
+    if known:
+        return "error %: one compressed exchange against the mean of the values themselves."
+    return ""
 
 
 def _window_note(trials: pd.DataFrame) -> str:
     counts = trials["stop_reason"].value_counts()
-    return (
-        "Windows: " + ", ".join(f"{n} {reason}" for reason, n in counts.items()) + "."
-        if len(counts)
-        else ""
-    )
+    if not len(counts):
+        return ""
+    return "Windows: " + ", ".join(f"{n} {reason}" for reason, n in counts.items()) + "."
 
 
 def _gradient_note(trials: pd.DataFrame) -> str:
@@ -213,10 +217,8 @@ def _sessions(what: str, sessions: pd.DataFrame) -> str:
     """Name the sessions of which this is to be said, if there are any."""
     if sessions.empty:
         return ""
-    trials, names = (
-        count_of(int(sessions["trials"].sum()), "trial"),
-        sessions["session"].astype(str).unique(),
-    )
+    trials = count_of(int(sessions["trials"].sum()), "trial")
+    names = sessions["session"].astype(str).unique()
     return f" {what}: {count_of(len(names), 'session')} with {trials}: {', '.join(names)}."
 
 

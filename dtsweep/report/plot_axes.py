@@ -71,7 +71,9 @@ def tick_label(value: float) -> str:
     for size, letter in ((1e9, "G"), (1e6, "M")):
         if value >= size:
             return f"{value / size:g}{letter}"
-    return f"{value:,.0f}" if value >= 1 and float(value).is_integer() else f"{value:g}"
+    if value >= 1 and float(value).is_integer():
+        return f"{value:,.0f}"
+    return f"{value:g}"
 
 
 def _powers(low: float, high: float, most: int) -> tuple[float, ...]:

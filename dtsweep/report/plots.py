@@ -166,7 +166,9 @@ def shares(data: pd.DataFrame | Content) -> Figure:
 
 
 def _content(data: pd.DataFrame | Content) -> Content:
-    return data if isinstance(data, Content) else content_of(data)
+    if isinstance(data, Content):
+        return data
+    return content_of(data)
 
 
 def _figure() -> Figure:
@@ -279,15 +281,16 @@ def _about_bars(content: Content) -> str:
     """Say what error bars leave out, where there are any of one launch alone."""
     points = [row for found in content.frontiers for _, row in found.shown.iterrows()]
     within = sum(row["interval"] == "launch" for row in points)
-    return (
-        f"bars of {count_of(within, 'point')} are within one launch: another may lie outside"
-        if within
-        else ""
-    )
+    if not within:
+        return ""
+    return f"bars of {count_of(within, 'point')} are within one launch: another may lie outside"
 
 
 def _ladder_name(part: Scaling, rows: pd.DataFrame) -> str:
     first = rows.iloc[0]
     weak = f"{first['micro_batch']} × {first['accumulation']}"
-    batch = weak if first["kind"] == "weak" else f"{first['global_batch']}"
+    if first["kind"] == "weak":
+        batch = weak
+    else:
+        batch = f"{first['global_batch']}"
     return " · ".join([str(first["kind"]), part.labels.loc[rows.index[0]], batch])

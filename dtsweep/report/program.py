@@ -202,7 +202,9 @@ def _on_definitions(subject: _Subject, row: pd.Series[Any]) -> list[str]:
     if not subject.shards:
         needed = ["model"]
     needed.append("batches" if subject.is_alone else "batches (this worker's)")
-    moving = " that moves a batch to the GPU" if subject.is_gpu else ""
+    moving = ""
+    if subject.is_gpu:
+        moving = " that moves a batch to the GPU"
     needed.append(f"loss_of(model, batch){moving}")
     if subject.has_own_optimizer:
         needed.append("make_optimizer(parameters, learning_rate)")
@@ -252,7 +254,9 @@ def _setup(subject: _Subject) -> list[str]:
         lines.append("model = model.cuda()")
     if not subject.is_alone:
         size = values["bucket_bytes"]
-        buckets = "" if size is None else f", bucket_cap_mb={size} / 2**20"
+        buckets = ""
+        if size is not None:
+            buckets = f", bucket_cap_mb={size} / 2**20"
         lines.append(subject.mode.wrap.replace("{buckets}", buckets))
     return [*lines, _optimizer(subject)]
 
@@ -260,10 +264,16 @@ def _setup(subject: _Subject) -> list[str]:
 def _optimizer(subject: _Subject) -> str:
     rate = subject.values["learning_rate"]
     if subject.has_own_optimizer:
-        line = _OWN if subject.is_alone else subject.mode.own_optimizer
+        if subject.is_alone:
+            line = _OWN
+        else:
+            line = subject.mode.own_optimizer
         return line.format(rate=rate)
     name, options = _OPTIMIZERS[subject.values["optimizer"]]
-    line = _PLAIN if subject.is_alone else subject.mode.optimizer
+    if subject.is_alone:
+        line = _PLAIN
+    else:
+        line = subject.mode.optimizer
     return line.format(optimizer=name, options=options.format(rate=rate))
 
 
@@ -271,10 +281,14 @@ def _loop(subject: _Subject) -> list[str]:
     """The steps of one worker, of one pass or several."""
     accumulation = subject.values["accumulation"]
     samples = f"# {subject.values['micro_batch']} samples on each worker"
-    share = f" / {accumulation}" if accumulation > 1 else ""
+    share = ""
+    if accumulation > 1:
+        share = f" / {accumulation}"
     passes = [f"loss = loss_of(model, batch){share}"]
     if subject.values["precision"] == "bf16":
-        device = "cuda" if subject.is_gpu else "cpu"
+        device = "cpu"
+        if subject.is_gpu:
+            device = "cuda"
         passes = [f'with torch.autocast("{device}", torch.bfloat16):', *_indented(passes)]
     passes.append("loss.backward()")
     update = ["optimizer.step()", "optimizer.zero_grad()"]

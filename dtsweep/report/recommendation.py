@@ -74,7 +74,9 @@ def names_of(found: Sequence[Recommendation]) -> list[str]:
     models, environments = (
         chosen[name].nunique(dropna=False) > 1 for name in ("model_digest", "env_id")
     )
-    telling = model_columns(chosen) if models else []
+    telling = []
+    if models:
+        telling = model_columns(chosen)
     named = [
         (
             model_label(row, telling) if models else "",
@@ -97,7 +99,9 @@ def in_words(
         named: how many are named of those that can't be told from it.
     """
     point = found.point
-    doubt = f" Doubtful: {point['caution']}." if point["caution"] else ""
+    doubt = ""
+    if point["caution"]:
+        doubt = f" Doubtful: {point['caution']}."
     lines = [
         f"Recommended for {goal_in_words(found)}{f' ({name})' if name else ''}: {trial_label(point, varying)}",
         f"{'; '.join(_figures(point, found.objective.name))}.{doubt}",
@@ -116,11 +120,9 @@ def goal_in_words(found: Recommendation) -> str:
     """Name what a recommendation is best at: "the highest samples_per_s where workers<=8"."""
     goal = found.goal
     words = f"the {'highest' if found.objective.maximize else 'lowest'} {found.objective.name}"
-    share = (
-        f", with at least {goal.least_rate:.0%} of the best samples_per_s"
-        if goal.least_rate
-        else ""
-    )
+    share = ""
+    if goal.least_rate:
+        share = f", with at least {goal.least_rate:.0%} of the best samples_per_s"
     return f"{words}{share}{f' where {goal.where}' if goal.where else ''}"
 
 
@@ -193,15 +195,13 @@ def _figures(point: pd.Series[Any], objective: str) -> list[str]:
 def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> str:
     others, tied = found.others, found.tied
     if found.sure is Certainty.ONLY_CANDIDATE:
-        return (
-            "No other point is known to be a candidate."
-            if found.unknown
-            else "No other point is a candidate."
-        )
+        if found.unknown:
+            return "No other point is known to be a candidate."
+        return "No other point is a candidate."
     if found.sure is Certainty.SIGNIFICANT:
-        than = (
-            "the other candidate" if len(others) == 1 else f"each of {len(others)} other candidates"
-        )
+        than = "the other candidate"
+        if len(others) != 1:
+            than = f"each of {len(others)} other candidates"
         return f"Sure: launches tell that it is better than {than}. {_runner_up(found, varying)}"
     if found.sure is Certainty.SINGLE_LAUNCH:
         return (
@@ -213,14 +213,19 @@ def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> s
     names = [
         f"{trial_label(row, varying)} ({_ratio(row)})" for _, row in tied.head(named).iterrows()
     ]
-    more = f" and {len(tied) - named} more" if len(tied) > named else ""
-    is_best = tied["ratio"].ge(1).all() if found.objective.maximize else tied["ratio"].le(1).all()
-    why = (
-        "it has the best mean"
-        if is_best
-        else "it holds the fewest workers, at a mean within 5 % of the best"
-    )
-    by = " by one launch each" if tied["ratio_low"].isna().any() else ""
+    more = ""
+    if len(tied) > named:
+        more = f" and {len(tied) - named} more"
+    if found.objective.maximize:
+        is_best = tied["ratio"].ge(1).all()
+    else:
+        is_best = tied["ratio"].le(1).all()
+    why = "it holds the fewest workers, at a mean within 5 % of the best"
+    if is_best:
+        why = "it has the best mean"
+    by = ""
+    if tied["ratio_low"].isna().any():
+        by = " by one launch each"
     by += " and without canaries" if by and found.drift is None else ""
     told_by = f"More launches ({_repeats(found)}) would tell."
     return f"Can't tell it{by} from {'; '.join(names)}{more}: of these {why}. {told_by}"
@@ -228,7 +233,9 @@ def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> s
 
 def _repeats(found: Recommendation) -> str:
     """What gives more launches: in this process there is one."""
-    return "repeats on Ray" if found.point["harness"] == "in_process" else "repeats"
+    if found.point["harness"] == "in_process":
+        return "repeats on Ray"
+    return "repeats"
 
 
 def _unmeasured(found: Recommendation) -> str:
@@ -242,12 +249,12 @@ def _unmeasured(found: Recommendation) -> str:
 def _left_out(found: Recommendation) -> list[str]:
     """Count the points that something else speaks against, a line each."""
     slow, implausible = (count_of(count, "point") for count in (found.slow, found.implausible))
-    lines = [f"Left out: {slow} with {too_slow(found)}."] if found.slow else []
-    return (
-        [*lines, f"Left out: {implausible} whose numbers contradict each other."]
-        if found.implausible
-        else lines
-    )
+    lines = []
+    if found.slow:
+        lines = [f"Left out: {slow} with {too_slow(found)}."]
+    if not found.implausible:
+        return lines
+    return [*lines, f"Left out: {implausible} whose numbers contradict each other."]
 
 
 def _doubts(found: Recommendation) -> list[str]:
@@ -261,14 +268,14 @@ def _doubts(found: Recommendation) -> list[str]:
         way = (
             f"one launch each tells nothing until canaries say (canary=True), or {_repeats(found)}"
         )
-        return [] if is_tested else [f"How far the machine drifted is not known: {way}."]
+        if is_tested:
+            return []
+        return [f"How far the machine drifted is not known: {way}."]
     if is_tested and found.drift <= CANARY_DRIFT:
         return []
-    told = (
-        "the spread of launches has that in it"
-        if is_tested
-        else "one launch each tells no smaller difference"
-    )
+    told = "one launch each tells no smaller difference"
+    if is_tested:
+        told = "the spread of launches has that in it"
     return [
         f"As far as its canaries tell, the machine drifted by at most {percent_up(found.drift)}: {told}."
     ]
@@ -281,9 +288,7 @@ def _runner_up(found: Recommendation, varying: Sequence[str]) -> str:
 
 def _ratio(row: pd.Series[Any], of: str = "") -> str:
     """The recommended point over another one: "1.07 times", with the interval behind it where that is tested."""
-    known = (
-        f", {row['ratio_low']:.3g} to {row['ratio_high']:.3g}"
-        if not math.isnan(row["ratio_low"])
-        else ""
-    )
+    known = ""
+    if not math.isnan(row["ratio_low"]):
+        known = f", {row['ratio_low']:.3g} to {row['ratio_high']:.3g}"
     return f"{row['ratio']:.3g} times{of}{known}"

@@ -80,7 +80,10 @@ def _group_label(row: Mapping[Any, Any], varying: list[str]) -> str:
     import pandas as pd
 
     weak = f"{row['micro_batch']} × {row['accumulation']} per worker"
-    shape = weak if row["kind"] == "weak" else f"{row['global_batch']} per step"
+    if row["kind"] == "weak":
+        shape = weak
+    else:
+        shape = f"{row['global_batch']} per step"
     return f"{point_label(pd.Series(row), varying)}, {row['kind']} scaling, {shape}"
 
 
@@ -102,7 +105,9 @@ def _fit_words(fit: Mapping[Any, Any]) -> str:
         if pd.notna(fit[name])
     ]
     misses = f"misses the measured by {fit['residual']:.1%}"
-    doubt = ", more than launches differ" if fit["contradicted"] is True else ""
+    doubt = ""
+    if fit["contradicted"] is True:
+        doubt = ", more than launches differ"
     return "; ".join([", ".join(shares), *ends, misses + doubt])
 
 
@@ -110,6 +115,10 @@ def _size_words(fit: Mapping[Any, Any], name: str) -> str:
     import pandas as pd
 
     low, high = fit[f"{name}_low"], fit[f"{name}_high"]
-    to = f"to {high:,.0f}" if pd.notna(high) else "or more"
-    beyond = ", extrapolated" if fit[f"{name}_extrapolates"] is True else ""
+    to = "or more"
+    if pd.notna(high):
+        to = f"to {high:,.0f}"
+    beyond = ""
+    if fit[f"{name}_extrapolates"] is True:
+        beyond = ", extrapolated"
     return f"{fit[name]:,.0f} ({low:,.0f} {to}{beyond})"

@@ -64,14 +64,13 @@ def _marks(
     found = []
     for points in (each.drawn for each in drawn):
         for (_, row), is_shown in zip(points.iterrows(), points["on_frontier"], strict=True):
-            letter = (
-                "R"
-                if tuple(row[c] for c in POINT) in names
-                else "k"
-                if row["knee"] and is_shown
-                else ""
-            )
-            found += [(row["latency_s"] * 1e3, row["samples_per_s"], letter)] if letter else []
+            if tuple(row[c] for c in POINT) in names:
+                letter = "R"
+            elif row["knee"] and is_shown:
+                letter = "k"
+            else:
+                continue
+            found.append((row["latency_s"] * 1e3, row["samples_per_s"], letter))
     return found
 
 
@@ -79,7 +78,10 @@ def _legend(drawn: Sequence[Frontier], letters: set[str], *, left_out: int) -> I
     """What is up, and what each marker means."""
     yield "samples/s"
     semantics = [found.semantics for found in drawn]
-    names = semantics if len(set(semantics)) == len(drawn) else [found.name for found in drawn]
+    if len(set(semantics)) == len(drawn):
+        names = semantics
+    else:
+        names = [found.name for found in drawn]
     for name, (best, _) in zip(names, MARKERS, strict=False):
         yield f"{best} {name}"
     beaten = [

@@ -72,7 +72,10 @@ def amount_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     columns = {}
     if rows["memory_peak_bytes"].notna().any():
         memory = rows["memory_peak_bytes"].astype("float64")
-        unit, size = ("GiB", 2**30) if memory.max() >= 2**30 else ("MiB", 2**20)
+        if memory.max() >= 2**30:
+            unit, size = ("GiB", 2**30)
+        else:
+            unit, size = ("MiB", 2**20)
         columns[f"memory\n{unit}"] = [format_number(value, digits=3) for value in memory / size]
     if rows["tokens_per_s"].notna().any():
         columns["tokens\n/s"] = format_rates(rows["tokens_per_s"])
@@ -81,36 +84,34 @@ def amount_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
 
 def caution_columns(cautions: Sequence[str]) -> dict[str, list[str]]:
     """A column of what puts numbers in doubt, where there is anything."""
-    return {"caution": list(cautions)} if any(cautions) else {}
+    if not any(cautions):
+        return {}
+    return {"caution": list(cautions)}
 
 
 def standing_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     """Column of the probability that a point is on the frontier, where it is known."""
     known = rows["frontier_probability"]
-    return (
-        {"frontier\n%": [_format_percent(value, digits=0) for value in known]}
-        if known.notna().any()
-        else {}
-    )
+    if not known.notna().any():
+        return {}
+    return {"frontier\n%": [_format_percent(value, digits=0) for value in known]}
 
 
 def knee_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     """Column that marks the knee; or that says how often a point is it, where that is known."""
     if (known := rows["knee_probability"]).notna().any():
         return {"knee\n%": [_format_percent(value, digits=0) for value in known]}
-    return (
-        {"knee": ["k" if is_knee else "" for is_knee in rows["knee"]]} if rows["knee"].any() else {}
-    )
+    if not rows["knee"].any():
+        return {}
+    return {"knee": ["k" if is_knee else "" for is_knee in rows["knee"]]}
 
 
 def error_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
     """Column of how far a compressed exchange is from the exact one, where it is known."""
     known = rows["compression_error"]
-    return (
-        {"error\n%": [_format_percent(value, digits=2 if value < 1 else 0) for value in known]}
-        if known.notna().any()
-        else {}
-    )
+    if not known.notna().any():
+        return {}
+    return {"error\n%": [_format_percent(value, digits=2 if value < 1 else 0) for value in known]}
 
 
 def share_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
@@ -200,20 +201,22 @@ def _format_shape(row: pd.Series[Any]) -> str:
 
 def _format_speed_up(row: pd.Series[Any]) -> str:
     half = half_of(row, "speed_up")
-    return f"{row['speed_up']:.2f}" if math.isnan(half) else format_interval(row["speed_up"], half)
+    if math.isnan(half):
+        return f"{row['speed_up']:.2f}"
+    return format_interval(row["speed_up"], half)
 
 
 def _format_efficiency(row: pd.Series[Any]) -> str:
     half = half_of(row, "efficiency")
-    return (
-        f"{row['efficiency']:.0%}"
-        if math.isnan(half)
-        else format_interval(row["efficiency"] * 100, half * 100) + "%"
-    )
+    if math.isnan(half):
+        return f"{row['efficiency']:.0%}"
+    return format_interval(row["efficiency"] * 100, half * 100) + "%"
 
 
 def _format_percent(share: float, half: float = math.nan, *, digits: int = 1) -> str:
     """Write a share in percent, with half of its interval; unknown is empty."""
     if math.isnan(half):
-        return "" if math.isnan(share) else f"{share * 100:.{digits}f}"
+        if math.isnan(share):
+            return ""
+        return f"{share * 100:.{digits}f}"
     return format_interval(share * 100, half * 100, decimals=digits)

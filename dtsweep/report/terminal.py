@@ -64,7 +64,9 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
     if content.limits:
         say(console, "\nWhat limits each point", style="bold")
         count = len(content.recommendations)
-        hidden = count if count > _ADVICE_SHOWN and not show_all else 0
+        hidden = 0
+        if count > _ADVICE_SHOWN and not show_all:
+            hidden = count
         more = [f"{count_of(hidden, 'recommended point')}: --all says what limits each"] * (
             hidden > 0
         )
@@ -171,9 +173,9 @@ def _print_points(
         Headers of the columns that there was no room for; with `show_all` they have tables of their
         own, and none is left out.
     """
-    labels = (
-        {} if frontier.labels.nunique() == 1 else {"sync": frontier.labels[rows.index].to_list()}
-    )
+    labels = {}
+    if frontier.labels.nunique() != 1:
+        labels = {"sync": frontier.labels[rows.index].to_list()}
     keys = labels | batch_columns(rows, varying=content.varying)
     bounds = bounds_of(rows, content.bounds)
     columns = measured_columns(rows, varying=content.varying) | objective_columns(
@@ -195,7 +197,9 @@ def _print_points(
         else:
             left_out.append(header)
     tables += [keys | reason_columns(bounds)] if show_all else []
-    style = "" if rows["on_frontier"].any() else "dim"
+    style = "dim"
+    if rows["on_frontier"].any():
+        style = ""
     for table in tables:
         print_table(table | doubt, console=console, style=style)
     return left_out
@@ -204,7 +208,10 @@ def _print_points(
 def _print_scaling(scaling: Scaling, *, console: Console, show_all: bool) -> None:
     say(console, f"\n{scaling.title}", style="bold")
     groups = scaling.groups
-    listed = groups if show_all else groups[:_GROUPS_SHOWN]
+    if show_all:
+        listed = groups
+    else:
+        listed = groups[:_GROUPS_SHOWN]
     print_table(scaling_columns(scaling, groups=listed), console=console)
     if hidden := len(groups) - len(listed):
         say(console, f"{count_of(hidden, 'slower group')}: --all shows them")
@@ -220,7 +227,10 @@ def _print_worth(content: Content, *, console: Console, show_all: bool) -> None:
         console,
         f"It pays where it adds at least {WORTH * 100:.0f} % of what a worker of the smallest world does.",
     )
-    listed = sentences if show_all else sentences[:_SENTENCES_SHOWN]
+    if show_all:
+        listed = sentences
+    else:
+        listed = sentences[:_SENTENCES_SHOWN]
     say(console, "\n".join(listed))
     if hidden := len(sentences) - len(listed):
         say(console, f"{count_of(hidden, 'more line')}: --all shows them")
@@ -236,7 +246,10 @@ def _print_unmeasured(rows: pd.DataFrame, *, console: Console, show_all: bool) -
     table = Table.grid(padding=(0, 2, 0, 0))
     for overflow in ("ignore", "ignore", "fold"):
         table.add_column(overflow=overflow, no_wrap=overflow == "ignore")
-    listed = rows if show_all else rows.head(_REASONS_SHOWN)
+    if show_all:
+        listed = rows
+    else:
+        listed = rows.head(_REASONS_SHOWN)
     for count, status, reason, log in listed.itertuples(index=False):
         lines = [
             reason if pd.notna(reason) else "no reason stored",

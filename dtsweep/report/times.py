@@ -90,7 +90,9 @@ def _titles(there: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
     several = [
         c for c in ("workload", "model_digest", "env_id") if rows[c].nunique(dropna=False) > 1
     ]
-    telling = model_columns(rows) if "model_digest" in several else []
+    telling = []
+    if "model_digest" in several:
+        telling = model_columns(rows)
     named = [
         f"Training on {first['samples']:,} samples",
         f"{first['semantics']} updates",
@@ -137,10 +139,14 @@ def _with_halves(there: pd.DataFrame, name: str, *, unit: float, digits: int) ->
 
 def _notes(rows: pd.DataFrame) -> list[str]:
     """What to know of these numbers."""
-    within = "; of time and rate within one launch" if (rows["interval"] == "launch").any() else ""
+    within = ""
+    if (rows["interval"] == "launch").any():
+        within = "; of time and rate within one launch"
     unknown = rows["speed_up_low"].isna().any()
     of_rates = zip(rows["samples_per_s"], *ends_of(rows, "samples_per_s"), strict=True)
-    ends = ", in brackets are its ends" if any(is_lopsided(*row) for row in of_rates) else ""
+    ends = ""
+    if any(is_lopsided(*row) for row in of_rates):
+        ends = ", in brackets are its ends"
     notes = {
         f"± is half of the 95 % interval{ends}{within}.": rows["interval"].notna().any(),
         "A speed-up without ± is of too few launches: whether launches differ by as much, repeats tell.": unknown,

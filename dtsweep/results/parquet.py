@@ -115,11 +115,9 @@ def decode(data: bytes, *, name: str, table: str, columns: Collection[str] | Non
     file = opened(data, name=name, table=table)
     with _refused():
         names = file.schema_arrow.names
-        wanted = (
-            None
-            if columns is None
-            else [n for n in names if n in columns or _is_always_read(n, table)]
-        )
+        wanted = None
+        if columns is not None:
+            wanted = [n for n in names if n in columns or _is_always_read(n, table)]
         rows = file.read(columns=wanted, use_threads=len(data) > THREADS_FROM)
         rows.validate(full=True)
         if rows["attempt_id"].null_count:
@@ -179,7 +177,9 @@ def _check_columns(schema: Any, table: str) -> None:
         if field.name in known:
             allowed = [known.pop(field.name)]
         else:
-            allowed = list(WORKLOAD_TYPES.values()) if _is_workload(field.name, table) else []
+            allowed = []
+            if _is_workload(field.name, table):
+                allowed = list(WORKLOAD_TYPES.values())
         if field.type not in allowed:
             raise ValueError(f"column {field.name} of type {field.type} is no column of {table}")
     if "attempt_id" in known:

@@ -282,7 +282,10 @@ class Results:
         for name in set(_compacted(sizes)) - self._clean:
             schema = self._folder.footer(table, name)
             try:
-                left = set() if schema is None else replaced_by(schema) & sizes.keys()
+                if schema is None:
+                    left = set()
+                else:
+                    left = replaced_by(schema) & sizes.keys()
             except ValueError:  # damaged: readers leave the file out
                 continue
             # Only a file that is whole may take the place of others.
@@ -369,7 +372,10 @@ def steps(results: Results | str | Path) -> pd.DataFrame:
 
 
 def _stored(results: Results | str | Path, table: str) -> Any:
-    store = results if isinstance(results, Results) else Results(results)
+    if isinstance(results, Results):
+        store = results
+    else:
+        store = Results(results)
     rows = store.table(table)
     for name, reason in store.quarantined:
         warnings.warn(f"{store}/{name} is left out: {reason}", stacklevel=3)
@@ -391,7 +397,10 @@ def _nothing_in(store: Results) -> str:
     if folder.name in ("trials", "ranks", "steps") and folder.is_dir():
         return f"no results in {store}, a part of some; did you mean {folder.parent}?"
     if runs := store.files(HISTORY["trials"]):
-        known = f"{runs} run" if runs == 1 else f"{runs} runs"
+        if runs == 1:
+            known = f"{runs} run"
+        else:
+            known = f"{runs} runs"
         reader = f"dtsweep compare NEW --against LAST --history {store}"
         return f"{store} is a history ({known}), not results; {reader} reads it"
     return f"no results in {store}; make some with: dtsweep run SWEEP.py --results {store}"
@@ -405,7 +414,10 @@ def _without_steps(store: Results, table: str, rows: Any) -> int:
     """
     if table == "trials" and store.files("steps"):
         return 0
-    trials = rows if table == "trials" else store.table("trials")
+    if table == "trials":
+        trials = rows
+    else:
+        trials = store.table("trials")
     timed = trials.filter(pc.greater(trials["measured_steps"], 0))["attempt_id"].to_pylist()
     return len(
         set(timed) - set(pc.unique(rows["attempt_id"]).to_pylist() if table == "steps" else ())

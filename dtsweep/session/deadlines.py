@@ -112,7 +112,9 @@ def attempt_bound_s(task: Task, *, node_timeout_s: float) -> float:
     """
     # The session that was begun for it may turn out not to fit.
     starts_s = 2 * (node_timeout_s + IMPORT_S + 2 * CLOSE_S)
-    shards_s = IMPORT_S if task.point.servers else 0.0
+    shards_s = 0.0
+    if task.point.servers:
+        shards_s = IMPORT_S
     longest = task.measure.max_warmup_seconds
     window_s = hang_at(task, AttemptProgress(began=0.0, warm_at=0.0, slowest_step_s=longest))
     after_s = DEATH_SHOWS_S + ASKED_NODES_S + CLOSE_S
@@ -122,4 +124,6 @@ def attempt_bound_s(task: Task, *, node_timeout_s: float) -> float:
 def grace_s(failures: Collection[str]) -> float:
     """How long the others have to answer, from the first failures on, in seconds."""
     # Losing a peer is no fault of a rank's: Ray will say in a moment who died.
-    return DEATH_SHOWS_S if set(failures) == {"collateral"} else OTHERS_REPORT_S
+    if set(failures) == {"collateral"}:
+        return DEATH_SHOWS_S
+    return OTHERS_REPORT_S

@@ -69,12 +69,12 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
     """
     causes = causes_of(error)
     rank = min(causes, default=None)
-    node = None if rank is None else await _node_of(rank, causes[rank], ranks.facts)
-    where = (
-        "a process of the session"
-        if rank is None
-        else ranks.named(rank, node.name if node else "an unknown node")
-    )
+    node = None
+    if rank is not None:
+        node = await _node_of(rank, causes[rank], ranks.facts)
+    where = "a process of the session"
+    if rank is not None:
+        where = ranks.named(rank, node.name if node else "an unknown node")
     text = " ".join(str(said) for said in (error, *causes.values()) if said is not None)
     if is_preempted(error):
         return Diagnosis(
@@ -93,7 +93,9 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
     if causes:
         return died(status="rank_died", reason=f"{where} ended")
     # Train's controller is no rank: the peers of what has ended are not to blame either.
-    status = "collateral" if isinstance(error, RayActorError) else "rank_died"
+    status = "rank_died"
+    if isinstance(error, RayActorError):
+        status = "collateral"
     return Diagnosis(
         status=status,
         reason=f"the trainer ended: {next(iter(text.splitlines()), 'no reason given')}",
@@ -126,7 +128,9 @@ def node_of_actor(actor_id: str) -> RankNode | None:
 
     node_id = state.actor_table(actor_id).get("Address", {}).get("NodeID")
     names = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
-    return RankNode(node_id=node_id, name=names[node_id]) if node_id in names else None
+    if node_id not in names:
+        return None
+    return RankNode(node_id=node_id, name=names[node_id])
 
 
 async def _was_killed_for_memory(ranks: Ranks, rank: int) -> bool:
@@ -161,11 +165,10 @@ async def why_silent(
     """
     told = (on_node(str(facts.node_id), write_stacks, facts.pid) for facts in ranks.facts.values())
     states = dict(zip(ranks.facts, await asyncio.gather(*told), strict=True))
-    phase = (
-        f"a window of max_seconds={measure.max_seconds:g}, what follows it, and a minute"
-        if is_warm
-        else f"{measure.max_warmup_seconds:g} s of warm-up"
-    )
+    if is_warm:
+        phase = f"a window of max_seconds={measure.max_seconds:g}, what follows it, and a minute"
+    else:
+        phase = f"{measure.max_warmup_seconds:g} s of warm-up"
     if stopped := [rank for rank in ranks.members if states[rank] in STOPPED]:
         which = ", ".join(
             f"{ranks.named(rank, ranks.facts[rank].node)} is {STOPPED[states[rank]]}"
@@ -195,8 +198,6 @@ def ended_as(
         result.status in UNBROKEN for result in results.values()
     )
     # Ranks that came to their end while others were asked about them have measured all the same.
-    return (
-        explaining_failure(results)
-        if verdict is None or is_whole
-        else (verdict.status, verdict.reason)
-    )
+    if verdict is None or is_whole:
+        return explaining_failure(results)
+    return (verdict.status, verdict.reason)

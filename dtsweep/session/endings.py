@@ -142,5 +142,7 @@ def _raised(rank: int, error: BaseException) -> NotUp:
         package = error.name.partition(".")[0]
         reason += f"; install {package!r} on all nodes, or put it beside the sweep file"
     # What can't be imported in one world can't be in another.
-    hopeless_for = "run" if isinstance(error, ImportError) else "world"
+    hopeless_for = "world"
+    if isinstance(error, ImportError):
+        hopeless_for = "run"
     return NotUp(status="launch_failed", reason=reason, hopeless_for=hopeless_for)

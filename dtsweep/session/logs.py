@@ -75,7 +75,8 @@ def sweep_away_dead(root: Path, *, now: float | None = None) -> None:
         root: of all logs of this user on this node.
         now: seconds since the epoch.
     """
-    now = time.time() if now is None else now
+    if now is None:
+        now = time.time()
     for folder in root.iterdir():
         try:
             newest = max(

@@ -30,10 +30,8 @@ def memory_kills(groups: Path = GROUPS, own: Path = OWN) -> MemoryKills | None:
         if controllers == "":
             places, name = [groups / path.lstrip("/"), groups], "memory.events"
         elif "memory" in controllers.split(","):
-            places, name = (
-                [groups / "memory" / path.lstrip("/"), groups / "memory"],
-                "memory.oom_control",
-            )
+            places = [groups / "memory" / path.lstrip("/"), groups / "memory"]
+            name = "memory.oom_control"
         else:
             continue
         # A container may see its own group as the root, under a name that is the host's.

@@ -130,7 +130,9 @@ def choose_nodes(
     if can_hold(rooms, workers=world.workers, placement=world.placement):
         return NodeChoice(leaving=leaving, struck=[])
     has = f"{len(staying)} node{'s' * (len(staying) != 1)} with room for {'+'.join(map(str, rooms)) or 'none'}"
-    gone = f"; {', '.join(node.name for node in leaving)} is being taken back" if leaving else ""
+    gone = ""
+    if leaving:
+        gone = f"; {', '.join(node.name for node in leaving)} is being taken back"
     return NodeChoice(
         leaving=leaving,
         struck=[],

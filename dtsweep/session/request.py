@@ -193,7 +193,9 @@ class NodeRequests:
             since: by the monotonic clock.
         """
         wait, self._wait = self._wait, None
-        return None if wait is None else max(0.0, wait[1] - max(wait[0], since))
+        if wait is None:
+            return None
+        return max(0.0, wait[1] - max(wait[0], since))
 
     def withdraw(self) -> None:
         """Ask for nothing ahead before the next session has its nodes, and keep nothing."""

@@ -103,7 +103,10 @@ class Session:
         """Whether this session may run a task: its world is the session's, or differs in being smaller alone."""
         wanted = task.point.world
         is_smaller = self._settings.nests and wanted.workers < self.workers
-        alike = replace(wanted, workers=self.workers) if is_smaller else wanted
+        if is_smaller:
+            alike = replace(wanted, workers=self.workers)
+        else:
+            alike = wanted
         is_its_own = (self.group, self.world) == (task.session_group, alike)
         return is_its_own and self.state is SessionState.RUNNING
 
@@ -277,7 +280,10 @@ class Session:
 
     async def tails(self, *, is_last: bool | None = None) -> dict[str, str]:
         """The ends of the ranks' logs, by `<session>/<rank>`; where these are the last, the nodes forget them."""
-        last = not self.state.has_trainer if is_last is None else is_last
+        if is_last is None:
+            last = not self.state.has_trainer
+        else:
+            last = is_last
         texts = await asyncio.gather(
             *(
                 on_node(str(facts.node_id), read_tail, facts.log, last)

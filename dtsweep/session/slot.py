@@ -83,7 +83,9 @@ class Slot:
     async def collect(self, attempt_id: str) -> AttemptResult | None:
         """Hand over a result, once; None for an attempt that nobody has asked for."""
         attempt = self._attempts.pop(attempt_id, None)
-        return None if attempt is None else await attempt
+        if attempt is None:
+            return None
+        return await attempt
 
     async def _run(self, task: Task) -> AttemptResult:
         began = time.monotonic()
@@ -209,18 +211,22 @@ class Slot:
     @property
     def _state(self) -> SessionState:
         """The state of the slot's session; before the first, that of one that has ended."""
-        return SessionState.ENDED if self._session is None else self._session.state
+        if self._session is None:
+            return SessionState.ENDED
+        return self._session.state
 
     @property
     def _open_session(self) -> Session | None:
         """The session, until it was killed or has ended."""
-        return None if self._state.is_given_up else self._session
+        if self._state.is_given_up:
+            return None
+        return self._session
 
     def _named(self, session: str) -> Session | None:
         """The session of this name, while it is the slot's: ranks of an earlier one may still call."""
-        return (
-            self._session if self._session is not None and self._session.name == session else None
-        )
+        if self._session is not None and self._session.name == session:
+            return self._session
+        return None
 
     async def _session_for(self, task: Task) -> Session:
         """The open session where it fits the task, else a new one, once all of its ranks are up."""
@@ -279,7 +285,10 @@ class Slot:
             if result.status == status
         )
         # Where no rank said so itself: a process that has died.
-        died = session.members[0] if verdict is None or verdict.rank is None else verdict.rank
+        if verdict is None or verdict.rank is None:
+            died = session.members[0]
+        else:
+            died = verdict.rank
         result = AttemptResult(
             status=status,
             reason=reason,
@@ -316,7 +325,9 @@ class Slot:
             )
             if not session.state.has_trainer:
                 # A rank that said why explains more than a process that ended after it.
-                return None if set(progress.failures) - {"collateral"} else await session.verdict()
+                if set(progress.failures) - {"collateral"}:
+                    return None
+                return await session.verdict()
             hang = hang_at(task, progress)
             if now > progress.give_up_at:
                 return None

@@ -112,7 +112,9 @@ def node_selector(nodes: Sequence[str] | None, without: Sequence[str]) -> dict[s
     """
     if nodes is not None:
         return {"ray.io/node-id": f"in({','.join(node for node in nodes if node not in without)})"}
-    return {"ray.io/node-id": f"!in({','.join(without)})"} if without else None
+    if not without:
+        return None
+    return {"ray.io/node-id": f"!in({','.join(without)})"}
 
 
 def no_restarts() -> dict[str, int]:

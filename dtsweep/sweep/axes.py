@@ -91,11 +91,12 @@ def _combinations(sweep: Sweep) -> Iterator[dict[str, Scalar]]:
         for name, axis in sweep.axes.items()
         if name not in drawn and not callable(axis)
     }
-    draws = (
-        list(zip(*(_draws(name, space, sweep) for name, space in drawn.items()), strict=True))
-        if drawn
-        else [()]
-    )
+    if drawn:
+        draws = list(
+            zip(*(_draws(name, space, sweep) for name, space in drawn.items()), strict=True)
+        )
+    else:
+        draws = [()]
     for values in itertools.product(*lists.values()):
         for draw in draws:
             yield dict(zip([*lists, *drawn], [*values, *draw], strict=True))
@@ -118,7 +119,9 @@ def _draw(name: str, space: Any, random: Any) -> Any:
         raise SweepError(
             f"axis {name!r} can't be drawn ({error}); check its bounds", word=name
         ) from error
-    return value.item() if hasattr(value, "item") else value
+    if hasattr(value, "item"):
+        return value.item()
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)

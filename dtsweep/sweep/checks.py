@@ -26,7 +26,9 @@ def check_workload(workload: Any) -> None:
     for method in ("build", "batch", "loss"):
         if not callable(getattr(workload, method, None)):
             near = nearest(method, [other for other in dir(workload) if not other.startswith("_")])
-            what = f"did you call it {near!r}?" if near else "it needs build, batch and loss"
+            what = "it needs build, batch and loss"
+            if near:
+                what = f"did you call it {near!r}?"
             raise SweepError(f"workload {name} has no method {method}(); {what}", word=name)
     if not is_dataclass(workload):
         raise SweepError(
@@ -104,7 +106,10 @@ def _check_name(name: Any, workload_names: Iterable[str]) -> None:
         return
     near = nearest(str(name), allowed)
     names = dict.fromkeys([*AXES, "global_batch", *allowed.values(), "env.NAME"])
-    what = f"did you mean {allowed[near]!r}?" if near else did_you_mean(str(name), names)
+    if near:
+        what = f"did you mean {allowed[near]!r}?"
+    else:
+        what = did_you_mean(str(name), names)
     raise SweepError(
         f"axis {name!r} is no field of a point or of the workload; {what}", word=str(name)
     )
@@ -117,10 +122,11 @@ def _check_values(name: str, axis: Any) -> None:
             f"axis {name!r} is {quoted(axis)}, no list; write [{quoted(axis)}]", word=name
         )
     if not isinstance(values, (list, tuple, range)):
-        what = (
-            "sorted(…)" if isinstance(values, (set, frozenset)) else "a list [value, value] of it"
-        )
-        what = "….tolist()" if hasattr(values, "tolist") else what
+        what = "a list [value, value] of it"
+        if isinstance(values, (set, frozenset)):
+            what = "sorted(…)"
+        if hasattr(values, "tolist"):
+            what = "….tolist()"
         raise SweepError(
             f"axis {name!r} is a {type(axis).__name__}, no list; write {what}", word=name
         )
@@ -134,7 +140,9 @@ def _check_values(name: str, axis: Any) -> None:
 
 def axis_values(axis: Any) -> Any:
     """The values of an axis that is a list, or a list in Ray Tune's words (`tune.grid_search`)."""
-    return axis["grid_search"] if isinstance(axis, dict) and set(axis) == {"grid_search"} else axis
+    if isinstance(axis, dict) and set(axis) == {"grid_search"}:
+        return axis["grid_search"]
+    return axis
 
 
 def is_search_space(axis: Any) -> bool:

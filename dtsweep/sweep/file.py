@@ -64,18 +64,19 @@ def _source(path: Path) -> bytes:
             ) from error
     if path.is_file():
         raise SweepError(f"{path} is no Python file; give a sweep file, whose name ends in .py")
-    folder = path if path.is_dir() else path.parent
+    if path.is_dir():
+        folder = path
+    else:
+        folder = path.parent
     beside = {
         other.name: str(other)
         for place in (folder / "sweeps", folder)
         for other in sorted(place.glob("*.py"))
     }
     near = nearest(path.name, beside)
-    what = (
-        f"did you mean {beside[near]!r}?"
-        if near
-        else "give the path of a sweep file, such as sweeps/batchsize.py"
-    )
+    what = "give the path of a sweep file, such as sweeps/batchsize.py"
+    if near:
+        what = f"did you mean {beside[near]!r}?"
     raise SweepError(
         f"{path} is a folder; {what}"
         if path.is_dir()
@@ -96,7 +97,9 @@ def _execute(path: Path, source: bytes) -> ModuleType:
         # The file's own __future__ imports count, not this module's.
         exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)  # noqa: S102  # a sweep file is code
     except SyntaxError as error:
-        where = "" if error.filename in (file, None) else f" in {error.filename}:{error.lineno}"
+        where = ""
+        if error.filename not in (file, None):
+            where = f" in {error.filename}:{error.lineno}"
         raise SweepError(
             f"syntax error{where}: {error.msg}: {(error.text or '').strip()[:80]}"
         ) from error
@@ -121,9 +124,13 @@ def _what_failed(error: BaseException, module: ModuleType) -> str:
         Path(frame.filename).parent == Path(str(module.__file__)).parent
         and frame.filename != module.__file__
     )
-    where = f", raised in {Path(frame.filename).name}:{frame.lineno}" if beside else ""
+    where = ""
+    if beside:
+        where = f", raised in {Path(frame.filename).name}:{frame.lineno}"
     near = _near_name(error, module)
-    what = f"; {near}" if near else ""
+    what = ""
+    if near:
+        what = f"; {near}"
     return f"{type(error).__name__}: {str(error).rstrip('.')}{what}{where}"
 
 
@@ -144,9 +151,9 @@ def _near_name(error: BaseException, module: ModuleType) -> str | None:
             near = nearest(
                 given, [other.stem for other in beside if other.suffix == ".py" or other.is_dir()]
             )
-            return (
-                f"did you mean {near!r}?" if near else "install it, or put it beside the sweep file"
-            )
+            if not near:
+                return "install it, or put it beside the sweep file"
+            return f"did you mean {near!r}?"
         case ImportError(name=str(origin)) if origin in sys.modules and "'" in str(error):
             given, allowed = str(error).split("'")[1], dir(sys.modules[origin])
         case AttributeError(name=str(given), obj=thing):
@@ -156,7 +163,9 @@ def _near_name(error: BaseException, module: ModuleType) -> str | None:
         case _:
             return None
     near = nearest(given, allowed)
-    return f"did you mean {near!r}?" if near else None
+    if not near:
+        return None
+    return f"did you mean {near!r}?"
 
 
 def _sweep_of(module: ModuleType, path: Path) -> Sweep:
@@ -167,7 +176,10 @@ def _sweep_of(module: ModuleType, path: Path) -> Sweep:
     if sweep is not None:
         raise SweepError(f"'sweep' is of type {type(sweep).__name__}; {example}", word="sweep")
     other = next((name for name, value in vars(module).items() if isinstance(value, Sweep)), None)
-    what = f"rename {other!r} to 'sweep'" if other else example
+    if other:
+        what = f"rename {other!r} to 'sweep'"
+    else:
+        what = example
     raise SweepError(f"the file defines no 'sweep'; {what}", word=other)
 
 
@@ -200,12 +212,16 @@ def _line_that_raised(cause: BaseException | None, file: str) -> int | None:
     """Line of the user's file that raised, or at which Python could not read on."""
     if cause and (frames := _frames(cause, file)):
         return frames[-1][0]
-    return cause.lineno if isinstance(cause, SyntaxError) else None
+    if not isinstance(cause, SyntaxError):
+        return None
+    return cause.lineno
 
 
 def _line_of_word(word: str | None, tree: ast.AST, calls: list[tuple[int, int]]) -> int | None:
     """First line on which a word stands: inside these calls, or else anywhere."""
-    lines = list(_lines_with(word, tree)) if word is not None else []
+    lines = []
+    if word is not None:
+        lines = list(_lines_with(word, tree))
     inside = [line for line in lines if any(first <= line <= last for first, last in calls)]
     return min(inside or lines, default=None)
 

@@ -24,7 +24,9 @@ def latency_column(semantics: str) -> str:
     >>> latency_column("exact"), latency_column("local")
     ('step_p50_s', 'step_mean_s')
     """
-    return "step_mean_s" if semantics == "local" else "step_p50_s"
+    if semantics == "local":
+        return "step_mean_s"
+    return "step_p50_s"
 
 
 def _settings_by_name(fields: Fields) -> str:

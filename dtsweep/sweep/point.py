@@ -264,9 +264,9 @@ class Point:
         """
         if self.unread_field not in COMPRESSION_FIELDS:
             return self.sync
-        return (
-            f"compression {self.compression}" if self.compression else "a point without compression"
-        )
+        if not self.compression:
+            return "a point without compression"
+        return f"compression {self.compression}"
 
     def columns(self) -> dict[str, Scalar]:
         """The point's own fields as they are stored: None where its mode and compression do not read them.
@@ -286,7 +286,9 @@ class Point:
 
     def with_workload(self, values: Mapping[str, Scalar]) -> Point:
         """The same point with these fields of its workload replaced."""
-        return replace(self, workload=replace(self.workload, **values)) if values else self
+        if not values:
+            return self
+        return replace(self, workload=replace(self.workload, **values))
 
 
 def _check(name: str, value: Any, declared: Axis) -> None:
@@ -295,11 +297,10 @@ def _check(name: str, value: Any, declared: Axis) -> None:
     what = ""
     if declared.choices and value not in declared.choices:
         near = nearest(value, declared.choices)
-        what = (
-            f"is unknown; did you mean {near!r}?"
-            if near
-            else f"is unknown; allowed: {', '.join(declared.choices)}"
-        )
+        if near:
+            what = f"is unknown; did you mean {near!r}?"
+        else:
+            what = f"is unknown; allowed: {', '.join(declared.choices)}"
     elif declared.least is not None and value < declared.least:
         what = f"must be at least {declared.least}"
     elif declared.above is not None and value <= declared.above:

@@ -41,7 +41,9 @@ def mark_in(name: str) -> str:
     'TOKEN'
     """
     found = SECRET.search(name.upper())
-    return found.group() if found else name
+    if found:
+        return found.group()
+    return name
 
 
 def is_secret(name: str, value: str = "") -> bool:

@@ -267,7 +267,9 @@ class Sweep:
     @property
     def name(self) -> str:
         """What results are called by default: the file's name without its ending."""
-        return self.file.stem if self.file else "sweep"
+        if not self.file:
+            return "sweep"
+        return self.file.stem
 
 
 def _fit(settings: Any, least: Mapping[str, float]) -> None:

@@ -78,9 +78,13 @@ def task_of(
     sweep: Sweep, point: Point, *, repeat: int = 1, attempt: int = 1, role: str = "trial"
 ) -> Task:
     """Make the task of an attempt at a trial."""
-    as_canary = {"role": role} if role != "trial" else {}
+    as_canary = {}
+    if role != "trial":
+        as_canary = {"role": role}
     trial_id = trial_name(sweep, point, repeat=repeat, **as_canary)
-    fresh = f"/{trial_id}" if sweep.measure.fresh else ""
+    fresh = ""
+    if sweep.measure.fresh:
+        fresh = f"/{trial_id}"
     return Task(
         attempt_id=uuid.uuid4().hex,
         trial_id=trial_id,

@@ -45,13 +45,13 @@ def column_types(workload: Any) -> dict[str, type]:
     """
     found: dict[str, type] = {}
     for name, hint in workload_types(workload).items():
-        kinds = (
-            {type(value) for value in get_args(hint)}
-            if get_origin(hint) is Literal
-            else {*_kinds(hint)}
-        )
+        if get_origin(hint) is Literal:
+            kinds = {type(value) for value in get_args(hint)}
+        else:
+            kinds = {*_kinds(hint)}
         kinds -= {type(None)}
-        kinds = {float} if kinds == {int, float} else kinds
+        if kinds == {int, float}:
+            kinds = {float}
         found[name] = kinds.pop() if len(kinds) == 1 and kinds <= _KINDS.keys() else dict
     return found
 
@@ -93,7 +93,9 @@ def workload_value(name: str, value: Any, hint: Any) -> Any:
     Raises:
         SweepError: the value has no such type.
     """
-    return None if value is None else coerced(f"workload.{name}", value, hint)
+    if value is None:
+        return None
+    return coerced(f"workload.{name}", value, hint)
 
 
 def coerced(name: str, value: Any, hint: Any) -> Any:

@@ -38,7 +38,10 @@ class Hierarchical(AfterBackwardMode):
             self._average_across(values, mean, mark)
             return
         missing = -values.numel() % self._size
-        whole = functional.pad(values, (0, missing)) if missing else values
+        if missing:
+            whole = functional.pad(values, (0, missing))
+        else:
+            whole = values
         share = whole.new_empty(whole.numel() // self._size)
         reduce_scatter(share, whole, self._inside)
         share.div_(self._size)

@@ -257,7 +257,9 @@ def deal(parameters: Sequence[nn.Parameter], shards: int) -> list[list[nn.Parame
 
 def _gradient(parameter: nn.Parameter) -> Tensor:
     # A parameter that a pass did not use has no gradient; its place on the shard stays.
-    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+    if parameter.grad is None:
+        return torch.zeros_like(parameter)
+    return parameter.grad
 
 
 def _flatten(tensors: Sequence[Tensor]) -> Tensor:

@@ -48,7 +48,9 @@ def passes(
         batch = next(batches)
         clock.mark("data")
         # DDP decides in forward whether it will exchange: forward must be inside no_sync as well.
-        silent = getattr(model, "no_sync", None) if index < count - 1 or not exchange else None
+        silent = None
+        if index < count - 1 or not exchange:
+            silent = getattr(model, "no_sync", None)
         with silent() if silent else contextlib.nullcontext():
             loss = job.loss(model, batch)
             # Looked at only when it has failed: nothing is added to a step.
@@ -67,15 +69,22 @@ def passes(
         clock.mark("backward")
     if on_cpu:
         return float(sum(losses))
-    return losses[0] if count == 1 else torch.stack(losses).sum()
+    total: torch.Tensor = losses[0]
+    if count > 1:
+        total = torch.stack(losses).sum()
+    return total
 
 
 def _loss_error(workload: Any, loss: Any) -> LossError | None:
     """Say what is wrong with what `loss` returned, where, and the way out; None where nothing is."""
     if not isinstance(loss, torch.Tensor):
         is_number = isinstance(loss, int | float)
-        found = "None" if loss is None else f"a {type(loss).__name__}"
-        way_out = "leave .item() and float() out" if is_number else "return that alone"
+        found = "None"
+        if loss is not None:
+            found = f"a {type(loss).__name__}"
+        way_out = "return that alone"
+        if is_number:
+            way_out = "leave .item() and float() out"
     elif loss.numel() != 1:
         found, way_out = f"a tensor of shape {tuple(loss.shape)}", "take its mean, with .mean()"
     elif not loss.requires_grad:
@@ -83,7 +92,9 @@ def _loss_error(workload: Any, loss: Any) -> LossError | None:
     else:
         return None
     code = getattr(inspect.unwrap(type(workload).loss), "__code__", None)
-    where = f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""
+    where = ""
+    if code:
+        where = f" ({Path(code.co_filename).name}:{code.co_firstlineno})"
     named = f"{type(workload).__name__}.loss{where} gave {found}"
     return LossError(f"{named}; loss must return a scalar tensor: {way_out}")
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dtsweep.compression.coding import coding_for
-from dtsweep.compression.compression import Layout, compression_for
+from dtsweep.compression.compression import Compression, Layout, compression_for
 from dtsweep.sweep.point import Point
 
 CPU = torch.device("cpu")
@@ -26,7 +26,9 @@ class Pushes:
         """Take what the point says of compression, and the shapes of the shard's parameters."""
         self._numel = sum(shape.numel() for shape in shapes)
         layout = Layout(numel=self._numel, dtype=torch.float32, device=device, shapes=shapes)
-        self._compression = compression_for(point, layout) if point.compression else None
+        self._compression: Compression | None = None
+        if point.compression:
+            self._compression = compression_for(point, layout)
         self._coding = coding_for(point)
 
     def pack(self, values: Tensor) -> NDArray[Any]:
@@ -49,11 +51,9 @@ class Pushes:
 
     def changed(self, values: Tensor) -> Tensor:
         """What the other end would read of these values; they count as pushed."""
-        return (
-            values
-            if self._compression is None
-            else self._read(self._compression.compress_alone(values))
-        )
+        if self._compression is None:
+            return values
+        return self._read(self._compression.compress_alone(values))
 
     def _read(self, payload: Tensor) -> Tensor:
         assert self._compression is not None

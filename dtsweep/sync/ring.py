@@ -52,7 +52,11 @@ class Ring(AfterBackwardMode):
         )
 
     def _exchange(self, given: Tensor, received: Tensor, *, to: int, source: int) -> None:
-        send = [P2POp(distributed.isend, given, to)] if given.numel() else []
-        receive = [P2POp(distributed.irecv, received, source)] if received.numel() else []
+        send = []
+        if given.numel():
+            send = [P2POp(distributed.isend, given, to)]
+        receive = []
+        if received.numel():
+            receive = [P2POp(distributed.irecv, received, source)]
         if send or receive:
             send_and_receive([*send, *receive])

@@ -20,7 +20,10 @@ class Tree(AfterBackwardMode):
         children = [d for d in distances if rank % (2 * d) == 0 and rank + d < workers]
         # A rank's parent is at the distance of its lowest bit.
         up = next((d for d in distances if rank % (2 * d) == d), None)
-        received = torch.empty_like(values) if children else values
+        if children:
+            received = torch.empty_like(values)
+        else:
+            received = values
         for below in children:
             send_and_receive([P2POp(distributed.irecv, received, rank + below)])
             values.add_(received)

@@ -26,11 +26,15 @@ class WrappedMode(SyncMode):
         super().__init__(job)
         self._buckets: list[torch.Tensor] = []
         self._was_silent = False
-        self._hook = CommHook(job) if job.point.compression else None
+        self._hook: CommHook | None = None
+        if job.point.compression:
+            self._hook = CommHook(job)
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Wrap the model, which also gives all ranks rank 0's weights."""
-        devices = [self._job.device] if self._job.device.type == "cuda" else None
+        devices = None
+        if self._job.device.type == "cuda":
+            devices = [self._job.device]
         options = {**self._job.ddp_options, **self._bucket_options(model)}
         if self._hook:
             options["gradient_as_bucket_view"] = True
@@ -81,8 +85,13 @@ class WrappedMode(SyncMode):
     def _bucket_options(self, model: nn.Module) -> dict[str, float]:
         """Have the gradients travel in buckets as the point says; without overlap in one, ready when backward ends."""
         whole = sum(p.numel() * p.element_size() for p in model.parameters())
-        size = self._job.point.bucket_bytes if self._job.point.overlap else whole
-        return {} if size is None else {"bucket_cap_mb": max(size, 1) / MIB}
+        if self._job.point.overlap:
+            size = self._job.point.bucket_bytes
+        else:
+            size = whole
+        if size is None:
+            return {}
+        return {"bucket_cap_mb": max(size, 1) / MIB}
 
     def _give_gradients(self) -> None:
         """Have every parameter have a gradient where DDP will ask for those of all passes since its last exchange.

@@ -60,10 +60,8 @@ def after_window(
                 if task.point.compression:
                     found["compression_error"] = compression_error(loop, task)
                 if task.point.workers > 1:
-                    spent_s, known = (
-                        time.perf_counter() - began,
-                        _known_exchange(context, loop.job, model),
-                    )
+                    spent_s = time.perf_counter() - began
+                    known = _known_exchange(context, loop.job, model)
                     found |= time_exchange(loop, task, window, spent_s=spent_s, known=known)
         except StepError as error:
             _note_failure(found, loop, str(error))
@@ -121,10 +119,12 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
     """
     point, info = loop.job.point, MODES[loop.job.point.sync]
     counts = [Counting() for _ in range(min(point.period, 2))]
-    record = GradientRecord(model) if info.same_gradients else None
-    found: dict[str, Any] = (
-        {"gradients_agree": None, "gradients_reason": IN_SHARDS} if info.shards else {}
-    )
+    record = None
+    if info.same_gradients:
+        record = GradientRecord(model)
+    found: dict[str, Any] = {}
+    if info.shards:
+        found = {"gradients_agree": None, "gradients_reason": IN_SHARDS}
 
     def work() -> None:
         # The last of these steps ends a period, as the window did.
@@ -150,7 +150,10 @@ def _sent_in_window(counts: list[Counting], *, period: int, window_steps: int) -
         print(f"bytes and messages sent are unknown: {', '.join(unknown)}", file=sys.stderr)  # noqa: T201  # the rank's log
         return {}
     # The first of two stands for all steps of the period but the last.
-    times = [1] if len(counts) == 1 else [period - 1, 1]
+    if len(counts) == 1:
+        times = [1]
+    else:
+        times = [period - 1, 1]
     sent_bytes, messages = Fraction(0), 0
     for counting, count in zip(counts, times, strict=True):
         sent_bytes += (counting.bytes_sent or 0) * count
@@ -185,7 +188,10 @@ def compression_error(loop: Loop, task: Task) -> float | None:
         seen.extend(loop.mode.seen())
 
     together(work, store=store)
-    means = np.array(seen) if store is None else mean_over_ranks(loop.job.device, np.array(seen))
+    if store is None:
+        means = np.array(seen)
+    else:
+        means = mean_over_ranks(loop.job.device, np.array(seen))
     apart, norm = map(float, means)
     if not norm or not math.isfinite(apart / norm):
         return None

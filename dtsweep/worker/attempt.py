@@ -75,11 +75,9 @@ def run_attempt(
         if context.is_own_process and isinstance(error, bdb.BdbQuit):
             raise  # whoever leaves the debugger ends the run
         traceback.print_exc()
-        measured, status, reason = (
-            None,
-            status_of(error, has_peers=task.point.workers > 1),
-            error_line(error),
-        )
+        measured = None
+        status = status_of(error, has_peers=task.point.workers > 1)
+        reason = error_line(error)
         # Who ends a session takes its group away, and then fails what is still under way.
         if joined and not distributed.is_initialized():
             status = "collateral"
@@ -176,9 +174,9 @@ def _measure(
         seeds = range(seed + 1, seed + 1 + point.workers)
         check = _gradient_check(job, model, task, seeds=seeds)
         # What is counted of a model is counted of a whole one.
-        product = (
-            _product(point, model, parameters, context, rates) if MODES[point.sync].shards else {}
-        )
+        product = {}
+        if MODES[point.sync].shards:
+            product = _product(point, model, parameters, context, rates)
         mode.prepare(model, make)
         set_seed(seeds[job.rank])
         optimizer, blocks = mode.optimizer_class, mode.blocks
@@ -186,7 +184,8 @@ def _measure(
         measured = time_trial(
             Loop(job, mode), model, task, context=context, on_warm=on_warm, check=check
         )
-        measured = check.added_to(measured) if check else measured
+        if check:
+            measured = check.added_to(measured)
         product = product or _product(point, model, parameters, context, rates, optimizer)
         known = {
             **rates,
@@ -227,7 +226,9 @@ def _product(
     counted = count_flops(
         point.workload, model=model, precision=point.precision, device=context.device
     )
-    flops = counted.model_per_sample if counted else None
+    flops = None
+    if counted:
+        flops = counted.model_per_sample
     tokens = getattr(point.workload, "tokens_per_sample", None)
     return {
         "model_digest": model_digest(parameters, flops_per_sample=flops, tokens_per_sample=tokens),
@@ -267,7 +268,12 @@ def _step_work(
         return None
     # A worker updates its part of the parameters, and none where servers do.
     info = MODES[point.sync]
-    part = 0.0 if point.servers else 1 / point.workers if info.shards_optimizer else 1.0
+    if point.servers:
+        part = 0.0
+    elif info.shards_optimizer:
+        part = 1 / point.workers
+    else:
+        part = 1.0
     return step_work(
         passes.at(point.micro_batch),
         (update[0] * part, update[1] * (not point.servers)),
@@ -281,10 +287,14 @@ def _step_work(
 def _device_rates(context: RankContext, task: Task, point: Point) -> dict[str, Any]:
     """What the device can do, measured on all ranks at once; its peak is given, from a table, or on a CPU measured."""
     on_cpu = context.device.type == "cpu"
-    beside = point.workers - 1 if on_cpu else 0
+    beside = 0
+    if on_cpu:
+        beside = point.workers - 1
     matmul = matmul_rates(context.device, point.precision, beside=beside)
     moving = operation_rates(context.device, beside=beside)
-    table = None if on_cpu else peak_flops(context.facts.device, point.precision)
+    table = None
+    if not on_cpu:
+        table = peak_flops(context.facts.device, point.precision)
     known = {"given": task.peak_flops_per_s, "table": table}
     source = next(
         (source for source, peak in known.items() if peak), "measured" if on_cpu else None
@@ -333,7 +343,9 @@ def _verdict(measured: Measured, measure: Measure) -> tuple[str, str | None]:
         return measured.batch_fault
     if measured.gradients_agree is False:
         error = measured.gradient_error
-        known = "" if error is None else f"; gradient_error {error:.2g}"
+        known = ""
+        if error is not None:
+            known = f"; gradient_error {error:.2g}"
         return "wrong_gradient", f"{measured.gradients_reason}{known}"
     finite = np.isfinite(steps["loss"]) | ~np.isin(steps["part"], ("warmup", "window"))
     if not finite.all():

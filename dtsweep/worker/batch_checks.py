@@ -40,7 +40,9 @@ def check_batch(job: Job, *, seed: int) -> list[str]:
     digest = digest_of(first)
     del first
     set_seed(seed)
-    return ["unrepeatable"] if digest_of(next(next(batches_of_steps(job)))) != digest else []
+    if digest_of(next(next(batches_of_steps(job)))) == digest:
+        return []
+    return ["unrepeatable"]
 
 
 def check_samples(job: Job, batch: Any) -> None:
@@ -58,16 +60,12 @@ def check_samples(job: Job, batch: Any) -> None:
     if callable(count):
         found, what = [int(count(batch))], "samples_in(batch) counts"
     else:
-        found, what = (
-            [tensor.size(0) for tensor in tensors_in(batch) if tensor.dim()],
-            "batch gave a tensor of",
-        )
+        found = [tensor.size(0) for tensor in tensors_in(batch) if tensor.dim()]
+        what = "batch gave a tensor of"
     if wrong := [number for number in found if number != asked]:
-        way_out = (
-            ""
-            if callable(count)
-            else ", or declare samples_in(batch) where its tensors are shaped otherwise"
-        )
+        way_out = ", or declare samples_in(batch) where its tensors are shaped otherwise"
+        if callable(count):
+            way_out = ""
         raise BatchError(
             f"{what} {wrong[0]} samples where micro_batch={asked} asked for {asked}; give len(samples) of them{way_out}"
         )

@@ -21,7 +21,9 @@ _has_stopped = threading.Event()
 
 def without_deadline(measure: Measure) -> Measure:
     """The limits; without one of time where a debugger is or was attached: who looks at a variable ends no window."""
-    return replace(measure, max_seconds=NO_LIMIT_S) if is_debugged() else measure
+    if is_debugged():
+        return replace(measure, max_seconds=NO_LIMIT_S)
+    return measure
 
 
 def is_debugged() -> bool:

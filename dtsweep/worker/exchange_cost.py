@@ -77,7 +77,9 @@ def time_exchange(
     """
     job, info = loop.job, MODES[task.point.sync]
     if task.measure.exchange == "off":
-        return {"exchange_reason": "Measure(exchange='off')"} if info.can_skip_exchange else {}
+        if not info.can_skip_exchange:
+            return {}
+        return {"exchange_reason": "Measure(exchange='off')"}
     if info.can_skip_exchange:
         # As in the window, Python's collector is off.
         with without_collector(keep=task.measure.gc):
@@ -159,7 +161,9 @@ def _noise_of_a_step(loop: Loop) -> float:
 def _take_turns(loop: Loop, window: WindowTime, *, limit_s: float, store: Store) -> str | None:
     """Run rounds of steps with and without the exchange until its share is known or the time spent, or say why not."""
     device = loop.job.device
-    least = LEAST_GPU_STEPS if device.type == "cuda" else 1
+    least = 1
+    if device.type == "cuda":
+        least = LEAST_GPU_STEPS
     first_s = max(limit_s, FIRST_ROUND_S)
     steps = block_steps(window.step_s, limit_s=first_s, least=least, window_s=window.window_s)
     if steps is None:
@@ -214,11 +218,9 @@ def _run_turn(loop: Loop, turn: Turn, steps: int, *, store: Store, patience_s: f
         StepError: it failed on some rank; it is kept on none.
     """
     barrier(loop.job.device)
-    name, count, before = (
-        "exchange" if turn.exchanges else "no_exchange",
-        steps * len(turn.blocks),
-        len(loop.segments),
-    )
+    name = "exchange" if turn.exchanges else "no_exchange"
+    count = steps * len(turn.blocks)
+    before = len(loop.segments)
     work = functools.partial(loop.run, name, range(count), blocks=turn.blocks, lead=LEAD)
     try:
         together(work, store=store, patience_s=patience_s)

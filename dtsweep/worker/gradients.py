@@ -114,14 +114,20 @@ def sums_and_norms(parameters: Sequence[torch.nn.Parameter]) -> torch.Tensor:
                 )
             )
             continue
-        values = gradient.coalesce().values() if gradient.is_sparse else gradient
-        values = torch.view_as_real(values) if values.is_complex() else values
+        if gradient.is_sparse:
+            values = gradient.coalesce().values()
+        else:
+            values = gradient
+        if values.is_complex():
+            values = torch.view_as_real(values)
         total = square = torch.zeros((), dtype=torch.float64, device=values.device)
         for part in values.detach().reshape(-1).split(CHUNK):
             exact = part.double()
             total, square = total + exact.sum(), square + exact.dot(exact)
         rows.append(torch.stack([total, square.sqrt(), total.new_tensor(parameter.numel())]))
-    return torch.stack(rows).cpu() if rows else torch.zeros(0, 3, dtype=torch.float64)
+    if rows:
+        return torch.stack(rows).cpu()
+    return torch.zeros(0, 3, dtype=torch.float64)
 
 
 def judged(

@@ -54,7 +54,9 @@ def _world_of_one(sweep: Sweep) -> Iterator[torch.device]:
     """A process group of one rank, on the device that it computes on."""
     os.environ.update(sweep.resources.environment)
     device = take_device(sweep.resources, index=0)
-    backend = "nccl" if device.type == "cuda" else "gloo"
+    backend = "gloo"
+    if device.type == "cuda":
+        backend = "nccl"
     store = distributed.HashStore()  # type: ignore[attr-defined]  # missing in torch's stub
     distributed.init_process_group(backend, store=store, rank=0, world_size=1)
     try:

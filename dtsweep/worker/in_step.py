@@ -30,7 +30,9 @@ def store_of(task: Task, part: str) -> Store:
 
 def store_of_others(task: Task, part: str) -> Store | None:
     """`store_of` if there are other ranks, else None."""
-    return store_of(task, part) if task.point.workers > 1 else None
+    if task.point.workers > 1:
+        return store_of(task, part)
+    return None
 
 
 def together(
@@ -54,9 +56,14 @@ def together(
         raise  # leaving the debugger ends the run
     except Exception as raised:  # noqa: BLE001  # the user's own code may raise anything
         error = raised
-        rank = get_rank() if store else 0
+        rank = 0
+        if store:
+            rank = get_rank()
         named = f"a step after the window failed on rank {rank}: {error_line(error)}"
-        said = NO_MEMORY if oom_status(error) else named
+        if oom_status(error):
+            said = NO_MEMORY
+        else:
+            said = named
     if store is None and error is not None:
         traceback.print_exception(error)
         raise StepError(said)

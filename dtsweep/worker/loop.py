@@ -147,11 +147,9 @@ def _joined(arrays: Iterable[NDArray[Any]]) -> NDArray[Any]:
 
 def _numbers(losses: Iterable[Loss]) -> NDArray[np.float64]:
     on_device = [loss for loss in losses if isinstance(loss, torch.Tensor)]
-    return (
-        torch.stack(on_device).double().cpu().numpy()
-        if on_device
-        else np.array(list(losses), dtype=np.float64)
-    )
+    if on_device:
+        return torch.stack(on_device).double().cpu().numpy()
+    return np.array(list(losses), dtype=np.float64)
 
 
 def _unknown(segment: Segment) -> NDArray[np.float64]:

@@ -53,11 +53,9 @@ class GradientCheck:
         self.error: float | None = None
         self.flags: list[str] = []
         self.expected: dict[str, torch.Tensor] = {}
-        self._model, self._gathers, self._judges = (
-            model,
-            MODES[job.point.sync].shards,
-            job.rank == 0,
-        )
+        self._model = model
+        self._gathers = MODES[job.point.sync].shards
+        self._judges = job.rank == 0
         self._device, self._peak_before = job.device, peak_bytes(job.device)
         self._apart: dict[str, float] = {}
         self._square = 0.0
@@ -263,7 +261,10 @@ def _gathered(parameter: nn.Parameter) -> torch.Tensor:
     """The gradient of a parameter in shards; called on all ranks."""
     if not isinstance(parameter, DTensor):
         return _whole(parameter)
-    shard: Any = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+    if parameter.grad is None:
+        shard: Any = torch.zeros_like(parameter)
+    else:
+        shard = parameter.grad
     whole: torch.Tensor = shard.detach().full_tensor()
     return whole
 

@@ -103,7 +103,8 @@ def _windows(
         )
         compiled, spent_s = max_over_ranks(job.device, compiled_in, measured.window_s)
         left_s -= spent_s
-        flags = ["recompiled"] if compiled else flags
+        if compiled:
+            flags = ["recompiled"]
         # Where no window can follow, this one stays, with its flag.
         if not compiled or left_s <= measure.min_seconds or not can_restart or count == WINDOWS:
             break
@@ -176,7 +177,9 @@ def make_window(loop: Loop, task: Task, period_s: float) -> Window:
     )
     rule.rehearse()
     # Keys of this window alone: a trial may have several.
-    store = store_of(task, str(len(loop.segments))) if job.point.workers > 1 else None
+    store = None
+    if job.point.workers > 1:
+        store = store_of(task, str(len(loop.segments)))
     return Window(
         task.measure,
         rule,
@@ -197,15 +200,15 @@ def _agree(job: Job, warm: Times) -> tuple[float, float]:
     """The slowest warm-up step, and what a sync period takes: the same on all ranks."""
     steps_s = warm["step_s"]
     # The median: one hiccup must not make the ranks look after every step.
-    median_s, last_s = (
-        (float(np.median(steps_s)), float(steps_s[-1])) if len(steps_s) else (0.0, 0.0)
-    )
+    if len(steps_s):
+        median_s, last_s = (float(np.median(steps_s)), float(steps_s[-1]))
+    else:
+        median_s, last_s = (0.0, 0.0)
     # The exchange falls on the last one.
-    period_s = (
-        median_s
-        if job.point.period == 1
-        else median_s * (job.point.period - 1) + max(median_s, last_s)
-    )
+    if job.point.period == 1:
+        period_s = median_s
+    else:
+        period_s = median_s * (job.point.period - 1) + max(median_s, last_s)
     most, period_s = max_over_ranks(job.device, steps_s.max(initial=0.0), period_s)
     return most, period_s
 

@@ -47,7 +47,9 @@ def main(arguments: Sequence[str]) -> int:
     # The attempt's name is drawn: all ranks take rank 0's.
     tasks = [task_of(sweep, point)]
     distributed.broadcast_object_list(tasks, src=0)
-    return 0 if _run(sweep, point, tasks[0], device).status == "ok" else 1
+    if _run(sweep, point, tasks[0], device).status == "ok":
+        return 0
+    return 1
 
 
 def _run(sweep: Sweep, point: Point, task: Task, device: torch.device) -> RankResult:

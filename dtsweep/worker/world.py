@@ -32,7 +32,9 @@ class ProcessGroups:
     @property
     def position(self) -> int:
         """How many collectives this process has begun in its world, in whichever of its groups."""
-        return position() if distributed.is_initialized() else 0
+        if not distributed.is_initialized():
+            return 0
+        return position()
 
     def wait_up_to(self, seconds: float) -> None:
         """Give each collective and each look into the store so long, in this process's world and in later ones."""

@@ -146,7 +146,9 @@ class Transformers(KeepsSamples):
         >>> Transformers("resnet-50").tokens_per_sample is None
         True
         """
-        return None if MODELS[self.model].task == "image_class" else self.sequence
+        if MODELS[self.model].task == "image_class":
+            return None
+        return self.sequence
 
     @property
     def unread_fields(self) -> tuple[str, ...]:
@@ -155,7 +157,9 @@ class Transformers(KeepsSamples):
         >>> Transformers("gpt2").unread_fields
         ('image_size',)
         """
-        return ("sequence",) if MODELS[self.model].task == "image_class" else ("image_size",)
+        if MODELS[self.model].task == "image_class":
+            return ("sequence",)
+        return ("image_size",)
 
     def build(self) -> nn.Module:
         """Make the network with random weights.
@@ -201,7 +205,9 @@ class Transformers(KeepsSamples):
         config_class = getattr(_library(), model.config)
         default = config_class()
         known = default.to_dict() | {"num_labels": default.num_labels}
-        image_size = {"image_size": self.image_size} if "image_size" in known else {}
+        image_size = {}
+        if "image_size" in known:
+            image_size = {"image_size": self.image_size}
         for name in self.overrides:
             if name in image_size:
                 raise SweepError(
@@ -209,7 +215,9 @@ class Transformers(KeepsSamples):
                 )
             if name not in known:
                 near = nearest(default.attribute_map.get(name, name), known)
-                hint = f"; did you mean {near!r}?" if near else ""
+                hint = ""
+                if near:
+                    hint = f"; did you mean {near!r}?"
                 raise SweepError(
                     f"Transformers(overrides): {name!r} is no field of {model.config}{hint}"
                 )
