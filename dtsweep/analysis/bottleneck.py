@@ -61,6 +61,13 @@ class Part(NamedTuple):
         return cls(name, words, share, low, share * (1 + UNKNOWN_NOISE) if high is None else high)
 
     @property
+    def at_most(self) -> float:
+        """Its share; where that is unknown, the largest that it can be."""
+        if self.share is None:
+            return self.high
+        return self.share
+
+    @property
     def told(self) -> str:
         """What it is, how large, and how well that is known: "exposed exchange 41 % ± 3"."""
         if self.share is None:
@@ -146,35 +153,29 @@ def _judged(row: Row) -> Row:
         part for part in parts if all(part.low > other.high for other in parts if other is not part)
     ]
     # What is unknown may be as large as it can be.
-    first, second = sorted(
-        parts,
-        key=lambda part: (part in surely, part.high if part.share is None else part.share),
-        reverse=True,
-    )[:2]
-    if parts[-1].share is None:
-        work = parts[-1].high
-    else:
-        work = parts[-1].share
+    first, second, *_ = sorted(parts, key=lambda part: (part in surely, part.at_most), reverse=True)
+    work = parts[-1].at_most
     bound, reason = _verdict(first, second, row, is_sure=bool(surely))
     if work < 0 and parts[-1].high < 0:
         bound = None
         reason = f"what was measured of the step adds up to {(1 - work) * 100:.0f} % of it"
     for name, part in zip(("input", "exchange", "waiting", "work"), parts, strict=True):
         row[f"{name}_share"] = part.share
-    known = {
+    columns = {
         "bound": bound,
         "bound_share": first.share,
         "bound_share_low": first.low,
         "bound_share_high": first.high,
         "bound_reason": reason,
-        "second": (_limit_of_work(row, work)[0] or "work")
-        if second.name == "work"
-        else second.name,
+        "second": second.name,
         "second_share": second.share,
         "next_axes": next_axes(bound, row | {"work_share": work}),
     }
-    unsure = dict.fromkeys(("bound_share", "bound_share_low", "bound_share_high"))
-    return {name: (row | known | ({} if bound else unsure))[name] for name in _COLUMNS}
+    if second.name == "work":
+        columns["second"] = _limit_of_work(row, work)[0] or "work"
+    if bound is None:
+        columns |= dict.fromkeys(("bound_share", "bound_share_low", "bound_share_high"))
+    return {name: (row | columns)[name] for name in _COLUMNS}
 
 
 def parts_of(row: Row) -> list[Part]:

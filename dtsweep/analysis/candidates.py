@@ -112,13 +112,14 @@ def why_none(points: pd.DataFrame, objective: Objective, condition: Condition) -
     if allowed[objective.name].isna().all():
         return f"{objective.name} was not measured on any point, so none can be recommended by it"
     unknown, implausible = (int(allowed[name].sum()) for name in ("is_unknown", "is_implausible"))
-    parts = [f"{len(allowed) - unknown - implausible} fail it" if condition.text else ""]
-    way = way_to_measure(unmeasured_of(points, objective, condition))
-    parts += [
-        f"of {unknown} it is unknown{way}" if unknown else "",
-        f"{implausible} are implausible" if implausible else "",
-    ]
+    parts = []
     asked = "can be trusted"
     if condition.text:
         asked = f"meets {condition.text!r}"
-    return f"none of {len(allowed)} points {asked}: {', '.join(filter(None, parts))}"
+        parts.append(f"{len(allowed) - unknown - implausible} fail it")
+    if unknown:
+        way = way_to_measure(unmeasured_of(points, objective, condition))
+        parts.append(f"of {unknown} it is unknown{way}")
+    if implausible:
+        parts.append(f"{implausible} are implausible")
+    return f"none of {len(allowed)} points {asked}: {', '.join(parts)}"

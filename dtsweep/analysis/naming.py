@@ -75,9 +75,14 @@ def _name(column: str) -> str:
 def _values(column: pd.Series[Any]) -> str:
     import pandas as pd
 
-    known = sorted(column.dropna().unique().tolist())
-    return _listed([*map(str, known), *["none"] * bool(pd.isna(column).any())])
+    values = [str(value) for value in sorted(column.dropna().unique().tolist())]
+    if pd.isna(column).any():
+        values.append("none")
+    return _listed(values)
 
 
 def _listed(words: list[str]) -> str:
-    return ", ".join([*words[:_SHOWN], *[f"{len(words) - _SHOWN} more"] * (len(words) > _SHOWN)])
+    shown = words[:_SHOWN]
+    if len(words) > _SHOWN:
+        shown.append(f"{len(words) - _SHOWN} more")
+    return ", ".join(shown)

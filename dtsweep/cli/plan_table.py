@@ -9,7 +9,7 @@ from dtsweep.driver.progress import short_name
 from dtsweep.plan.plan import Plan, counts, reasons, unread_everywhere
 from dtsweep.sweep.point import Point
 from dtsweep.sweep.values import workload_fields
-from dtsweep.text import duration, print_table, say
+from dtsweep.text import count_of, duration, print_table, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,14 +62,12 @@ def print_plan(
     for name, default in unread_everywhere(plan).items():
         say(console, f"to measure points that have no {name}, add {default!r} to its values")
     if plan.to_run:
-        sessions = f"{plan.session_starts} session{'s' * (plan.session_starts != 1)} to start"
-        say(console, f"about {duration(plan.seconds)} with {sessions}, in the order above")
-    say(
-        console,
-        "feasibility not checked: --address asks a cluster"
-        if misfits is None
-        else f"{len(misfits)} trials don't fit",
-    )
+        sessions = count_of(plan.session_starts, "session")
+        say(console, f"about {duration(plan.seconds)} with {sessions} to start, in the order above")
+    if misfits is None:
+        say(console, "feasibility not checked: --address asks a cluster")
+    else:
+        say(console, f"{len(misfits)} trials don't fit")
 
 
 def plan_json(plan: Plan, misfits: Mapping[str, str] | None) -> dict[str, Any]:

@@ -72,7 +72,9 @@ def append(history: str | Path, entry: Entry) -> None:
         SweepError: results lie there.
         StorageError: it can't be written.
     """
-    stem = f"part-{entry.started_at:%Y%m%dT%H%M%S}-{entry.run}{'-start' * entry.is_start}"
+    stem = f"part-{entry.started_at:%Y%m%dT%H%M%S}-{entry.run}"
+    if entry.is_start:
+        stem += "-start"
     storage, names = _opened(history), {}
     for table, rows in (("ranks", entry.ranks), ("trials", entry.trials)):
         names[table], data = encode(rows.combine_chunks(), stem=stem)

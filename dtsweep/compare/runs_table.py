@@ -74,9 +74,9 @@ def print_comparison(
     notes = list(compared["notes"])
     if history := compared["history"]:
         others = history["other_machines"]
-        notes += [history["words"]] + [
-            f"Left out of it: {count_of(others, 'run')} of other machines."
-        ] * bool(others)
+        notes.append(history["words"])
+        if others:
+            notes.append(f"Left out of it: {count_of(others, 'run')} of other machines.")
     say(console, "\n" + "\n".join(notes))
 
 
@@ -86,12 +86,9 @@ def _listed(labels: Sequence[str], *, show_all: bool) -> str:
         shown = labels
     else:
         shown = labels[:_SHOWN]
-    more = len(labels) - len(shown)
-    lines = [
-        count_of(len(labels), "point"),
-        *shown,
-        *[f"{more} more: --all shows them"] * bool(more),
-    ]
+    lines = [count_of(len(labels), "point"), *shown]
+    if len(shown) < len(labels):
+        lines.append(f"{len(labels) - len(shown)} more: --all shows them")
     return "\n  ".join(lines)
 
 

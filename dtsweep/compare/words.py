@@ -137,9 +137,9 @@ def _verdict(
         )
     if broken:
         said.append(f"{count_of(len(broken), 'point')} ran before and failed now")
-    untested = f" {count_of(len(rows) - len(tested), 'comparison')} could not be tested." * (
-        len(tested) < len(rows)
-    )
+    untested = ""
+    if len(tested) < len(rows):
+        untested = f" {count_of(len(rows) - len(tested), 'comparison')} could not be tested."
     if said:
         return f"Regression: {'; '.join(said)}.{untested}"
     if not tested:

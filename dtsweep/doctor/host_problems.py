@@ -136,20 +136,18 @@ def _gpu_problems(row: Row) -> list[str]:
 
 
 def _uses_of(gpu: Mapping[str, Any]) -> list[str]:
-    if (
-        gpu["slices"] is not None
-    ):  # the counters are those of all slices, some of which may be others'
+    # With slices the counters cover all of them, and some may be others'.
+    if gpu["slices"] is not None:
         return []
     processes, used, share = gpu["processes"], gpu["used_bytes"], gpu["utilization"]
-    return [
-        *([f"{processes} processes"] if processes else []),
-        *([f"{_gib(used)} in use"] if used is not None and used > BUSY_GPU_BYTES else []),
-        *(
-            [f"busy for {share:.0%} of the time"]
-            if share is not None and share > BUSY_GPU_SHARE
-            else []
-        ),
-    ]
+    uses = []
+    if processes:
+        uses.append(f"{processes} processes")
+    if used is not None and used > BUSY_GPU_BYTES:
+        uses.append(f"{_gib(used)} in use")
+    if share is not None and share > BUSY_GPU_SHARE:
+        uses.append(f"busy for {share:.0%} of the time")
+    return uses
 
 
 def _gib(size: float) -> str:

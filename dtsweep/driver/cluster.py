@@ -11,6 +11,7 @@ import ray
 from dtsweep.driver.autoscaler import Autoscaler, NodeType, find_autoscaler
 from dtsweep.session.node_choice import can_hold, room_for
 from dtsweep.sweep.point import Point, World
+from dtsweep.text import count_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +54,9 @@ class Cluster:
         total = {
             kind: sum(node.resources.get(kind, 0) for node in self.nodes) for kind in ("CPU", "GPU")
         }
-        size = ", ".join(
-            f"{int(count)} {kind}{'s' * (count != 1)}" for kind, count in total.items() if count
-        )
-        return (
-            f"{self.name}: {_counted(len(self.nodes), 'node')}, {size or 'no CPU'}{self._growth()}"
-        )
+        size = ", ".join(count_of(int(count), kind) for kind, count in total.items() if count)
+        nodes = count_of(len(self.nodes), "node")
+        return f"{self.name}: {nodes}, {size or 'no CPU'}{self._growth()}"
 
     def misfit(
         self, point: Point, *, each: Mapping[str, float], nodes: Sequence[Node] | None = None
@@ -77,15 +75,14 @@ class Cluster:
         else:
             rooms = self._rooms(each)
         wanted = " + ".join(f"{count:g} {kind}" for kind, count in each.items() if count)
-        most = "at most " * (nodes is None and self.autoscaler is not None)
-        has = f"{most}{_counted(len(rooms), 'node')} with room for {'+'.join(map(str, rooms)) or 'none'}"
         if can_hold(rooms, workers=point.workers, placement=point.placement):
             return None
-        rule = {"strict_pack": " on one node", "strict_spread": " on a node each"}.get(
-            point.placement, ""
-        )
-        workers = f"{point.workers} worker{'s' * (point.workers > 1)}"
-        return f"{workers} of {wanted}{rule} don't fit: {has}"
+        has = f"{count_of(len(rooms), 'node')} with room for {'+'.join(map(str, rooms)) or 'none'}"
+        if nodes is None and self.autoscaler is not None:
+            has = f"at most {has}"
+        rules = {"strict_pack": " on one node", "strict_spread": " on a node each"}
+        rule = rules.get(point.placement, "")
+        return f"{count_of(point.workers, 'worker')} of {wanted}{rule} don't fit: {has}"
 
     def least_nodes(self, world: World, *, each: Mapping[str, float]) -> int:
         """How many nodes a world needs at least.
@@ -120,7 +117,7 @@ class Cluster:
         if self.autoscaler.types is None:
             return ", and an autoscaler that can add nodes of unknown types"
         names = " or ".join(kind.name for kind in self.autoscaler.types) or "none"
-        return f", and an autoscaler that can have up to {_counted(self.autoscaler.max_nodes or 0, 'node')} of {names}"
+        return f", and an autoscaler that can have up to {count_of(self.autoscaler.max_nodes or 0, 'node')} of {names}"
 
 
 def look_at(name: str, *, is_private: bool) -> Cluster:
@@ -160,7 +157,3 @@ def _is_of(node: Node, kind: NodeType) -> bool:
     return not is_head and all(
         node.resources.get(name, 0) == kind.resources.get(name, 0) for name in ("CPU", "GPU")
     )
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"

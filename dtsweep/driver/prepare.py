@@ -75,6 +75,9 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
     planned = list(groups)
     if cluster.autoscaler is not None:
         groups = _growing_once(groups, cluster, sweep)
+    flags: tuple[str, ...] = ()
+    if sweep.measure.repeats > 1 and groups != planned:
+        flags = ("adjacent_launches",)
     return Prepared(
         sweep=sweep,
         groups=groups,
@@ -84,7 +87,7 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
         canaries=choose_canaries(
             [trial for trial in (*to_run, *plan.done) if trial.trial_id not in full]
         ),
-        flags=("adjacent_launches",) * (sweep.measure.repeats > 1 and groups != planned),
+        flags=flags,
     )
 
 

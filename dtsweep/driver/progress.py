@@ -82,9 +82,7 @@ class Progress:
         if not again:
             self._counts[row["status"]] += 1
             if row["status"] != "skipped":
-                if self._ended:
-                    self._first_end = self._first_end
-                else:
+                if not self._ended:
                     self._first_end = time.monotonic()
                 self._ended += 1
         name = short_name(point, self._axes)
@@ -93,12 +91,15 @@ class Progress:
             outcome = (
                 f"{format_number(row['latency_s'] * 1e3)} ms/step, {format_rate(rate)} samples/s"
             )
-            outcome += f"; implausible: {doubt}" if doubt else ""
+            if doubt:
+                outcome += f"; implausible: {doubt}"
             self._product = (row["semantics"], row["model_digest"])
             best = self._best.get(self._product, (0.0, "", False))
             self._best[self._product] = max((rate, name, doubt is not None), best)
         else:
-            outcome = f"{row['status']}: {row['reason']}" + "; measured again" * again
+            outcome = f"{row['status']}: {row['reason']}"
+            if again:
+                outcome += "; measured again"
         self._has_begun = True
         repeat = ""
         if row["repeat"] > 1:

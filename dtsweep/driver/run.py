@@ -28,7 +28,9 @@ _OF_A_SESSION = re.compile(r"/session_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d+_\d+/")
 
 def results_of(sweep: Sweep, *, in_process: bool = False) -> str:
     """Where results lie by default."""
-    return f"results/{sweep.name}" + "-in-process" * in_process
+    if in_process:
+        return f"results/{sweep.name}-in-process"
+    return f"results/{sweep.name}"
 
 
 def refuse_what_ray_deletes(results: str) -> None:

@@ -103,10 +103,12 @@ def rates_of(
     seen = {
         count: took for count, took in taken.items() if took >= SEEN * alone_s or count == largest
     }
-    moving = {
-        2 * 4 * count: took - alone_s * (not is_queued and took > alone_s)
-        for count, took in seen.items()
-    }
+    moving = {}
+    for count, took in seen.items():
+        start_s = 0.0
+        if not is_queued and took > alone_s:
+            start_s = alone_s
+        moving[2 * 4 * count] = took - start_s
     return tuple(moving), tuple(moved / took for moved, took in moving.items())
 
 

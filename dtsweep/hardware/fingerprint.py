@@ -44,15 +44,16 @@ def fingerprint(
         `machine` is equal for two ranks on equal machines and from one session to the next; what is
         unknown is absent.
     """
-    gpu = None
+    hardware = {**host(), **cpu()}
+    name, uuid, gpu_machine = hardware["cpu"], None, {}
     if device.type == "cuda":
         gpu = torch.cuda.get_device_properties(device)
-    hardware = {**host(), **cpu()}
+        name, uuid, gpu_machine = gpu.name, str(gpu.uuid), _gpu_machine(gpu.uuid, nvml)
     return {
         "node": socket.gethostname(),
         "pid": os.getpid(),
-        "device": gpu.name if gpu else hardware["cpu"],
-        "device_uuid": str(gpu.uuid) if gpu else None,
+        "device": name,
+        "device_uuid": uuid,
         "threads": torch.get_num_threads(),
         "niceness": os.nice(0),
         "machine": _known(
@@ -62,7 +63,7 @@ def fingerprint(
                 "packages": package_versions(packages),
                 **hardware,
                 **_torch_build(),
-                **(_gpu_machine(gpu.uuid, nvml) if gpu else {}),
+                **gpu_machine,
                 "environment": ambient(os.environ, own_variables=own_variables),
             }
         ),

@@ -28,18 +28,21 @@ def slowest_phase_s(ranks: Sequence[Measured], name: str) -> float | None:
 def flops_columns(point: Point, ranks: Sequence[Measured], rate: float) -> Row:
     """What a worker computes per second, and the share of its device's peak; the weakest device is the measure."""
     known = [rank.peak_flops_per_s for rank in ranks]
-    peak = min(known) if all(known) else None  # type: ignore[type-var]  # none of them is None
-    row: Row = {"peak_flops_per_s": peak, "peak_source": ranks[0].peak_source if peak else None}
+    row: Row = {"peak_flops_per_s": None, "peak_source": None}
+    peak = None
+    if all(known):
+        peak = min(known)  # type: ignore[type-var]  # none of them is None
+        row = {"peak_flops_per_s": peak, "peak_source": ranks[0].peak_source}
     model, hardware = ranks[0].flops_per_sample, ranks[0].hardware_flops_per_sample
     if model is None:
         return row
-    each = rate / point.workers
-    row |= {"flops_per_sample": model, "flops_per_s_per_worker": model * each}
+    worker_rate = rate / point.workers
+    row |= {"flops_per_sample": model, "flops_per_s_per_worker": model * worker_rate}
+    row |= {"mfu": None, "hfu": None}
     if peak:
-        row |= {
-            "mfu": model * each / peak,
-            "hfu": None if hardware is None else hardware * each / peak,
-        }
+        row["mfu"] = model * worker_rate / peak
+    if peak and hardware is not None:
+        row["hfu"] = hardware * worker_rate / peak
     return row
 
 
@@ -67,21 +70,28 @@ def device_columns(point: Point, ranks: Sequence[Measured], nodes: Sequence[str]
         nodes: the host name of each; a host counts once.
     """
     hosts = dict(zip(nodes, ranks, strict=True)).values()
-    energy, power = _all(ranks, "energy_j"), _all(ranks, "power_w")
-    utilization, shares = _all(ranks, "device_utilization"), _all(hosts, "host_cpu_share")
-    cpu_energy, sent = _all(hosts, "cpu_energy_j"), _all(hosts, "network_sent_bytes")
-    longest = max(rank.window_s for rank in ranks)
-    # Of the whole window, as its energy is.
-    samples = sum(rank.window_steps for rank in ranks) * point.samples_per_worker_step
-    return {
-        "device_utilization": float(np.mean(utilization)) if utilization else None,
-        "power_w": sum(power) if power else None,
-        "energy_j": sum(energy) if energy else None,
-        "energy_j_per_sample": sum(energy) / samples if energy else None,
-        "cpu_energy_j": sum(cpu_energy) if cpu_energy else None,
-        "host_cpu_share": max(shares) if shares else None,
-        "network_bytes_per_s": sum(sent) / longest if sent else None,
-    }
+    row: Row = dict.fromkeys(
+        (
+            *("device_utilization", "power_w", "energy_j", "energy_j_per_sample"),
+            *("cpu_energy_j", "host_cpu_share", "network_bytes_per_s"),
+        )
+    )
+    if utilization := _all(ranks, "device_utilization"):
+        row["device_utilization"] = float(np.mean(utilization))
+    if power := _all(ranks, "power_w"):
+        row["power_w"] = sum(power)
+    if energy := _all(ranks, "energy_j"):
+        # Of the whole window, as its energy is.
+        samples = sum(rank.window_steps for rank in ranks) * point.samples_per_worker_step
+        row["energy_j"] = sum(energy)
+        row["energy_j_per_sample"] = sum(energy) / samples
+    if cpu_energy := _all(hosts, "cpu_energy_j"):
+        row["cpu_energy_j"] = sum(cpu_energy)
+    if shares := _all(hosts, "host_cpu_share"):
+        row["host_cpu_share"] = max(shares)
+    if sent := _all(hosts, "network_sent_bytes"):
+        row["network_bytes_per_s"] = sum(sent) / max(rank.window_s for rank in ranks)
+    return row
 
 
 def _all(ranks: Iterable[Measured], name: str) -> list[float]:

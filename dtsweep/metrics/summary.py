@@ -112,51 +112,57 @@ def window_columns(point: Point, view: WindowView) -> Row:
 
 def _rates(point: Point, view: WindowView) -> Row:
     tokens, rate, share = getattr(point.workload, "tokens_per_sample", None), view.rate, view.share
-    return {
-        "samples_per_s": rate,
-        "samples_per_s_low": rate / (1 + share) if share is not None else None,
-        "samples_per_s_high": rate / (1 - share) if share is not None and share < 1 else None,
-        "samples_per_s_error": rate * view.error if view.error is not None else None,
-        "tokens_per_s": rate * tokens if tokens else None,
-        "half_width": share,
-    }
+    names = ("samples_per_s_low", "samples_per_s_high", "samples_per_s_error", "tokens_per_s")
+    row: Row = {"samples_per_s": rate, "half_width": share, **dict.fromkeys(names)}
+    if share is not None:
+        row["samples_per_s_low"] = rate / (1 + share)
+    # A half-width of the whole mean or more leaves the rate without an upper bound.
+    if share is not None and share < 1:
+        row["samples_per_s_high"] = rate / (1 - share)
+    if view.error is not None:
+        row["samples_per_s_error"] = rate * view.error
+    if tokens:
+        row["tokens_per_s"] = rate * tokens
+    return row
 
 
 def _mean(view: WindowView) -> Row:
     mean, share = float(view.periods.mean()), view.share
-    return {
-        "step_mean_s": mean,
-        "step_mean_s_low": mean * (1 - share) if share is not None and share < 1 else None,
-        "step_mean_s_high": mean * (1 + share) if share is not None else None,
-        "step_mean_s_error": mean * view.error if view.error is not None else None,
-    }
+    names = ("step_mean_s_low", "step_mean_s_high", "step_mean_s_error")
+    row: Row = {"step_mean_s": mean, **dict.fromkeys(names)}
+    if share is not None and share < 1:
+        row["step_mean_s_low"] = mean * (1 - share)
+    if share is not None:
+        row["step_mean_s_high"] = mean * (1 + share)
+    if view.error is not None:
+        row["step_mean_s_error"] = mean * view.error
+    return row
 
 
 def _step_times(steps: Series, strata: NDArray[np.int64]) -> Row:
     row: Row = {
         "step_p90_s": float(np.quantile(steps, 0.9)),
         "step_max_s": float(steps.max()),
-        "step_cv": float(steps.std(ddof=1) / steps.mean()) if len(steps) > 1 else None,
-        "effective_steps": len(steps) / correlation_time(steps, strata=strata)
-        if len(steps) > 2
-        else None,
+        "step_cv": None,
+        "effective_steps": None,
         "insufficient": [],
     }
+    if len(steps) > 1:
+        row["step_cv"] = float(steps.std(ddof=1) / steps.mean())
+    if len(steps) > 2:
+        row["effective_steps"] = len(steps) / correlation_time(steps, strata=strata)
     for name, p in {"p50": 0.5, "p95": 0.95, "p99": 0.99}.items():
         value, interval = float(np.quantile(steps, p)), quantile_interval(steps, p, strata=strata)
+        row |= dict.fromkeys(f"step_{name}_s{end}" for end in ("", "_low", "_high", "_error"))
+        if name != "p99" or len(steps) >= P99_FROM:
+            row[f"step_{name}_s"] = value
         if interval is None:
             row["insufficient"].append(name)
-        low, high = interval or (None, None)
-        row[f"step_{name}_s"] = value if name != "p99" or len(steps) >= P99_FROM else None
-        row[f"step_{name}_s_low"] = (
-            None if low is None else min(low, value * (1 - LEAST_HALF_WIDTH))
-        )
-        row[f"step_{name}_s_high"] = (
-            None if high is None else max(high, value * (1 + LEAST_HALF_WIDTH))
-        )
-        row[f"step_{name}_s_error"] = (
-            None if low is None or high is None else (high - low) / 2 / 1.96
-        )
+            continue
+        low, high = interval
+        row[f"step_{name}_s_low"] = min(low, value * (1 - LEAST_HALF_WIDTH))
+        row[f"step_{name}_s_high"] = max(high, value * (1 + LEAST_HALF_WIDTH))
+        row[f"step_{name}_s_error"] = (high - low) / 2 / 1.96
     return row
 
 

@@ -233,12 +233,14 @@ def content_of(
 def _varying(points: pd.DataFrame) -> tuple[list[str], list[str]]:
     """Name what varies between points; and, for labels of ladders, what tells products apart beside it."""
     varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
-    varying += ["hosts"] * bool(points.duplicated(["point_id", "env_id"]).any())
-    several = [c for c in ("model_digest", "env_id") if points[c].nunique(dropna=False) > 1]
-    return varying, [
-        *varying,
-        *(c for c in several if c != "model_digest" or not model_columns(points)),
-    ]
+    if points.duplicated(["point_id", "env_id"]).any():
+        varying.append("hosts")
+    of_ladders = list(varying)
+    if points["model_digest"].nunique(dropna=False) > 1 and not model_columns(points):
+        of_ladders.append("model_digest")
+    if points["env_id"].nunique(dropna=False) > 1:
+        of_ladders.append("env_id")
+    return varying, of_ladders
 
 
 def _headline(trials: pd.DataFrame) -> str:

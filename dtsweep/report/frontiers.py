@@ -179,13 +179,16 @@ def _title(
         telling: settings that tell models apart.
         apart: which of model and environment there are several of.
     """
-    return [
-        _FRONTIER_TITLES.get(str(first["semantics"]), str(first["semantics"])),
-        str(first["workload"]) if "workload" in apart and "workload" not in telling else "",
-        model_label(first, telling) if "model_digest" in apart else "",
-        labels.iloc[0] if labels.nunique() == 1 else "",
-        f"env_id {first['env_id']}" if "env_id" in apart else "",
-    ]
+    title = [_FRONTIER_TITLES.get(str(first["semantics"]), str(first["semantics"]))]
+    if "workload" in apart and "workload" not in telling:
+        title.append(str(first["workload"]))
+    if "model_digest" in apart:
+        title.append(model_label(first, telling))
+    if labels.nunique() == 1:
+        title.append(labels.iloc[0])
+    if "env_id" in apart:
+        title.append(f"env_id {first['env_id']}")
+    return title
 
 
 def _leading(points: pd.DataFrame) -> pd.DataFrame:

@@ -163,9 +163,10 @@ def _gradient_note(trials: pd.DataFrame) -> str:
         return ""
     is_lossy, errors = checked["compression"].notna(), checked["gradient_error"]
     equal = errors[errors <= _ROUNDING]
-    said = [
-        f"equal but for rounding in {count_of(len(equal), 'trial')} (at most {equal.max():.1g})"
-    ] * (len(equal) > 0)
+    said = []
+    if len(equal):
+        trials_equal = count_of(len(equal), "trial")
+        said.append(f"equal but for rounding in {trials_equal} (at most {equal.max():.1g})")
     more = f"more than rounding ({_ROUNDING:g}), as another GPU or a compiled bf16 model gives"
     apart = {
         more: errors.between(_ROUNDING, _OTHERWISE, inclusive="right") & ~is_lossy,

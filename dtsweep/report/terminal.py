@@ -64,13 +64,11 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
     if content.limits:
         say(console, "\nWhat limits each point", style="bold")
         count = len(content.recommendations)
-        hidden = 0
+        lines = list(content.limits)
         if count > _ADVICE_SHOWN and not show_all:
-            hidden = count
-        more = [f"{count_of(hidden, 'recommended point')}: --all says what limits each"] * (
-            hidden > 0
-        )
-        say(console, "\n".join([*content.limits[hidden:], *more]))
+            lines = lines[count:]
+            lines.append(f"{count_of(count, 'recommended point')}: --all says what limits each")
+        say(console, "\n".join(lines))
     left_out = [
         header
         for frontier in content.frontiers

@@ -96,11 +96,15 @@ def _titles(there: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
     named = [
         f"Training on {first['samples']:,} samples",
         f"{first['semantics']} updates",
-        str(first["workload"]) if "workload" in several and "workload" not in telling else "",
-        model_label(first, telling) if "model_digest" in several else "",
-        f"env_id {first['env_id']}" if "env_id" in several else "",
-        _KINDS.get(first["kind"], ""),
     ]
+    if "workload" in several and "workload" not in telling:
+        named.append(str(first["workload"]))
+    if "model_digest" in several:
+        named.append(model_label(first, telling))
+    if "env_id" in several:
+        named.append(f"env_id {first['env_id']}")
+    if first["kind"] in _KINDS:
+        named.append(_KINDS[first["kind"]])
     return [*filter(None, named)]
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import ray
 
 from dtsweep.sweep.point import World
+from dtsweep.text import count_of
 
 STRIKES = 2
 """A node on which as many trials lost a process, and nowhere else, is left out where the others can do without it."""
@@ -129,7 +130,7 @@ def choose_nodes(
     rooms = _rooms(staying, each)
     if can_hold(rooms, workers=world.workers, placement=world.placement):
         return NodeChoice(leaving=leaving, struck=[])
-    has = f"{len(staying)} node{'s' * (len(staying) != 1)} with room for {'+'.join(map(str, rooms)) or 'none'}"
+    has = f"{count_of(len(staying), 'node')} with room for {'+'.join(map(str, rooms)) or 'none'}"
     gone = ""
     if leaving:
         gone = f"; {', '.join(node.name for node in leaving)} is being taken back"

@@ -268,18 +268,20 @@ def _step_work(
         return None
     # A worker updates its part of the parameters, and none where servers do.
     info = MODES[point.sync]
+    operations, moved_bytes = update
     if point.servers:
-        part = 0.0
+        operations, moved_bytes = operations * 0, 0
     elif info.shards_optimizer:
-        part = 1 / point.workers
-    else:
-        part = 1.0
+        operations = operations / point.workers
+    beside = 0
+    if device.type == "cpu":
+        beside = point.workers - 1
     return step_work(
         passes.at(point.micro_batch),
-        (update[0] * part, update[1] * (not point.servers)),
+        (operations, moved_bytes),
         accumulation=point.accumulation,
         # What this rank has measured already.
-        rates=operation_rates(device, beside=point.workers - 1 if device.type == "cpu" else 0),
+        rates=operation_rates(device, beside=beside),
         flops_per_s=rates["peak_flops_per_s"] or rates["matmul_flops_per_s"],
     )
 

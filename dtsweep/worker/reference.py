@@ -99,11 +99,10 @@ class GradientCheck:
             self._give_up("it is zero, or not finite")
         else:
             self.error = difference / norm
-            farthest = max(self._apart, key=lambda name: self._apart[name])
-            _say(
-                f"gradient_error {self.error:.2g}"
-                + f", most of it in {farthest}" * (difference > 0)
-            )
+            message = f"gradient_error {self.error:.2g}"
+            if difference > 0:
+                message += f", most of it in {max(self._apart, key=self._apart.__getitem__)}"
+            _say(message)
 
     def added_to(self, measured: Measured) -> Measured:
         """What was measured with what was found here; a peak of memory from before the check is kept."""

@@ -142,17 +142,16 @@ def _window(
     noticed = seen.pop("telemetry_flags")
     barrier(job.device)
     window.forget()
+    flags = [*noticed, *_flags(loop, window_s)]
+    if retries(job.device) > retried:
+        flags.append("oom_retry")
     measured = Measured(
         steps={},
         window_s=window_s,
         window_steps=window.steps,
         skipped_steps=sum(len(segment.losses) for segment in loop.segments[:-1]),
         stop_reason=window.reason,
-        flags=[
-            *noticed,
-            *_flags(loop, window_s),
-            *(["oom_retry"] * (retries(job.device) > retried)),
-        ],
+        flags=flags,
         memory_peak_bytes=peak_bytes(job.device),
         threads=torch.get_num_threads(),
         telemetry=seen,
@@ -191,9 +190,12 @@ def make_window(loop: Loop, task: Task, period_s: float) -> Window:
 def _flags(loop: Loop, window_s: float) -> list[str]:
     between = abs(window_s - loop.drained_s - float(loop.segments[-1].times["step_s"].sum()))
     waited = loop.clock.waited_for_host()
-    return ["timer_mismatch"] * (between > MISMATCH * window_s + SLACK_S) + ["host_bound"] * (
-        waited is not None and waited > HOST_BOUND
-    )
+    flags = []
+    if between > MISMATCH * window_s + SLACK_S:
+        flags.append("timer_mismatch")
+    if waited is not None and waited > HOST_BOUND:
+        flags.append("host_bound")
+    return flags
 
 
 def _agree(job: Job, warm: Times) -> tuple[float, float]:
