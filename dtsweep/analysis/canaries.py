@@ -29,7 +29,9 @@ def canaries_of(frame: pd.DataFrame) -> pd.DataFrame:
     sessions = rows.groupby([*WORLD, "session"], dropna=False, sort=False)
     rows = rows.assign(count=sessions["ratio"].transform("size")).set_index(sessions.ngroup())
     first, last = (rows[~rows.index.duplicated(keep=end)].sort_index() for end in ("first", "last"))
-    several, compares, off = first["count"] > 1, first["in_world"] > 1, rows.groupby(level=0)
+    several = first["count"] > 1
+    compares = first["in_world"] > 1
+    off = rows.groupby(level=0)
     drift = change(_levels(last), _levels(first))
     drifted = off["is_drift"].any() | drift.is_drift
     is_unknown = off["hides_drift"].any() | drift.hides_drift & several

@@ -72,7 +72,8 @@ def narrowed(points: pd.DataFrame, goal: Goal) -> pd.DataFrame:
         updates; `is_candidate`, where neither is
         so: who is alone stays where there is nobody else.
     """
-    is_candidate, rates = points["is_candidate"], points["samples_per_s"]
+    is_candidate = points["is_candidate"]
+    rates = points["samples_per_s"]
     is_slow = rates < goal.least_rate * rates[is_candidate].max()
     is_alone = (points["workers"] == 1) & (points["semantics"] != "exact")
     kept = is_candidate & ~is_slow
@@ -88,7 +89,8 @@ def unmeasured_of(
 ) -> tuple[str, ...]:
     """Name the columns asked for that are null in points that are allowed and unknown: settings where no others are."""
     asked = dict.fromkeys([objective.name, *condition.columns])
-    unknown, settings = points[points["is_unknown"] & points["is_allowed"]], setting_columns(points)
+    unknown = points[points["is_unknown"] & points["is_allowed"]]
+    settings = setting_columns(points)
     lacking = [name for name in asked if unknown[name].isna().any()]
     return tuple(name for name in lacking if name not in settings) or tuple(lacking)
 

@@ -121,7 +121,8 @@ def _row(launches: Launches, a: float, b: float, *, of: str, drift: float) -> di
     """What `difference` says of two rows of `launches`; nan where a point was not measured."""
     counts = [0 if np.isnan(row) else int(launches.counts[int(row)]) for row in (a, b)]
     estimate = half_width = np.nan
-    method, power = Method.NONE, Power(np.nan, None, Reason.NOT_MEASURED)
+    method = Method.NONE
+    power = Power(np.nan, None, Reason.NOT_MEASURED)
     if all(counts):
         found = contrasts(launches, np.array([int(a)]), np.array([int(b)]))
         drifted = 0.0

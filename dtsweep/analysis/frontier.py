@@ -76,7 +76,8 @@ def frontier(
     )
     asked = points[points["meets"].fillna(value=False)]
     for env_id in asked["env_id"].drop_duplicates():
-        there, trials = of_environment(asked, env_id), of_environment(study.trials, env_id)
+        there = of_environment(asked, env_id)
+        trials = of_environment(study.trials, env_id)
         _judge(points, there, trials, objectives, compare_models=compare_models)
     points["on_frontier"] = points["standing"].isin(["frontier", "undecided"])
     return _sorted(

@@ -158,7 +158,8 @@ def _intervals(trials: pd.DataFrame, name: str, *, relative: bool) -> pd.DataFra
     for _, there in known.groupby("env_id", dropna=False):
         found = _halves(launches_of(there, name, relative=relative))
         rows.iloc[places[there.index].unique(), -3:] = found
-    half, beyond = rows["half"], rows["beyond"]
+    half = rows["half"]
+    beyond = rows["beyond"]
     if relative:
         half, beyond = half * rows["mean"], beyond * rows["mean"]
     several = groups["launch"].nunique() > 1
@@ -178,7 +179,8 @@ def _intervals(trials: pd.DataFrame, name: str, *, relative: bool) -> pd.DataFra
 
 def _halves(launches: Launches) -> Numbers:
     """Columns of points: half of the interval over several launches, what one launch is widened by, whether pooled."""
-    counts, pool = launches.counts, launches.apart
+    counts = launches.counts
+    pool = launches.apart
     own = np.maximum(counts - 1, 0).astype("float64")
     with np.errstate(invalid="ignore"):
         known = Known(launches.squares / own / counts, own)

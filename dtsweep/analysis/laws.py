@@ -57,7 +57,8 @@ class Law:
 
 
 def _universal(n: Any, at: Numbers) -> Any:
-    contention, coherency = at[:, :1], at[:, 1:] if at.shape[1] > 1 else 0.0
+    contention = at[:, :1]
+    coherency = at[:, 1:] if at.shape[1] > 1 else 0.0
     return n / (1 + contention * (n - 1) + coherency * n * (n - 1))
 
 
@@ -179,7 +180,8 @@ def _peak(at: Numbers) -> Numbers:
 def _pays_to(law: Law, at: Numbers, *, base: float, worth: float) -> Numbers:
     """The smallest whole number of workers from which one more adds less than `worth`, by parameters."""
     least = worth * law.rate(np.array([base]), at) / base
-    low, high = np.zeros((len(at), 1)), np.full((len(at), 1), _FARTHEST)
+    low = np.zeros((len(at), 1))
+    high = np.full((len(at), 1), _FARTHEST)
     while (high - low > 1).any():
         middle = np.floor((low + high) / 2)
         adds = law.rate(middle + 1, at) - law.rate(middle, at) >= least

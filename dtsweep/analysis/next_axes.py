@@ -115,7 +115,8 @@ def _of_input(row: Row) -> Iterator[NextAxis]:
 
 
 def _of_compute(row: Row) -> Iterator[NextAxis]:
-    work, arithmetic = row["work_share"], row["compute_share"]
+    work = row["work_share"]
+    arithmetic = row["compute_share"]
     yield from _narrower(row, work)
     if arithmetic < work / 2:
         yield NextAxis(

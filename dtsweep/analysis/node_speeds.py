@@ -158,7 +158,8 @@ def _of_launches(
         One entry per node, launch and set of nodes that trials of it link: the node, the number of
         the set, which counts as a launch, and the logarithm.
     """
-    parts, count = [(nodes[:0], launches[:0], logs[:0])], 0
+    parts = [(nodes[:0], launches[:0], logs[:0])]
+    count = 0
     for launch in np.unique(launches):
         here = launches == launch
         there, own = np.unique(nodes[here], return_inverse=True)
@@ -180,7 +181,8 @@ def _least_squares(
         Logarithms; their covariances, as multiples of the residual's variance; the sum of squares
         that is left.
     """
-    each_node, each_trial = np.eye(nodes.max() + 1)[nodes], np.eye(trials.max() + 1)[trials]
+    each_node = np.eye(nodes.max() + 1)[nodes]
+    each_trial = np.eye(trials.max() + 1)[trials]
     counts = each_trial.sum(axis=0)
     # What is left of nodes and times when each trial has a level of its own.
     design = each_node - (each_trial @ ((each_trial.T @ each_node) / counts[:, None]))

@@ -93,14 +93,16 @@ class PairTest:
             By the end of the column's name; less it, where one may be 0 or below; nan where it was
             not measured.
         """
-        rows, columns = self.numbers_of(points), self.numbers_of(others)
+        rows = self.numbers_of(points)
+        columns = self.numbers_of(others)
         if (rows < 0).any() or (columns < 0).any():
             return dict.fromkeys(("", "_low", "_high"), np.full(rows.size * columns.size, np.nan))
         found = self.cost.contrasts(rows, columns)
         sign = 1
         if self.objective.maximize:
             sign = -1
-        estimate, half_width = sign * found.estimate.ravel(), found.half_width.ravel()
+        estimate = sign * found.estimate.ravel()
+        half_width = found.half_width.ravel()
         ends = {"": estimate, "_low": estimate - half_width, "_high": estimate + half_width}
         return {
             end: np.exp(value) if self.objective.is_relative else value

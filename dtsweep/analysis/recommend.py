@@ -135,7 +135,8 @@ def _recommended(
     rows = points[points["is_candidate"]]
     objective = read_goal(rows, goal)
     known = compare(objective)
-    numbers, centres = known.numbers_of(rows), known.cost.launches.centres
+    numbers = known.numbers_of(rows)
+    centres = known.cost.launches.centres
     best = _best(known.cost, numbers)
     over = known.excess(numbers, numbers[[best]])
     is_tied = ~(over.estimate > over.half_width)

@@ -56,7 +56,8 @@ def _probability(costs: PointCosts, numbers: Rows) -> FrontierProbability:
 
 def _known_beside_each_other(tested: NDArray[np.bool_]) -> Rows:
     """Leave points out that nothing is known of beside most others, the least known first."""
-    inside, counts = np.ones(len(tested), dtype=np.bool_), tested.sum(axis=1)
+    inside = np.ones(len(tested), dtype=np.bool_)
+    counts = tested.sum(axis=1)
     while (counts[inside] < inside.sum()).any():
         least = np.where(inside, counts, len(counts) + 1).argmin()
         inside[least] = False

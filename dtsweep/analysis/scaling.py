@@ -97,7 +97,8 @@ def with_speed_ups(
         size: column that sizes are counted by.
         compared: by `group`, in the order of its rows.
     """
-    sizes, found = rows[size].to_numpy("float64"), np.full((len(rows), len(COMPARED)), np.nan)
+    sizes = rows[size].to_numpy("float64")
+    found = np.full((len(rows), len(COMPARED)), np.nan)
     for group, places in rows.groupby("group").indices.items():
         columns = _speed_ups(sizes[places], compared[group])
         found[places] = np.column_stack([columns[name] for name in COMPARED])
@@ -109,7 +110,8 @@ def with_speed_ups(
 
 def _speed_ups(sizes: Numbers, found: Contrasts) -> dict[str, Numbers]:
     """Speed-up, efficiency and gain of one group, with their intervals."""
-    logs, half_width = found.estimate[:, 0].copy(), found.half_width[:, 0].copy()
+    logs = found.estimate[:, 0].copy()
+    half_width = found.half_width[:, 0].copy()
     logs[0] = half_width[0] = 0.0
     columns = {}
     for end, log in zip(ENDS, (logs, logs - half_width, logs + half_width), strict=True):
@@ -125,7 +127,8 @@ def _gains(
     squares = reaches(found)
     scale = np.sqrt(np.outer(np.diag(squares), np.diag(squares)))
     together = np.diag(np.divide(squares, scale, out=np.zeros_like(squares), where=scale > 0), 1)
-    below, above = speed_up - low, high - speed_up
+    below = speed_up - low
+    above = high - speed_up
     share = sizes[0] / np.diff(sizes)
     gain = share * np.diff(speed_up)
     columns = {"gain": gain}

@@ -94,7 +94,8 @@ def _row(there: pd.DataFrame, *, worth: float) -> dict[str, Any]:
     low = int(is_told_to[0])
     if not len(is_told_not_to):
         return {"verdict": KneeVerdict.NOT_DISTINGUISHABLE, "pays_at_least": low}
-    value, high = int(doesnt_pay[0]), int(is_told_not_to[0])
+    value = int(doesnt_pay[0])
+    high = int(is_told_not_to[0])
     return {
         "pays_to": value,
         "pays_to_low": low,

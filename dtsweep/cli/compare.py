@@ -116,7 +116,8 @@ def _two_runs(
     from dtsweep.compare.runs import load_run
     from dtsweep.compare.words import comparison_json
 
-    earlier, later = load_run(base), load_run(new)
+    earlier = load_run(base)
+    later = load_run(new)
     found = compare_runs([earlier], later, of=of, threshold=threshold, other_machine=other_machine)
     return comparison_json(found, threshold=threshold) | {"history": None}
 
@@ -131,7 +132,9 @@ def _against_last(
     from dtsweep.compare.words import comparison_json, first_json
     from dtsweep.inference.verdicts import RunVerdict
 
-    run, history, accept = load_run(new), options["history"], options["accept"]
+    run = load_run(new)
+    history = options["history"]
+    accept = options["accept"]
     known = entries(history)
     entry = None
     if accept or len(run.launches):

@@ -88,7 +88,8 @@ def compare_runs(
         raise SweepError(
             f"these runs are of different machines: {said}; --other-machine compares them all the same"
         )
-    by_run, broken = len(base) >= RUNS_FROM, _broken(base, new)
+    by_run = len(base) >= RUNS_FROM
+    broken = _broken(base, new)
     launches = [
         _launches(run, {} if other_machine else names, by_run=by_run) for run in (*base, new)
     ]

@@ -98,7 +98,8 @@ def _judged(rows: pd.DataFrame, *, threshold: float) -> pd.DataFrame:
     rows["p_adjusted"] = np.nan
     rows.loc[tested, "p_adjusted"] = holm(rows.loc[tested, "p_value"].to_numpy("float64"))
     is_rate = rows["of"] == "samples_per_s"
-    significant, worse = rows["p_adjusted"] <= LEVEL, (rows["estimate"] < 0) == is_rate
+    significant = rows["p_adjusted"] <= LEVEL
+    worse = (rows["estimate"] < 0) == is_rate
     codes = [Verdict.UNKNOWN.value, Verdict.NOT_DISTINGUISHABLE.value, Verdict.SLOWER.value]
     rows["verdict"] = np.select([~tested, ~significant, worse], codes, Verdict.FASTER.value)
     rows["verdict_reason"] = rows["missing"].astype(object).where(~tested, None)

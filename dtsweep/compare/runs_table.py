@@ -122,7 +122,8 @@ def _print_rows(
 
 def _drawn(row: Mapping[str, Any], compared: Mapping[str, Any]) -> str:
     """Say how many launches or runs a comparison is of."""
-    then, now = row["launches_base"], row["launches_new"]
+    then = row["launches_base"]
+    now = row["launches_new"]
     return f"{then} {compared['unit']}{'es' if compared['unit'] == 'launch' else 's'} earlier, {now} now"
 
 

@@ -126,7 +126,8 @@ def _verdict(
     """Say in a sentence or two what was told; nothing that was not tested is called unchanged."""
     tested = [row for row in rows if row["p_value"] is not None]
     worse = [row for row in rows if row["is_regression"]]
-    among, said = count_of(len(tested), "comparison"), []
+    among = count_of(len(tested), "comparison")
+    said = []
     if worse:
         points = count_of(len({row["point_id"] for row in worse}), "point")
         over = ""

@@ -62,7 +62,9 @@ class Mean:
         self, compression: Compression, collectives: Collectives, coding: Coding | None
     ) -> None:
         """Take what makes payloads, what brings them together, and what makes them shorter on their way."""
-        self._compression, self._collectives, self._coding = compression, collectives, coding
+        self._compression = compression
+        self._collectives = collectives
+        self._coding = coding
         self._given: Tensor | None = None
 
     def begin(self, values: Tensor, mark: Mark) -> None:
@@ -88,7 +90,8 @@ class Mean:
         self._finish(values, mark)
         if self._given is not None:
             self.apart, self.norm = apart_from_exact(values, self._given, self._collectives)
-            self.is_watched, self._given = False, None
+            self.is_watched = False
+            self._given = None
 
     def _begin(self, values: Tensor, mark: Mark) -> None:
         raise NotImplementedError
@@ -217,7 +220,8 @@ class Shared(_Delivered):
         self._arrive = self._swap(payloads, mark)
 
     def _finish(self, values: Tensor, mark: Mark) -> None:
-        shares, rank = self._shares(values), self._collectives.rank
+        shares = self._shares(values)
+        rank = self._collectives.rank
         payloads = self._arrive(mark)
         mean = torch.zeros_like(shares[rank])
         for payload in payloads:

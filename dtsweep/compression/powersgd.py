@@ -94,7 +94,8 @@ class _Matrices:
     def __init__(
         self, begins: list[int], shape: tuple[int, int], rank: int, layout: Layout
     ) -> None:
-        self._begins, self._shape = begins, shape
+        self._begins = begins
+        self._shape = shape
         new = torch.empty(0, dtype=layout.dtype, device=layout.device).new_zeros
         self.p, self.q = (new(len(begins), size, rank) for size in shape)
         self.left: Tensor | None = None
@@ -110,7 +111,9 @@ class _Matrices:
 
 def _divided(layout: Layout, rank: int) -> tuple[list[_Matrices], Tensor]:
     """The matrices that two thin ones are less than, by their shape; and the places of all the rest."""
-    begins, rest, begin = dict[tuple[int, int], list[int]](), list[Tensor](), 0
+    begins = dict[tuple[int, int], list[int]]()
+    rest = list[Tensor]()
+    begin = 0
     for shape in layout.shapes:
         rows = 1
         if shape:

@@ -45,7 +45,8 @@ class RandomK(ErrorFeedback):
 
     def _draw(self) -> Tensor:
         """One place in each of as many parts, which begin anywhere: each place is as likely as any other."""
-        numel, count = self._layout.numel, self._count
+        numel = self._layout.numel
+        count = self._count
         if not count:
             return torch.empty(0, dtype=torch.int64)
         ends = torch.arange(count + 1) * numel // count

@@ -31,5 +31,6 @@ def alpha_beta(sizes: Sequence[int], times_s: Sequence[float]) -> tuple[float, f
     )
     if latency < 0:
         weights = columns[:, 1]
-        latency, per_byte = 0.0, float(weights.sum() / (weights**2).sum())
+        latency = 0.0
+        per_byte = float(weights.sum() / (weights**2).sum())
     return latency, 1 / per_byte if per_byte > 0 else None

@@ -58,7 +58,8 @@ def _problems_of(row: Row, *, several: bool) -> list[str]:
 
 
 def _clock_problems(row: Row) -> list[str]:
-    ahead, error = row["clock_offset_s"], row["clock_error_s"]
+    ahead = row["clock_offset_s"]
+    error = row["clock_error_s"]
     if abs(ahead) - error <= LARGEST_CLOCK_OFFSET_S:
         return []
     return [
@@ -68,7 +69,8 @@ def _clock_problems(row: Row) -> list[str]:
 
 def _space_problems(row: Row) -> list[str]:
     found = []
-    shared, store = row["shared_memory_bytes"], row["object_store_bytes"]
+    shared = row["shared_memory_bytes"]
+    store = row["object_store_bytes"]
     if row["has_ranks"] and shared is not None and shared < max(LEAST_SHARED_MEMORY_BYTES, store):
         wanted = _gib(max(LEAST_SHARED_MEMORY_BYTES, store))
         found.append(
@@ -97,7 +99,8 @@ def _network_problems(row: Row, *, several: bool) -> list[str]:
         alone = row["nccl_interfaces"] == ["lo"]
         problem = f"NCCL would take the loopback; set {name} to one of {known}"
     else:
-        name, taken = "GLOO_SOCKET_IFNAME", row["gloo_address"]
+        name = "GLOO_SOCKET_IFNAME"
+        taken = row["gloo_address"]
         alone = bool(taken) and ipaddress.ip_address(taken).is_loopback
         problem = (
             f"gloo would listen on {taken}, where no other host reaches it: set {name} to one of "
@@ -139,7 +142,9 @@ def _uses_of(gpu: Mapping[str, Any]) -> list[str]:
     # With slices the counters cover all of them, and some may be others'.
     if gpu["slices"] is not None:
         return []
-    processes, used, share = gpu["processes"], gpu["used_bytes"], gpu["utilization"]
+    processes = gpu["processes"]
+    used = gpu["used_bytes"]
+    share = gpu["utilization"]
     uses = []
     if processes:
         uses.append(f"{processes} processes")

@@ -56,9 +56,11 @@ class LinkRank:
         from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is not in __all__
 
         if on_gpus:
-            device, backend = (torch.device("cuda", 0), "nccl")
+            device = torch.device("cuda", 0)
+            backend = "nccl"
         else:
-            device, backend = (torch.device("cpu"), "gloo")
+            device = torch.device("cpu")
+            backend = "gloo"
         if rank == 0:
             store = self._store
         else:

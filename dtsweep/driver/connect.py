@@ -84,7 +84,8 @@ def _process_kept() -> Iterator[None]:
     Ray and Ray Tune change all three: what stays of them are a debugger that needs the Ray that is
     gone, the token of a cluster with which no other can be joined, and a Tune without loggers.
     """
-    variables, terminate = dict(os.environ), signal.getsignal(signal.SIGTERM)
+    variables = dict(os.environ)
+    terminate = signal.getsignal(signal.SIGTERM)
     print_lines = ray._private.worker.print_to_stdstream
     # Ray prints a paragraph for each process that dies; the trial's row says it in a line.
     ray._private.worker.print_to_stdstream = lambda *_, **__: None

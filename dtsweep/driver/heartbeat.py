@@ -33,7 +33,9 @@ class Heartbeat:
 
     def __init__(self, *, head: str, node: str) -> None:
         """Take the addresses of both, HOST:PORT; they answer now."""
-        self._head, self._node, self._answered = head, node, time.monotonic()
+        self._head = head
+        self._node = node
+        self._answered = time.monotonic()
 
     def is_gone(self, *, now: float) -> bool:
         """Whether this machine's node has ended, or the head has been silent for too long, by the monotonic clock."""
@@ -78,7 +80,8 @@ def watched(
         last_words: called before the process ends.
         exit_code: of the process then.
     """
-    gone, is_over = threading.Event(), threading.Event()
+    gone = threading.Event()
+    is_over = threading.Event()
 
     def watch() -> None:
         while not is_over.wait(LOOK_EVERY_S):

@@ -30,7 +30,8 @@ def run_in_process(planned: PlannedRun) -> RunTally:
         "using this process: one worker, one launch; its rows are never compared with a cluster's"
     )
     recorder = planned.recorder(planned.sweep)
-    plan, profile = planned.plan, planned.options.profile
+    plan = planned.plan
+    profile = planned.options.profile
     queue = Queue(
         planned.sweep,
         groups_of(plan.to_run, fresh=False),
@@ -55,7 +56,8 @@ def _work_off(planned: PlannedRun, queue: Queue, recorder: Recorder) -> None:
         if message := other_devices(facts, known=planned.known_devices):
             raise SweepError(message)
         while not queue.is_empty:
-            began, started_at = time.monotonic(), datetime.now(UTC)
+            began = time.monotonic()
+            started_at = datetime.now(UTC)
             trial, task = queue.next(0, now=began, rivals=recorder.rivals)
             recorder.began(trial)
             try:

@@ -40,7 +40,8 @@ class Incumbents:
 
         Its model is known once a point with the same fields of the workload was measured.
         """
-        product, own = (point.semantics, self._models.get(_fields_of(point), "")), identity(point)
+        product = (point.semantics, self._models.get(_fields_of(point), ""))
+        own = identity(point)
         unbeaten = self._unbeaten.get(product, [])
         if any(rival.point_id == own for rival in unbeaten):
             # Without it others may be unbeaten.

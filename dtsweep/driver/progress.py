@@ -86,7 +86,8 @@ class Progress:
                     self._first_end = time.monotonic()
                 self._ended += 1
         name = short_name(point, self._axes)
-        rate, doubt = row.get("samples_per_s") or 0.0, row.get("implausible")
+        rate = row.get("samples_per_s") or 0.0
+        doubt = row.get("implausible")
         if row["status"] == "ok":
             outcome = (
                 f"{format_number(row['latency_s'] * 1e3)} ms/step, {format_rate(rate)} samples/s"
@@ -147,7 +148,8 @@ class Progress:
         if not self._has_begun:
             parts.append("starting the first session")
         line = plain("  ".join(part for part in parts if part))
-        line.overflow, line.no_wrap = "ellipsis", True
+        line.overflow = "ellipsis"
+        line.no_wrap = True
         return line
 
 

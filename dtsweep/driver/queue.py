@@ -61,7 +61,9 @@ class Queue:
             is_profiled: whether the first trial of each world is to be profiled.
             fine: points that ended `ok` before: what they fit into is known.
         """
-        self._sweep, self._canaries, self._is_profiled = sweep, canaries, is_profiled
+        self._sweep = sweep
+        self._canaries = canaries
+        self._is_profiled = is_profiled
         self._waiting = deque(deque((trial, 1) for trial in group) for group in groups)
         self._slots = [SlotQueue() for _ in range(slots)]
         self._profiles = Counter[World]()
@@ -248,7 +250,8 @@ class Queue:
         )
         others = {world: canary for world, canary in self._canaries.items() if world != full.world}
         self._canaries = {**others, **smaller}
-        queue.group, queue.canary = deque(waiting), None
+        queue.group = deque(waiting)
+        queue.canary = None
         if waiting:
             self._watch(queue)
 

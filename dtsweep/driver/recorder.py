@@ -59,7 +59,10 @@ class Recorder:
             flags: of every row that was measured.
         """
         self.tally = RunTally()
-        self._sweep, self._results, self._progress, self._flags = sweep, results, progress, flags
+        self._sweep = sweep
+        self._results = results
+        self._progress = progress
+        self._flags = flags
         self._types = column_types(sweep.workload)
         self._rivals = Incumbents()
         self._canaries: dict[str, list[Level]] = {}

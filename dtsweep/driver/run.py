@@ -106,7 +106,8 @@ def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTa
         StorageError: the results can't be read, or not be written to; nothing was started.
     """
     refuse_what_ray_deletes(options.results)
-    results, progress = Results(options.results), Progress(axes=sweep.axes)
+    results = Results(options.results)
+    progress = Progress(axes=sweep.axes)
     if options.in_process:
         sweep, found = _for_this_process(sweep, found)
     plan = make_plan(

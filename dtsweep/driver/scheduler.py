@@ -151,7 +151,8 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         """Have a slot ask for the nodes that its next session lacks, while the last trials of this one run."""
         if self._nodes is None:
             return
-        slot, world = self._slots[index], self._queue.next_world(index)
+        slot = self._slots[index]
+        world = self._queue.next_world(index)
         if world != slot.asked_for:
             slot.asked_for = world
             slot.actor.ask_ahead.remote(world)

@@ -82,7 +82,8 @@ def shipped_modules(folder: Path | None, modules: Sequence[Path] = ()) -> list[s
     paths += [path for path in beside if path.suffix == ".py" or (path / "__init__.py").is_file()]
     sizes = {path: _sent_bytes(path) for path in paths}
     if sum(sizes.values()) > UPLOAD_LIMIT_BYTES:
-        total, largest = sum(sizes.values()) / 2**20, max(sizes, key=lambda path: sizes[path])
+        total = sum(sizes.values()) / 2**20
+        largest = max(sizes, key=lambda path: sizes[path])
         raise SweepError(
             f"the code has {total:.0f} MiB, most of it {largest}, Ray takes 512; move data elsewhere"
         )

@@ -48,7 +48,8 @@ class OwnTime:
         >>> own.passed_s(100.0), own.passed_s(101.0), own.passed_s(4000.0)
         (0.0, 1.0, 5.0)
         """
-        since, self._looked_at = self._looked_at, now
+        since = self._looked_at
+        self._looked_at = now
         if since is None:
             return 0.0
         return min(now - since, MOST_COUNTED_S)
@@ -87,7 +88,8 @@ class SlotActor:
             # Where the process has ended, whoever calls it learns that.
             self.question = None
         if self.question is None and self.asked_s >= ASK_EVERY_S:
-            self.question, self.asked_s = self.actor.__ray_ready__.remote(), 0.0
+            self.question = self.actor.__ray_ready__.remote()
+            self.asked_s = 0.0
         is_silent = self.question is not None and self.asked_s >= SLOT_SILENT_S
         if not is_silent:
             return None

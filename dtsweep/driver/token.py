@@ -77,7 +77,8 @@ def _lets_in(address: str, *, mode: str) -> bool:
 @contextmanager
 def _without_stderr() -> Iterator[None]:
     sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
         yield

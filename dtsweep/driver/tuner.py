@@ -87,7 +87,8 @@ class _StopOnSignal(tune.Callback):  # type: ignore[misc]  # as above
     """Ends a Tuner between two of its steps, where nothing is half stored."""
 
     def __init__(self, signals: list[int], scheduler: Scheduler) -> None:
-        self._signals, self._scheduler = signals, scheduler
+        self._signals = signals
+        self._scheduler = scheduler
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
@@ -159,7 +160,8 @@ def run_tuners(
         StorageError: rows could not be stored.
     """
     os.environ |= TUNE_SETTINGS | {"TUNE_MAX_PENDING_TRIALS_PG": str(max(4, scheduler.slots))}
-    address, here = ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id()
+    address = ray.util.get_node_ip_address()
+    here = ray.get_runtime_context().get_node_id()
     # Beside the sessions, on this very node: an address alone may be that of several.
     place = tune.PlacementGroupFactory(
         [{f"node:{address}": 0.001}], bundle_label_selector=[{"ray.io/node-id": here}]

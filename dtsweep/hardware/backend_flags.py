@@ -143,7 +143,8 @@ def _fp32_precisions() -> dict[str, Flag]:
     """The precision of fp32 by backend and operation; torch's own attribute of oneDNN sets that of all backends."""
     if not _has("_C._get_fp32_precision_getter"):
         return {}
-    read, put = torch._C._get_fp32_precision_getter, torch._C._set_fp32_precision_setter
+    read = torch._C._get_fp32_precision_getter
+    put = torch._C._set_fp32_precision_setter
     return {
         f"fp32_precision of {backend} {operation}": Flag(
             partial(read, backend, operation), partial(put, backend, operation)

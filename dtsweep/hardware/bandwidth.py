@@ -115,7 +115,9 @@ def rates_of(
 def _doubling_s(count: int, device: torch.device) -> float:
     """Seconds in which so many numbers are doubled: the best of all tries, as few as work beside it leaves."""
     source = torch.ones(count, device=device)
-    queued, times, end = QUEUED[device.type], list[float](), time.perf_counter() + TRY_S
+    queued = QUEUED[device.type]
+    times = list[float]()
+    end = time.perf_counter() + TRY_S
     while len(times) < TRIES or time.perf_counter() < end:
         wait_for(device)
         began = time.perf_counter()

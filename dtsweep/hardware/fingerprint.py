@@ -45,10 +45,14 @@ def fingerprint(
         unknown is absent.
     """
     hardware = {**host(), **cpu()}
-    name, uuid, gpu_machine = hardware["cpu"], None, {}
+    name = hardware["cpu"]
+    uuid = None
+    gpu_machine = {}
     if device.type == "cuda":
         gpu = torch.cuda.get_device_properties(device)
-        name, uuid, gpu_machine = gpu.name, str(gpu.uuid), _gpu_machine(gpu.uuid, nvml)
+        name = gpu.name
+        uuid = str(gpu.uuid)
+        gpu_machine = _gpu_machine(gpu.uuid, nvml)
     return {
         "node": socket.gethostname(),
         "pid": os.getpid(),

@@ -156,8 +156,8 @@ class Gpu:
         persistence = self.ask("nvmlDeviceGetPersistenceMode")
         kinds = {"sm": self.nvml.NVML_CLOCK_SM, "memory": self.nvml.NVML_CLOCK_MEM}
         return {
-            "ecc": None if ecc is None else bool(ecc[0]),
-            "mig": None if mig is None else bool(mig[0]),
+            "ecc": ecc and bool(ecc[0]),
+            "mig": mig and bool(mig[0]),
             "persistence": None if persistence is None else bool(persistence),
             "power_limit_w": _scaled(self.ask("nvmlDeviceGetPowerManagementLimit"), 1e-3),
             **{

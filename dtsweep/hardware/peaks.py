@@ -188,7 +188,8 @@ def _flops_on_cpu(dtype: torch.dtype) -> MatmulRates:
         product_s = min(_product_s(factors) for _ in range(3))
         size = max(64, 64 * round(size * (PRODUCT_S / product_s) ** (1 / 3) / 64))
     factors = _factors(size, dtype, device)
-    end, began_s = time.perf_counter() + MATMUL_S, time.process_time()
+    end = time.perf_counter() + MATMUL_S
+    began_s = time.process_time()
     products_s = [_product_s(factors)]
     while time.perf_counter() < end:
         products_s.append(_product_s(factors))
@@ -215,7 +216,8 @@ def _flops_on_gpu(device: torch.device, dtype: torch.dtype) -> MatmulRates:
     stream = torch.cuda.current_stream(device)
     torch.mm(left, right, out=product)
     torch.cuda.synchronize(device)
-    best_s, end = float("inf"), time.perf_counter() + MATMUL_S
+    best_s = float("inf")
+    end = time.perf_counter() + MATMUL_S
     while time.perf_counter() < end:
         marks = [torch.cuda.Event(enable_timing=True) for _ in range(11)]
         marks[0].record(stream)

@@ -20,7 +20,8 @@ def set_seed(seed: int) -> None:
 @contextmanager
 def random_states_kept(device: torch.device) -> Iterator[None]:
     """Give Python's, NumPy's and torch's random states back as they were, on the CPU and on this device."""
-    own, numpy_own = random.getstate(), np.random.get_state()
+    own = random.getstate()
+    numpy_own = np.random.get_state()
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             yield

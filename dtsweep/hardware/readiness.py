@@ -163,7 +163,8 @@ def gpus(*, nvml: Any = pynvml) -> list[dict[str, Any]] | None:
 
 
 def _state(gpu: Gpu) -> dict[str, Any]:
-    reading, name = gpu.read(), gpu.ask("nvmlDeviceGetName")
+    reading = gpu.read()
+    name = gpu.ask("nvmlDeviceGetName")
     processes = gpu.ask("nvmlDeviceGetComputeRunningProcesses_v3")
     kinds = (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC)
     return {

@@ -95,8 +95,10 @@ class Telemetry:
         else:
             self._error_events = None
         self._own_pids = frozenset(own_pids or {os.getpid()})
-        self._interval_s, self._now = interval_s, now
-        self._begun, self._ended = threading.Event(), threading.Event()
+        self._interval_s = interval_s
+        self._now = now
+        self._begun = threading.Event()
+        self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
@@ -108,7 +110,8 @@ class Telemetry:
     def sampled(self) -> Iterator[None]:
         """Have a thread that takes readings from `start` to `stop`; it ends with this block, whatever happens."""
         # Its start takes longer than what it does: it must not fall into the window.
-        self._begun, self._ended = threading.Event(), threading.Event()
+        self._begun = threading.Event()
+        self._ended = threading.Event()
         self._thread = threading.Thread(
             target=self._read_until,
             args=(self._begun, self._ended),
@@ -149,7 +152,8 @@ class Telemetry:
             return {**columns, "telemetry_flags": []}
         columns |= gpu_columns(self._first, last, self._gpu_readings)
         columns["device_errors"] = self._gpu.errors(self._error_events)
-        clock_hz, highest_hz = columns["sm_clock_hz"], self._highest_clock_hz
+        clock_hz = columns["sm_clock_hz"]
+        highest_hz = self._highest_clock_hz
         columns["sm_clock_share"] = clock_hz / highest_hz if clock_hz and highest_hz else None
         # Without an energy counter no window is long enough for it.
         is_short = last.energy_j is not None and columns["energy_j"] is None
@@ -193,18 +197,22 @@ class Telemetry:
 
 def host_columns(first: Edge, last: Edge) -> dict[str, Any]:
     """What this process and its host did between two edges, as columns of `ranks`."""
-    busy_s, total_s = last.cpu_s[0] - first.cpu_s[0], last.cpu_s[1] - first.cpu_s[1]
-    both = last.network.keys() & first.network.keys()
-    sent, received = (
-        sum(last.network[name][i] - first.network[name][i] for name in both) for i in (0, 1)
-    )
+    busy_s = last.cpu_s[0] - first.cpu_s[0]
+    total_s = last.cpu_s[1] - first.cpu_s[1]
+    # The kernel counts in hundredths of a second: in a shorter window nothing has moved.
+    cpu_share = None
+    if total_s > 0:
+        cpu_share = min(1.0, max(0.0, busy_s / total_s))
+    sent, received = None, None
+    if both := last.network.keys() & first.network.keys():
+        sent = sum(last.network[name][0] - first.network[name][0] for name in both)
+        received = sum(last.network[name][1] - first.network[name][1] for name in both)
     return {
         "process_cpus": (last.process_s - first.process_s) / (last.at_s - first.at_s),
-        # The kernel counts in hundredths of a second: in a shorter window nothing has moved.
-        "host_cpu_share": min(1.0, max(0.0, busy_s / total_s)) if total_s > 0 else None,
+        "host_cpu_share": cpu_share,
         "host_load": os.getloadavg()[0],
-        "network_sent_bytes": sent if both else None,
-        "network_received_bytes": received if both else None,
+        "network_sent_bytes": sent,
+        "network_received_bytes": received,
         "cpu_energy_j": cpu_energy_j(first.cpu_energy, last.cpu_energy),
     }
 
@@ -223,7 +231,8 @@ def gpu_columns(
     for column, (field, reduced, since_s) in READ_COLUMNS.items():
         known = _known(getattr(reading, field) for at_s, reading in readings if at_s >= since_s)
         columns[column] = reduced(known) if known else None
-    seconds, energy_j = last.at_s - first.at_s, None
+    seconds = last.at_s - first.at_s
+    energy_j = None
     if first.energy_j is not None and last.energy_j is not None and seconds >= ENERGY_FROM_S:
         energy_j = last.energy_j - first.energy_j
         columns["power_w"] = energy_j / seconds
@@ -232,7 +241,8 @@ def gpu_columns(
 
 
 def _flags(columns: Mapping[str, Any]) -> list[str]:
-    share, utilization = columns["sm_clock_share"], columns["device_utilization"]
+    share = columns["sm_clock_share"]
+    utilization = columns["device_utilization"]
     errors = columns["device_errors"] or []
     found = {
         "shared_gpu": bool(columns["other_processes"]),

@@ -171,7 +171,8 @@ def half_width_of(
     """
     known = own
     if pool:
-        expected, said = total(pool.variances(within)), total(within)
+        expected = total(pool.variances(within))
+        said = total(within)
         pooled = pooled & ~np.isnan(said)
         both = moderated(pool, expected, weight=total(np.ones_like(within)), within=said, own=own)
         known = Known(*(np.where(pooled, *each) for each in zip(both, own, strict=True)))

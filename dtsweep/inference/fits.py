@@ -123,7 +123,8 @@ def _edge(
     # As far in each direction as a straight line would go.
     values, vectors = np.linalg.eigh(slopes.T @ slopes)
     rays = rays @ (vectors / np.maximum(values, values.max() * 1e-12) ** 0.5).T * limit**0.5
-    inside, outside = np.zeros((len(rays), 1)), np.full((len(rays), 1), 1e4)
+    inside = np.zeros((len(rays), 1))
+    outside = np.full((len(rays), 1), 1e4)
     for _ in range(45):
         middle = (inside + outside) / 2
         is_over = over(np.clip(best + middle * rays, 0, 1))[:, None] > 0

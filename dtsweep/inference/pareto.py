@@ -70,7 +70,8 @@ def knee_of(costs: Costs) -> int | None:
     distinct = len({tuple(row) for row in costs.tolist()})
     if distinct < 3:
         return None
-    best, worst = costs.min(axis=0), costs.max(axis=0)
+    best = costs.min(axis=0)
+    worst = costs.max(axis=0)
     varies = worst > best
     sums = ((costs[:, varies] - best[varies]) / (worst - best)[varies]).sum(axis=1)
     row = int(sums.argmin())

@@ -60,11 +60,17 @@ def power_of(found: Contrasts, launches: Launches, a: int, b: int, *, drift: flo
     more = np.arange(MOST_LAUNCHES + 1)
     if found.paired[0, 0]:
         shared = int((launches.there[a] & launches.there[b]).sum())
-        fewest, own, gained = shared + more, np.maximum(shared + more - 1, 0), more
-        shares, pool = shared / (shared + more), launches.together
+        fewest = shared + more
+        own = np.maximum(shared + more - 1, 0)
+        gained = more
+        shares = shared / (shared + more)
+        pool = launches.together
     else:
-        fewest, own, gained = counts.min() + more, counts.sum() - 2 + 2 * more, 2 * more
-        shares, pool = shares_after(counts, more), launches.apart
+        fewest = counts.min() + more
+        own = counts.sum() - 2 + 2 * more
+        gained = 2 * more
+        shares = shares_after(counts, more)
+        pool = launches.apart
     # A pool is left for the points' own spread where these have launches enough.
     pooled = pooled_is_better(own, pooled=counted_of(pool) + gained, launches=fewest)
     if found.pooled[0, 0]:

@@ -71,12 +71,14 @@ class Launches:
     @cached_property
     def together(self) -> Pool | None:
         """The same beside what they add to all points that they measured; None where none share several launches."""
-        there, before = self.there & ~np.isnan(self.within)[:, None], -1
+        there = self.there & ~np.isnan(self.within)[:, None]
+        before = -1
         while before != there.sum():
             before = there.sum()
             there = there & (there.sum(axis=0) > 1)
             there = there & (there.sum(axis=1, keepdims=True) > 1)
-        rows, columns = there.any(axis=1), there.any(axis=0)
+        rows = there.any(axis=1)
+        columns = there.any(axis=0)
         if not rows.any():
             return None
         there = there[rows][:, columns]

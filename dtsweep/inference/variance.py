@@ -191,7 +191,9 @@ def _agreement(ratios: Numbers, degrees: Numbers, *, share: float) -> tuple[floa
     """
     from scipy.special import gammaln
 
-    z, d, f = np.maximum(ratios, 1e-9), degrees, _ALIKE[:, None]
+    z = np.maximum(ratios, 1e-9)
+    d = degrees
+    f = _ALIKE[:, None]
     scales = np.ones(f.shape)
     for _ in range(15):
         parts = d * (d + f) / (f + d * z / scales) * z / scales

@@ -89,7 +89,8 @@ def count_flops(
     Raises:
         SweepError: `flops_per_sample` is no positive number.
     """
-    counted, given = _count_once(workload, model, precision, device).flops, given_flops(workload)
+    counted = _count_once(workload, model, precision, device).flops
+    given = given_flops(workload)
     if given is None:
         return counted
     if counted is None or counted.hardware_per_sample is None:

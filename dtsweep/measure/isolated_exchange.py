@@ -87,7 +87,8 @@ def failure_anywhere(
             this rank.
         DistError: another rank failed, and is at another collective.
     """
-    group, ranks = _get_default_group(), distributed.get_world_size()
+    group = _get_default_group()
+    ranks = distributed.get_world_size()
     place = f"at/{group._get_sequence_number_for_group()}"  # type: ignore[attr-defined]  # missing in torch's stub
     if error is not None:
         traceback.print_exception(error)

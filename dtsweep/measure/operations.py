@@ -70,8 +70,10 @@ class Attention(TorchFunctionMode):
         named = kwargs or {}
         if getattr(func, "__name__", "") == "scaled_dot_product_attention":
             given = dict(zip(("query", "key"), args, strict=False)) | named
-            query, key = given["query"], given["key"]
-            one, other = query.shape[-2], key.shape[-2]
+            query = given["query"]
+            key = given["key"]
+            one = query.shape[-2]
+            other = key.shape[-2]
             self._recorder.scores.add(
                 (query.numel() // query.shape[-1] * other, min(one, other), max(one, other))
             )

@@ -194,7 +194,8 @@ def quantile_interval(
     values = round(
         n / correlation_time((series <= np.quantile(series, p)).astype(np.float64), strata=strata)
     )
-    low, high = binomial_quantile(0.025, values, p), binomial_quantile(0.975, values, p) + 1
+    low = binomial_quantile(0.025, values, p)
+    high = binomial_quantile(0.975, values, p) + 1
     if low < 1 or high > values:
         return None
     ordered = np.sort(series)
@@ -237,8 +238,10 @@ def is_bimodal(series: Series) -> bool:
     # From the median, so that equal steps make exact zeros.
     ordered = np.sort(series) - np.median(series)
     cuts = np.arange(math.ceil(n / 10), n - math.ceil(n / 10) + 1)
-    sums, squares = np.cumsum(ordered), np.cumsum(ordered**2)
-    below, above = sums[cuts - 1] / cuts, (sums[-1] - sums[cuts - 1]) / (n - cuts)
+    sums = np.cumsum(ordered)
+    squares = np.cumsum(ordered**2)
+    below = sums[cuts - 1] / cuts
+    above = (sums[-1] - sums[cuts - 1]) / (n - cuts)
     variance_below = squares[cuts - 1] / cuts - below**2
     variance_above = (squares[-1] - squares[cuts - 1]) / (n - cuts) - above**2
     best = int(np.argmin(variance_below * cuts + variance_above * (n - cuts)))

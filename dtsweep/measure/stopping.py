@@ -12,7 +12,9 @@ from dtsweep.measure.statistics import Series, mean_half_width, over_periods, wi
 from dtsweep.measure.warmup import Steadiness, steadiness
 from dtsweep.sweep.settings import Measure
 
-FIRST_LOOK, FIRST_RACE_LOOK, LOOK_FACTOR = 30, 15, 1.2
+FIRST_LOOK = 30
+FIRST_RACE_LOOK = 15
+LOOK_FACTOR = 1.2
 """Steps before the first look at the interval, and what the next ones are further out: a rule that looks at every
 step stops by luck."""
 
@@ -23,7 +25,8 @@ FEWEST_STEPS, FEWEST_PERIODS = 20, 8
 """Steady steps (of long ones as many as before the first look), and sync periods, that an interval needs to be
 believed before a limit."""
 
-RACE_MARGIN, RACE_HALF_WIDTH = 0.02, 0.10
+RACE_MARGIN = 0.02
+RACE_HALF_WIDTH = 0.10
 """How clearly a point must be dominated to be stopped early, and how well its mean must be known by then."""
 
 REHEARSED_STEPS = 50
@@ -116,7 +119,8 @@ def is_dominated(known: Estimate, race: Race) -> bool:
     """Whether some rival is clearly better in both, latency and rate, than a point of these steps at its very best."""
     # While steps still get faster, the best is yet to come. What is rare and has not come makes no
     # point better.
-    found, is_known = known.steadiness, known.noise_s <= RACE_HALF_WIDTH * known.mean_s
+    found = known.steadiness
+    is_known = known.noise_s <= RACE_HALF_WIDTH * known.mean_s
     if not is_known or found.unsettled > RACE_MARGIN or (found.drift or 0.0) <= -RACE_MARGIN:
         return False
     latency_s = (known.mean_s if race.latency_is_mean else known.median_s) - 2 * known.noise_s
@@ -150,7 +154,10 @@ class Rule:
             race: where a point that is clearly dominated stops early.
             counts_unseen: as in `is_precise`.
         """
-        self._measure, self.period, self.period_s, self._race = measure, period, period_s, race
+        self._measure = measure
+        self.period = period
+        self.period_s = period_s
+        self._race = race
         self._counts_unseen = counts_unseen
         if period_s / period > LONG_STEP_S:
             self._first = FIRST_LONG_LOOK
@@ -196,7 +203,8 @@ class Rule:
             series: (steps,) seconds of the window's steps so far.
             seconds: since its start.
         """
-        measure, steps = self._measure, len(series)
+        measure = self._measure
+        steps = len(series)
         is_long = steps >= max(measure.min_steps, self._first) and seconds >= measure.min_seconds
         within = None
         if is_long:

@@ -81,7 +81,8 @@ def split(compute: Intervals, exchange: Intervals, *, window: tuple[int, int]) -
     compute_ns = covered(compute)
     exchange_ns = covered(exchange)
     busy_ns = covered(np.concatenate([compute, exchange]))
-    overlap_ns, exposed_ns = compute_ns + exchange_ns - busy_ns, busy_ns - compute_ns
+    overlap_ns = compute_ns + exchange_ns - busy_ns
+    exposed_ns = busy_ns - compute_ns
     spent = (compute_ns, exchange_ns, overlap_ns, exposed_ns, window[1] - window[0] - busy_ns)
     return {name: ns / 1e9 for name, ns in zip(CLASSES, spent, strict=True)}
 
@@ -111,12 +112,17 @@ def breakdown(events: Iterable[Event], *, steps: int) -> dict[str, Any]:
         split(_of(kernels, "compute"), _of(kernels, "exchange"), window=window)
     )
     # Steps that left no trace at all were not seen: another profiler may hold the device.
-    spent |= dict.fromkeys(() if kernels else CLASSES)
-    overlap, exchange = spent["overlap_s"], spent["exchange_s"]
+    if not kernels:
+        spent |= dict.fromkeys(CLASSES)
+    overlap = spent["overlap_s"]
+    exchange = spent["exchange_s"]
+    overlap_share = None
+    if exchange and overlap is not None:
+        overlap_share = overlap / exchange
     return {
         "step_s": (window[1] - window[0]) / 1e9 / steps,
         **{name: None if seconds is None else seconds / steps for name, seconds in spent.items()},
-        "overlap_share": overlap / exchange if exchange and overlap is not None else None,
+        "overlap_share": overlap_share,
         "kernels": _largest(kernels, steps=steps),
     }
 

@@ -79,7 +79,8 @@ class Counting(TorchDispatchMode):
     def __init__(self) -> None:
         """Begin at nothing."""
         super().__init__()  # type: ignore[no-untyped-call]  # torch's own
-        self._bytes, self._messages = Fraction(0), 0
+        self._bytes = Fraction(0)
+        self._messages = 0
         self.unknown: list[str] = []
         """What was handed over that can't be counted."""
 

@@ -61,7 +61,8 @@ def turns(number: int) -> list[Turn]:
     >>> [(turn.exchanges, turn.blocks) for turn in turns(0)]
     [(True, (0,)), (False, (1, 2)), (True, (3, 4)), (False, (5, 6)), (True, (7,))]
     """
-    first, blocks = 2 * PAIRS * number, range(2 * PAIRS)
+    first = 2 * PAIRS * number
+    blocks = range(2 * PAIRS)
     return [
         Turn(
             exchanges=turn % 2 == 0,
@@ -172,7 +173,8 @@ def share_of(part: Series, whole: Series) -> Share:
         part: (units,) seconds of each unit.
         whole: (units,) seconds; what makes a unit longer as a whole says nothing against the share.
     """
-    value, units = float(part.sum() / whole.sum()), len(part)
+    value = float(part.sum() / whole.sum())
+    units = len(part)
     if units < 3:
         return Share(value=value, error=None, units=units)
     away = part - value * whole

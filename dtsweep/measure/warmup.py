@@ -89,7 +89,8 @@ def steadiness(series: Series) -> Steadiness:
     Args:
         series: (steps,) seconds, from the first step after the hard skip.
     """
-    start, half = steady_from(series), len(series) // 2
+    start = steady_from(series)
+    half = len(series) // 2
     unsettled = 0.0
     if start is None:
         unsettled = float(abs(series[:half].mean() / series[half:].mean() - 1))
@@ -156,7 +157,8 @@ def steady_from(series: Series) -> int | None:
     medians -= np.median(medians)
     # Sums over the rest after each cut, from the end: all cuts at once.
     left = np.arange(groups, 0, -1)
-    sums, squares = np.cumsum(medians[::-1])[::-1], np.cumsum((medians**2)[::-1])[::-1]
+    sums = np.cumsum(medians[::-1])[::-1]
+    squares = np.cumsum((medians**2)[::-1])[::-1]
     spread = np.maximum(squares - sums**2 / left, 0.0) / left.astype(np.float64) ** 2
     cut = int(np.argmin(spread[: int(0.6 * groups) + 1]))
     if not cut or not _surely_differ(smooth[: cut * size], smooth[cut * size :]):
@@ -202,7 +204,8 @@ def drift(series: Series) -> tuple[float, float]:
         * (1 + rho)
         / (1 - rho)
     )
-    rise, half = slope * (batches - 1), students_t(batches - 2) * error * (batches - 1)
+    rise = slope * (batches - 1)
+    half = students_t(batches - 2) * error * (batches - 1)
     median = np.median(series)
     return float(rise / median), float(half / median)
 

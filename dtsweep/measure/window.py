@@ -85,7 +85,10 @@ class Window:
             peers: this rank and the others.
             now: seconds, monotonic.
         """
-        self._rule, self._series, self._peers, self._now = rule, series, peers, now
+        self._rule = rule
+        self._series = series
+        self._peers = peers
+        self._now = now
         self._last_step = max(1, measure.max_steps // rule.period) * rule.period
         self._stride = _stride(measure, rule.period_s, rule.period) * rule.period
         self._decided: str | None = None
@@ -96,7 +99,8 @@ class Window:
     def __iter__(self) -> Iterator[int]:
         """Yield step after step; between two, decide whether there is another."""
         self._began = self._now()
-        interval_at, clock_at = self._rule.next_look(0), self._stride
+        interval_at = self._rule.next_look(0)
+        clock_at = self._stride
         while not self.reason:
             yield self.steps
             self.steps += 1

@@ -33,7 +33,8 @@ def flops_columns(point: Point, ranks: Sequence[Measured], rate: float) -> Row:
     if all(known):
         peak = min(known)  # type: ignore[type-var]  # none of them is None
         row = {"peak_flops_per_s": peak, "peak_source": ranks[0].peak_source}
-    model, hardware = ranks[0].flops_per_sample, ranks[0].hardware_flops_per_sample
+    model = ranks[0].flops_per_sample
+    hardware = ranks[0].hardware_flops_per_sample
     if model is None:
         return row
     worker_rate = rate / point.workers
@@ -48,7 +49,8 @@ def flops_columns(point: Point, ranks: Sequence[Measured], rate: float) -> Row:
 
 def work_columns(ranks: Sequence[Measured], step_mean_s: float) -> Row:
     """What a step's operations take at least, as shares of the step; the memory of the slowest rank is named."""
-    rates, work = [rank.moved_bytes_per_s for rank in ranks], ranks[0].work
+    rates = [rank.moved_bytes_per_s for rank in ranks]
+    work = ranks[0].work
     row: Row = {"peak_bytes_per_s": min(filter(None, rates)) if all(rates) else None}
     if work is None:
         return row

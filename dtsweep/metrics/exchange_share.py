@@ -93,7 +93,8 @@ def _by_window(point: Point, ranks: Sequence[Measured]) -> Row:
     """Shares of a step, by the window and one turn of steps without the exchange that follows it."""
     window = view_of(point, ranks).periods
     free = np.stack([rank.of_part("step_s", "no_exchange") for rank in ranks])
-    longest, mean = free.max(axis=0), free.mean(axis=0)
+    longest = free.max(axis=0)
+    mean = free.mean(axis=0)
     exchange = _share_beyond(window, longest)
     row = _columns_of("comm_share", _share_beyond(window, mean))
     row |= _columns_of("exchange_share", exchange)
@@ -214,7 +215,8 @@ def _overlap(shown: Share, rank: Measured) -> Row:
         shown: what does, as a share of the exchange alone.
         rank: that timed the exchange alone.
     """
-    isolated_s, error_s = rank.exchange_isolated_s, rank.exchange_isolated_error_s
+    isolated_s = rank.exchange_isolated_s
+    error_s = rank.exchange_isolated_error_s
     if isolated_s and shown.error is not None and error_s is not None:
         shown = replace(shown, error=math.hypot(shown.error, shown.value * error_s / isolated_s))
     return _columns_of("overlap_share", replace(shown, value=1 - shown.value))
@@ -226,7 +228,8 @@ def _columns_of(name: str, known: Share) -> Row:
     if half is None:
         low, high = (None, None)
     else:
-        low, high = (known.value - half, known.value + half)
+        low = known.value - half
+        high = known.value + half
     return {
         name: known.value,
         f"{name}_low": low,

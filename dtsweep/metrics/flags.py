@@ -12,7 +12,8 @@ from dtsweep.measure.warmup import is_spiky
 from dtsweep.metrics.breakdown import Row
 from dtsweep.metrics.rank_result import Measured
 
-CORRELATED_STEPS, INPUT_BOUND = 5.0, 0.05
+CORRELATED_STEPS = 5.0
+INPUT_BOUND = 0.05
 """From which on a row is flagged: steps that resemble each other, share of a step spent on data."""
 
 JUDGED = ("imprecise", "drift", "unstable", "spiky", "bimodal", "autocorrelated", "input_bound")
@@ -73,7 +74,8 @@ def later_blocks(ranks: Sequence[Measured]) -> Series:
     """
     means = []
     for rank in ranks:
-        blocks, times = rank.of_part("block", "exchange"), rank.of_part("step_s", "exchange")
+        blocks = rank.of_part("block", "exchange")
+        times = rank.of_part("step_s", "exchange")
         means.append([times[blocks == block].mean() for block in np.unique(blocks)])
     later: Series = np.mean(means, axis=0)
     return later

@@ -168,7 +168,8 @@ def _rate_apart(point: Point, ranks: Sequence[Measured], rate: float) -> str | N
     """The samples of steps that are each worker's own: those that ended while all had steps, up to one more of each."""
     starts = [rank.of_part("start_s") for rank in ranks]
     ends = [start + rank.of_part("step_s") for start, rank in zip(starts, ranks, strict=True)]
-    began, ended = max(start[0] for start in starts), min(end[-1] for end in ends)
+    began = max(start[0] for start in starts)
+    ended = min(end[-1] for end in ends)
     both = list(zip(starts, ends, strict=True))
     inside = sum(np.sum((start >= began) & (end <= ended)) for start, end in both)
     touching = sum(np.sum((end > began) & (start < ended)) for start, end in both)
@@ -197,7 +198,8 @@ def _phases(measured: Measured) -> str | None:
         for name in PHASE_COLUMNS
         if name in measured.steps
     }
-    step_s, total_s = float(measured.of_part("step_s").mean()), sum(means.values())
+    step_s = float(measured.of_part("step_s").mean())
+    total_s = sum(means.values())
     if not total_s > step_s * (1 + ROUNDING):
         return None
     parts = ", ".join(f"{name} {mean:.4g}" for name, mean in means.items())
@@ -229,7 +231,8 @@ def _cpu_flops(
     point: Point, measured: Measured, ranks: Sequence[Measured], facts: RankFacts
 ) -> str | None:
     """The arithmetic of the window fits into the CPU time that it took, where it is not a GPU's."""
-    used_s, limit = _cpu_s(measured), CORE_FLOPS_PER_S.get(point.precision)
+    used_s = _cpu_s(measured)
+    limit = CORE_FLOPS_PER_S.get(point.precision)
     each = max(ranks[0].flops_per_sample or 0.0, ranks[0].hardware_flops_per_sample or 0.0)
     if used_s is None or limit is None or facts.device_uuid is not None:
         return None

@@ -145,7 +145,8 @@ def explaining_failure(results: ResultsByRank) -> tuple[str, str | None]:
     )
     order = (*causes, "collateral", "ok")
     rank = min(sorted(results), key=lambda r: order.index(results[r].status))
-    status, reason = results[rank].status, results[rank].reason
+    status = results[rank].status
+    reason = results[rank].reason
     return status, f"rank {rank}: {reason}" if reason else None
 
 

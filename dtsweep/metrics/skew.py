@@ -107,7 +107,9 @@ def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
     )
     if bounds is None:
         return row
-    slowest, fastest, mean = int(np.argmax(works)), int(np.argmin(works)), float(works.mean())
+    slowest = int(np.argmax(works))
+    fastest = int(np.argmin(works))
+    mean = float(works.mean())
     surely = works[slowest] - bounds[slowest]
     least = max(surely / mean, surely / (works[fastest] + bounds[fastest])) - 1
     named = None

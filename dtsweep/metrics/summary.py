@@ -63,7 +63,8 @@ def columns_of_steps(
     point: Point, ranks: Sequence[Measured], *, nodes: Sequence[str], half_width: float | None
 ) -> Row:
     """Give those of `trial_columns` that are made from steps alone; arguments alike."""
-    view, found = view_of(point, ranks), ranks[0].steadiness
+    view = view_of(point, ranks)
+    found = ranks[0].steadiness
     assert found is not None, "mark_warmup comes first"
     # Without a wanted half-width a drift counts beyond the one that there is.
     if half_width is None:
@@ -111,7 +112,9 @@ def window_columns(point: Point, view: WindowView) -> Row:
 
 
 def _rates(point: Point, view: WindowView) -> Row:
-    tokens, rate, share = getattr(point.workload, "tokens_per_sample", None), view.rate, view.share
+    tokens = getattr(point.workload, "tokens_per_sample", None)
+    rate = view.rate
+    share = view.share
     names = ("samples_per_s_low", "samples_per_s_high", "samples_per_s_error", "tokens_per_s")
     row: Row = {"samples_per_s": rate, "half_width": share, **dict.fromkeys(names)}
     if share is not None:
@@ -127,7 +130,8 @@ def _rates(point: Point, view: WindowView) -> Row:
 
 
 def _mean(view: WindowView) -> Row:
-    mean, share = float(view.periods.mean()), view.share
+    mean = float(view.periods.mean())
+    share = view.share
     names = ("step_mean_s_low", "step_mean_s_high", "step_mean_s_error")
     row: Row = {"step_mean_s": mean, **dict.fromkeys(names)}
     if share is not None and share < 1:
@@ -152,7 +156,8 @@ def _step_times(steps: Series, strata: NDArray[np.int64]) -> Row:
     if len(steps) > 2:
         row["effective_steps"] = len(steps) / correlation_time(steps, strata=strata)
     for name, p in {"p50": 0.5, "p95": 0.95, "p99": 0.99}.items():
-        value, interval = float(np.quantile(steps, p)), quantile_interval(steps, p, strata=strata)
+        value = float(np.quantile(steps, p))
+        interval = quantile_interval(steps, p, strata=strata)
         row |= dict.fromkeys(f"step_{name}_s{end}" for end in ("", "_low", "_high", "_error"))
         if name != "p99" or len(steps) >= P99_FROM:
             row[f"step_{name}_s"] = value
@@ -205,7 +210,8 @@ def _stop_reason(ended_by: str, *, share: float | None, half_width: float | None
 
 def _without_intervals(row: Row) -> Row:
     """The columns of a window that drifts: of what still moves no interval says where it comes to rest."""
-    kinds, ends = ("samples_per_s", "step_", "latency_s"), ("_low", "_high", "_error")
+    kinds = ("samples_per_s", "step_", "latency_s")
+    ends = ("_low", "_high", "_error")
     return {
         name: None if name.startswith(kinds) and name.endswith(ends) else value
         for name, value in row.items()

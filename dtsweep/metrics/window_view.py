@@ -103,8 +103,10 @@ def _step_together(point: Point, ranks: Sequence[Measured]) -> WindowView:
     starts = [rank.of_part("start_s") for rank in ranks]
     times = [rank.of_part("step_s") for rank in ranks]
     periods = step_times_together(starts, times, period=point.period)
-    half, error = reported_half_width(periods, period=point.period), standard_error(periods)
-    mean, same = float(periods.mean()), np.zeros(len(periods), np.int64)
+    half = reported_half_width(periods, period=point.period)
+    error = standard_error(periods)
+    mean = float(periods.mean())
+    same = np.zeros(len(periods), np.int64)
     if point.period == 1:
         steps, strata = (periods, same)
     else:
@@ -189,13 +191,16 @@ def _asynchronous_rate(
     """
     times = [(rank.of_part("start_s"), rank.of_part("step_s")) for rank in ranks]
     spans = [_Span(times=seconds, ends=starts + seconds) for starts, seconds in times]
-    began, ended = max(span.start for span in spans), min(float(span.ends[-1]) for span in spans)
+    began = max(span.start for span in spans)
+    ended = min(float(span.ends[-1]) for span in spans)
     edges = np.array([began, ended])
     counts = np.array([np.diff(span.steps_until(edges))[0] for span in spans])
     rate = float(counts.sum()) * point.samples_per_worker_step / (ended - began)
     edges = np.linspace(began, ended, max(1, int(counts.min())) + 1)
     bins = np.sum([np.diff(span.steps_until(edges)) for span in spans], axis=0)
-    half, error, mean = mean_half_width(bins), standard_error(bins), float(bins.mean())
+    half = mean_half_width(bins)
+    error = standard_error(bins)
+    mean = float(bins.mean())
     if half is None or error is None:
         return rate, None, None
     mean_s = (ended - began) * len(spans) / float(counts.sum())

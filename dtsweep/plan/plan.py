@@ -166,7 +166,8 @@ def outdated(sweep: Sweep, stands: Rows) -> dict[str, str]:
         newest = measured[-1]["trial_id"]
     if newest in differ:
         # Under another name the old rows stay beside the new ones.
-        keep, anew = "keep both with another --results", "measure all anew with --rerun all, or "
+        keep = "keep both with another --results"
+        anew = "measure all anew with --rerun all, or "
         if differ[newest].startswith("workload "):
             ways = keep
         else:

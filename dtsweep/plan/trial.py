@@ -42,6 +42,7 @@ def group_launches(groups: Sequence[Sequence[Trial]]) -> list[list[Sequence[Tria
     """Sort groups of trials by the launch that can run them, where sessions nest: its worlds differ in size alone."""
     launches: dict[Any, list[Sequence[Trial]]] = {}
     for group in groups:
-        first, world = group[0], group[0].point.world
+        first = group[0]
+        world = group[0].point.world
         launches.setdefault((first.repeat, world.placement, world.environment), []).append(group)
     return list(launches.values())

@@ -103,7 +103,8 @@ def find_module(name: str) -> Module | None:
 
 def _loaded(name: str) -> Module | None:
     module = sys.modules.get(name)
-    file, folders = getattr(module, "__file__", None), getattr(module, "__path__", None)
+    file = getattr(module, "__file__", None)
+    folders = getattr(module, "__path__", None)
     # A script and a sweep file are there too, but nobody imports them by these names.
     if getattr(module, "__spec__", None) is None or (file is None and folders is None):
         return None

@@ -145,7 +145,8 @@ def _of_class(kind: type, found: Sources) -> Iterable[str]:
     importable = None
     if kind.__module__ != "__main__":
         importable = find_module(kind.__module__)
-    name, outermost = f"class {kind.__qualname__}", kind.__qualname__.partition(".")[0]
+    name = f"class {kind.__qualname__}"
+    outermost = kind.__qualname__.partition(".")[0]
     if importable is not None and importable.is_standard and not hasattr(module, outermost):
         # A class that `exec` makes is of `builtins` by default.
         importable = None
@@ -279,7 +280,8 @@ def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """
     said = []
     for name in sorted({*then, *now}):
-        before, after = then.get(name), now.get(name)
+        before = then.get(name)
+        after = now.get(name)
         kind, _, rest = name.partition(" ")
         is_seen = None not in (before, after) or kind not in ("package", "field")
         if before != after and is_seen:

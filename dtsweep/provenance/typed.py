@@ -40,7 +40,9 @@ def typed(kind: type) -> Typed:
     IPython keeps the source of each cell for `inspect`, doctest that of each example, and Python
     from 3.13 on that of the prompt and of `-c`. What `exec` or standard input was given is lost.
     """
-    found, waiting, seen = Typed(), [kind], set[int]()
+    found = Typed()
+    waiting = [kind]
+    seen = set[int]()
     while waiting:
         thing: Any = waiting.pop()
         if id(thing) in seen:

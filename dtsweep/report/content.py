@@ -301,7 +301,8 @@ def _worth(study: Study, scaling: Sequence[Scaling]) -> Worth:
         )
         nothing = pd.DataFrame(columns=["verdict", "reason"])
         return Worth(worthwhile=nothing, laws=nothing, sentences=[sentence])
-    pays, fits = worthwhile(study), laws(study)
+    pays = worthwhile(study)
+    fits = laws(study)
     return Worth(worthwhile=pays, laws=fits, sentences=scaling_sentences(pays, fits))
 
 

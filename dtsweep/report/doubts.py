@@ -62,10 +62,12 @@ def _drift_doubt(canaries: pd.DataFrame, *, trials: int, launches: int) -> str:
         trials: how many were measured `ok`.
         launches: the most that a point has.
     """
-    drifted, drift = canaries[canaries["flagged"].fillna(value=False)], drift_of(canaries)
+    drifted = canaries[canaries["flagged"].fillna(value=False)]
+    drift = drift_of(canaries)
     if drifted.empty or drift is None:
         return _unknown_drift_doubt(canaries)
-    percent, concerned = percent_up(drift), int(drifted["trials"].sum())
+    percent = percent_up(drift)
+    concerned = int(drifted["trials"].sum())
     untested = ""
     if launches > 1:
         untested = " that launches don't test"

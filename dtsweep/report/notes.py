@@ -161,7 +161,8 @@ def _gradient_note(trials: pd.DataFrame) -> str:
     checked = trials.dropna(subset=["gradient_error"])
     if checked.empty:
         return ""
-    is_lossy, errors = checked["compression"].notna(), checked["gradient_error"]
+    is_lossy = checked["compression"].notna()
+    errors = checked["gradient_error"]
     equal = errors[errors <= _ROUNDING]
     said = []
     if len(equal):
@@ -192,7 +193,8 @@ def _canary_note(canaries: pd.DataFrame) -> str:
     if canaries.empty:
         return ""
     counts = canaries.groupby(list(WORLD), dropna=False)["canaries"].transform("sum")
-    sessions, worlds = canaries["session"].nunique(), len(canaries.drop_duplicates(WORLD))
+    sessions = canaries["session"].nunique()
+    worlds = len(canaries.drop_duplicates(WORLD))
     note = f"Canary: {count_of(sessions, 'session')} of {count_of(worlds, 'world')}, "
     drifts = canaries.dropna(subset=["drift"]).sort_values("drift", key=abs)
     note += (

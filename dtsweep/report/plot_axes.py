@@ -92,6 +92,7 @@ def _steps(low: float, high: float, most: int) -> tuple[float, ...]:
     rough = (high - low) / most
     power = 10 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
-    first, last = math.ceil(low / step), math.floor(high / step)
+    first = math.ceil(low / step)
+    last = math.floor(high / step)
     decimals = max(0, -math.floor(math.log10(step)))
     return tuple(round(number * step, decimals) for number in range(first, last + 1))

@@ -62,7 +62,8 @@ def frontier(data: pd.DataFrame | Content) -> Figure:
     Raises:
         SweepError: Plotly is not installed.
     """
-    content, figure = _content(data), _figure()
+    content = _content(data)
+    figure = _figure()
     models = list(dict.fromkeys(found.model_digest for found in content.frontiers))
     for found in content.frontiers:
         form = _FORMS[models.index(found.model_digest) % len(_FORMS)]
@@ -100,7 +101,8 @@ def scaling(data: pd.DataFrame | Content) -> Figure:
     Raises:
         SweepError: Plotly is not installed.
     """
-    content, figure = _content(data), _figure()
+    content = _content(data)
+    figure = _figure()
     ladders = [
         (part, rows) for part in content.scaling if part.per == "worker" for rows in part.groups
     ]
@@ -142,7 +144,8 @@ def shares(data: pd.DataFrame | Content) -> Figure:
     Raises:
         SweepError: Plotly is not installed.
     """
-    content, figure = _content(data), _figure()
+    content = _content(data)
+    figure = _figure()
     shown = [(found, found.shown) for found in content.frontiers if len(found.shown)]
     names = [
         f"{found.semantics}: {_told(row, content.varying)}"
@@ -202,23 +205,29 @@ def _add_points(
     form: tuple[str, str],
 ) -> None:
     """Add the points of a frontier that are on it, joined by a line, or those that are beaten, faint."""
-    on_it, (symbol, dash) = bool(rows["on_frontier"].any()), form
+    symbol, dash = form
+    on_it = bool(rows["on_frontier"].any())
+    style: dict[str, Any] = {"mode": "markers", "opacity": _FAINT}
+    if on_it:
+        style = {
+            "mode": "lines+markers",
+            "opacity": 1.0,
+            "error_x": _bars(rows, "latency_s", unit=1e3),
+            "error_y": _bars(rows, "samples_per_s"),
+        }
     colour = COLOURS.get(found.semantics, "grey")
     figure.add_scatter(
         x=(rows["latency_s"] * 1e3).to_list(),
         y=rows["samples_per_s"].to_list(),
-        error_x=_bars(rows, "latency_s", unit=1e3) if on_it else None,
-        error_y=_bars(rows, "samples_per_s") if on_it else None,
-        mode="lines+markers" if on_it else "markers",
         marker={"color": colour, "symbol": symbol, "size": 8},
         line={"color": colour, "dash": dash},
-        opacity=1.0 if on_it else _FAINT,
         text=[_told(point, varying) for _, point in rows.iterrows()],
         customdata=[_known_by(point) for _, point in rows.iterrows()],
         hovertemplate="%{text}<br>%{x:.4g} ms, %{y:.4g} samples/s<br>%{customdata}<extra></extra>",
         name=found.name,
         legendgroup=found.name,
         showlegend=on_it,
+        **style,
     )
 
 

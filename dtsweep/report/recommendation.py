@@ -282,7 +282,8 @@ def _doubts(found: Recommendation) -> list[str]:
 
 
 def _runner_up(found: Recommendation, varying: Sequence[str]) -> str:
-    row, name = found.others.iloc[0], found.objective.name
+    row = found.others.iloc[0]
+    name = found.objective.name
     return f"Runner-up: {trial_label(row, varying)} (the recommended one has {_ratio(row, f' its {name}')})."
 
 

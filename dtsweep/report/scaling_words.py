@@ -114,7 +114,8 @@ def _fit_words(fit: Mapping[Any, Any]) -> str:
 def _size_words(fit: Mapping[Any, Any], name: str) -> str:
     import pandas as pd
 
-    low, high = fit[f"{name}_low"], fit[f"{name}_high"]
+    low = fit[f"{name}_low"]
+    high = fit[f"{name}_high"]
     to = "or more"
     if pd.notna(high):
         to = f"to {high:,.0f}"

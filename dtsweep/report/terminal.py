@@ -141,7 +141,8 @@ def _print_frontier(
 ) -> list[str]:
     """Print one frontier; the headers of columns that there was no room for."""
     say(console, f"\n{frontier.title}", style="bold")
-    best, dominated = frontier.best if show_all else frontier.shown, frontier.dominated
+    best = frontier.best if show_all else frontier.shown
+    dominated = frontier.dominated
     if frontier.points["standing"].isna().all():
         say(console, frontier.empty_because)
         return []

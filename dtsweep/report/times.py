@@ -69,7 +69,8 @@ class TrainingTimes:
         varying = [c for c in settings if self.rows[c].nunique(dropna=False) > 1]
         for _, there in self.rows.groupby("group"):
             labels = [point_label(row, varying) for _, row in there.iterrows()]
-            title, columns = _titles(there, self.rows), _columns(there)
+            title = _titles(there, self.rows)
+            columns = _columns(there)
             if len(set(labels)) == 1:
                 title.append(labels[0])
             else:

@@ -17,8 +17,12 @@ from dtsweep.sweep.point import AXES, FIELD_TYPES
 SCHEMA_VERSION = 1
 """Stored in every file; it rises with each release that adds columns, and no column is ever changed or removed."""
 
-BOOL, INT, FLOAT, TEXT = pa.bool_(), pa.int64(), pa.float64(), pa.string()
-TEXTS, TIME = pa.list_(TEXT), pa.timestamp("us", tz="UTC")
+BOOL = pa.bool_()
+INT = pa.int64()
+FLOAT = pa.float64()
+TEXT = pa.string()
+TEXTS = pa.list_(TEXT)
+TIME = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True)

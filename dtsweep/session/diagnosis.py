@@ -70,22 +70,28 @@ async def verdict_on(error: BaseException | None, ranks: Ranks) -> Diagnosis:
     causes = causes_of(error)
     rank = min(causes, default=None)
     node = None
+    node_id = None
+    node_name = "an unknown node"
     if rank is not None:
         node = await _node_of(rank, causes[rank], ranks.facts)
+    if node is not None:
+        node_id = node.node_id
+        node_name = node.name
     where = "a process of the session"
     if rank is not None:
-        where = ranks.named(rank, node.name if node else "an unknown node")
+        where = ranks.named(rank, node_name)
     text = " ".join(str(said) for said in (error, *causes.values()) if said is not None)
     if is_preempted(error):
         return Diagnosis(
             status="preempted", reason=f"the node of {where} was taken back", rank=rank
         )
-    died = partial(Diagnosis, rank=rank, died_on=node.node_id if node else None)
+    died = partial(Diagnosis, rank=rank, died_on=node_id)
     if "low on memory" in text or "OutOfMemory" in text:
         return died(status="oom_host", reason=f"{where} was killed: its node was low on memory")
-    if lost := await _lost_nodes(
-        {*map(_its_node, ranks.facts.values()), *([node] if node else [])}
-    ):
+    nodes = {_its_node(facts) for facts in ranks.facts.values()}
+    if node is not None:
+        nodes.add(node)
+    if lost := await _lost_nodes(nodes):
         return Diagnosis(status="node_lost", reason=f"node {', '.join(lost)} is gone", rank=rank)
     if rank is not None and await _was_killed_for_memory(ranks, rank):
         killed = "ended when the kernel killed a process of its container: no memory was left"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-GROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+GROUPS = Path("/sys/fs/cgroup")
+OWN = Path("/proc/self/cgroup")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,8 @@ def memory_kills(groups: Path = GROUPS, own: Path = OWN) -> MemoryKills | None:
     for line in own.read_text(encoding="utf-8").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            places, name = [groups / path.lstrip("/"), groups], "memory.events"
+            places = [groups / path.lstrip("/"), groups]
+            name = "memory.events"
         elif "memory" in controllers.split(","):
             places = [groups / "memory" / path.lstrip("/"), groups / "memory"]
             name = "memory.oom_control"

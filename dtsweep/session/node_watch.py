@@ -101,7 +101,8 @@ class NodeWatch:
         Raises:
             SessionError: Ray's head does not say which nodes there are.
         """
-        nodes, struck = await self._usable(NODE_ANSWERS_S), self._failure_counts.struck()
+        nodes = await self._usable(NODE_ANSWERS_S)
+        struck = self._failure_counts.struck()
         again = [node for node in nodes if node.node_id in struck]
         if not again or self._chosen(nodes, world, grows=False).misfit is not None:
             return False

@@ -47,7 +47,8 @@ def members_of(nodes: Sequence[str], *, workers: int, placement: str) -> list[in
         return list(range(workers))
     counts = Counter(nodes)
     order = {node: index for index, node in enumerate(counts)}
-    seen, local = Counter[str](), list[int]()
+    seen = Counter[str]()
+    local = list[int]()
     for node in nodes:
         local.append(seen[node])
         seen[node] += 1
@@ -71,7 +72,8 @@ def assign_ranks(
         members: by `members_of`.
         world: its number.
     """
-    local_workers, seated = Counter(nodes[rank] for rank in members), Counter[str]()
+    local_workers = Counter(nodes[rank] for rank in members)
+    seated = Counter[str]()
     node_ranks = {node: index for index, node in enumerate(local_workers)}
     found = [RankAssignment(world=world, rank=None, workers=len(members)) for _ in nodes]
     for index, rank in enumerate(members):

@@ -59,7 +59,8 @@ class NodeRequest:
             name=_name(),
             bundle_label_selector=selector and [selector] * workers,
         )
-        self._world, self._settings = world, settings
+        self._world = world
+        self._settings = settings
 
     async def met(self) -> None:
         """Wait until there is room for all of them.
@@ -69,7 +70,9 @@ class NodeRequest:
                 autoscaler says so for long.
         """
         began = feasible_at = time.monotonic()
-        timeout_s, workers, silent = self._settings.node_timeout_s, self._world.workers, ""
+        timeout_s = self._settings.node_timeout_s
+        workers = self._world.workers
+        silent = ""
         while not await asyncio.to_thread(self._group.wait, LOOK_EVERY_S):
             left_s = began + timeout_s - time.monotonic()
             if left_s <= 0:
@@ -79,7 +82,8 @@ class NodeRequest:
                 is_hopeless = await asyncio.wait_for(asyncio.to_thread(self._is_refused), left_s)
             except (ray.exceptions.RayError, TimeoutError) as error:
                 # From one answer that does not come nothing follows: it is asked again.
-                is_hopeless, silent = False, f"; Ray's head did not answer ({type(error).__name__})"
+                is_hopeless = False
+                silent = f"; Ray's head did not answer ({type(error).__name__})"
             else:
                 silent = ""
             if not is_hopeless:
@@ -127,7 +131,8 @@ class NodeRequests:
 
     def __init__(self, settings: Settings, nodes: NodeWatch) -> None:
         """Ask for nothing yet, and where nodes stay never."""
-        self._settings, self._nodes = settings, nodes
+        self._settings = settings
+        self._nodes = nodes
         self._next: World | None = None
         self._has_launched = False
         """Whether a session holds its nodes."""

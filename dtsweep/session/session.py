@@ -55,7 +55,9 @@ class SessionError(Exception):
             verdict: on a start that was ended from outside: another one may come up.
         """
         super().__init__(message)
-        self.status, self.hopeless_for, self.verdict = status, hopeless_for, verdict
+        self.status = status
+        self.hopeless_for = hopeless_for
+        self.verdict = verdict
 
 
 class RefusedError(Exception):
@@ -77,7 +79,9 @@ class Session:
         self.state = SessionState.SCHEDULING
         self.coming_up: asyncio.Task[None] | None = None
         """The wait for its nodes, and then its start."""
-        self.group, self.world, self.workers = group, world, world.workers
+        self.group = group
+        self.world = world
+        self.workers = world.workers
         self.members: Sequence[int] = range(world.workers)
         """The ranks of the session that the last task was for, in the order of their ranks in its world."""
         self.name = f"{time.strftime('%Y%m%dT%H%M%S')}-w{world.workers}-{os.urandom(3).hex()}"
@@ -91,7 +95,8 @@ class Session:
         self.changed = asyncio.Event()
         self.attempt_id: str | None = None
         """The attempt that its ranks were handed last."""
-        self._settings, self._slot = settings, slot
+        self._settings = settings
+        self._slot = slot
         self._actors: dict[int, Any] = {}
         self._error: BaseException | None = None
         self._memory_left: dict[int, int] = {}

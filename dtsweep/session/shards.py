@@ -49,7 +49,9 @@ class ShardPool:
         Raises:
             ShardError: one did not come up.
         """
-        ready, chosen, new = list(self._shards), list[PlacedShard](), list[PlacedShard]()
+        ready = list(self._shards)
+        chosen = list[PlacedShard]()
+        new = list[PlacedShard]()
         for facts in beside:
             shard = next((shard for shard in ready if shard.node_id == facts.node_id), None)
             if shard is None:

@@ -102,7 +102,8 @@ class Slot:
         except RefusedError as error:
             result = AttemptResult(status="cancelled", refusal=str(error))
         except SessionError as error:
-            result, startup_s = self._not_up(error), time.monotonic() - began
+            result = self._not_up(error)
+            startup_s = time.monotonic() - began
             await self._drop()
         except ShardError as error:
             result = AttemptResult(status=error.status, reason=str(error))
@@ -111,7 +112,8 @@ class Slot:
                 await self._drop()
         except Exception as error:  # noqa: BLE001  # whatever it is, it must reach the trial's row
             reason = f"the session failed: {error_line(error)}"
-            result, startup_s = AttemptResult(status="collateral", reason=reason), None
+            result = AttemptResult(status="collateral", reason=reason)
+            startup_s = None
             await self._drop()
         logs, self._logs = self._logs, {}
         return replace(

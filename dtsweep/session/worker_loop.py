@@ -35,7 +35,9 @@ def serve(config: Mapping[str, Any]) -> None:
     from dtsweep.worker.rank import become_rank
     from dtsweep.worker.world import ProcessGroups
 
-    slot, session, settings = config["slot"], config["session"], config["settings"]
+    slot = config["slot"]
+    session = config["session"]
+    settings = config["settings"]
     os.environ.update(config["secrets"])
     rank = ray.train.get_context().get_world_rank()
     log = _redirect_output(session, rank)
@@ -49,7 +51,9 @@ def serve(config: Mapping[str, Any]) -> None:
         node_id=ray.get_runtime_context().get_node_id(),
         log=str(log),
     )
-    is_first, groups, itself = True, ProcessGroups(), ray.get_runtime_context().current_actor
+    is_first = True
+    groups = ProcessGroups()
+    itself = ray.get_runtime_context().current_actor
     ray.get(slot.register.remote(session, rank, context.facts, itself))
     while (given := ray.get(slot.next_task.remote(session, rank, memory_kills()))) is not None:
         task, shards, assignment = given

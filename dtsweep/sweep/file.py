@@ -155,7 +155,8 @@ def _near_name(error: BaseException, module: ModuleType) -> str | None:
                 return "install it, or put it beside the sweep file"
             return f"did you mean {near!r}?"
         case ImportError(name=str(origin)) if origin in sys.modules and "'" in str(error):
-            given, allowed = str(error).split("'")[1], dir(sys.modules[origin])
+            given = str(error).split("'")[1]
+            allowed = dir(sys.modules[origin])
         case AttributeError(name=str(given), obj=thing):
             allowed = dir(thing)
         case NameError(name=str(given)):

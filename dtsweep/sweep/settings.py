@@ -173,7 +173,8 @@ class Resources:
                     f"environment {name}{' must be a string' if is_secret(str(name)) else shown}",
                     word=str(name),
                 )
-        wanted, word = "must be FLOP/s by precision, such as {'bf16': 989e12}", "peak_flops_per_s"
+        wanted = "must be FLOP/s by precision, such as {'bf16': 989e12}"
+        word = "peak_flops_per_s"
         if not isinstance(self.peak_flops_per_s, Mapping):
             raise SweepError(
                 f"peak_flops_per_s={quoted(self.peak_flops_per_s)} {wanted}", word=word

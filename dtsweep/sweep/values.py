@@ -58,7 +58,8 @@ def column_types(workload: Any) -> dict[str, type]:
 
 def stored_fields(workload: Any) -> dict[str, Scalar]:
     """The fields of a workload as `trials` has them, by the name of the column."""
-    kinds, values = column_types(workload), read_fields(workload)
+    kinds = column_types(workload)
+    values = read_fields(workload)
     return {
         f"workload_{name}": json.dumps(value, sort_keys=True)
         if kinds[name] is dict and value is not None

@@ -25,7 +25,8 @@ class AfterBackwardMode(SyncMode):
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it."""
         super().__init__(job)
-        self.ranks, self.rank = job.point.workers, job.rank
+        self.ranks = job.point.workers
+        self.rank = job.rank
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Start all workers from the same weights, and make room for their gradients."""

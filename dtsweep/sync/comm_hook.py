@@ -72,7 +72,8 @@ class CommHook:
 
     def finish(self) -> None:
         """Write the mean gradients where the parameters have them: in the buckets."""
-        self._buckets, self._begun = self._begun, {}
+        self._buckets = self._begun
+        self._begun = {}
         for bucket in self._buckets.values():
             bucket.mean.finish(bucket.values, self._mark)
 
@@ -85,7 +86,9 @@ class CommHook:
 
     def _known(self, bucket: GradBucket) -> _Bucket:
         """The bucket of this number; DDP deals the parameters out anew after the first exchange, into other memory."""
-        parameters, values, index = bucket.parameters(), bucket.buffer(), bucket.index()
+        parameters = bucket.parameters()
+        values = bucket.buffer()
+        index = bucket.index()
         known = self._buckets.get(index)
         if known is not None and list(map(id, known.parameters)) == list(map(id, parameters)):
             return replace(known, values=values)

@@ -48,7 +48,8 @@ class Fsdp(SyncMode):
         self._sharded = [module for module in (*blocks, model) if isinstance(module, FSDPModule)]
         self._optimizer = make_optimizer(model.parameters())
         self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer_class, self.blocks = type(self._optimizer).__name__, named
+        self.optimizer_class = type(self._optimizer).__name__
+        self.blocks = named
 
     def step(self, batches: Iterator[Any], clock: Clock, exchange: bool = True) -> Loss:
         """Pass, each with gathers and a reduce-scatter behind its work; update the own shards."""

@@ -119,7 +119,9 @@ class GroupCollectives:
 
     def __init__(self, group: distributed.ProcessGroup) -> None:
         """Take the group."""
-        self._group, self.ranks, self.rank = group, group.size(), group.rank()
+        self._group = group
+        self.ranks = group.size()
+        self.rank = group.rank()
 
     def all_reduce(self, values: Tensor) -> Wait:
         """Add values up, in place."""

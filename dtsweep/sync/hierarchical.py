@@ -28,8 +28,10 @@ class Hierarchical(AfterBackwardMode):
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Find the groups, before anything else is exchanged."""
         mesh = mesh_of_nodes(self._job)
-        self._size, self._nodes = mesh.size(1), mesh.size(0)
-        self._inside, self._across = mesh.get_group(IN_NODE), mesh.get_group(NODES)
+        self._size = mesh.size(1)
+        self._nodes = mesh.size(0)
+        self._inside = mesh.get_group(IN_NODE)
+        self._across = mesh.get_group(NODES)
         super().prepare(model, make_optimizer)
 
     def average(self, values: Tensor, mean: Mean | None, mark: Mark) -> None:

@@ -85,7 +85,8 @@ class LocalSgd(SyncMode):
 
     def _make_means(self, model: nn.Module) -> None:
         """Make room for what parameters change in a period, and for what all workers agreed on at its begin."""
-        self._changes, self._agreed = buckets_of(model, None), buckets_of(model, None)
+        self._changes = buckets_of(model, None)
+        self._agreed = buckets_of(model, None)
         group = GroupCollectives(distributed_c10d._get_default_group())
         self.means = [
             mean_for(self._job.point, bucket.values, group, shapes=bucket.shapes, seed=index)

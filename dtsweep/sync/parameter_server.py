@@ -56,7 +56,8 @@ class Shard:
         """
         self._parameters = [nn.Parameter(value.clone()) for value in parameters]
         self._optimizer = make_optimizer(self._parameters)
-        self._workers, self._bound = point.workers, point.staleness
+        self._workers = point.workers
+        self._bound = point.staleness
         shapes = [value.shape for value in parameters]
         self._pushes = [Pushes(point, shapes) for _ in range(self._workers)]
         self._clocks = dict.fromkeys(range(self._workers), 0)
@@ -142,7 +143,8 @@ class ParameterServer(SyncMode):
         super().__init__(job)
         self._bytes_sent = self._messages_sent = 0
         self._late: list[int] = []
-        self._is_watched, self._seen = False, (0.0, 0.0)
+        self._is_watched = False
+        self._seen = (0.0, 0.0)
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Spread the parameters over the shards; rank 0's values are everybody's."""
@@ -216,7 +218,8 @@ class ParameterServer(SyncMode):
                     apart + float((mean - exact).square().sum()),
                     norm + float(exact.square().sum()),
                 )
-        self._is_watched, self._seen = False, (apart, norm)
+        self._is_watched = False
+        self._seen = (apart, norm)
         self._model.zero_grad()
 
     def drain(self) -> None:
@@ -230,7 +233,9 @@ class ParameterServer(SyncMode):
             "messages_sent": self._messages_sent,
             "staleness": self._late,
         }
-        self._bytes_sent, self._messages_sent, self._late = 0, 0, []
+        self._bytes_sent = 0
+        self._messages_sent = 0
+        self._late = []
         return counted
 
 

@@ -42,7 +42,8 @@ def passes(
     Raises:
         LossError: the loss is no scalar tensor, or has no gradient.
     """
-    count, on_cpu = job.point.accumulation, job.device.type == "cpu"
+    count = job.point.accumulation
+    on_cpu = job.device.type == "cpu"
     losses: list[Any] = []
     for index in range(count):
         batch = next(batches)
@@ -86,9 +87,11 @@ def _loss_error(workload: Any, loss: Any) -> LossError | None:
         if is_number:
             way_out = "leave .item() and float() out"
     elif loss.numel() != 1:
-        found, way_out = f"a tensor of shape {tuple(loss.shape)}", "take its mean, with .mean()"
+        found = f"a tensor of shape {tuple(loss.shape)}"
+        way_out = "take its mean, with .mean()"
     elif not loss.requires_grad:
-        found, way_out = "a tensor without a gradient", "leave .detach() and torch.no_grad() out"
+        found = "a tensor without a gradient"
+        way_out = "leave .detach() and torch.no_grad() out"
     else:
         return None
     code = getattr(inspect.unwrap(type(workload).loss), "__code__", None)

@@ -41,7 +41,8 @@ class Ring(AfterBackwardMode):
         """Directly, from each rank to the next but one, two, three …: round the ring each would travel many times."""
         received = payloads.clone()
         for distance in range(1, self.ranks):
-            to, source = (self.rank + distance) % self.ranks, (self.rank - distance) % self.ranks
+            to = (self.rank + distance) % self.ranks
+            source = (self.rank - distance) % self.ranks
             self._exchange(payloads[to], received[source], to=to, source=source)
         return lambda: received
 

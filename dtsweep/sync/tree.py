@@ -15,7 +15,8 @@ class Tree(AfterBackwardMode):
 
     def sum_over_ranks(self, values: torch.Tensor) -> None:
         """Sum; children are added in the order of their distance, so that every run adds up alike."""
-        rank, workers = self._job.rank, self._job.point.workers
+        rank = self._job.rank
+        workers = self._job.point.workers
         distances = [2**level for level in range((workers - 1).bit_length())]
         children = [d for d in distances if rank % (2 * d) == 0 and rank + d < workers]
         # A rank's parent is at the distance of its lowest bit.

@@ -78,7 +78,8 @@ def _can_be_inspected(task: Task) -> bool:
 
 def _note_failure(found: dict[str, Any], loop: Loop, reason: str) -> None:
     """Note that a step failed, for all that is not known by then."""
-    point, info = loop.job.point, MODES[loop.job.point.sync]
+    point = loop.job.point
+    info = MODES[loop.job.point.sync]
     compares = point.workers > 1 and (info.same_gradients or info.shards)
     if compares and "gradients_agree" not in found:
         found["gradients_reason"] = reason
@@ -91,7 +92,8 @@ def _note_failure(found: dict[str, Any], loop: Loop, reason: str) -> None:
 
 def _known_exchange(context: RankContext, job: Job, model: nn.Module) -> dict[str, Any]:
     """Times of the exchange alone, as this world has measured them for the same exchange; empty if it has not."""
-    point, parameters = job.point, [(p.shape, p.dtype, p.requires_grad) for p in model.parameters()]
+    point = job.point
+    parameters = [(p.shape, p.dtype, p.requires_grad) for p in model.parameters()]
     fields = [getattr(point, name) for name in CHOSEN_FIELDS]
     options = repr(sorted(job.ddp_options.items()))
     key: Hashable = (point.sync, point.compression, point.precision, *fields, *parameters, options)
@@ -117,7 +119,8 @@ def inspect_step(loop: Loop, model: nn.Module, task: Task, *, window_steps: int)
     Raises:
         StepError: the step failed.
     """
-    point, info = loop.job.point, MODES[loop.job.point.sync]
+    point = loop.job.point
+    info = MODES[loop.job.point.sync]
     counts = [Counting() for _ in range(min(point.period, 2))]
     record = None
     if info.same_gradients:
@@ -208,7 +211,8 @@ def profile_steps(loop: Loop, task: Task) -> dict[str, Any]:
     Returns:
         `profile` or `no_profile` of `Measured`.
     """
-    device, period = loop.job.device, loop.job.point.period
+    device = loop.job.device
+    period = loop.job.point.period
     steps = math.ceil(PROFILED_STEPS / period) * period
     found: dict[str, Any] = {}
 

@@ -179,7 +179,8 @@ def _measure(
             product = _product(point, model, parameters, context, rates)
         mode.prepare(model, make)
         set_seed(seeds[job.rank])
-        optimizer, blocks = mode.optimizer_class, mode.blocks
+        optimizer = mode.optimizer_class
+        blocks = mode.blocks
         began_warmup = time.perf_counter()
         measured = time_trial(
             Loop(job, mode), model, task, context=context, on_warm=on_warm, check=check
@@ -270,7 +271,8 @@ def _step_work(
     info = MODES[point.sync]
     operations, moved_bytes = update
     if point.servers:
-        operations, moved_bytes = operations * 0, 0
+        operations = operations * 0
+        moved_bytes = 0
     elif info.shards_optimizer:
         operations = operations / point.workers
     beside = 0

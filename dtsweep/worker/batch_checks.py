@@ -56,9 +56,11 @@ def check_samples(job: Job, batch: Any) -> None:
     Raises:
         BatchError: the numbers differ.
     """
-    asked, count = job.point.micro_batch, getattr(job.point.workload, "samples_in", None)
+    asked = job.point.micro_batch
+    count = getattr(job.point.workload, "samples_in", None)
     if callable(count):
-        found, what = [int(count(batch))], "samples_in(batch) counts"
+        found = [int(count(batch))]
+        what = "samples_in(batch) counts"
     else:
         found = [tensor.size(0) for tensor in tensors_in(batch) if tensor.dim()]
         what = "batch gave a tensor of"

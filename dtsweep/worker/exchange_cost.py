@@ -75,7 +75,8 @@ def time_exchange(
         StepError: a step failed, or does not fit into memory. Whole rounds before it stay in the
             loop.
     """
-    job, info = loop.job, MODES[task.point.sync]
+    job = loop.job
+    info = MODES[task.point.sync]
     if task.measure.exchange == "off":
         if not info.can_skip_exchange:
             return {}
@@ -172,7 +173,10 @@ def _take_turns(loop: Loop, window: WindowTime, *, limit_s: float, store: Store)
     # of them (`gradient_as_bucket_view`) then need room of their own.
     alone = functools.partial(loop.step, exchange=False)
     together(alone, store=PrefixStore("first", store))
-    own, rounds, goes_on, began = np.array([]), 0, True, time.perf_counter()
+    own = np.array([])
+    rounds = 0
+    goes_on = True
+    began = time.perf_counter()
     while goes_on:
         own = np.append(own, _run_round(loop, rounds, steps, store=store, step_s=window.step_s))
         rounds += 1
@@ -193,7 +197,8 @@ def _run_round(loop: Loop, number: int, steps: int, *, store: Store, step_s: flo
         StepError: a turn failed, on all ranks or without keeping one waiting; nothing of the round
             is kept.
     """
-    means, before = list[float](), len(loop.segments)
+    means = list[float]()
+    before = len(loop.segments)
     for index, turn in enumerate(turns(number)):
         part = PrefixStore(f"{number}/{index}", store)
         try:

@@ -40,7 +40,8 @@ class Loop:
     def __init__(self, job: Job, mode: SyncMode) -> None:
         """Begin with the first samples."""
         self.job, self.mode = job, mode
-        self.clock, self._batches = clock_for(job.device), batches_of_steps(job)
+        self.clock = clock_for(job.device)
+        self._batches = batches_of_steps(job)
         self.segments: list[Segment] = []
         self.drained_s = 0.0
 

@@ -56,7 +56,8 @@ class GradientCheck:
         self._model = model
         self._gathers = MODES[job.point.sync].shards
         self._judges = job.rank == 0
-        self._device, self._peak_before = job.device, peak_bytes(job.device)
+        self._device = job.device
+        self._peak_before = peak_bytes(job.device)
         self._apart: dict[str, float] = {}
         self._square = 0.0
         if not self._judges:
@@ -90,7 +91,8 @@ class GradientCheck:
         restart_peak(self._device)
         if kind or self.flags or not self._judges:
             return
-        difference, norm = math.sqrt(sum(self._apart.values())), math.sqrt(self._square)
+        difference = math.sqrt(sum(self._apart.values()))
+        norm = math.sqrt(self._square)
         if not self._apart:
             self._give_up(
                 "the optimizer is none of torch's, or was given other parameters than the model's"
@@ -173,7 +175,8 @@ def gradient_of_one_worker(
     began = time.perf_counter()
     try:
         for done, seed in enumerate(seeds, start=1):
-            replica, point = _copied(model), replace(job.point, workload=_twin(job.point.workload))
+            replica = _copied(model)
+            point = replace(job.point, workload=_twin(job.point.workload))
             loss = loss_in_precision(point, job.device)
             set_seed(seed)
             with _Alone():  # type: ignore[no-untyped-call]  # torch's own

@@ -90,9 +90,11 @@ def _windows(
     check: contextlib.AbstractContextManager[Any],
 ) -> tuple[Measured, float]:
     """Measure windows until nothing is compiled inside one; also the seconds of the last one on the slowest rank."""
-    job, can_restart = loop.job, MODES[loop.job.point.sync].can_restart
+    job = loop.job
+    can_restart = MODES[loop.job.point.sync].can_restart
     measure = window_limits(task.measure, job.device, counts_energy=context.telemetry.counts_energy)
-    left_s, flags = measure.max_seconds, list[str]()
+    left_s = measure.max_seconds
+    flags = list[str]()
     for count in range(1, WINDOWS + 1):
         with check if count == 1 else contextlib.nullcontext():
             slowest_s, period_s = _warm_up(loop, task)
@@ -130,7 +132,8 @@ def _window(
         task = replace(task, measure=without_deadline(task.measure))
     window = make_window(loop, task, period_s)
     loop.mode.counters()
-    compiled, retried = _compiled(), retries(job.device)
+    compiled = _compiled()
+    retried = retries(job.device)
     with context.telemetry.sampled(), without_collector(keep=task.measure.gc):
         barrier(job.device)
         # Behind a barrier, so that it counts no waiting; before one, because reading takes each
@@ -203,7 +206,8 @@ def _agree(job: Job, warm: Times) -> tuple[float, float]:
     steps_s = warm["step_s"]
     # The median: one hiccup must not make the ranks look after every step.
     if len(steps_s):
-        median_s, last_s = (float(np.median(steps_s)), float(steps_s[-1]))
+        median_s = float(np.median(steps_s))
+        last_s = float(steps_s[-1])
     else:
         median_s, last_s = (0.0, 0.0)
     # The exchange falls on the last one.

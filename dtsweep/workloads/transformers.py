@@ -232,7 +232,8 @@ class Transformers(KeepsSamples):
     def _draw(self) -> dict[str, Tensor]:
         import torch
 
-        config, generator = self._config(), seeded_generator()
+        config = self._config()
+        generator = seeded_generator()
         if MODELS[self.model].task != "image_class":
             shape = (POOL_SAMPLES, self.sequence + 1)
             return {"tokens": torch.randint(0, config.vocab_size, shape, generator=generator)}
