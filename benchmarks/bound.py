@@ -18,7 +18,10 @@ KINDS = ("compute", "memory", "update", "input", "host", *TWO_WORKERS)
 
 @dataclass(frozen=True)
 class Bound:
-    """One workload for each thing that can limit a step; `update` is limited by memory, too: by its optimizer."""
+    """One workload for each thing that can limit a step.
+
+    `update` is limited by memory, too: by its optimizer.
+    """
 
     kind: str = "compute"
 
@@ -72,7 +75,7 @@ def skip(point: Point) -> str | None:
 
 
 def micro_batch(point: Point) -> int:
-    """How many samples of each kind."""
+    """Number of samples of each kind."""
     return {"compute": 256, "memory": 4, "exchange": 1}.get(point.workload.kind, 16)
 
 

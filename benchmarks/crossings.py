@@ -21,7 +21,10 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """Launches of a variant of a model at one rate: the one with the shortest step; None is unknown."""
+    """Launches of a variant of a model at one rate: the one with the shortest step.
+
+    None is unknown.
+    """
 
     step_s: float
     """Its `latency_s`."""
@@ -49,7 +52,10 @@ class Curve:
     error: float | None
 
     compress_s: float | None
-    """The compression's own time per step, the least of all launches and rates; None where there is none."""
+    """The compression's own time per step, the least of all launches and rates.
+
+    None where there is none.
+    """
 
     def over_rates(self, launch: int | None = None) -> list[float]:
         """Step times, the fastest rate first: a launch's, but for rates that it left out; or the shortest ones."""

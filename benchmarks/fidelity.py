@@ -145,7 +145,10 @@ def wait_for(device: torch.device) -> None:
 
 
 class Block(NamedTuple):
-    """Samples per second of a block; the row's 95 % interval of the mean step where there is one."""
+    """Samples per second of a block.
+
+    The row's 95 % interval of the mean step where there is one.
+    """
 
     rate: float
     low_s: float = math.nan
@@ -318,7 +321,10 @@ def session(name: str, blocks: str, *, steps: int, workers: int) -> NDArray[np.f
 
 
 def same_ranks(name: str, *, pairs: int, steps: int, workers: int) -> list[str]:
-    """Both loops in turns in one launch: a row; the first two blocks, which start everything, are left out."""
+    """Both loops in turns in one launch: a row.
+
+    The first two blocks, which start everything, are left out.
+    """
     turns = "".join(
         DTSWEEP + PLAIN if index % 2 == 0 else PLAIN + DTSWEEP for index in range(pairs)
     )

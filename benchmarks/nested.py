@@ -84,7 +84,10 @@ class Launch:
         return result.startup_s
 
     def cpu_s(self) -> list[float]:
-        """Processor time of its processes so far, in seconds; the first of them is the one of smaller worlds."""
+        """Processor time of its processes so far, in seconds.
+
+        The first of them is the one of smaller worlds.
+        """
         return [sum(process.cpu_times()[:2]) for process in self.processes]
 
     def close(self) -> None:

@@ -62,13 +62,16 @@ class Cell(NamedTuple):
     windows: Sequence[float]
     """Standard errors of windows, in percent."""
     launches: Sequence[float] = (0.0,)
-    """Standard deviations of what a launch adds to each point by itself, in percent; the last one is repeated."""
+    """Standard deviations of what a launch adds to each point by itself, in percent.
+
+    The last one is repeated.
+    """
     claimed: float = 1.0
     """What windows say of their error, as a multiple of it."""
     apart: float = 0.0
     """By how much the first point is faster after all, in percent."""
     once: bool = False
-    """Whether the two that are compared have one launch each."""
+    """True if the two that are compared have one launch each."""
 
 
 NOISY, QUIET, ALIKE = [4.0] * 2 + [0.5] * 8, [0.5] * 2 + [4.0] * 8, [2.0] * 10
@@ -202,7 +205,7 @@ def told_apart(cell: Cell, *, sweeps: int, launches: int, shared: bool, seed: in
 
 
 def held(cell: Cell, *, sweeps: int, launches: int, seed: int) -> list[str]:
-    """How many intervals over launches of their own hold the truth: of the first two points, and of the others."""
+    """Number of intervals over launches of their own hold the truth: of the first two points, and of the others."""
     points = over_launches(noisy(cell, sweeps=sweeps, launches=launches, shared=False, seed=seed))
     holds = (points["samples_per_s_low"] <= 100) & (points["samples_per_s_high"] >= 100)
     first = points["point_id"].isin([FIRST, SECOND])

@@ -250,7 +250,10 @@ def the_run(sweep: str, code: Path) -> str:
 
 
 def launches(count: int, *, workers: int) -> list[list[str]]:
-    """Start sessions and bare TorchTrainers in turns, in one private Ray; the first of each is not counted."""
+    """Start sessions and bare TorchTrainers in turns, in one private Ray.
+
+    The first of each is not counted.
+    """
     bare, ours = [], []
     with private_ray() as storage:
         launch = Launch(workers, storage=storage)

@@ -162,7 +162,7 @@ def by_nvbench(series: Series) -> Stopped:
 
 
 def has_settled(noises: Series) -> bool:
-    """Whether the noises lie close to the latest of them."""
+    """True if the noises lie close to the latest of them."""
     away = math.sqrt(float(np.sum((noises - noises[-1]) ** 2)) / (len(noises) - 1))
     return away < SETTLED * float(noises[-1])
 

@@ -35,7 +35,7 @@ TEXT_COLUMNS = (
 """Headers of columns that hold words, which may wrap; the others hold numbers, which don't."""
 
 LOPSIDED, WIDE = 1.5, 0.1
-"""How many times one half of an interval is the other one, and what share of the value their mean is, from where on `±`
+"""Number of times one half of an interval is the other one, and what share of the value their mean is, from where on `±`
 would hide that."""
 
 
@@ -94,7 +94,9 @@ def format_integers(column: pd.Series[Any]) -> list[str]:
 
 
 def format_number(value: float, *, digits: int = 4) -> str:
-    """Write a number with this many significant digits, but none before the point lost; unknown is empty.
+    """Write a number with this many significant digits, but none before the point lost.
+
+    Unknown is empty.
 
     >>> format_number(0.0481), format_number(48.21349), format_number(123456.7)
     ('0.04810', '48.21', '123,457')
@@ -165,7 +167,7 @@ def format_ends(value: float, low: float, high: float) -> str:
 
 
 def is_lopsided(value: float, low: float, high: float) -> bool:
-    """Whether `±` would hide where an interval lies; False where there is none."""
+    """True if `±` would hide where an interval lies; False where there is none."""
     down, up = value - low, high - value
     return max(down, up) > LOPSIDED * min(down, up) and (high - low) / 2 > WIDE * abs(value)
 

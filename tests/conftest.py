@@ -34,7 +34,10 @@ def ray_address() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def dtsweep_command() -> Command:
-    """Run `python -m dtsweep …` from a folder that is not the project's; no Ray but the one it is told."""
+    """Run `python -m dtsweep …` from a folder that is not the project's.
+
+    No Ray but the one it is told.
+    """
 
     def run(
         *arguments: object, folder: Path, timeout_s: float = 300, **environment: str

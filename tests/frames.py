@@ -11,7 +11,10 @@ from dtsweep.sweep.modes import latency_column
 
 
 def trials(*rows: dict[str, Any], **common: Any) -> pd.DataFrame:
-    """One `ok` trial per row, every point its own unless `point_id` says otherwise; what is not given is null."""
+    """One `ok` trial per row, every point its own unless `point_id` says otherwise.
+
+    What is not given is null.
+    """
     columns = {column.name: column.type for column in TRIALS}
     filled = [
         _with_errors(_with_latency(_defaults(number) | common | row))

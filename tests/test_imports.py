@@ -138,7 +138,7 @@ IMPORTS = {
 
 
 def is_in(module: str, owners: str) -> bool:
-    """Whether a module is one of these, or lies in one of these rooms."""
+    """True if a module is one of these, or lies in one of these rooms."""
     return not {module, module.partition(".")[0]}.isdisjoint(owners.split())
 
 

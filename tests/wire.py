@@ -249,7 +249,10 @@ def count_all(rank: int, workers: int, folder: Path) -> None:
 
 
 def in_a_namespace() -> list[str] | None:
-    """The words before a command that give it a network namespace of its own; None without the rights."""
+    """The words before a command that give it a network namespace of its own.
+
+    None without the rights.
+    """
     for words in (["unshare", "--net"], ["unshare", "--map-root-user", "--net"]):
         try:
             if subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0:

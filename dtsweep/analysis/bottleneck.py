@@ -283,7 +283,10 @@ def _verdict(first: Part, second: Part, row: Row, *, is_sure: bool) -> tuple[str
 
 
 def _limit_of_work(row: Row, work: float) -> tuple[str | None, str]:
-    """What device work, this share of a step, is limited by, and by which number; None, and why that can't be told."""
+    """What device work, this share of a step, is limited by, and by which number.
+
+    None, and why that can't be told.
+    """
     known = {name: row[f"{name}_share"] for name in WORK}
     words = {
         "compute": "arithmetic at the peak",

@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Truth = Any
-"""A column of pandas' `boolean`: true, false, or null where it is unknown; `&`, `|` and `~` as Kleene has them."""
+"""A column of pandas' `boolean`: true, false, or null where it is unknown.
+
+`&`, `|` and `~` as Kleene has them.
+"""
 
 SIGNS = ("<=", ">=", "<", ">", "=", "==", "!=")
 

@@ -75,7 +75,7 @@ class PointCosts:
         )
 
     def has_tests(self, numbers: Rows) -> bool:
-        """Whether launches can tell anything of these points."""
+        """True if launches can tell anything of these points."""
         measured = [cost.launches for cost in self.costs if not cost.is_exact]
         return not measured or any(
             each.apart or each.together or each.counts[numbers].max() > 1 for each in measured
@@ -115,7 +115,9 @@ def compare_all(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Row
 
 
 def compare_near(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
-    """The same of many points, without comparing each with each; near is none where nothing can be tested.
+    """The same of many points, without comparing each with each.
+
+    Near is none where nothing can be tested.
 
     A point that is told by far to be worse than one which nothing beats is dominated, whatever else
     there is. All others are compared with all, and so is what beats them, so that no circle is

@@ -53,7 +53,7 @@ class Law:
     rate: Callable[[Any, Any], Any]
     """Throughput over that of one worker, by workers and parameters (cases, parameters): (cases, sizes)."""
     ends: bool
-    """Whether one more brings less the more there are."""
+    """True if one more brings less the more there are."""
 
 
 def _universal(n: Any, at: Numbers) -> Any:

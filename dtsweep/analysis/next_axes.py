@@ -14,7 +14,10 @@ NOTICEABLE = 0.1
 """Share of a step from which on the optimizer is worth a thought."""
 
 Row = Mapping[str, Any]
-"""A point with its settings and shares, as `dtsweep.analysis.bottleneck` has them; unknown is None."""
+"""A point with its settings and shares, as `dtsweep.analysis.bottleneck` has them.
+
+Unknown is None.
+"""
 
 
 class NextAxis(NamedTuple):

@@ -31,12 +31,15 @@ class Objective(NamedTuple):
     name: str
     maximize: bool
     is_exact: bool
-    """Whether it is set and not measured."""
+    """True if it is set and not measured."""
     is_relative: bool
-    """Whether values are compared by their ratio; by their difference where one may be 0 or below."""
+    """True if values are compared by their ratio; by their difference where one may be 0 or below."""
 
     def costs(self, column: pd.Series[float]) -> Numbers:
-        """Give values as costs, smaller is better: logarithms where ratios count; nan where a value is null."""
+        """Give values as costs, smaller is better: logarithms where ratios count.
+
+        Nan where a value is null.
+        """
         values = np.asarray(column.to_numpy("float64", na_value=np.nan), dtype=np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
             found = np.asarray(np.log(values) if self.is_relative else values, dtype=np.float64)

@@ -29,7 +29,7 @@ class Excess(NamedTuple):
     half_width: Numbers
     """How much more is told: half of its 95 % interval by launches; of one launch each by windows and drift."""
     is_tested: Truth
-    """Whether by launches."""
+    """True if by launches."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,7 +39,10 @@ class PairTest:
     objective: Objective
     cost: Cost
     windows: Numbers
-    """(points,) half of the 95 % interval within a launch, as `cost` counts; nan where it is unknown."""
+    """(points,) half of the 95 % interval within a launch, as `cost` counts.
+
+    Nan where it is unknown.
+    """
     drift: float | None
     """As `drift_of` says."""
 

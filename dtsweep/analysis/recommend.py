@@ -68,7 +68,10 @@ class Recommendation:
     implausible: int
     """Points left out because their numbers contradict each other."""
     drift: float | None
-    """What the machine may have drifted by, as `drift_of` says; None where no canaries were read that compare."""
+    """What the machine may have drifted by, as `drift_of` says.
+
+    None where no canaries were read that compare.
+    """
 
     @property
     def tied(self) -> pd.DataFrame:

@@ -80,7 +80,10 @@ def group_row(there: pd.DataFrame, *, size: str) -> dict[str, Any]:
 def group_table(
     found: Sequence[Mapping[str, Any]], rows: pd.DataFrame, *, columns: Sequence[str]
 ) -> pd.DataFrame:
-    """Make a table of what `group_row` gives with further columns; settings have the types that they have in `rows`."""
+    """Make a table of what `group_row` gives with further columns.
+
+    Settings have the types that they have in `rows`.
+    """
     import pandas as pd
 
     table = pd.DataFrame(found, columns=[*group_columns(rows), *columns])

@@ -36,7 +36,7 @@ class RunComparison:
     """Of the machine of the new one, the oldest first; several are a history."""
     new: Run
     is_by_run: bool
-    """Whether what counts as one draw is a run, and not a launch."""
+    """True if what counts as one draw is a run, and not a launch."""
     rows: pd.DataFrame
     """Of `regressions`: the question `jump` asks after the new run beside all earlier ones, `creep` after the later
     half of all runs, the new one among them, beside the earlier half."""
@@ -53,7 +53,7 @@ class RunComparison:
 
     @property
     def is_regression(self) -> bool:
-        """Whether anything is told to be worse by more than the threshold, or does not run any more."""
+        """True if anything is told to be worse by more than the threshold, or does not run any more."""
         return bool(self.rows["is_regression"].any()) or len(self.broken) > 0
 
 
@@ -135,7 +135,10 @@ def _check_apart(base: Run, new: Run) -> None:
 
 
 def _drift_of_one(base: Sequence[Run], new: Run, *, by_run: bool) -> float:
-    """What one draw may be off by because the machine drifted; runs show that, unless the new one drifted most."""
+    """What one draw may be off by because the machine drifted.
+
+    Runs show that, unless the new one drifted most.
+    """
     drifts = [run.drift or 0.0 for run in (*base, new)]
     if by_run:
         if drifts[-1] > max(drifts[:-1]):

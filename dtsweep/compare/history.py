@@ -35,7 +35,7 @@ class Entry:
     started_at: datetime
     """When its newest trial began."""
     is_start: bool
-    """Whether a user accepted it as the first that counts, whatever was before."""
+    """True if a user accepted it as the first that counts, whatever was before."""
     trials: Any
     """Its rows of `trials`, an Arrow table; `ranks` likewise."""
     ranks: Any
@@ -85,7 +85,7 @@ def append(history: str | Path, entry: Entry) -> None:
 
 
 def is_stored(history: str | Path, entry: Entry) -> bool:
-    """Whether the run of an entry is there, however old.
+    """True if the run of an entry is there, however old.
 
     Raises:
         StorageError: the place can't be read.

@@ -59,7 +59,9 @@ def machines_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, Machines
 
 
 def machine_changes(then: Machines | None, now: Machines | None) -> list[str]:
-    """Say in what two environments are different machines; nothing where they are one. What one does not know is none.
+    """Say in what two environments are different machines; nothing where they are one.
+
+    What one does not know is none.
 
     >>> machine_changes([{"cpus": 2, "smt": False, "torch_version": "2.13"}], [{"cpus": 4, "torch_version": "2.14"}])
     ['cpus 2 → 4']

@@ -1,4 +1,4 @@
-"""Whether a later run is worse than an earlier one, with the number of comparisons taken into account."""
+"""True if a later run is worse than an earlier one, with the number of comparisons taken into account."""
 
 from __future__ import annotations
 

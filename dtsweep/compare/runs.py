@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BROKEN = (FINAL - {"ok"}) | {"hang", "rank_died", "oom_host", "launch_failed"}
-"""Statuses of a point that does not run any more; the others say that it was not tried, or not by its own fault."""
+"""Statuses of a point that does not run any more.
+
+The others say that it was not tried, or not by its own fault.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

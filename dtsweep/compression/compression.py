@@ -22,10 +22,13 @@ class Layout:
     device: torch.device
 
     shapes: Sequence[torch.Size] = ()
-    """Of the parameters that lie in it one behind another; empty for a piece that has none of them whole."""
+    """Of the parameters that lie in it one behind another.
+
+    Empty for a piece that has none of them whole.
+    """
 
     ranks: int = 1
-    """How many workers' payloads are added up on the way; 1 where they aren't."""
+    """Number of workers' payloads are added up on the way; 1 where they aren't."""
 
     seed: int = 0
     """What all workers draw the same random numbers from."""
@@ -64,7 +67,10 @@ class Compression:
         self.add_to(values, payload)
 
     def proceed(self, payload: Tensor) -> Tensor | None:  # noqa: ARG002  # for those that need several
-        """From payloads that were added up to what is to be added up next; None where that was all."""
+        """From payloads that were added up to what is to be added up next.
+
+        None where that was all.
+        """
         return None
 
     def compress_alone(self, values: Tensor) -> Tensor:

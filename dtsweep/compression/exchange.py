@@ -53,7 +53,7 @@ class Mean:
     """The mean of one tensor over workers, step after step."""
 
     is_watched = False
-    """Whether the next exchange is held against the exact one."""
+    """True if the next exchange is held against the exact one."""
 
     apart = norm = 0.0
     """Of the exchange that was watched last: squared norms of the difference to the exact mean, and of that."""

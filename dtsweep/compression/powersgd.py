@@ -14,7 +14,10 @@ from dtsweep.sweep.point import Point
 
 
 class PowerSgd(Compression):
-    """What is no matrix, or too small for it to pay, travels as it is; payloads are added up, first P's, then Q's."""
+    """What is no matrix, or too small for it to pay, travels as it is.
+
+    Payloads are added up, first P's, then Q's.
+    """
 
     def __init__(self, layout: Layout, point: Point) -> None:
         """Divide the parameters, and draw the first Q's, the same on all workers."""

@@ -12,7 +12,7 @@ CHUNK = 2**16
 
 
 def blocks_in(numel: int) -> int:
-    """How many blocks so many values have; the last one may be shorter."""
+    """Number of blocks so many values have; the last one may be shorter."""
     return -(-numel // BLOCK)
 
 

@@ -84,7 +84,10 @@ def diagnose(
 
 
 def _store(results: str, links: Sequence[Row], *, tell: Callable[[str], None]) -> list[str]:
-    """Store measured links; why that is not possible, which is no reason to forget the diagnosis."""
+    """Store measured links.
+
+    Why that is not possible, which is no reason to forget the diagnosis.
+    """
     try:
         tell(f"times of all-reduces stored: {results}/links/{store_links(results, links)}")
     except StorageError as error:

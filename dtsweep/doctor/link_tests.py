@@ -36,7 +36,7 @@ class LinkRank:
     """An actor that is one of two ranks."""
 
     def has_gpu(self) -> bool:
-        """Whether torch can use a GPU here."""
+        """True if torch can use a GPU here."""
         import torch
 
         return torch.cuda.is_available()
@@ -196,7 +196,10 @@ def _measure_pair(node_ids: Sequence[str], kind: str) -> list[Row]:
 
 
 def _rows_of(tasks: Sequence[Any]) -> list[Row]:
-    """What both ranks measured, or the error of one; each is asked, since Ray prints errors that nobody asks for."""
+    """What both ranks measured, or the error of one.
+
+    Each is asked, since Ray prints errors that nobody asks for.
+    """
     # Where one fails, the other may wait for it.
     ray.wait(tasks, timeout=PAIR_WITHIN_S)
     ended, late = ray.wait(tasks, num_returns=len(tasks), timeout=OTHER_WITHIN_S)

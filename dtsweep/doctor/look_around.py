@@ -107,7 +107,7 @@ def ask_clock(
 
 
 def dashboard_answers(address: str | None, *, timeout_s: float = 2.0) -> dict[str, Any] | None:
-    """Whether the dashboard is reached beyond the loopback, and answers who has no token.
+    """True if the dashboard is reached beyond the loopback, and answers who has no token.
 
     Args:
         address: HOST:PORT, as Ray knows it.

@@ -38,7 +38,7 @@ class NodeType:
     name: str
     resources: Mapping[str, float]
     max_nodes: int
-    """How many of it there may be at once."""
+    """Number of of it there may be at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Autoscaler:
     """Of the nodes that it can add; None where they are unknown, which is not the same as none."""
 
     max_nodes: int | None = None
-    """How many nodes there may be beside the head; None is unknown."""
+    """Number of nodes there may be beside the head; None is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,9 @@ def autoscaler_of(head: HeadFacts, *, reports: bool) -> Autoscaler | None:
 
 
 def configured(text: str | None) -> Autoscaler:
-    """The autoscaler of a configuration of Ray's cluster launcher, in YAML; types are unknown where it says too little.
+    """The autoscaler of a configuration of Ray's cluster launcher, in YAML.
+
+    Types are unknown where it says too little.
 
     >>> configured("{max_workers: 3, head_node_type: h, available_node_types: {h: {}, w: {resources: {CPU: 8}}}}")
     Autoscaler(types=[NodeType(name='w', resources={'CPU': 8.0}, max_nodes=3)], max_nodes=3)
@@ -143,7 +145,7 @@ def configured(text: str | None) -> Autoscaler:
 
 
 def is_scaling(status: str | None) -> bool:
-    """Whether what Ray's first autoscaler has stored of itself is of one that can add nodes.
+    """True if what Ray's first autoscaler has stored of itself is of one that can add nodes.
 
     >>> is_scaling('{"autoscaler_report": {"node_type_mapping": {"10.0.0.1": "headgroup"}}}')
     True
@@ -214,7 +216,7 @@ def _facts_of_head(address: str) -> HeadFacts:
 
 
 def _reports(address: str) -> bool:
-    """Whether an autoscaler that is no mere watcher reports to the head's store."""
+    """True if an autoscaler that is no mere watcher reports to the head's store."""
     from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
 
     stored = ray._raylet.GcsClient(address=address).internal_kv_get(

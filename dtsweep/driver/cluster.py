@@ -30,14 +30,14 @@ class Cluster:
     """How it is named to the user."""
 
     is_private: bool
-    """Whether it was started for this run and ends with it."""
+    """True if it was started for this run and ends with it."""
 
     nodes: Sequence[Node]
     autoscaler: Autoscaler | None = None
     """What adds and removes nodes; None where those that are there stay."""
 
     def has_gpus(self) -> bool | None:
-        """Whether a node, or one that can be added, has a GPU; None where that is unknown."""
+        """True if a node, or one that can be added, has a GPU; None where that is unknown."""
         types: Sequence[NodeType] | None = ()
         if self.autoscaler:
             types = self.autoscaler.types
@@ -85,7 +85,7 @@ class Cluster:
         return f"{count_of(point.workers, 'worker')} of {wanted}{rule} don't fit: {has}"
 
     def least_nodes(self, world: World, *, each: Mapping[str, float]) -> int:
-        """How many nodes a world needs at least.
+        """Number of nodes a world needs at least.
 
         Args:
             world: its workers and placement.
@@ -142,7 +142,7 @@ def nodes_there() -> list[Node]:
 
 
 def rooms_of(nodes: Sequence[Node], each: Mapping[str, float]) -> list[int]:
-    """How many workers each node can hold, by all that it has.
+    """Number of workers each node can hold, by all that it has.
 
     Args:
         nodes: they.
@@ -152,7 +152,7 @@ def rooms_of(nodes: Sequence[Node], each: Mapping[str, float]) -> list[int]:
 
 
 def _is_of(node: Node, kind: NodeType) -> bool:
-    """Whether a node is, by what it has, one of a type; the head is of none."""
+    """True if a node is, by what it has, one of a type; the head is of none."""
     is_head = "node:__internal_head__" in node.resources
     return not is_head and all(
         node.resources.get(name, 0) == kind.resources.get(name, 0) for name in ("CPU", "GPU")

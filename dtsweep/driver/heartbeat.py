@@ -1,4 +1,4 @@
-"""Whether the Ray of a run is still there: Ray itself waits a minute, and then ends the driver where it stands."""
+"""True if the Ray of a run is still there: Ray itself waits a minute, and then ends the driver where it stands."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Heartbeat:
         self._answered = time.monotonic()
 
     def is_gone(self, *, now: float) -> bool:
-        """Whether this machine's node has ended, or the head has been silent for too long, by the monotonic clock."""
+        """True if this machine's node has ended, or the head has been silent for too long, by the monotonic clock."""
         if self.answers():
             self._answered = now
         # A busy node that does not answer in time has not ended; one that refuses has.
@@ -47,7 +47,7 @@ class Heartbeat:
         )
 
     def answers(self) -> bool:
-        """Whether the head does, now."""
+        """True if the head does, now."""
         return _error_of(self._head) is None
 
     def is_gone_for_good(self) -> bool:

@@ -20,7 +20,9 @@ from dtsweep.plan.trial import groups_of
 
 
 def run_in_process(planned: PlannedRun) -> RunTally:
-    """Run a plan of points with one worker, here; Ctrl-C, or leaving the debugger, ends it and is stored.
+    """Run a plan of points with one worker, here.
+
+    Ctrl-C, or leaving the debugger, ends it and is stored.
 
     Raises:
         SweepError: the results are of another device, or this process is in a process group

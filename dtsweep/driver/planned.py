@@ -51,7 +51,10 @@ class PlannedRun:
         return frozenset(row["devices"] for row in measured if row["devices"])
 
     def recorder(self, sweep: Sweep, flags: Sequence[str] = ()) -> Recorder:
-        """Make the recorder of a sweep whose resources are settled; it stores at once what is skipped."""
+        """Make the recorder of a sweep whose resources are settled.
+
+        It stores at once what is skipped.
+        """
         recorder = Recorder(
             sweep, self.results, self.progress, harness=self.options.harness, flags=flags
         )

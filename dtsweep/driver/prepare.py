@@ -40,7 +40,7 @@ class Prepared:
 
     canaries: Mapping[World, Trial]
     nests: bool = False
-    """Whether sessions also run smaller worlds."""
+    """True if sessions also run smaller worlds."""
 
     flags: tuple[str, ...] = ()
     """Of every row of the run."""

@@ -32,7 +32,7 @@ class Progress:
         self._console = console or Console(stderr=True, highlight=False)
         self._counts = Counter[str]()
         self._ended, self._first_end = 0, 0.0
-        """How many trials that were run ended, and when the first did, by the monotonic clock."""
+        """Number of trials that were run ended, and when the first did, by the monotonic clock."""
         self._began = time.monotonic()
         self._best: dict[Product, tuple[float, str, bool]] = {}
         self._product: Product = ("", None)

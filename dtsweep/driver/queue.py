@@ -1,4 +1,7 @@
-"""The queue of a run: which attempt comes next in each slot, and what follows from how one ended. Time is given."""
+"""The queue of a run: which attempt comes next in each slot, and what follows from how one ended.
+
+Time is given.
+"""
 
 from __future__ import annotations
 
@@ -79,15 +82,18 @@ class Queue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left to hand out."""
+        """True if nothing is left to hand out."""
         return not any(map(self.has_work, range(len(self._slots))))
 
     def has_work(self, slot: int) -> bool:
-        """Whether there is something to hand out to this slot."""
+        """True if there is something to hand out to this slot."""
         return bool(self._slots[slot].group or self._waiting)
 
     def next_world(self, slot: int) -> World | None:
-        """The world of a slot's next session, once no trial of the present one is left to hand out; until then None."""
+        """The world of a slot's next session, once no trial of the present one is left to hand out.
+
+        Until then None.
+        """
         if self._waiting and all(trial.is_canary for trial, _ in self._slots[slot].group):
             return self._waiting[0][0][0].point.world
         return None
@@ -196,7 +202,9 @@ class Queue:
         ]
 
     def prune(self, trial: Trial, status: str) -> list[tuple[Trial, str]]:
-        """Take out what would run out of device memory as a trial has; before `ended`, which looks at what is left.
+        """Take out what would run out of device memory as a trial has.
+
+        Before `ended`, which looks at what is left.
 
         Returns:
             The trials that are skipped now, each with its reason.

@@ -139,7 +139,10 @@ def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTa
 
 
 def _for_this_process(sweep: Sweep, found: Sequence[Candidate]) -> tuple[Sweep, list[Candidate]]:
-    """The sweep as this process can run it: one launch of each point, no canaries; what it can't run is skipped."""
+    """The sweep as this process can run it: one launch of each point, no canaries.
+
+    What it can't run is skipped.
+    """
     from dtsweep.worker.rank import gets_gpu
 
     gpus = int(gets_gpu(sweep.resources))

@@ -110,7 +110,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left to hand out."""
+        """True if nothing is left to hand out."""
         return self._queue.is_empty
 
     @property
@@ -278,7 +278,10 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         """Restore nothing, since nothing was kept."""
 
     def close(self, say: Callable[[str], None]) -> dict[str, str]:
-        """End all sessions in order; return the logs that became known. `say` is told of what went wrong."""
+        """End all sessions in order.
+
+        Return the logs that became known. `say` is told of what went wrong.
+        """
         return close_slots(self._slots, say)
 
     def stop(self) -> None:

@@ -20,7 +20,9 @@ from dtsweep.session.trainer import train_settings
 from dtsweep.sweep.point import World
 
 SLOT_CALLS = 100_000
-"""Calls that a slot may serve at once: each rank waits in one for its task, while it makes others. Ray's default is
+"""Calls that a slot may serve at once: each rank waits in one for its task, while it makes others.
+
+Ray's default is
 1,000, with which as many ranks would leave no room for their answers."""
 
 CLOSED_S = 4 * CLOSE_S
@@ -42,7 +44,9 @@ class OwnTime:
         self._looked_at: float | None = None
 
     def passed_s(self, now: float) -> float:
-        """How much of it has passed since the last look, in seconds; `now` is by the monotonic clock.
+        """How much of it has passed since the last look, in seconds.
+
+        `now` is by the monotonic clock.
 
         >>> own = OwnTime()
         >>> own.passed_s(100.0), own.passed_s(101.0), own.passed_s(4000.0)
@@ -78,7 +82,9 @@ class SlotActor:
     """How long ago, in the driver's own time; infinite before the first question."""
 
     def silence(self, passed_s: float) -> str | None:
-        """Ask the slot whether it lives; say that it has owed an answer for too long, as a frozen process does.
+        """Ask the slot whether it lives.
+
+        Say that it has owed an answer for too long, as a frozen process does.
 
         Args:
             passed_s: since this was called last, in the driver's own time.
@@ -105,7 +111,10 @@ class SlotActor:
 def start_slot(
     index: int, settings: Settings, failure_counts: Mapping[str, frozenset[str]] | None = None
 ) -> SlotActor:
-    """Start the actor of a slot beside this process; `failure_counts` are of the one whose place it takes."""
+    """Start the actor of a slot beside this process.
+
+    `failure_counts` are of the one whose place it takes.
+    """
     name = f"dtsweep-slot-{index}-{os.urandom(4).hex()}"
     actor = (
         ray.remote(Slot)

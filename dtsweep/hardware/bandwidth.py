@@ -24,7 +24,7 @@ QUEUED = {"cpu": 1, "cuda": 10}
 """Operations that are timed together: a GPU has to be waited for."""
 
 SEEN = 2.0
-"""How many times what launching takes an operation has to take for its bytes to be seen moving."""
+"""Number of times what launching takes an operation has to take for its bytes to be seen moving."""
 
 CHAIN = 200
 """Operations in a row, of which each has a backward, by which launching is timed."""
@@ -85,7 +85,9 @@ def operation_rates(device: torch.device, *, beside: int = 0) -> OperationRates:
 def rates_of(
     taken: Mapping[int, float], alone_s: float, *, is_queued: bool
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """How fast bytes move, where that takes long enough to be seen beside launching; the largest tensor always does.
+    """How fast bytes move, where that takes long enough to be seen beside launching.
+
+    The largest tensor always does.
 
     Args:
         taken: seconds of an operation by the numbers of its tensor, ascending.

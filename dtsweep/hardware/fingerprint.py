@@ -178,7 +178,10 @@ def _gpu_machine(uuid: object, nvml: Any) -> dict[str, Any]:
 
 
 def _text(file: Path) -> str | None:
-    """A small file of the kernel; None where it is missing, forbidden, or says that it does not apply."""
+    """A small file of the kernel.
+
+    None where it is missing, forbidden, or says that it does not apply.
+    """
     try:
         return file.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

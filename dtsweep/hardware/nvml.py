@@ -68,7 +68,10 @@ class Gpu:
     nvml: Any
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """Call a function of NVML for this GPU; None where GPU, driver or permission don't allow it."""
+        """Call a function of NVML for this GPU.
+
+        None where GPU, driver or permission don't allow it.
+        """
         try:
             return getattr(self.nvml, function)(self.handle, *arguments)
         except pynvml.NVMLError:

@@ -1,4 +1,7 @@
-"""What a host has left for a run: memory, disk, shared memory, networks, idle GPUs. Unknown is None or absent."""
+"""What a host has left for a run: memory, disk, shared memory, networks, idle GPUs.
+
+Unknown is None or absent.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,10 @@ def shared_memory_bytes(folder: Path = SHARED_MEMORY) -> int | None:
 
 
 def interfaces() -> dict[str, list[str]]:
-    """IP addresses of this host by the network interface that has them; interfaces that are down left out."""
+    """IP addresses of this host by the network interface that has them.
+
+    Interfaces that are down left out.
+    """
     states = psutil.net_if_stats()
     families = (socket.AF_INET, socket.AF_INET6)
     found = {

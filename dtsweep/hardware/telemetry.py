@@ -103,12 +103,15 @@ class Telemetry:
 
     @property
     def counts_energy(self) -> bool:
-        """Whether the device counts the energy that it uses."""
+        """True if the device counts the energy that it uses."""
         return self._gpu is not None and self._gpu.energy_j() is not None
 
     @contextmanager
     def sampled(self) -> Iterator[None]:
-        """Have a thread that takes readings from `start` to `stop`; it ends with this block, whatever happens."""
+        """Have a thread that takes readings from `start` to `stop`.
+
+        It ends with this block, whatever happens.
+        """
         # Its start takes longer than what it does: it must not fall into the window.
         self._begun = threading.Event()
         self._ended = threading.Event()

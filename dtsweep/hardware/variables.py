@@ -69,7 +69,10 @@ SINGLE = frozenset(
         "PYTHONOPTIMIZE",
     }
 )
-"""Variables that do so and are of no family; others that begin like them say what a container may see."""
+"""Variables that do so and are of no family.
+
+Others that begin like them say what a container may see.
+"""
 
 NOT_OF_THE_MACHINE = frozenset(
     {

@@ -104,7 +104,7 @@ def contrasts(launches: Launches, first: Rows, second: Rows) -> Contrasts:
 def _by_launch(
     launches: Launches, first: Rows, second: Rows
 ) -> tuple[Numbers, tuple[Numbers, ...]]:
-    """How many launches measured both; and from these the estimate and what `half_width_of` gives of it."""
+    """Number of launches measured both; and from these the estimate and what `half_width_of` gives of it."""
     # A launch of one point pairs it with nothing.
     columns = launches.there.sum(axis=0) > 1
     ours, theirs = (

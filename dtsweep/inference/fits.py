@@ -31,7 +31,7 @@ class Fit:
     errors: str
     """What the edge goes by: `launches`, or `residuals` where errors are not known or the curve is contradicted."""
     contradicted: bool | None
-    """Whether the curve misses by more than the errors explain; None where they are not known."""
+    """True if the curve misses by more than the errors explain; None where they are not known."""
 
 
 def fitted(
@@ -77,14 +77,17 @@ def fitted(
 
 
 def _inverse_root(covariance: Numbers) -> Numbers:
-    """A matrix that makes errors independent, of one reach each; no difference counts as known beyond rounding."""
+    """A matrix that makes errors independent, of one reach each.
+
+    No difference counts as known beyond rounding.
+    """
     values, vectors = np.linalg.eigh(covariance)
     root: Numbers = (vectors / np.maximum(values, max(values.max() * 1e-6, _LEAST**2)) ** 0.5).T
     return root
 
 
 def _is_contradicted(least: float, free: int) -> bool:
-    """Whether the distance from the curve is more than 95 % of what noise makes, each reach 1.96 errors at least."""
+    """True if the distance from the curve is more than 95 % of what noise makes, each reach 1.96 errors at least."""
     from scipy.stats import chi2
 
     return bool(least * 1.96**2 > chi2.ppf(0.95, free))

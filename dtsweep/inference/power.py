@@ -29,7 +29,10 @@ class Power(NamedTuple):
     detectable: float
     """Logarithm of the smallest true ratio that they would tell with `POWER`; nan without a test."""
     more_launches: int | None
-    """Of each point, so that a true ratio as large as the estimated one is told with `POWER`; 0 where it is told."""
+    """Of each point, so that a true ratio as large as the estimated one is told with `POWER`.
+
+    0 where it is told.
+    """
     reason: Reason | None
     """Why that number is None."""
 
@@ -126,7 +129,9 @@ def detectable(errors: Any, degrees: Any, *, known: Any = None, level: float = 0
 
 
 def noncentrality(degrees: Any, *, level: float = 0.05) -> Numbers:
-    """Give the same in standard errors; nan with less than one degree of freedom, by which nothing sensible is told.
+    """Give the same in standard errors.
+
+    Nan with less than one degree of freedom, by which nothing sensible is told.
 
     >>> noncentrality([0.5, 2.0, 1e6]).round(2).tolist()
     [nan, 5.65, 2.8]

@@ -59,7 +59,10 @@ class Launches:
 
     @cached_property
     def apart(self) -> Pool | None:
-        """What launches add, pooled over the points that have several; None where there are none of known variance."""
+        """What launches add, pooled over the points that have several.
+
+        None where there are none of known variance.
+        """
         kept = (self.counts > 1) & ~np.isnan(self.within)
         if not kept.any():
             return None
@@ -70,7 +73,10 @@ class Launches:
 
     @cached_property
     def together(self) -> Pool | None:
-        """The same beside what they add to all points that they measured; None where none share several launches."""
+        """The same beside what they add to all points that they measured.
+
+        None where none share several launches.
+        """
         there = self.there & ~np.isnan(self.within)[:, None]
         before = -1
         while before != there.sum():
@@ -97,7 +103,9 @@ def of_environment(trials: pd.DataFrame, env_id: Any) -> pd.DataFrame:
 
 
 def launches_of(trials: pd.DataFrame, of: str, *, relative: bool = False) -> Launches:
-    """Arrange a measured column by point and launch; `Launches` pools what launches add when it is asked for.
+    """Arrange a measured column by point and launch.
+
+    `Launches` pools what launches add when it is asked for.
 
     Args:
         trials: of one environment, one row per launch of a point: `POINT`, `launch`, `of` and

@@ -20,7 +20,10 @@ WITHIN_DEGREES = 6
 """Degrees of freedom that standard errors of windows count for, however many steps: they may all be off by a third."""
 
 _ALIKE = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 1e6])
-"""Degrees of freedom that are tried for how far the points' variances agree with the pool; the last is "as one"."""
+"""Degrees of freedom that are tried for how far the points' variances agree with the pool.
+
+The last is "as one".
+"""
 
 _LEAST = 1e-16
 """Of a variance, where values are equal and windows say that they have no error."""
@@ -45,7 +48,10 @@ class Pool(NamedTuple):
     scale: float
     """Of the variances, where the points disagree: the typical one, not the mean."""
     counted: int
-    """Degrees of freedom by the number of launches; how the noise is divided over the points is not in it."""
+    """Degrees of freedom by the number of launches.
+
+    How the noise is divided over the points is not in it.
+    """
 
     def variances(self, within: Numbers) -> Numbers:
         """Give the variance of one launch mean, from that within its launch."""

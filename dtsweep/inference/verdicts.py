@@ -1,4 +1,7 @@
-"""Verdicts of comparisons of points and runs as stable codes; `dtsweep.report.verdict_words` has the words for them."""
+"""Verdicts of comparisons of points and runs as stable codes.
+
+`dtsweep.report.verdict_words` has the words for them.
+"""
 
 from __future__ import annotations
 

@@ -39,7 +39,10 @@ class Clock(Protocol):
         """Wait for the device; return the seconds since the start."""
 
     def waited_for_host(self) -> float | None:
-        """Share of the steps in which the device had run out of work; None where that can't be told."""
+        """Share of the steps in which the device had run out of work.
+
+        None where that can't be told.
+        """
 
     def times(self) -> Times:
         """The steps' times; call it after `stop`."""
@@ -105,7 +108,7 @@ class Event(Protocol):
         """Note when the stream gets here."""
 
     def query(self) -> bool:
-        """Whether the stream has been here."""
+        """True if the stream has been here."""
 
     def synchronize(self) -> None:
         """Wait for the stream to get here."""
@@ -153,7 +156,10 @@ class CudaClock:
         self._record(phase)
 
     def end_step(self) -> None:
-        """End a step at the last mark and read what has passed; wait where the device is far behind."""
+        """End a step at the last mark and read what has passed.
+
+        Wait where the device is far behind.
+        """
         self._is_last[-1] = True
         # The step before has ended on the device while the host launched this one: the device is
         # not a step behind.
@@ -200,7 +206,10 @@ class CudaClock:
         self._is_last.append(False)
 
     def _is_far_ahead(self) -> bool:
-        """Whether too many queued steps have not ended; each takes about as long as the last that has."""
+        """True if too many queued steps have not ended.
+
+        Each takes about as long as the last that has.
+        """
         ahead = self._ended - len(self._steps)
         return ahead > self.AHEAD and (not self._steps or ahead * self._steps[-1] > self.AHEAD_S)
 

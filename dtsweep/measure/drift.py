@@ -28,12 +28,12 @@ class Change(NamedTuple):
 
     @property
     def is_drift(self) -> Any:
-        """Whether it is more than 2 %, and more than chance."""
+        """True if it is more than 2 %, and more than chance."""
         return abs(self.share) > np.maximum(CANARY_DRIFT, self.half_width)
 
     @property
     def hides_drift(self) -> Any:
-        """Whether there may be a drift that these canaries are known too badly to show."""
+        """True if there may be a drift that these canaries are known too badly to show."""
         return ~(self.is_drift | (self.half_width <= CANARY_DRIFT))
 
 
@@ -44,7 +44,9 @@ def change(now: Level, then: Level) -> Change:
 
 
 def median_of(levels: Level) -> Level:
-    """The median of columns of levels, of which the better known ones count for more; its half-width is about right.
+    """The median of columns of levels, of which the better known ones count for more.
+
+    Its half-width is about right.
 
     >>> median_of(Level([1.0, 1.2], [0.01, 0.01])).step_s, median_of(Level([1.0, 1.2], [0.01, 0.5])).step_s
     (1.1, 1.0)

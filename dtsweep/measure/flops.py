@@ -101,7 +101,9 @@ def count_flops(
 def count_operations(
     workload: Any, *, model: nn.Module, precision: str, device: torch.device
 ) -> PassOperations | None:
-    """List the operations of a forward and backward pass, as `count_flops` sees them; the arguments are its own.
+    """List the operations of a forward and backward pass, as `count_flops` sees them.
+
+    The arguments are its own.
 
     Torch's own attention is there as its matrix products, but for their scores, which its kernels
     never write.
@@ -113,7 +115,10 @@ def count_operations(
 
 
 def _count_once(workload: Any, model: nn.Module, precision: str, device: torch.device) -> _Counted:
-    """Count a setting of a workload, where it was not counted before; say on stderr why that can't be."""
+    """Count a setting of a workload, where it was not counted before.
+
+    Say on stderr why that can't be.
+    """
     key = (type(workload), json.dumps(workload_fields(workload), sort_keys=True), precision)
     if key not in _counted:
         known = _Counted()

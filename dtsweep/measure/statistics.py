@@ -1,4 +1,7 @@
-"""From step times to rates and latencies with their intervals. Raw steps are kept; these are computed from them."""
+"""From step times to rates and latencies with their intervals. Raw steps are kept.
+
+These are computed from them.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ def autocorrelation(series: Series, *, fitted: int = 1) -> float:
 
 
 def effective_count(series: Series) -> float:
-    """How many independent values a correlated series is worth, at least 3 and at most its length.
+    """Number of independent values a correlated series is worth, at least 3 and at most its length.
 
     Args:
         series: (steps,) seconds, three or more.
@@ -93,7 +96,9 @@ def reported_half_width(series: Series, *, period: int = 1) -> float | None:
 
 
 def with_unseen(half_s: float, *, mean_s: float, steps: int) -> float:
-    """Widen the half-width of a mean by what is rare and has not come yet; it is at least `LEAST_HALF_WIDTH`.
+    """Widen the half-width of a mean by what is rare and has not come yet.
+
+    It is at least `LEAST_HALF_WIDTH`.
 
     What did not come in so many steps may come in 3 of them (95 % sure), and then takes half a
     step, or `PAUSE_S`. Squares add up: the one says nothing of the other.
@@ -222,7 +227,7 @@ def binomial_quantile(q: float, n: int, p: float) -> int:
 
 
 def is_bimodal(series: Series) -> bool:
-    """Whether step times come in two clusters: each of a tenth of the steps or more, and a gap between them.
+    """True if step times come in two clusters: each of a tenth of the steps or more, and a gap between them.
 
     After the best split in two, the means are further apart than 4 / √2 times the root of the
     summed variances (Ashman's D above 4; a split Gaussian has 2.6, a split uniform distribution
@@ -276,7 +281,7 @@ def step_times_together(
 
 
 def steps_in(ends: Series, seconds: Any) -> Any:
-    """How many steps ended within `seconds` of the start, the last one as a fraction; for one moment or an array.
+    """Number of steps ended within `seconds` of the start, the last one as a fraction; for one moment or an array.
 
     >>> float(steps_in(np.array([1.0, 2.0, 4.0]), 3.0))
     2.5

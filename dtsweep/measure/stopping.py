@@ -33,7 +33,10 @@ REHEARSED_STEPS = 50
 """Enough for every part of a look."""
 
 LIMITS = ("max_steps", "max_seconds")
-"""The maxima that end a window; what is known by then is judged with the steps of all ranks, in the row's columns."""
+"""The maxima that end a window.
+
+What is known by then is judged with the steps of all ranks, in the row's columns.
+"""
 
 AFTER, AFTER_S = 0.5, 5.0
 """Most that rounds after a window may take (`exchange="precise"`): a share of `max_seconds`, and no longer than the
@@ -54,7 +57,7 @@ class Race:
     samples_per_step: float
     """Samples of all workers behind one step of one of them."""
     latency_is_mean: bool = False
-    """Whether the point's latency is its mean step instead of the median one."""
+    """True if the point's latency is its mean step instead of the median one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +102,7 @@ def estimate(series: Series, period: int) -> Estimate | None:
 
 
 def is_precise(known: Estimate, *, within: float, counts_unseen: bool = True) -> bool:
-    """Whether the mean step time is known to `within`, a share of it, a drift counted.
+    """True if the mean step time is known to `within`, a share of it, a drift counted.
 
     Args:
         known: of a window.
@@ -116,7 +119,7 @@ def is_precise(known: Estimate, *, within: float, counts_unseen: bool = True) ->
 
 
 def is_dominated(known: Estimate, race: Race) -> bool:
-    """Whether some rival is clearly better in both, latency and rate, than a point of these steps at its very best."""
+    """True if some rival is clearly better in both, latency and rate, than a point of these steps at its very best."""
     # While steps still get faster, the best is yet to come. What is rare and has not come makes no
     # point better.
     found = known.steadiness

@@ -50,11 +50,14 @@ class Profile:
     """Chrome trace, JSON in gzip; Perfetto opens it."""
 
     table: dict[str, Any] | None
-    """Seconds per step by class, and the largest kernels, as `trace.breakdown` gives them; None on a CPU."""
+    """Seconds per step by class, and the largest kernels, as `trace.breakdown` gives them.
+
+    None on a CPU.
+    """
 
 
 def covered(intervals: Intervals) -> int:
-    """How many nanoseconds lie in at least one of the intervals.
+    """Number of nanoseconds lie in at least one of the intervals.
 
     >>> covered(np.array([[6, 7], [0, 2], [1, 4]]))
     5

@@ -100,7 +100,7 @@ class Counting(TorchDispatchMode):
 
     @classmethod
     def is_infra_mode(cls) -> bool:
-        """Whether compiled code stays compiled beneath it, of which exchanges alone are looked at."""
+        """True if compiled code stays compiled beneath it, of which exchanges alone are looked at."""
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -75,7 +75,7 @@ def turns(number: int) -> list[Turn]:
 def block_steps(
     step_s: float, *, limit_s: float, least: int = 1, window_s: float = math.inf
 ) -> int | None:
-    """How many timed steps a block has; None where no round fits.
+    """Number of timed steps a block has; None where no round fits.
 
     Args:
         step_s: how long a step takes, about: the same number on all ranks.
@@ -187,7 +187,7 @@ def share_of(part: Series, whole: Series) -> Share:
 
 
 def is_known(with_exchange: Series, without: Series) -> bool:
-    """Whether so many pairs suffice to say what share of a step exchange and wait are.
+    """True if so many pairs suffice to say what share of a step exchange and wait are.
 
     Not before it can be told whether neighbours resemble each other: the interval of fewer is too
     narrow where they do.

@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 from dtsweep.measure.statistics import Series, autocorrelation, effective_count, students_t
 
 GROUP, SHORT_GROUP, SHORT = 5, 2, 40
-"""Steps whose median is one value for the search; how many they are in a window of less than `SHORT` steps."""
+"""Steps whose median is one value for the search.
+
+How many they are in a window of less than `SHORT` steps.
+"""
 
 FEWEST_GROUPS = 4
 """With fewer there is nothing to search in."""
@@ -27,7 +30,7 @@ SPIKY, BY_CHANCE = 0.01, 0.01
 """Share of spikes that is too much, and how likely so many spikes may be where they are no larger share."""
 
 SURE, SURE_AFTER_WARMUP = 1.75, 0.6
-"""How many half 95 % intervals tell a difference from noise: more than one, since a cut is the best of many, and a
+"""Number of half 95 % intervals tell a difference from noise: more than one, since a cut is the best of many, and a
 window is looked at in several ways. Less after a warm-up: what is left of it may well still fall.
 """
 
@@ -47,7 +50,7 @@ class Steadiness:
     """Where no part is steady, what the first half of the steps differs by from the second, as a share."""
 
     is_sure: bool
-    """Whether the drift is more than noise."""
+    """True if the drift is more than noise."""
 
     @property
     def moves(self) -> float:
@@ -55,7 +58,7 @@ class Steadiness:
         return max(abs(self.drift or 0.0) if self.is_sure else 0.0, self.unsettled)
 
     def drifts(self, *, within: float) -> bool:
-        """Whether the step time was still on its way when the window ended: by more than a share of it."""
+        """True if the step time was still on its way when the window ended: by more than a share of it."""
         return self.moves > within
 
     def widen(self, share: float, *, within: float) -> float | None:
@@ -121,7 +124,7 @@ def spikes(series: Series) -> NDArray[np.bool_]:
 
 
 def is_spiky(series: Series) -> bool:
-    """Whether surely more than one step in a hundred is a spike: so many come by chance in 1 % of windows.
+    """True if surely more than one step in a hundred is a spike: so many come by chance in 1 % of windows.
 
     Args:
         series: (steps,) seconds. A single spike is never enough.
@@ -169,7 +172,7 @@ def steady_from(series: Series) -> int | None:
 
 
 def _surely_differ(before: Series, after: Series) -> bool:
-    """Whether the means of two parts differ by more than noise like that of the second, which the first may hide."""
+    """True if the means of two parts differ by more than noise like that of the second, which the first may hide."""
     worth = effective_count(after)
     error = float(after.std(ddof=1)) * math.sqrt(
         1 / max(1.0, len(before) * worth / len(after)) + 1 / worth

@@ -28,7 +28,7 @@ class Store(Protocol):
         """Read a key, waiting until it is there."""
 
     def check(self, keys: list[str]) -> bool:
-        """Whether all keys are there."""
+        """True if all keys are there."""
 
     def delete_key(self, key: str) -> bool:
         """Forget a key."""
@@ -54,7 +54,7 @@ class Peers:
     """Shared by the ranks, with keys of this window alone; None for one rank."""
 
     together: bool = True
-    """Whether a step is one of all ranks."""
+    """True if a step is one of all ranks."""
 
 
 class Window:

@@ -25,7 +25,7 @@ class AttemptResult:
     """Name of the session that ran it."""
 
     session_workers: int | None = None
-    """How many workers it has; a smaller world is made of some of them."""
+    """Number of workers it has; a smaller world is made of some of them."""
 
     explained_by: int = 0
     """The process of the session whose log explains it: that of a rank, or one that was idle in the trial."""
@@ -34,7 +34,10 @@ class AttemptResult:
     """Start of the session and of its parameter servers, where this attempt waited for them."""
 
     nodes_wait_s: float | None = None
-    """Of `startup_s`, the wait for nodes; None where it waited for no session, or where nodes stay."""
+    """Of `startup_s`, the wait for nodes.
+
+    None where it waited for no session, or where nodes stay.
+    """
 
     idle_node_s: float | None = None
     """Node-seconds in which none of its ranks was on a node that was up; None where nodes stay."""
@@ -49,10 +52,10 @@ class AttemptResult:
     """Where its session did not come up: whose other trials would end alike, of its `world` or of the whole `run`."""
 
     session_has_ended: bool = False
-    """Whether the next attempt gets another session."""
+    """True if the next attempt gets another session."""
 
     slot_is_spent: bool = False
-    """Whether the worker group could not be killed; the slot's actor is then replaced."""
+    """True if the worker group could not be killed; the slot's actor is then replaced."""
 
     refusal: str | None = None
     """Why the run must end, although nothing is wrong with the trial: it was not begun."""
@@ -61,7 +64,10 @@ class AttemptResult:
     """Lines for the user: which nodes are left out from now on."""
 
     failure_counts: Mapping[str, frozenset[str]] | None = None
-    """On which nodes trials and starts of its slot have lost a process by now; None where the slot did not say."""
+    """On which nodes trials and starts of its slot have lost a process by now.
+
+    None where the slot did not say.
+    """
 
     logs: Mapping[str, str] = field(default_factory=dict)
     """Ends of the ranks' logs that became known, by `<session>/<rank>`."""

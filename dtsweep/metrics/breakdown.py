@@ -26,7 +26,10 @@ def slowest_phase_s(ranks: Sequence[Measured], name: str) -> float | None:
 
 
 def flops_columns(point: Point, ranks: Sequence[Measured], rate: float) -> Row:
-    """What a worker computes per second, and the share of its device's peak; the weakest device is the measure."""
+    """What a worker computes per second, and the share of its device's peak.
+
+    The weakest device is the measure.
+    """
     known = [rank.peak_flops_per_s for rank in ranks]
     row: Row = {"peak_flops_per_s": None, "peak_source": None}
     peak = None
@@ -48,7 +51,10 @@ def flops_columns(point: Point, ranks: Sequence[Measured], rate: float) -> Row:
 
 
 def work_columns(ranks: Sequence[Measured], step_mean_s: float) -> Row:
-    """What a step's operations take at least, as shares of the step; the memory of the slowest rank is named."""
+    """What a step's operations take at least, as shares of the step.
+
+    The memory of the slowest rank is named.
+    """
     rates = [rank.moved_bytes_per_s for rank in ranks]
     work = ranks[0].work
     row: Row = {"peak_bytes_per_s": min(filter(None, rates)) if all(rates) else None}

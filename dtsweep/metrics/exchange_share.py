@@ -37,7 +37,10 @@ class _Times:
     """With the exchange, mean of the ranks: in step all take as long."""
 
     longest: Series | None
-    """Own work, of each step that of the rank that works longest; None where ranks have no step in common."""
+    """Own work, of each step that of the rank that works longest.
+
+    None where ranks have no step in common.
+    """
 
     mean: Series
     """Own work, mean of the ranks."""
@@ -182,7 +185,10 @@ def _in_turns(ranks: Sequence[Measured]) -> _Times:
 
 
 def _in_window(point: Point, ranks: Sequence[Measured]) -> _Times:
-    """Times by part of the window; within a sync period ranks don't wait for each other, so it counts as one step."""
+    """Times by part of the window.
+
+    Within a sync period ranks don't wait for each other, so it counts as one step.
+    """
     steps = [over_periods(rank.of_part("step_s"), point.period) for rank in ranks]
     works = [over_periods(own_steps(rank), point.period) for rank in ranks]
     parts = min(PARTS, *map(len, steps))

@@ -54,7 +54,7 @@ def flags(
 
 
 def is_unstable(row: Row, ranks: Sequence[Measured]) -> bool:
-    """Whether the same steps took another time soon after the window, beyond the intervals of both.
+    """True if the same steps took another time soon after the window, beyond the intervals of both.
 
     The window can't see what changes more slowly than it lasts. False where nothing was measured
     after it, or the window's own mean is not known.

@@ -1,4 +1,4 @@
-"""Whether the numbers of a row can all be true: what in it contradicts itself, its device or its cores.
+"""True if the numbers of a row can all be true: what in it contradicts itself, its device or its cores.
 
 Every bound is an identity of the row or follows from physics, none from what is usual: no honest
 row is named. What is unknown contradicts nothing.

@@ -203,7 +203,7 @@ class RankResult:
     """What the device has."""
 
     is_spent: bool = False
-    """Whether its process can't use its device any more."""
+    """True if its process can't use its device any more."""
 
     position: int | None = None
     """Collectives that the rank has begun: ranks in step have the same number."""

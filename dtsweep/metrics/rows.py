@@ -249,7 +249,9 @@ def device_names(facts: FactsByRank) -> str:
 
 
 def other_devices(facts: FactsByRank, *, known: Collection[str]) -> str | None:
-    """Say that ranks are on another device model than the results, and the ways out; None where they are not.
+    """Say that ranks are on another device model than the results, and the ways out.
+
+    None where they are not.
 
     Args:
         facts: of all ranks.

@@ -27,7 +27,10 @@ NAMED_FALSELY = 0.01
 
 
 def own_work(rank: Measured, *, is_alone: bool = False) -> float | None:
-    """What a rank's step takes without waiting for others, in seconds: the mean; None where it is unknown."""
+    """What a rank's step takes without waiting for others, in seconds: the mean.
+
+    None where it is unknown.
+    """
     series = own_steps(rank, is_alone=is_alone)
     if not len(series):
         return None
@@ -119,7 +122,9 @@ def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
 
 
 def _bounds(series: Sequence[Series], *, correlated: float) -> Series | None:
-    """Distance of the farthest of equal ranks from the mean of all, as a bound for each; None from too few steps.
+    """Distance of the farthest of equal ranks from the mean of all, as a bound for each.
+
+    None from too few steps.
 
     What affects all ranks in one step tells nothing apart, so the noise is that of each rank around
     the others. It is taken for at least as large as it is on the average rank: a rank may look

@@ -80,7 +80,10 @@ class WindowView:
     """Samples per second."""
 
     share: float | None
-    """Half of the 95 % interval of the mean step, and of the rate, as a share; None where the steps are too few."""
+    """Half of the 95 % interval of the mean step, and of the rate, as a share.
+
+    None where the steps are too few.
+    """
 
     error: float | None
     """The standard error of both, as a share of them."""
@@ -154,7 +157,7 @@ def _in_time(ranks: Sequence[Measured], *, period: int = 1) -> tuple[Series, NDA
 
 
 def _steady_together(ranks: Sequence[Steps], found: Sequence[int]) -> bool:
-    """Whether all ranks are steady for at least half of the time in which all are in their windows."""
+    """True if all ranks are steady for at least half of the time in which all are in their windows."""
     windows = [steps["start_s"][steps["part"] == "window"] for steps in ranks]
     last = [steps["step_s"][steps["part"] == "window"][-1] for steps in ranks]
     ended = min(starts[-1] + seconds for starts, seconds in zip(windows, last, strict=True))
@@ -174,7 +177,7 @@ class _Span:
         return float(self.ends[0] - self.times[0])
 
     def steps_until(self, at: Series) -> Series:
-        """How many steps ended by then, the one under way by its share."""
+        """Number of steps ended by then, the one under way by its share."""
         counts: Series = steps_in(self.ends - self.start, at - self.start)
         return counts
 

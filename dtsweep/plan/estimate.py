@@ -31,7 +31,7 @@ def expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str
 def are_brief(
     sweep: Sweep, groups: Sequence[Sequence[Trial]], rows: Sequence[Mapping[str, Any]]
 ) -> bool:
-    """Whether the smaller worlds of each launch are expected to take less than a start of their own.
+    """True if the smaller worlds of each launch are expected to take less than a start of their own.
 
     Args:
         sweep: whose trials they are.
@@ -45,12 +45,12 @@ def are_brief(
 
 
 def starts(sweep: Sweep, trials: Sequence[Trial]) -> int:
-    """How many sessions will start, if none fails and nodes stay."""
+    """Number of sessions will start, if none fails and nodes stay."""
     return len(_trials_of_sessions(sweep, trials))
 
 
 def _trials_of_sessions(sweep: Sweep, trials: Sequence[Trial]) -> list[int]:
-    """How many trials each session will have, if none fails and nodes stay."""
+    """Number of trials each session will have, if none fails and nodes stay."""
     groups = groups_of(trials, fresh=sweep.measure.fresh)
     if sweep.measure.fresh or not sweep.measure.nested:
         return [len(group) for group in groups]

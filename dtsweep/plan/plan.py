@@ -53,7 +53,10 @@ class Plan:
     """All trials of a sweep."""
 
     to_run: Sequence[Trial]
-    """In the planned order: repeat after repeat, in each world after world; `driver.prepare` may join sessions."""
+    """In the planned order: repeat after repeat, in each world after world.
+
+    `driver.prepare` may join sessions.
+    """
 
     done: Sequence[Trial]
     """With final results."""
@@ -186,7 +189,10 @@ def outdated(sweep: Sweep, stands: Rows) -> dict[str, str]:
 
 
 def _other_setting(row: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """Say which setting of a row is another than now; what one of the two does not know is no difference."""
+    """Say which setting of a row is another than now.
+
+    What one of the two does not know is no difference.
+    """
     for name, value in now.items():
         if row[name] is not None and value is not None and row[name] != value:
             return f"{name} {row[name]}, this sweep has {value}"
@@ -194,7 +200,7 @@ def _other_setting(row: Mapping[str, Any], now: Mapping[str, Any]) -> str | None
 
 
 def _is_cut_short(sweep: Sweep, row: Mapping[str, Any]) -> bool:
-    """Whether the race ended a trial, known to 10 %, that this sweep would measure as well as all others."""
+    """True if the race ended a trial, known to 10 %, that this sweep would measure as well as all others."""
     return row["status"] == "ok" and row["stop_reason"] == "dominated" and not sweep.measure.race
 
 
@@ -279,12 +285,12 @@ def _differs(measure: Measure, stored: str) -> str:
 
 
 def counts(plan: Plan) -> dict[str, int]:
-    """How many trials are to run, done and skipped."""
+    """Number of trials are to run, done and skipped."""
     return {"to_run": len(plan.to_run), "done": len(plan.done), "skipped": len(plan.skipped)}
 
 
 def reasons(plan: Plan) -> Counter[str]:
-    """How many points are skipped for each reason."""
+    """Number of points are skipped for each reason."""
     return Counter(str(candidate.reason) for candidate in plan.skipped)
 
 

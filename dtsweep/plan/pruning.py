@@ -25,7 +25,10 @@ class FittingPoints:
         self._points[_scalars(point)].append(point)
 
     def largest(self, full: Point) -> int:
-        """The largest micro-batch that ended well, all else as in this point; 0 where there is none."""
+        """The largest micro-batch that ended well, all else as in this point.
+
+        0 where there is none.
+        """
         near = self._points.get(_scalars(full), [])
         family = ""
         if near:

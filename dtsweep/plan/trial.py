@@ -24,7 +24,7 @@ class Trial:
 
     @property
     def is_canary(self) -> bool:
-        """Whether it watches the machine and answers no question."""
+        """True if it watches the machine and answers no question."""
         return self.role == "canary"
 
 

@@ -10,7 +10,10 @@ from functools import cache
 from pathlib import Path
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})
-"""Folders of installed packages; what lies elsewhere and does not come with Python is the user's own."""
+"""Folders of installed packages.
+
+What lies elsewhere and does not come with Python is the user's own.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +24,9 @@ class Module:
     """With dots."""
 
     file: Path | None
-    """As Python finds it, links not followed: some installers link to a store of theirs. None for a package without
+    """As Python finds it, links not followed: some installers link to a store of theirs.
+
+    None for a package without
     `__init__.py`, and for what is compiled into Python."""
 
     folders: Sequence[str] | None
@@ -46,7 +51,7 @@ class Module:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is the user's own, beside the sweep file or anywhere else."""
+        """True if it is the user's own, beside the sweep file or anywhere else."""
         # A folder without __init__.py has nothing to say; what is in it may be the user's.
         if self.file is None:
             places = [Path(folder) for folder in self.folders or ()]
@@ -70,7 +75,7 @@ class Module:
 
     @property
     def is_standard(self) -> bool:
-        """Whether it comes with Python; one of the user's may have the same name."""
+        """True if it comes with Python; one of the user's may have the same name."""
         if self.file is None:
             return self.folders is None
         return self.file.resolve().is_relative_to(

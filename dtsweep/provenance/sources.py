@@ -81,7 +81,10 @@ class Sources:
         return dict(sorted({**self.digests, **known}.items()))
 
     def differ_from(self, row: Mapping[str, Any]) -> str | None:
-        """Say in a line what a row's sources have that these have not; None where the two are the same."""
+        """Say in a line what a row's sources have that these have not.
+
+        None where the two are the same.
+        """
         return in_a_line(changes_of_row(row, self.columns(row)), place=self.place) or None
 
     def columns(self, row: Mapping[str, Any]) -> dict[str, str | None]:

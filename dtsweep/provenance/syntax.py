@@ -136,7 +136,9 @@ def _question_names(tree: ast.Module) -> Iterator[str]:
 
 
 def as_text(tree: Any) -> str:
-    """A syntax tree as text, without positions; the same by every release of Python that can read the code.
+    """A syntax tree as text, without positions.
+
+    The same by every release of Python that can read the code.
 
     `ast.unparse` quotes f-strings otherwise from 3.12 on, and later releases add fields, which are
     empty in older code.

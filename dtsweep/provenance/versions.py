@@ -48,7 +48,9 @@ def differences(there: Mapping[str, str], here: Mapping[str, str]) -> list[tuple
 
 
 def mismatches(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
-    """Say which packages of a node are of another release than the driver's; what travels there has no version.
+    """Say which packages of a node are of another release than the driver's.
+
+    What travels there has no version.
 
     >>> mismatches({"torch_version": "2.12.1"}, {"torch_version": "2.13.0", "ray_version": "2.60.0"})
     ['torch 2.12.1, but 2.13.0 where dtsweep runs; install the same on all nodes']
@@ -65,7 +67,9 @@ def mismatches(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
 
 
 def slow_import() -> str | None:
-    """A package of this environment that slows every start of Ray down, and what to do; None without it.
+    """A package of this environment that slows every start of Ray down, and what to do.
+
+    None without it.
 
     Ray imports jsonschema in each process; from 4.25 on, that imports rfc3987-syntax where it is
     installed (JupyterLab asks for it), whose grammar takes a second or more to compile.

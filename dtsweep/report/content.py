@@ -84,7 +84,7 @@ class Worth:
 
     @property
     def is_known(self) -> bool:
-        """Whether they say anything of any group."""
+        """True if they say anything of any group."""
         told = self.worthwhile["verdict"] != KneeVerdict.UNKNOWN
         return bool(told.any() or self.laws["reason"].isna().any())
 
@@ -106,13 +106,19 @@ class Content:
     study: Study
     """All trials, and the tables that are made of them."""
     varying: Sequence[str]
-    """Setting columns of points that have more than one value; `hosts` where one point was measured on several."""
+    """Setting columns of points that have more than one value.
+
+    `hosts` where one point was measured on several.
+    """
     objectives: Sequence[str]
     """Columns that frontiers were asked to be of, beside step time and throughput."""
     constants: Mapping[str, Any]
     """The other settings with their values, named as in a sweep file."""
     recommendations: Sequence[Recommendation]
-    """For the highest throughput, one per model and environment; empty where no point is a candidate."""
+    """For the highest throughput, one per model and environment.
+
+    Empty where no point is a candidate.
+    """
     advice: Sequence[Sequence[str]]
     """Each recommendation in sentences: what is recommended, its figures, how sure that is, and what it gives up; where
     there is none, why."""
@@ -125,11 +131,17 @@ class Content:
     hypervolume: pd.DataFrame
     """Rows of `dtsweep.analysis.hypervolume`, one per frontier with known points."""
     scaling: Sequence[Scaling]
-    """By workers, then by nodes: weak, then strong; without those that have no group of several sizes."""
+    """By workers, then by nodes: weak, then strong.
+
+    Without those that have no group of several sizes.
+    """
     worth: Worth
     """From how many workers on one more doesn't pay, for the groups of `scaling`."""
     doubts: Sequence[str]
-    """What to ignore, and what not to compare, to be read before any table; empty where nothing is in doubt."""
+    """What to ignore, and what not to compare, to be read before any table.
+
+    Empty where nothing is in doubt.
+    """
     notes: Sequence[str]
     """How the numbers came about; lines after the first of a note explain it. Empty without frontiers."""
     sections: Sequence[Section]

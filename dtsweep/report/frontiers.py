@@ -38,14 +38,19 @@ class Frontier:
     model_digest: str | None
     """What is trained; None where it is unknown, or all models count as one."""
     points: pd.DataFrame
-    """Rows of `dtsweep.analysis.frontier`, the fastest step first; `caution` says what puts a point in doubt."""
+    """Rows of `dtsweep.analysis.frontier`, the fastest step first.
+
+    `caution` says what puts a point in doubt.
+    """
     labels: pd.Series[str]
     """Sync mode and swept settings of each point, with the index of `points`."""
     difference: pd.DataFrame
     """Rows of `dtsweep.analysis.difference` between the highest throughput on the frontier (`point_a`) and the highest
     of all other `points`, on the frontier or not (`point_b`); empty where there is no other."""
     verdict_words: str | None
-    """What `difference` says of their throughput, as a sentence; None where there is no runner-up, or frontiers are of
+    """What `difference` says of their throughput, as a sentence.
+
+    None where there is no runner-up, or frontiers are of
     something else."""
 
     @cached_property
@@ -86,7 +91,10 @@ class Frontier:
 
     @property
     def alone(self) -> str:
-        """How many points on the frontier are not `shown`, and why, as a sentence; empty where there are none."""
+        """Number of points on the frontier are not `shown`, and why, as a sentence.
+
+        Empty where there are none.
+        """
         count = len(self.best) - len(self.shown)
         where = "with one worker, where exact updates cost no exchange"
         if not count:
@@ -95,12 +103,15 @@ class Frontier:
 
     @cached_property
     def dominated(self) -> pd.DataFrame:
-        """Points that another one beats; those without step time or throughput are neither here nor on the frontier."""
+        """Points that another one beats.
+
+        Those without step time or throughput are neither here nor on the frontier.
+        """
         return self.points[~self.points["on_frontier"] & self.points["standing"].notna()]
 
     @property
     def dominated_count(self) -> str:
-        """How many are not, and of how many of them launches can't tell."""
+        """Number of are not, and of how many of them launches can't tell."""
         count = count_of(len(self.dominated), "dominated point")
         if not (untested := int((self.points["standing"] == "untested").sum())):
             return count
@@ -110,7 +121,10 @@ class Frontier:
 
     @property
     def undecided(self) -> str:
-        """How many points are on it because launches don't decide, as a sentence; empty where there are none."""
+        """Number of points are on it because launches don't decide, as a sentence.
+
+        Empty where there are none.
+        """
         count = int((self.points["standing"] == "undecided").sum())
         if not count:
             return ""

@@ -66,7 +66,10 @@ def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
 
 
 def compression_label(row: pd.Series[Any]) -> str:
-    """Name what travels in a row, with its settings: "topk zstd ratio=0.01"; empty where nothing is compressed."""
+    """Name what travels in a row, with its settings: "topk zstd ratio=0.01".
+
+    Empty where nothing is compressed.
+    """
     import pandas as pd
 
     compression, coding, ratio, rank = (

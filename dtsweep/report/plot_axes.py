@@ -19,7 +19,7 @@ class PlotAxis:
     high: float
     """Its upper end."""
     is_logarithmic: bool
-    """Whether equal ratios are equally long."""
+    """True if equal ratios are equally long."""
     ticks: Sequence[float]
     """Round numbers between both ends, ascending."""
 

@@ -271,7 +271,7 @@ def _told(point: pd.Series[Any], varying: Sequence[str]) -> str:
 
 
 def _known_by(point: pd.Series[Any]) -> str:
-    """How many launches a point has, and what its interval is over."""
+    """Number of launches a point has, and what its interval is over."""
     import pandas as pd
 
     kinds = {

@@ -239,7 +239,10 @@ def _repeats(found: Recommendation) -> str:
 
 
 def _unmeasured(found: Recommendation) -> str:
-    """How many points nothing can be said of, and how to measure what is asked for; empty where there are none."""
+    """Number of points nothing can be said of, and how to measure what is asked for.
+
+    Empty where there are none.
+    """
     if not found.unknown:
         return ""
     wanted = f"{' or '.join(found.unmeasured)} is not known{way_to_measure(found.unmeasured)}"

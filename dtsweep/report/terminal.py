@@ -87,7 +87,10 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
 
 
 def _print_advice(content: Content, *, console: Console, show_all: bool) -> None:
-    """Print what is recommended and how sure that is, for many models in a table; what it gives up on request."""
+    """Print what is recommended and how sure that is, for many models in a table.
+
+    What it gives up on request.
+    """
     found = content.recommendations
     if len(found) > _ADVICE_SHOWN and not show_all:
         say(
@@ -236,7 +239,10 @@ def _print_worth(content: Content, *, console: Console, show_all: bool) -> None:
 
 
 def _print_unmeasured(rows: pd.DataFrame, *, console: Console, show_all: bool) -> None:
-    """Print why trials have no numbers; the reasons after the first few are counted, or shown on request."""
+    """Print why trials have no numbers.
+
+    The reasons after the first few are counted, or shown on request.
+    """
     import pandas as pd
 
     if rows.empty:

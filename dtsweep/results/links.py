@@ -94,7 +94,9 @@ def _parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def try_place(where: str | Path) -> list[str]:
-    """Write, list and delete a file where results are to lie; say what is not possible, with the next step.
+    """Write, list and delete a file where results are to lie.
+
+    Say what is not possible, with the next step.
 
     It is one of links without rows, so that readers of the folder are content if it has to stay.
     """

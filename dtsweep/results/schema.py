@@ -15,7 +15,10 @@ from dtsweep.results.statuses import FINAL, FLAG_MEANINGS, PHASE_MEANINGS, STATU
 from dtsweep.sweep.point import AXES, FIELD_TYPES
 
 SCHEMA_VERSION = 1
-"""Stored in every file; it rises with each release that adds columns, and no column is ever changed or removed."""
+"""Stored in every file.
+
+It rises with each release that adds columns, and no column is ever changed or removed.
+"""
 
 BOOL = pa.bool_()
 INT = pa.int64()

@@ -91,5 +91,5 @@ ATTEMPTS = 3
 
 
 def is_retried(status: str, *, attempt: int) -> bool:
-    """Whether a trial is measured again within the run."""
+    """True if a trial is measured again within the run."""
     return status in RETRIED and attempt < ATTEMPTS

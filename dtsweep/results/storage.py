@@ -30,7 +30,10 @@ class Storage:
         self._files, self._root = _file_system(str(where), self.shown)
 
     def sizes(self, table: str) -> dict[str, int]:
-        """List the Parquet files of a table with their bytes, by name; none where the folder does not exist."""
+        """List the Parquet files of a table with their bytes, by name.
+
+        None where the folder does not exist.
+        """
         with self._storage("read"):
             try:
                 found = self._files.get_file_info(
@@ -59,7 +62,10 @@ class Storage:
         raise gone
 
     def footer(self, table: str, name: str) -> Any:
-        """Read the schema of a Parquet file alone, unchecked; None where the file is gone or can't be read so."""
+        """Read the schema of a Parquet file alone, unchecked.
+
+        None where the file is gone or can't be read so.
+        """
         try:
             with self._files.open_input_file(self._path(table, name)) as file:
                 return pq.read_schema(file)

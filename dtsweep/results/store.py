@@ -88,7 +88,9 @@ class Results:
         steps: Mapping[str, Any] | None = None,
         workload_types: Mapping[str, type] = MappingProxyType({}),
     ) -> None:
-        """Store one attempt; it exists for readers once all of it is stored. Doing it again changes nothing.
+        """Store one attempt.
+
+        It exists for readers once all of it is stored. Doing it again changes nothing.
 
         Args:
             trial: Columns of `trials`, `workload_<field>` among them; those left out are null.
@@ -140,7 +142,7 @@ class Results:
 
     @property
     def is_scattered(self) -> bool:
-        """Whether enough was committed since the last compaction to be worth another one."""
+        """True if enough was committed since the last compaction to be worth another one."""
         return self._since_compaction >= SCATTERED_FROM
 
     def try_writing(self) -> None:
@@ -152,7 +154,9 @@ class Results:
         self._folder.try_writing("trials")
 
     def write_log(self, name: str, text: str) -> None:
-        """Store the end of a rank's log as logs/<name>.log, without credentials; `name` is `<session>/<rank>`.
+        """Store the end of a rank's log as logs/<name>.log, without credentials.
+
+        `name` is `<session>/<rank>`.
 
         Raises:
             StorageError: It can't be written.
@@ -209,7 +213,9 @@ class Results:
         return len(self._folder.sizes(table))
 
     def attempts(self, columns: Collection[str] | None = None) -> list[dict[str, Any]]:
-        """Read rows of `trials` without their `started_at`, the oldest first; none where nothing is stored yet.
+        """Read rows of `trials` without their `started_at`, the oldest first.
+
+        None where nothing is stored yet.
 
         Args:
             columns: those that are asked for, beside `attempt_id` and the fields of workloads; all
@@ -222,7 +228,9 @@ class Results:
         return [rows[index] for index in _by_start(trials)]
 
     def compact(self) -> None:
-        """Merge many small files of each table into few; what readers see stays the same at every moment.
+        """Merge many small files of each table into few.
+
+        What readers see stays the same at every moment.
 
         What that reads and writes grows with what was stored since, not with all that is there
         (`merge.batches`).

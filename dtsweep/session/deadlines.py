@@ -1,4 +1,7 @@
-"""Until when the ranks of an attempt, and their slot, are waited for: pure functions; time is an argument."""
+"""Until when the ranks of an attempt, and their slot, are waited for: pure functions.
+
+Time is an argument.
+"""
 
 from __future__ import annotations
 

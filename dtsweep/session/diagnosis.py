@@ -1,4 +1,7 @@
-"""What became of ranks that don't answer: dead, on a node that is gone, stopped, or silent; each is named."""
+"""What became of ranks that don't answer: dead, on a node that is gone, stopped, or silent.
+
+Each is named.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ class Diagnosis:
     status: str
     reason: str
     rank: int | None = None
-    """Of the session, whose process has ended, is stopped or does not answer; None where Ray names none."""
+    """Of the session, whose process has ended, is stopped or does not answer.
+
+    None where Ray names none.
+    """
 
     died_on: str | None = None
     """Id of the node on which it ended, where that may be the node's fault."""
@@ -140,7 +146,7 @@ def node_of_actor(actor_id: str) -> RankNode | None:
 
 
 async def _was_killed_for_memory(ranks: Ranks, rank: int) -> bool:
-    """Whether a dead rank's container has lost a process for want of memory since the attempt began."""
+    """True if a dead rank's container has lost a process for want of memory since the attempt began."""
     before = ranks.kills.get(rank)
     if before is None:
         return False
@@ -161,7 +167,9 @@ async def _lost_nodes(nodes: Collection[RankNode]) -> list[str]:
 async def why_silent(
     ranks: Ranks, *, answered: Collection[int], measure: Measure, is_warm: bool
 ) -> Diagnosis:
-    """Have all ranks write their stacks to their logs; name those that are stopped, or else did not answer.
+    """Have all ranks write their stacks to their logs.
+
+    Name those that are stopped, or else did not answer.
 
     Args:
         ranks: of the session.

@@ -37,7 +37,9 @@ class NotUp:
     status: str
     reason: str
     hopeless_for: str | None
-    """Whose other trials would end alike: those of the `world`, or of the whole `run`; None where another start may
+    """Whose other trials would end alike: those of the `world`, or of the whole `run`.
+
+    None where another start may
     come up."""
 
 
@@ -57,7 +59,7 @@ def causes_of(error: BaseException | None) -> Mapping[int, BaseException]:
 
 
 def is_preempted(error: BaseException | None) -> bool:
-    """Whether a node was taken back by its owner, with notice or without."""
+    """True if a node was taken back by its owner, with notice or without."""
     causes = causes_of(error).values()
     return _notice(error) is not None or any(
         isinstance(c, RayActorError) and c.preempted for c in causes
@@ -65,7 +67,7 @@ def is_preempted(error: BaseException | None) -> bool:
 
 
 def has_lost_process(error: BaseException | None) -> bool:
-    """Whether ranks were ended from outside, instead of raising something."""
+    """True if ranks were ended from outside, instead of raising something."""
     return is_preempted(error) or any(
         isinstance(cause, RayError) for cause in causes_of(error).values()
     )
@@ -109,7 +111,7 @@ def why_not_up(error: BaseException | None, *, workers: int, node_timeout_s: flo
 
 
 def is_death(status: str) -> bool:
-    """Whether what ended a start from outside was a death, which may come again wherever the ranks run."""
+    """True if what ended a start from outside was a death, which may come again wherever the ranks run."""
     # What is left once nodes have gone is looked at before the next start.
     return status not in ("node_lost", "preempted")
 

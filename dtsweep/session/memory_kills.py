@@ -1,4 +1,4 @@
-"""How many processes of a container the kernel has killed for want of memory: it counts them by control group."""
+"""Number of processes of a container the kernel has killed for want of memory: it counts them by control group."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ def memory_kills(groups: Path = GROUPS, own: Path = OWN) -> MemoryKills | None:
 
 
 def kills_in(path: str) -> int | None:
-    """What a file of the kernel counts as `oom_kill`; None where it is gone or does not count them."""
+    """What a file of the kernel counts as `oom_kill`.
+
+    None where it is gone or does not count them.
+    """
     try:
         lines = Path(path).read_text(encoding="ascii").splitlines()
     except OSError:

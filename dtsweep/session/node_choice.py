@@ -25,7 +25,10 @@ class NodeNow:
 
     resources: Mapping[str, float]
     leaves_at: float | None = None
-    """Unix time in seconds at which its owner takes it back, 0 where that is not said; None where it stays."""
+    """Unix time in seconds at which its owner takes it back, 0 where that is not said.
+
+    None where it stays.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +98,10 @@ def nodes_now() -> list[NodeNow]:
 
 
 def leaving_nodes() -> dict[str, float]:
-    """Nodes that are being taken back, each with the Unix time in seconds at which it is gone; 0 where none is said."""
+    """Nodes that are being taken back, each with the Unix time in seconds at which it is gone.
+
+    0 where none is said.
+    """
     from ray._private.state import state
 
     return {
@@ -159,7 +165,7 @@ def workers_lacking(rooms: Sequence[int], *, workers: int, placement: str) -> in
 
 
 def can_hold(rooms: Sequence[int], *, workers: int, placement: str) -> bool:
-    """Whether nodes can hold a world.
+    """True if nodes can hold a world.
 
     Args:
         rooms: how many workers each could hold.
@@ -179,7 +185,7 @@ def can_hold(rooms: Sequence[int], *, workers: int, placement: str) -> bool:
 
 
 def room_for(resources: Mapping[str, float], each: Mapping[str, float]) -> int:
-    """How many workers a node could hold, if nothing else ran there.
+    """Number of workers a node could hold, if nothing else ran there.
 
     >>> room_for({"CPU": 8, "GPU": 2}, {"CPU": 1, "GPU": 1})
     2

@@ -54,7 +54,7 @@ class NodeWatch:
         return notes
 
     async def stay(self, node_ids: Collection[str], *, until: float) -> bool:
-        """Whether none of these nodes is known to be taken back before a Unix time in seconds."""
+        """True if none of these nodes is known to be taken back before a Unix time in seconds."""
         if self._settings.is_private:
             return True
         try:

@@ -42,7 +42,7 @@ async def on_node(node_id: str, function: Any, *arguments: Any) -> Any:
 
 
 async def answers(node_id: str) -> bool:
-    """Whether a node runs a task; one that is gone fails it once Ray has noticed."""
+    """True if a node runs a task; one that is gone fails it once Ray has noticed."""
     answer = ray.remote(num_cpus=0)(is_alive).options(scheduling_strategy=pinned_to(node_id))
     try:
         await asyncio.wait_for(answer.remote(), NODE_ANSWERS_S)

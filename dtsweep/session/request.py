@@ -93,7 +93,7 @@ class NodeRequest:
                 raise SessionError("infeasible", reason, hopeless_for="world")
 
     def _is_refused(self) -> bool:
-        """Whether the autoscaler can't meet the request, which is not to wait for what a killed session holds."""
+        """True if the autoscaler can't meet the request, which is not to wait for what a killed session holds."""
         remove_orphans()
         return is_refused(scaling_state(), group=self._group.id.hex())
 
@@ -135,7 +135,7 @@ class NodeRequests:
         self._nodes = nodes
         self._next: World | None = None
         self._has_launched = False
-        """Whether a session holds its nodes."""
+        """True if a session holds its nodes."""
         self._ahead: NodeRequest | None = None
         self._kept_alive: PlacementGroup | None = None
         self._wait: tuple[float, float] | None = None
@@ -192,7 +192,9 @@ class NodeRequests:
         await self._ask()
 
     def waited_s(self, *, since: float) -> float | None:
-        """How long nodes were waited for from then on, in seconds; said once for each session that started, else None.
+        """How long nodes were waited for from then on, in seconds.
+
+        Said once for each session that started, else None.
 
         Args:
             since: by the monotonic clock.
@@ -253,7 +255,10 @@ def scaling_state() -> Any:
 
 
 def is_refused(state: Any, *, group: str) -> bool:
-    """Whether an autoscaler says that it can't meet a placement group; `GROUP:STRATEGY|STATE` is how it calls it."""
+    """True if an autoscaler says that it can't meet a placement group.
+
+    `GROUP:STRATEGY|STATE` is how it calls it.
+    """
     return any(
         gang.details.startswith(f"{group}:") for gang in state.infeasible_gang_resource_requests
     )

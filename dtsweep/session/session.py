@@ -105,7 +105,7 @@ class Session:
         self._storage = Path(settings.storage) / self.name
 
     def fits(self, task: Task) -> bool:
-        """Whether this session may run a task: its world is the session's, or differs in being smaller alone."""
+        """True if this session may run a task: its world is the session's, or differs in being smaller alone."""
         wanted = task.point.world
         is_smaller = self._settings.nests and wanted.workers < self.workers
         if is_smaller:

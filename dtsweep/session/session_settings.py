@@ -22,7 +22,10 @@ class Code:
     """The sweep file's folder, for what lies beside it."""
 
     packages: frozenset[str] = frozenset()
-    """Installed packages that the workload's source imports; their versions on the ranks are part of `env_id`."""
+    """Installed packages that the workload's source imports.
+
+    Their versions on the ranks are part of `env_id`.
+    """
 
     def load(self) -> Any:
         """Unpickle the workload in this process."""
@@ -44,16 +47,16 @@ class Settings:
     """A folder on the driver's node for what Ray Train leaves."""
 
     is_private: bool
-    """Whether Ray was started for this run, on this machine."""
+    """True if Ray was started for this run, on this machine."""
 
     known_devices: frozenset[str] = frozenset()
     """Device models of the results so far; ranks on another one are refused. Empty is any."""
 
     nests: bool = False
-    """Whether a session also runs smaller worlds, made of some of its ranks."""
+    """True if a session also runs smaller worlds, made of some of its ranks."""
 
     is_autoscaled: bool = False
-    """Whether an autoscaler adds and removes nodes: they are asked for before a session starts."""
+    """True if an autoscaler adds and removes nodes: they are asked for before a session starts."""
 
     nodes: tuple[str, ...] | None = None
     """The nodes of this slot; None is all."""

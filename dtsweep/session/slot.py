@@ -68,7 +68,10 @@ class Slot:
             self._launch(group, world)
 
     async def ask_ahead(self, world: World | None) -> None:
-        """Ask for the nodes that the session after this one, of this world, will lack; None to ask for none."""
+        """Ask for the nodes that the session after this one, of this world, will lack.
+
+        None to ask for none.
+        """
         await self._requests.ask_ahead(world)
 
     async def run(self, task: Task) -> None:
@@ -188,7 +191,10 @@ class Slot:
     async def next_task(
         self, session: str, rank: int, kills: MemoryKills | None = None
     ) -> tuple[Task, Sequence[Any]] | None:
-        """Wait for this rank's next task; None ends it. `kills` is what its container has counted before."""
+        """Wait for this rank's next task.
+
+        None ends it. `kills` is what its container has counted before.
+        """
         known = self._named(session)
         if known is None or known.state.is_given_up:
             return None
@@ -269,7 +275,7 @@ class Slot:
         await self._requests.launched()
 
     async def _stays(self, session: Session, task: Task) -> bool:
-        """Whether the nodes of a session stay until a task has surely ended."""
+        """True if the nodes of a session stay until a task has surely ended."""
         nodes = {str(facts.node_id) for facts in session.facts.values()}
         return await self._nodes.stay(nodes, until=time.time() + collective_timeout_s(task))
 

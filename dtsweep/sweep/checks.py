@@ -146,7 +146,7 @@ def axis_values(axis: Any) -> Any:
 
 
 def is_search_space(axis: Any) -> bool:
-    """Whether an axis is a search-space object of Ray Tune; found out without importing it."""
+    """True if an axis is a search-space object of Ray Tune; found out without importing it."""
     return any(kind.__module__ == "ray.tune.search.sample" for kind in type(axis).__mro__)
 
 

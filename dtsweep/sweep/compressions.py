@@ -1,4 +1,7 @@
-"""The list of compressions, readable without torch: plans are made from it. Classes are in `dtsweep.compression`."""
+"""The list of compressions, readable without torch: plans are made from it.
+
+Classes are in `dtsweep.compression`.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,13 @@ class CompressionInfo:
     """The fields of a point that only some compressions read, with this one's own defaults."""
 
     needs_matrices: bool = False
-    """Whether it works on whole parameters alone, not on any piece of them."""
+    """True if it works on whole parameters alone, not on any piece of them."""
 
     can_be_coded: bool = False
-    """Whether its payloads are bytes that `compression_coding` makes fewer."""
+    """True if its payloads are bytes that `compression_coding` makes fewer."""
 
     has_feedback: bool = False
-    """Whether what a payload leaves out is added to the next values."""
+    """True if what a payload leaves out is added to the next values."""
 
     payload: str = "unknown"
     """Bytes that travel for N values: a formula in the symbols of docs/sync-modes.md."""

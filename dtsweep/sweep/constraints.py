@@ -24,7 +24,7 @@ class Harness:
     """`ray`, `torchrun` or `in_process`: column `harness`."""
 
     has_gpus: bool | None = None
-    """Whether ranks get a GPU; None before that is known."""
+    """True if ranks get a GPU; None before that is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Constraint:
 
 
 def _leaves_parameters_out(workload: Any) -> bool:
-    """Whether the workers' passes may use other parameters: who gathers a shard then waits for who does not."""
+    """True if the workers' passes may use other parameters: who gathers a shard then waits for who does not."""
     return bool(dict(getattr(workload, "ddp_options", {})).get("find_unused_parameters"))
 
 

@@ -1,4 +1,7 @@
-"""The list of sync modes, readable without torch: plans are made from it. Each mode is a file in `dtsweep.sync`."""
+"""The list of sync modes, readable without torch: plans are made from it.
+
+Each mode is a file in `dtsweep.sync`.
+"""
 
 from __future__ import annotations
 
@@ -50,38 +53,41 @@ class ModeInfo:
     """The fields that it reads, as tables show them behind the mode's name."""
 
     needs_ray: bool = False
-    """Whether it works in a Ray session alone."""
+    """True if it works in a Ray session alone."""
 
     servers: Callable[[Fields], int] = lambda _: 0
     """From the fields of a point to the server processes that its ranks need beside them."""
 
     same_gradients: bool = False
-    """Whether all ranks give their optimizers the same gradients; a trial in which they don't is `wrong_gradient`."""
+    """True if all ranks give their optimizers the same gradients; a trial in which they don't is `wrong_gradient`."""
 
     shards: bool = False
-    """Whether a rank keeps a part of each parameter and gradient alone, as a `DTensor`."""
+    """True if a rank keeps a part of each parameter and gradient alone, as a `DTensor`."""
 
     shards_optimizer: bool = False
-    """Whether a rank keeps the optimizer's state of a part of the parameters alone: `ddp` may not fit where it does."""
+    """True if a rank keeps the optimizer's state of a part of the parameters alone: `ddp` may not fit where it does."""
 
     exchanges_each_pass: bool = False
-    """Whether each pass of a step exchanges, not the last alone."""
+    """True if each pass of a step exchanges, not the last alone."""
 
     can_skip_exchange: bool = False
-    """Whether `step(exchange=False)` works, which measures an exchange that hides behind other work; else steps mark
+    """True if `step(exchange=False)` works, which measures an exchange that hides behind other work; else steps mark
     what they spend on the exchange as `sync`."""
 
     can_exchange_alone: bool = False
-    """Whether `exchange_alone` works, which times the exchange by itself."""
+    """True if `exchange_alone` works, which times the exchange by itself."""
 
     carries: tuple[str, ...] = ()
-    """How payloads of a compression can come together in it, of `EXCHANGES`; none where nothing can be compressed."""
+    """How payloads of a compression can come together in it, of `EXCHANGES`.
+
+    None where nothing can be compressed.
+    """
 
     exchanges_pieces: bool = False
-    """Whether what can be compressed are pieces of parameters, not whole ones."""
+    """True if what can be compressed are pieces of parameters, not whole ones."""
 
     can_restart: bool = True
-    """Whether steps can follow the window's last: another window, a profile."""
+    """True if steps can follow the window's last: another window, a profile."""
 
     sends: str = "unknown"
     """Bytes that a worker sends per step: a formula in the symbols of docs/sync-modes.md."""

@@ -44,7 +44,7 @@ class Axis:
     """The largest allowed value."""
 
     is_quiet: bool = False
-    """Whether names of points leave it out where it has its default."""
+    """True if names of points leave it out where it has its default."""
 
 
 def axis(default: Any, meaning: str, **declared: Any) -> Any:
@@ -205,7 +205,7 @@ class Point:
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether a step is one worker's own push, for which it waits for no other worker's."""
+        """True if a step is one worker's own push, for which it waits for no other worker's."""
         return self.semantics == "stale"
 
     @property
@@ -229,7 +229,7 @@ class Point:
 
     @property
     def has_own_optimizer(self) -> bool:
-        """Whether its workload makes an optimizer, so that `optimizer` is not read.
+        """True if its workload makes an optimizer, so that `optimizer` is not read.
 
         >>> Point(workload=object()).has_own_optimizer
         False
@@ -338,7 +338,7 @@ DEFAULTS: Mapping[str, Any] = {
 
 
 def is_left_out(name: str, value: Any) -> bool:
-    """Whether names of points leave a field out: it is quiet, and its value the default or unknown.
+    """True if names of points leave a field out: it is quiet, and its value the default or unknown.
 
     >>> is_left_out("overlap", True), is_left_out("overlap", False), is_left_out("sync_period", None)
     (True, False, False)

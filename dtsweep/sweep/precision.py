@@ -15,13 +15,13 @@ class Precision:
     """torch's name of the numbers that a product multiplies."""
 
     is_autocast: bool = False
-    """Whether the loss is computed under `torch.autocast` to that type."""
+    """True if the loss is computed under `torch.autocast` to that type."""
 
     is_tf32: bool = False
-    """Whether products of fp32 numbers may round them to TensorFloat-32."""
+    """True if products of fp32 numbers may round them to TensorFloat-32."""
 
     needs_gpu: bool = False
-    """Whether a CPU would do something else under this name."""
+    """True if a CPU would do something else under this name."""
 
 
 PRECISIONS: Mapping[str, Precision] = MappingProxyType(

@@ -63,7 +63,7 @@ def is_secret(name: str, value: str = "") -> bool:
 
 
 def has_credentials(text: str) -> bool:
-    """Whether a text has a URL with a password or a token.
+    """True if a text has a URL with a password or a token.
 
     >>> has_credentials("postgres://me:p/w@host/db"), has_credentials("ssh://git@host/x")
     (True, False)

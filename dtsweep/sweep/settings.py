@@ -41,7 +41,10 @@ class Measure:
     """
 
     warmup_steps: int = 3
-    """Steps before the window, the last of which ends a sync period; what is still warm-up after them is found."""
+    """Steps before the window, the last of which ends a sync period.
+
+    What is still warm-up after them is found.
+    """
 
     min_steps: int = 20
     """Steps per window, at least."""
@@ -59,19 +62,19 @@ class Measure:
     """Seconds until all ranks have built and warmed up, at most; then the trial is a `hang`."""
 
     race: bool = False
-    """Whether a point that is clearly dominated stops early, known to 10 %."""
+    """True if a point that is clearly dominated stops early, known to 10 %."""
 
     prune: bool = True
-    """Whether a point is skipped where one with a smaller `micro_batch`, all else equal, ran out of device memory."""
+    """True if a point is skipped where one with a smaller `micro_batch`, all else equal, ran out of device memory."""
 
     canary: bool = True
-    """Whether both ends of a session of several trials measure one fixed point, to see the machine drift."""
+    """True if both ends of a session of several trials measure one fixed point, to see the machine drift."""
 
     energy: bool = False
-    """Whether windows last at least 5 s where a device counts its energy; in shorter ones it is unknown."""
+    """True if windows last at least 5 s where a device counts its energy; in shorter ones it is unknown."""
 
     check: bool = False
-    """Whether the gradient of the first step is compared with one worker's (`gradient_error`); costs its passes."""
+    """True if the gradient of the first step is compared with one worker's (`gradient_error`); costs its passes."""
 
     exchange: _EXCHANGE = "quick"
     """Measurement of the exchange's share of a step, in modes whose exchange hides behind other work.
@@ -82,13 +85,13 @@ class Measure:
     """
 
     gc: bool = False
-    """Whether Python's garbage collector stays on inside the window."""
+    """True if Python's garbage collector stays on inside the window."""
 
     nested: bool = True
-    """Whether smaller worlds are made of the processes of a larger one that stay, instead of a session each."""
+    """True if smaller worlds are made of the processes of a larger one that stay, instead of a session each."""
 
     fresh: bool = False
-    """Whether every trial gets a session of its own: slow, the reference for sessions."""
+    """True if every trial gets a session of its own: slow, the reference for sessions."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that can't be meant."""
@@ -131,7 +134,9 @@ class Resources:
     """What each worker gets, and how many trials run side by side."""
 
     gpus_per_worker: int | None = None
-    """GPUs of a worker. None: one where the cluster has GPUs or can add them, else 0; where it can add nodes of unknown
+    """GPUs of a worker.
+
+    None: one where the cluster has GPUs or can add them, else 0; where it can add nodes of unknown
     types, that must be said."""
 
     cpus_per_worker: int = 1

@@ -51,11 +51,11 @@ class Task:
     """Latency in seconds and samples per second of points that were measured, for `Measure(race=True)`."""
 
     is_profiled: bool = False
-    """Whether torch's profiler records some steps after the window."""
+    """True if torch's profiler records some steps after the window."""
 
     @property
     def is_canary(self) -> bool:
-        """Whether it watches the machine and answers no question."""
+        """True if it watches the machine and answers no question."""
         return self.role == "canary"
 
     @property

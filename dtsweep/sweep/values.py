@@ -39,7 +39,9 @@ def _annotations(kind: Any) -> Mapping[str, Any]:
 
 
 def column_types(workload: Any) -> dict[str, type]:
-    """The types of a workload's fields by name, None left out; `dict` stands for all that is stored as JSON.
+    """The types of a workload's fields by name, None left out.
+
+    `dict` stands for all that is stored as JSON.
 
     That is a list, a dict, or a field of several scalar types.
     """

@@ -21,7 +21,7 @@ class Fsdp(SyncMode):
     """torch's `fully_shard`, block by block: a block's parameters are whole only while it computes."""
 
     reshards = True
-    """Whether a block lets go of the other ranks' shards after forward, and gathers them again in backward."""
+    """True if a block lets go of the other ranks' shards after forward, and gathers them again in backward."""
 
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it."""

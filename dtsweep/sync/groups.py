@@ -87,7 +87,7 @@ def wait_up_to(timeout: timedelta) -> None:
 
 
 def position() -> int:
-    """How many collectives this rank has begun, in all groups together; as many on all ranks that are in step.
+    """Number of collectives this rank has begun, in all groups together; as many on all ranks that are in step.
 
     Messages between two ranks are left out: a rank at the end of a tree has fewer of them.
     """

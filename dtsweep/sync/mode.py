@@ -86,7 +86,10 @@ class SyncMode:
         """Count the next step as the one after so many of a sync period; by default there are no periods."""
 
     def drain(self) -> None:
-        """End what is still under way; called inside the window, after its last step. By default nothing is."""
+        """End what is still under way.
+
+        Called inside the window, after its last step. By default nothing is.
+        """
 
     def exchange_alone(self) -> int:
         """Do the exchange of a step by itself, with nothing to hide behind, where `can_exchange_alone`.

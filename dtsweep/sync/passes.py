@@ -77,7 +77,10 @@ def passes(
 
 
 def _loss_error(workload: Any, loss: Any) -> LossError | None:
-    """Say what is wrong with what `loss` returned, where, and the way out; None where nothing is."""
+    """Say what is wrong with what `loss` returned, where, and the way out.
+
+    None where nothing is.
+    """
     if not isinstance(loss, torch.Tensor):
         is_number = isinstance(loss, int | float)
         found = "None"

@@ -83,7 +83,10 @@ class WrappedMode(SyncMode):
         return 1
 
     def _bucket_options(self, model: nn.Module) -> dict[str, float]:
-        """Have the gradients travel in buckets as the point says; without overlap in one, ready when backward ends."""
+        """Have the gradients travel in buckets as the point says.
+
+        Without overlap in one, ready when backward ends.
+        """
         whole = sum(p.numel() * p.element_size() for p in model.parameters())
         if self._job.point.overlap:
             size = self._job.point.bucket_bytes

@@ -91,7 +91,10 @@ def _note_failure(found: dict[str, Any], loop: Loop, reason: str) -> None:
 
 
 def _known_exchange(context: RankContext, job: Job, model: nn.Module) -> dict[str, Any]:
-    """Times of the exchange alone, as this world has measured them for the same exchange; empty if it has not."""
+    """Times of the exchange alone, as this world has measured them for the same exchange.
+
+    Empty if it has not.
+    """
     point = job.point
     parameters = [(p.shape, p.dtype, p.requires_grad) for p in model.parameters()]
     fields = [getattr(point, name) for name in CHOSEN_FIELDS]

@@ -97,7 +97,9 @@ def run_attempt(
 
 
 def _cleaned(device: torch.device) -> tuple[int | None, int | None]:
-    """Bytes in use after cleaning up, and those of the device; None of one that fails whatever it is asked.
+    """Bytes in use after cleaning up, and those of the device.
+
+    None of one that fails whatever it is asked.
 
     After a CUDA kernel has failed, as by an index out of range, its process can't use the device
     any more.
@@ -129,7 +131,7 @@ def status_of(error: BaseException, *, has_peers: bool = True) -> str:
 
 
 def _tells_of_a_lost_peer(error: BaseException) -> bool:
-    """Whether it is an error of the exchange, as a peer shows that is gone: the fault is not this rank's."""
+    """True if it is an error of the exchange, as a peer shows that is gone: the fault is not this rank's."""
     # Python's own connections, of a data set on another host, raise OSErrors with the same words.
     if not isinstance(error, RuntimeError):
         return False
@@ -242,14 +244,17 @@ def _product(
 
 
 def _steps_alone(point: Point, optimizer: str | None) -> bool:
-    """Whether its optimizer surely asks no other rank: one that does would wait for it when its update is counted."""
+    """True if its optimizer surely asks no other rank: one that does would wait for it when its update is counted."""
     return not point.has_own_optimizer or point.workers == 1 or optimizer in vars(torch.optim)
 
 
 def _step_work(
     point: Point, model: nn.Module, device: torch.device, rates: Mapping[str, Any]
 ) -> StepWork | None:
-    """What a worker's step does; None where its operations, or its optimizer's, can't be counted, or are compiled."""
+    """What a worker's step does.
+
+    None where its operations, or its optimizer's, can't be counted, or are compiled.
+    """
     # What a compiler makes one operation is launched once, and moves less.
     if any(
         type(m).__name__ == "OptimizedModule" or m._compiled_call_impl is not None
@@ -289,7 +294,10 @@ def _step_work(
 
 
 def _device_rates(context: RankContext, task: Task, point: Point) -> dict[str, Any]:
-    """What the device can do, measured on all ranks at once; its peak is given, from a table, or on a CPU measured."""
+    """What the device can do, measured on all ranks at once.
+
+    Its peak is given, from a table, or on a CPU measured.
+    """
     on_cpu = context.device.type == "cpu"
     beside = 0
     if on_cpu:
@@ -359,7 +367,10 @@ def _verdict(measured: Measured, measure: Measure) -> tuple[str, str | None]:
 
 
 def _set_precision(precision: str) -> None:
-    """Set the flags that the point's precision means; what a workload changes is given back after its trial."""
+    """Set the flags that the point's precision means.
+
+    What a workload changes is given back after its trial.
+    """
     is_tf32 = PRECISIONS[precision].is_tf32
     torch.set_float32_matmul_precision("high" if is_tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = is_tf32

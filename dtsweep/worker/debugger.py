@@ -1,4 +1,4 @@
-"""Whether a debugger is attached to this process, or has been, and what it must not cost."""
+"""True if a debugger is attached to this process, or has been, and what it must not cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dtsweep.sweep.settings import Measure
 NO_LIMIT_S = 1e9
 
 _has_stopped = threading.Event()
-"""Whether a debugger of Python's has stopped in this process; after `continue` no trace function tells."""
+"""True if a debugger of Python's has stopped in this process; after `continue` no trace function tells."""
 
 
 def without_deadline(measure: Measure) -> Measure:
@@ -27,7 +27,7 @@ def without_deadline(measure: Measure) -> Measure:
 
 
 def is_debugged() -> bool:
-    """Whether a debugger has stopped here, or watches by a trace function or (Python 3.12) by `sys.monitoring`."""
+    """True if a debugger has stopped here, or watches by a trace function or (Python 3.12) by `sys.monitoring`."""
     monitoring = getattr(sys, "monitoring", None)
     watches = monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID) is not None
     return _has_stopped.is_set() or sys.gettrace() is not None or watches

@@ -90,7 +90,10 @@ class GradientRecord:
 
 
 def _sums_that_fit(model: nn.Module) -> torch.Tensor | None:
-    """`sums_and_norms` of a model; None where memory does not suffice: who raised here would keep others waiting."""
+    """`sums_and_norms` of a model.
+
+    None where memory does not suffice: who raised here would keep others waiting.
+    """
     try:
         return sums_and_norms(
             [p for p in model.parameters() if not getattr(p, "_ddp_ignored", False)]

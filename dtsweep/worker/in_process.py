@@ -21,7 +21,9 @@ from dtsweep.worker.rank import RankContext, become_rank, take_device
 
 @contextmanager
 def only_rank(sweep: Sweep) -> Iterator[RankContext]:
-    """Be rank 0 of 1 for a while; what a trial sets in this process is given back: threads, environment, seeds, flags.
+    """Be rank 0 of 1 for a while.
+
+    What a trial sets in this process is given back: threads, environment, seeds, flags.
 
     Raises:
         SweepError: this process is in a process group already, or has no GPU where the sweep asks

@@ -39,11 +39,11 @@ class RankContext:
     """Times of exchanges by themselves, which this world has measured: they don't depend on the rest of the point."""
 
     is_own_process: bool = False
-    """Whether this is the user's own process: a debugger may be attached, which no limit of time hurries."""
+    """True if this is the user's own process: a debugger may be attached, which no limit of time hurries."""
 
 
 def gets_gpu(resources: Resources) -> bool:
-    """Whether a worker here gets a GPU: as the sweep says, else where there is one.
+    """True if a worker here gets a GPU: as the sweep says, else where there is one.
 
     Raises:
         SweepError: the sweep asks for GPUs, and torch sees none.

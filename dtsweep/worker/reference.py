@@ -42,7 +42,9 @@ class GradientCheck:
     """
 
     def __init__(self, job: Job, model: nn.Module, *, seeds: Sequence[int], limit_s: float) -> None:
-        """Compute one worker's gradient on rank 0; the model, random states and memory stay as they are.
+        """Compute one worker's gradient on rank 0.
+
+        The model, random states and memory stay as they are.
 
         Args:
             job: the trial.
@@ -234,7 +236,10 @@ class _Alone(TorchDispatchMode):
 
 
 def _twin(workload: Any) -> Any:
-    """Another workload with all that this one keeps by now; `copy` goes by `__getstate__`, which may leave it out."""
+    """Another workload with all that this one keeps by now.
+
+    `copy` goes by `__getstate__`, which may leave it out.
+    """
     twin = object.__new__(type(workload))
     kept = {field.name: getattr(workload, field.name) for field in fields(workload)} | getattr(
         workload, "__dict__", {}

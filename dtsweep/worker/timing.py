@@ -32,7 +32,10 @@ from dtsweep.worker.loop import Loop, without_collector
 from dtsweep.worker.rank import RankContext
 
 MISMATCH, SLACK_S = 0.005, 0.002
-"""By how much steps and window may differ, as a share and for the last look; beyond that a timer is wrong."""
+"""By how much steps and window may differ, as a share and for the last look.
+
+Beyond that a timer is wrong.
+"""
 
 HOST_BOUND = 0.5
 """Share of steps that had ended before the next was launched, from which on the host is what is measured."""
@@ -115,7 +118,10 @@ def _windows(
 
 
 def _warm_up(loop: Loop, task: Task) -> tuple[float, float]:
-    """Run the steps before a window; the slowest of them, and what a sync period takes: the same on all ranks."""
+    """Run the steps before a window.
+
+    The slowest of them, and what a sync period takes: the same on all ranks.
+    """
     # The last of them ends a period, and the window begins with one.
     loop.mode.begin_period(-task.measure.warmup_steps % loop.job.point.period)
     loop.run("warmup", range(task.measure.warmup_steps))

@@ -31,7 +31,7 @@ class ProcessGroups:
 
     @property
     def position(self) -> int:
-        """How many collectives this process has begun in its world, in whichever of its groups."""
+        """Number of collectives this process has begun in its world, in whichever of its groups."""
         if not distributed.is_initialized():
             return 0
         return position()

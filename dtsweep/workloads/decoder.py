@@ -1,4 +1,7 @@
-"""The decoder that `Gpt` trains; imported when it is built, since a plan must not wait for torch."""
+"""The decoder that `Gpt` trains.
+
+Imported when it is built, since a plan must not wait for torch.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,9 @@ def point(
     error: float | None = None,
     **fields: Any,
 ) -> list[dict[str, Any]]:
-    """A point with so many samples/s in each launch; the launches are its own unless sessions are given.
+    """A point with so many samples/s in each launch.
+
+    The launches are its own unless sessions are given.
 
     `error` is the standard error within a launch, as a share of the rate.
     """
@@ -53,7 +55,10 @@ def by_throughput(frame: pd.DataFrame, a: str = "a", b: str = "b") -> pd.Series[
 
 
 def significant(windows: list[float], *, claimed: float = 1.0, **drawn: Any) -> float:
-    """Share of sweeps in which the first two points are told apart; windows may claim another error than they have."""
+    """Share of sweeps in which the first two points are told apart.
+
+    Windows may claim another error than they have.
+    """
     verdicts = []
     for logs, within in sweeps(windows, **drawn):
         found = contrasts(launches_in(logs, within * claimed**2), np.array([0]), np.array([1]))

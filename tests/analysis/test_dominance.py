@@ -1,4 +1,4 @@
-"""How many points stand to each other: as if each were compared with each, at a small part of the work."""
+"""Number of points stand to each other: as if each were compared with each, at a small part of the work."""
 
 from __future__ import annotations
 

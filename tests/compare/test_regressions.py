@@ -37,7 +37,10 @@ def run(logs: Any) -> pd.DataFrame:
 def drawn(
     rng: np.random.Generator, sigmas: Any, *, launches: int, slower: float = 0.0
 ) -> pd.DataFrame:
-    """A run whose launches shift all points together and each by itself; the first may be slower."""
+    """A run whose launches shift all points together and each by itself.
+
+    The first may be slower.
+    """
     sigma = np.asarray(sigmas)[:, None]
     own, shared = rng.normal(0, 1, (len(sigma), launches)), rng.normal(0, 1, launches)
     logs = sigma * (own + shared) / 2**0.5 + rng.normal(0, WITHIN, own.shape)

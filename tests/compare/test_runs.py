@@ -32,7 +32,10 @@ def comparison(base: Run | list[Run], new: Run, **options: Any) -> RunComparison
 
 
 def one_launch_runs(folder: Path, rates: list[float]) -> list[Run]:
-    """Runs of one launch each, day after day; launches of the second point differ alike and have no trend."""
+    """Runs of one launch each, day after day.
+
+    Launches of the second point differ alike and have no trend.
+    """
     noise = np.random.default_rng(4).normal(1, 0.005, (2, len(rates)))
     return [
         load_run(store_run(folder / str(day), {4: [rate * a], 16: [200 * b]}, day=day))

@@ -1,4 +1,7 @@
-"""The mean of a tensor over workers by each way in which payloads come together; workers are threads here."""
+"""The mean of a tensor over workers by each way in which payloads come together.
+
+Workers are threads here.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ def values_of(rank: int, numel: int, step: int = 0) -> Tensor:
 def averaged(
     name: str, *, ranks: int, lengths: Sequence[int], steps: int = 1, **fields: Any
 ) -> list[list[list[Tensor]]]:
-    """By rank, step and tensor the means; tensors are begun one after another, and then finished."""
+    """By rank, step and tensor the means.
+
+    Tensors are begun one after another, and then finished.
+    """
 
     def work(worker: Simulated) -> list[list[Tensor]]:
         point = Point(workers=ranks, compression=name, **fields)

@@ -184,7 +184,7 @@ def with_python(home: Path | str, **more: str) -> dict[str, str]:
 
 
 HAS_DASHBOARD = find_spec("aiohttp_cors") is not None
-"""Whether Ray is installed as `ray[default]`."""
+"""True if Ray is installed as `ray[default]`."""
 
 RAY = str(Path(sys.executable).with_name("ray"))
 

@@ -120,7 +120,9 @@ def test_a_loss_that_is_nan_has_no_figures_but_its_steps_are_kept(
 def interrupted(
     folder: Path, address: str, *, number: int, workers: int = 1
 ) -> tuple[subprocess.Popen[str], float]:
-    """Send a signal to a run whose second trial waits for ever; the command, which has ended, and how long that took.
+    """Send a signal to a run whose second trial waits for ever.
+
+    The command, which has ended, and how long that took.
 
     Its results and its mark are `folder / "r"`.
     """

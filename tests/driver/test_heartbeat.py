@@ -1,4 +1,4 @@
-"""Whether the Ray of a run is still there; with real sockets, and the clock given."""
+"""True if the Ray of a run is still there; with real sockets, and the clock given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A slot with more ranks than Ray's actors serve at once by default, on a real Ray; the ranks are calls."""
+"""A slot with more ranks than Ray's actors serve at once by default, on a real Ray.
+
+The ranks are calls.
+"""
 
 from __future__ import annotations
 

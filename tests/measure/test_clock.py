@@ -226,7 +226,7 @@ long_steps = st.lists(
 
 
 def steps_ahead(stream: Stream, steps: Sequence[Sequence[tuple[str, float]]]) -> int:
-    """How many of these steps, all that were queued since the stream was idle, have not ended."""
+    """Number of of these steps, all that were queued since the stream was idle, have not ended."""
     ends = list(
         itertools.accumulate(sum(milliseconds for _, milliseconds in step) for step in steps)
     )

@@ -47,7 +47,10 @@ def sent_by(tmp_path_factory: pytest.TempPathFactory) -> SentBy:
 
 
 def bytes_of(name: str, ranks: int) -> float:
-    """What a worker sends per step by formula, on gloo, whose reduce-scatter is an all-reduce; nodes have 2 workers."""
+    """What a worker sends per step by formula, on gloo, whose reduce-scatter is an all-reduce.
+
+    Nodes have 2 workers.
+    """
     whole, blocks, nodes = model_bytes(), block_bytes(), ranks // 2
     other, across = (ranks - 1) / ranks, 2 * (nodes - 1) / nodes * whole / 2
     return {

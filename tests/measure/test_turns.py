@@ -22,7 +22,7 @@ from tests.series import drawn
 
 
 def kinds(rounds: int) -> list[bool]:
-    """Whether each block exchanges, in the order of their numbers."""
+    """True if each block exchanges, in the order of their numbers."""
     known = {
         block: turn.exchanges
         for number in range(rounds)

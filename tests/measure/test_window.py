@@ -1,4 +1,7 @@
-"""A window ends where its rule says, on all ranks at once; time is an argument, so nothing here waits."""
+"""A window ends where its rule says, on all ranks at once.
+
+Time is an argument, so nothing here waits.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ class Rank:
         rivals: Incumbents = (),
         look_s: float = 0.0,
     ) -> None:
-        """Steps take `step_s`, a look at the interval `look_s`; `expected_s` is what the warm-up said of a period."""
+        """Steps take `step_s`, a look at the interval `look_s`.
+
+        `expected_s` is what the warm-up said of a period.
+        """
         self.now, self._taken, self._step_s = 1000.0, list[float](), step_s
         self._look_s, self.looked_s = look_s, 0.0
         race = Race(rivals=rivals, samples_per_step=1) if measure.race else None

@@ -39,7 +39,10 @@ def test_a_package_is_known_by_what_it_is_imported_by(
 
 
 def slow_import_with(folder: Path, **packages: str) -> str:
-    """What a Python says that has nothing installed but stand-ins for these packages; None imports a package."""
+    """What a Python says that has nothing installed but stand-ins for these packages.
+
+    None imports a package.
+    """
     for name, release in packages.items():
         (folder / f"{name}.py").write_text("raise ImportError('it is looked up, not imported')")
         (folder / f"{name}-{release}.dist-info").mkdir()

@@ -1,4 +1,7 @@
-"""What a slot makes of a head that says nothing of its nodes; no Ray runs here, so that every question fails."""
+"""What a slot makes of a head that says nothing of its nodes.
+
+No Ray runs here, so that every question fails.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a slot takes from ranks, and what it says of a session that does not end; no Ray runs here."""
+"""What a slot takes from ranks, and what it says of a session that does not end.
+
+No Ray runs here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the sweep beside it is struck by. Ranks that import this are killed on the first one's node."""
+"""What the sweep beside it is struck by.
+
+Ranks that import this are killed on the first one's node.
+"""
 
 import os
 import signal
@@ -14,7 +17,7 @@ NOTICE_S = 2.0
 
 
 def is_first(strike: str) -> bool:
-    """Whether this strike has not been made yet; it has now."""
+    """True if this strike has not been made yet; it has now."""
     mark = Path(os.environ["DTSWEEP_TEST_MARK"], strike)
     if mark.exists():
         return False
@@ -29,7 +32,10 @@ def take_node_back() -> None:
 
 
 def give_notice(mark: str, notice_s: float) -> None:
-    """Have the owner of this node say when it takes it back; the mark tells the test which one it is."""
+    """Have the owner of this node say when it takes it back.
+
+    The mark tells the test which one it is.
+    """
     context = ray.get_runtime_context()
     until_ms = int((time.time() + notice_s) * 1000)
     reason = DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")

@@ -52,7 +52,7 @@ class Curve:
     dtype: str = "float32"
     ddp_options: Mapping[str, Any] = field(default_factory=dict)
     is_channels_last: bool = False
-    """Whether it begins with convolutions whose weights lie in memory in another order than their indices."""
+    """True if it begins with convolutions whose weights lie in memory in another order than their indices."""
 
     def build(self) -> nn.Module:
         if self.is_channels_last:

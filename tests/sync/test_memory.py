@@ -29,7 +29,10 @@ Kept = dict[str, int]
 
 @dataclass(frozen=True)
 class Layers:
-    """Layers of which each rank can have an equal part; notes what is whole between forward and backward."""
+    """Layers of which each rank can have an equal part.
+
+    Notes what is whole between forward and backward.
+    """
 
     seen: list[int] = field(default_factory=list)
 

@@ -100,7 +100,7 @@ def weights(model: nn.Module) -> np.ndarray[Any, Any]:
 
 
 def begun() -> int:
-    """How many collective operations and messages this process has begun, in all groups."""
+    """Number of collective operations and messages this process has begun, in all groups."""
     return position() + messages()
 
 
@@ -219,7 +219,7 @@ def same(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
 
 
 def near(one: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], *, farthest: float) -> bool:
-    """Whether weights are no farther from the expected ones than a share of the way that training went to those."""
+    """True if weights are no farther from the expected ones than a share of the way that training went to those."""
     way = np.linalg.norm(expected - weights(model_of(0)))
     return same(one, expected) or bool(np.linalg.norm(one - expected) <= farthest * way)
 

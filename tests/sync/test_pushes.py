@@ -1,4 +1,7 @@
-"""What a worker pushes to a shard, packed on one end and unpacked on the other; no Ray is started."""
+"""What a worker pushes to a shard, packed on one end and unpacked on the other.
+
+No Ray is started.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a trial's batches are those that were asked for, and whether its gradients were exchanged, on two ranks."""
+"""True if a trial's batches are those that were asked for, and whether its gradients were exchanged, on two ranks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ class Block:
     """A small network with dropout and two ways into it."""
 
     goes_round: str = ""
-    """`all`: the wrapper is never called; `beside`: its first layer is called by itself as well, which DDP notices."""
+    """`all`: the wrapper is never called.
+
+    `beside`: its first layer is called by itself as well, which DDP notices.
+    """
 
     same_batch: bool = False
 

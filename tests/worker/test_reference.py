@@ -213,7 +213,10 @@ WITHOUT_RAY = [name for name, mode in MODES.items() if not mode.needs_ray]
 
 
 def in_mode(mode: str, **fields: Any) -> dict[str, Any]:
-    """Fields of a point in a mode, on two workers; each a node by itself, where the mode knows nodes."""
+    """Fields of a point in a mode, on two workers.
+
+    Each a node by itself, where the mode knows nodes.
+    """
     return {"sync": mode, **fields} | ({"node_size": 1} if "node_size" in MODES[mode].reads else {})
 
 

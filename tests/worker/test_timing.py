@@ -48,7 +48,10 @@ class Line:
     compiles: int = 0
 
     full_at: int = 0
-    """Call of the loss from which on rank 1 has hardly any memory left; the model has three layers then."""
+    """Call of the loss from which on rank 1 has hardly any memory left.
+
+    The model has three layers then.
+    """
 
     width: int = 4
 
@@ -116,7 +119,10 @@ def limit_memory(most: int = resource.RLIM_INFINITY) -> None:
 
 
 def steps(count: int, *, max_seconds: float = 4.0, exchange: Any = "precise") -> Measure:
-    """A window of so many steps; rounds after it take half of `max_seconds` at most, or one is run."""
+    """A window of so many steps.
+
+    Rounds after it take half of `max_seconds` at most, or one is run.
+    """
     return Measure(
         exchange=exchange,
         half_width=None,
