@@ -1,4 +1,4 @@
-"""What a user did that can't be measured, said in one line."""
+"""Errors of the user, described in one line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CREDENTIALS = re.compile(
     r"|(?<=[?&])(?:[\w.-]*(?:key|secret|token|password|credential|signature)|sig|pwd|pass|auth)=[^\s&\"']+",
     re.IGNORECASE,
 )
-"""What gives a URL's reader access: its user with a password, a token in their place, or one among its options.
+"""Parts of a URL that grant access: user with password, token, or an option.
 
 `ssh://git@host` and `abfs://container@account` have a name there, `http://host:3128/a@b` has a
 port. Unlike the standard has it, a password may hold slashes: secret keys of S3 do. It ends where

@@ -35,8 +35,8 @@ TEXT_COLUMNS = (
 """Headers of columns that hold words, which may wrap; the others hold numbers, which don't."""
 
 LOPSIDED, WIDE = 1.5, 0.1
-"""Number of times one half of an interval is the other one, and what share of the value their mean is, from where on `±`
-would hide that."""
+"""Ratio of an interval's halves, and their mean as a share of the value, above which `±` would hide
+that they differ."""
 
 
 def say(console: Console, text: str, *, style: str = "") -> None:

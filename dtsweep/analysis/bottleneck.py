@@ -1,4 +1,4 @@
-"""What limits each point: parts of its step that add up to it, and which of them is surely the largest."""
+"""Parts of each point's step, which add up to it, and the one that limits it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNKNOWN_NOISE = 0.25
 """Half of the interval of a share without one, as a share of it: too few steps."""
 
 WORK = ("compute", "memory", "launch")
-"""What device work may be limited by; launches are the host's."""
+"""Limits of device work. Kernel launches count as the host's."""
 
 _WORDS = {"input": "loading batches", "exchange": "exposed exchange", "work": "device work"}
 _COLUMNS = (
@@ -69,7 +69,7 @@ class Part(NamedTuple):
 
     @property
     def told(self) -> str:
-        """What it is, how large, and how well that is known: "exposed exchange 41 % ± 3"."""
+        """Name, size and margin of error: "exposed exchange 41 % ± 3"."""
         if self.share is None:
             return f"{self.words} unknown"
         half = max(self.share - self.low, self.high - self.share) * 100
@@ -260,7 +260,7 @@ def _spreads_of_comm(row: Row) -> list[tuple[float, float]]:
 
 
 def _verdict(first: Part, second: Part, row: Row, *, is_sure: bool) -> tuple[str | None, str]:
-    """What limits a point, and the number that says so; None, and why that is so."""
+    """Limit of a point and the number that shows it; or None and the reason."""
     if "implausible" in row["caution"]:
         return None, "numbers that can't all be true: see `implausible`"
     if not is_sure:
@@ -283,7 +283,7 @@ def _verdict(first: Part, second: Part, row: Row, *, is_sure: bool) -> tuple[str
 
 
 def _limit_of_work(row: Row, work: float) -> tuple[str | None, str]:
-    """What device work, this share of a step, is limited by, and by which number.
+    """Limit of the device work, given as a share of the step, and the number that shows it.
 
     None, and why that can't be told.
     """

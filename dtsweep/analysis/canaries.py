@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _WHERE = ("env_id", "cpus_per_worker", "gpus_per_worker")
 
 WORLD = ("point_id", *(item.name for item in fields(World)), *_WHERE)
-"""What makes canaries comparable: they are the same point of the same world."""
+"""Columns that canaries must share to be comparable: the point and its world."""
 
 
 def canaries_of(frame: pd.DataFrame) -> pd.DataFrame:

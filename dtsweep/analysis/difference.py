@@ -118,7 +118,7 @@ def _compared(
 
 
 def _row(launches: Launches, a: float, b: float, *, of: str, drift: float) -> dict[str, object]:
-    """What `difference` says of two rows of `launches`; nan where a point was not measured."""
+    """Row of `difference` for two rows of `launches`; nan where a point was not measured."""
     counts = [0 if np.isnan(row) else int(launches.counts[int(row)]) for row in (a, b)]
     estimate = half_width = np.nan
     method = Method.NONE

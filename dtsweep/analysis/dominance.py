@@ -22,7 +22,7 @@ STANDINGS = {
     "dominated": "launches can tell that another point beats it",
     "untested": "another point beats it, both have one launch, and nothing else says how far launches differ",
 }
-"""How a point stands to the others."""
+"""Relation of a point to the others."""
 
 _EQUAL = 1e-12
 """Logarithms that differ by less are those of equal numbers."""
@@ -36,7 +36,7 @@ _CELLS = 1 << 21
 
 
 class Dominance(NamedTuple):
-    """Which points (rows) others (columns) beat."""
+    """Matrix of which points (rows) are beaten by which others (columns)."""
 
     significant: Truth
     """As far as launches can tell."""
@@ -60,7 +60,7 @@ class PointCosts:
         return [cost.contrasts(first, second) for cost in self.costs]
 
     def beaten(self, first: Rows, second: Rows) -> Dominance:
-        """Which of the first are beaten by which of the second, by `inference.contrasts`: drift is not counted."""
+        """Matrix of which first points the second ones beat, without the machine's drift."""
         each = self.excess(first, second)
         no_better = _in_all(found.estimate > -_EQUAL for found in each)
         by_estimate = no_better & _in_any(found.estimate > _EQUAL for found in each)
@@ -86,7 +86,7 @@ class PointCosts:
         return np.column_stack([cost.launches.centres[numbers] for cost in self.costs])
 
     def _in_measured(self, each: Sequence[Contrasts], holds: Callable[[Contrasts], Truth]) -> Truth:
-        """Where it holds in all objectives that are measured; those that are set need no test."""
+        """Reduce over the objectives that are measured; those that are set need no test."""
         measured = [
             holds(found) for found, cost in zip(each, self.costs, strict=True) if not cost.is_exact
         ]
@@ -95,7 +95,7 @@ class PointCosts:
         return np.ones(each[0].estimate.shape, dtype=np.bool_)
 
     def in_blocks(self, first: Rows, second: Rows) -> Dominance:
-        """The same, with memory for some rows at a time beside the answer."""
+        """As `_beaten`, computed for a few rows at a time to bound the memory."""
         size = max(1, _CELLS // max(1, len(second)))
         blocks = [self.beaten(first[i : i + size], second) for i in range(0, len(first), size)]
         return Dominance(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
@@ -115,7 +115,7 @@ def compare_all(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Row
 
 
 def compare_near(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Rows]:
-    """The same of many points, without comparing each with each.
+    """As `compare_all`, for many points, without comparing every pair.
 
     Near is none where nothing can be tested.
 

@@ -1,4 +1,4 @@
-"""Which points are worth running: no other one is better in all objectives that are asked for."""
+"""Points worth running: no other point is better in all requested objectives."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MODEL = ("workload", "model_digest")
-"""What is a product of its own: more of one is no substitute for another."""
+"""Columns that separate groups of points that are no substitute for each other."""
 
 MANY = 500
 """Points from which on those that are far off the frontier are told by the best ones alone."""

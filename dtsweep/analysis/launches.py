@@ -35,7 +35,7 @@ _MEANS = (*ASKED, "tokens_per_s", *_SHARES, *_USED)
 _MODEL = ("model_digest", "parameters", "flops_per_sample", "optimizer_class")
 _FACTS = ("semantics", "global_batch", "devices", "backend", "harness", *_MODEL)
 _WITH_INTERVAL = {"latency_s": True, "samples_per_s": True, **dict.fromkeys(_OF_A_STEP, False)}
-"""What gets an interval over launches, and whether its spread between launches is relative to its size."""
+"""Columns with an interval over launches, and True if their between-launch variance is relative."""
 
 
 def setting_columns(frame: pd.DataFrame) -> list[str]:
@@ -81,7 +81,7 @@ def measured(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _cautions(trials: pd.DataFrame) -> pd.Series[str]:
-    """What puts the numbers of each trial's point in doubt, whichever of its launches is flagged so."""
+    """Flags on any launch of each trial's point that put its numbers in doubt."""
     own = trials["flags"].map(lambda flags: "" if flags is None else " ".join(flags)).astype(object)
     numbers = trials.groupby(list(POINT), dropna=False).ngroup()
     doubtful = numbers.isin(numbers[own != ""])

@@ -1,4 +1,4 @@
-"""Which point somebody means: by the beginning of its name, or by enough of its settings."""
+"""Find a point by the beginning of its name or by enough of its settings."""
 
 from __future__ import annotations
 

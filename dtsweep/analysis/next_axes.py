@@ -1,4 +1,4 @@
-"""What to try next at a point: axes that attack what limits it."""
+"""Axes to try next at a point: those that attack its limit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class NextAxis(NamedTuple):
     """Of the step, what it attacks: gone altogether, it would make the step 1 ÷ (1 - share) times as fast."""
 
     why: str
-    """What it would change, and what that costs."""
+    """Change that it would make, and the cost of that."""
 
 
 def next_axes(bound: str | None, row: Row) -> list[NextAxis]:

@@ -1,4 +1,4 @@
-"""How fast the nodes of a mixed cluster are beside each other, by the trials that ran on several of them."""
+"""Relative speeds of the nodes of a mixed cluster, from trials that ran on several of them."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _linked(nodes: Indices, trials: Indices) -> Indices:
 def _of_launches(
     nodes: Indices, trials: Indices, launches: Indices, logs: Numbers
 ) -> tuple[Indices, Indices, Numbers]:
-    """How slow each node was in each launch, beside the others that trials of the launch link it with.
+    """Relative step time of each node in each launch, among nodes linked by trials of that launch.
 
     Args:
         nodes: (cells,) number of the node; so are the others.

@@ -22,7 +22,7 @@ MAXIMIZED = ("samples_per_s",)
 """Objectives of the frontier, unless others are asked for."""
 
 _EXACT = ("global_batch", "parameters", "flops_per_sample", "hosts")
-"""What follows from the settings: equal in all launches."""
+"""Costs that follow from the settings and are equal in all launches."""
 
 
 class Objective(NamedTuple):
@@ -57,7 +57,7 @@ class Cost:
     is_exact: bool = False
 
     def contrasts(self, first: Rows, second: Rows) -> Contrasts:
-        """How much more each of the first costs than each of the second."""
+        """Difference in cost of each of the first to each of the second."""
         if not self.is_exact:
             return contrasts(self.launches, first, second)
         estimate = np.subtract.outer(self.launches.centres[first], self.launches.centres[second])

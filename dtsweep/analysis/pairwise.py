@@ -22,12 +22,12 @@ UNKNOWN_HALF = 0.05
 
 
 class Excess(NamedTuple):
-    """What points cost more than another one."""
+    """Excess cost of points over another one."""
 
     estimate: Numbers
     """(points,), a logarithm where ratios count."""
     half_width: Numbers
-    """How much more is told: half of its 95 % interval by launches; of one launch each by windows and drift."""
+    """Half-width of its 95 % interval by launches."""
     is_tested: Truth
     """True if by launches."""
 
@@ -81,7 +81,7 @@ class PairTest:
         )
 
     def _drifted(self, sizes: Numbers, others: Numbers) -> Numbers:
-        """What the machine's drift makes of values of these sizes, as `cost` counts."""
+        """Effect of the machine's drift on values of these sizes, in units of `cost`."""
         larger = np.maximum(sizes, others)
         if self.drift is None:
             return np.full(larger.shape, np.inf)

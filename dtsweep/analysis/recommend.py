@@ -1,4 +1,4 @@
-"""Which configuration to take for a goal, how sure that is, and what it gives up."""
+"""Configuration for a goal, its certainty, and the alternatives that it gives up."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Compare = Callable[[Objective], PairTest]
-"""How the points of one environment compare by an objective."""
+"""Comparison of the points of one environment by an objective."""
 
 WORTH_A_WORKER = 0.05
-"""What more workers have to bring by the means, as a share, where launches don't tell that they bring anything."""
+"""Least gain in the means, as a share, for more workers whose gain is not significant."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,7 +46,7 @@ class Recommendation:
     point: pd.Series[Any]
     """Row of `over_launches`."""
     sure: Certainty
-    """How well launches support it."""
+    """Certainty of the recommendation by its launches."""
     others: pd.DataFrame
     """The other candidates, the best first: rows of `over_launches` with `ratio`, the objective of the recommended
     point over theirs (less theirs where one may be 0 or below), `ratio_low` and `ratio_high`, its
@@ -68,7 +68,7 @@ class Recommendation:
     implausible: int
     """Points left out because their numbers contradict each other."""
     drift: float | None
-    """What the machine may have drifted by, as `drift_of` says.
+    """Possible drift of the machine, from `drift_of`.
 
     None where no canaries were read that compare.
     """

@@ -17,14 +17,14 @@ _DRAWS = 2000
 
 
 class FrontierProbability(NamedTuple):
-    """How often a point is on the frontier, and is its knee, when all means are drawn anew; nan where unknown."""
+    """Probability that a point is on the frontier, and is its knee, with all means drawn again."""
 
     frontier: Numbers
     knee: Numbers
 
 
 def probabilities(costs: PointCosts, numbers: Rows, near: Rows) -> FrontierProbability:
-    """How often each point is on the frontier, and its knee; nan where an error is not known.
+    """Probability of each point to be on the frontier, and its knee; nan where an error is unknown.
 
     What is far off the frontier is off in every draw, and changes no other point's draws.
 
@@ -43,7 +43,7 @@ def probabilities(costs: PointCosts, numbers: Rows, near: Rows) -> FrontierProba
 
 
 def _probability(costs: PointCosts, numbers: Rows) -> FrontierProbability:
-    """The same of points near the frontier alone."""
+    """As `probabilities`, for points near the frontier only."""
     each = costs.excess(numbers, numbers)
     tested = np.logical_and.reduce([found.tested for found in each])
     kept = _known_beside_each_other(tested | np.eye(len(numbers), dtype=np.bool_))

@@ -1,4 +1,4 @@
-"""What more workers, or more nodes, bring: speed-up, efficiency and gain against the smallest world of a group."""
+"""Speed-up, efficiency and gain of more workers or nodes against the smallest world of a group."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _speed_ups(sizes: Numbers, found: Contrasts) -> dict[str, Numbers]:
 def _gains(
     sizes: Numbers, found: Contrasts, speed_up: Numbers, low: Numbers, high: Numbers
 ) -> dict[str, Numbers]:
-    """What a worker more adds, with an interval from those of the two speed-ups (Zou and Donner 2008)."""
+    """Gain of one more worker, with an interval from the two speed-ups (Zou and Donner 2008)."""
     squares = reaches(found)
     scale = np.sqrt(np.outer(np.diag(squares), np.diag(squares)))
     together = np.diag(np.divide(squares, scale, out=np.zeros_like(squares), where=scale > 0), 1)

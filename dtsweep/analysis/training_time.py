@@ -1,4 +1,4 @@
-"""How long training on an amount of data takes, by the number of workers: the table that studies print."""
+"""Training time on an amount of data, by number of workers: the table of scaling studies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _TABLE = ["semantics", "workload", "model_digest", "env_id"]
-"""What is equal in a table: an update, a model and an environment."""
+"""Columns that are equal in a table: update, model and environment."""
 
 _SHAPE = ("workers", "micro_batch", "accumulation")
 _ENERGY = ["energy_j", "cpu_energy_j"]
@@ -138,7 +138,7 @@ def _fastest(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def _kind(there: pd.DataFrame) -> str | None:
-    """What the numbers of workers in a table have in common."""
+    """Settings that all numbers of workers in a table share."""
     if len(there) == 1:
         return None
     others = [name for name in setting_columns(there) if name not in _SHAPE]

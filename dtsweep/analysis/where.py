@@ -27,7 +27,7 @@ UNITS = {
     "M": 1e6,
     "G": 1e9,
 }
-"""What a number may end with, and what it then counts."""
+"""Suffixes of a number, and their factors."""
 
 _TOKENS = re.compile(
     r"\s*(?:(?P<number>[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?P<unit>[A-Za-z]*)(?![\w.])"

@@ -49,7 +49,7 @@ class RunComparison:
     software: Sequence[str]
     """In what the software of the newest earlier run differs from that of the new one."""
     source: Sequence[str]
-    """What the workload of the newest earlier run has otherwise."""
+    """Differences of the newest earlier run's workload."""
 
     @property
     def is_regression(self) -> bool:
@@ -135,7 +135,7 @@ def _check_apart(base: Run, new: Run) -> None:
 
 
 def _drift_of_one(base: Sequence[Run], new: Run, *, by_run: bool) -> float:
-    """What one draw may be off by because the machine drifted.
+    """Error of one draw caused by the machine's drift.
 
     Runs show that, unless the new one drifted most.
     """

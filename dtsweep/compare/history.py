@@ -33,7 +33,7 @@ class Entry:
     run: str
     """Digest of its attempts: the same run is stored once."""
     started_at: datetime
-    """When its newest trial began."""
+    """Start of its newest trial."""
     is_start: bool
     """True if a user accepted it as the first that counts, whatever was before."""
     trials: Any
@@ -145,7 +145,7 @@ def entries(history: str | Path) -> list[Entry]:
 
 
 def _key(name: str) -> str:
-    """What the files of one entry share."""
+    """Beginning of the file names of one entry."""
     return name.rpartition("-")[0]
 
 

@@ -1,4 +1,4 @@
-"""What runs were measured on: which of it is the machine, and which the software that a comparison may be about."""
+"""Facts that describe the machine of a run, and those that describe its software."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LEVEL = 0.05
-"""How often at most a family of comparisons says anything of what does not differ."""
+"""Largest probability of any false alarm in a family of comparisons."""
 
 COLUMNS = (
     *(
@@ -158,7 +158,7 @@ def _compared(base: pd.DataFrame, new: pd.DataFrame, *, of: str, drift: float) -
 
 
 def _in_environment(trials: pd.DataFrame, of: str) -> pd.DataFrame:
-    """What launches say of the points of one machine that both runs have a value of."""
+    """Comparison of the points of one machine that both runs have a value of."""
     launches = logarithms_of(trials, of)
     rows = launches.points.assign(row=range(len(launches.points)))
     sides = rows["point_id"].str.partition(" ")
@@ -178,7 +178,7 @@ def _in_environment(trials: pd.DataFrame, of: str) -> pd.DataFrame:
 
 
 def _known(launches: Launches, base: Numbers, new: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """What `half_width_of` gives of the differences, from the common variance of both sides."""
+    """Half-width of the differences, from the pooled variance of both sides."""
     counts = launches.counts
     ends = 1 / counts[base] + 1 / counts[new]
     free = counts[base] + counts[new] - 2

@@ -29,7 +29,7 @@ QUESTIONS = {
     "jump": "against the runs before",
     "creep": "the later half of all runs against the earlier half",
 }
-"""What rows of a comparison ask, where a history asks both."""
+"""Questions of a comparison's rows, where a history asks both."""
 
 
 def print_comparison(

@@ -1,4 +1,4 @@
-"""What a comparison of two runs says: its verdict in words, and JSON values."""
+"""Verdict of a comparison of two runs, in words and as JSON values."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def share_in_percent(share: float) -> str:
 def _notes(
     found: RunComparison, rows: Sequence[Mapping[str, Any]], *, threshold: float
 ) -> list[str]:
-    """What to know of the comparison."""
+    """Notes on the comparison."""
     if not rows:
         return _differences(found)
     runs = count_of(len(found.base), "earlier run")

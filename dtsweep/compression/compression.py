@@ -1,4 +1,4 @@
-"""What a compression is: the base class of all, and what its object knows of the tensor that it works on."""
+"""Base class of all compressions, and the layout of the tensor that one works on."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Layout:
     """Number of workers' payloads are added up on the way; 1 where they aren't."""
 
     seed: int = 0
-    """What all workers draw the same random numbers from."""
+    """Seed of the random numbers that all workers share."""
 
 
 class Compression:
-    """What travels in place of a tensor's values; an object for each tensor, because some keep what they left out."""
+    """Compress a tensor's values into the payload that is sent."""
 
     payload_dtype = torch.uint8
 

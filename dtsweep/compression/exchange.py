@@ -34,7 +34,7 @@ def unmarked(_: str) -> None:
 
 
 class Collectives(Protocol):
-    """How a mode's workers bring tensors together; each is called on all of them, in one order."""
+    """Exchange of a mode's workers; all of them make the same calls in the same order."""
 
     ranks: int
     rank: int

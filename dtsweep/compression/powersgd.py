@@ -14,7 +14,7 @@ from dtsweep.sweep.point import Point
 
 
 class PowerSgd(Compression):
-    """What is no matrix, or too small for it to pay, travels as it is.
+    """Tensors that are not matrices, or too small to gain, are sent as they are.
 
     Payloads are added up, first P's, then Q's.
     """
@@ -32,7 +32,7 @@ class PowerSgd(Compression):
         self._is_halfway = False
 
     def compress(self, values: Tensor) -> Tensor:
-        """What travels as it is, and P = M Q of matrices with what was left out of them before."""
+        """Uncompressed tensors, and P = M Q of the matrices with their error feedback."""
         self._is_halfway = False
         thin = []
         for group in self._groups:
@@ -75,7 +75,7 @@ class PowerSgd(Compression):
             group.left.sub_(product)
 
     def compress_alone(self, values: Tensor) -> Tensor:
-        """What travels as it is, the P's and the Q's."""
+        """Payload: the uncompressed tensors, the P's and the Q's."""
         q = self.proceed(self.compress(values))
         self.decompress(self._whole if q is None else q, torch.empty_like(values))
         thin = [each.reshape(-1) for group in self._groups for each in (group.p, group.q)]

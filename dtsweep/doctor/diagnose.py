@@ -24,7 +24,7 @@ from dtsweep.results.links import store_links, try_place
 from dtsweep.session.nodes import pinned_to
 
 ANSWER_TIMEOUT_S = 120.0
-"""How long a node may take, the start of a process and of torch included."""
+"""Time limit for a node, including the start of a process and of torch, in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)

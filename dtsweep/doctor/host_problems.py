@@ -12,14 +12,14 @@ LARGEST_CLOCK_OFFSET_S = 1.0
 """Times of rows, and Ray's deadlines, then no longer agree."""
 
 LEAST_SHARED_MEMORY_BYTES = 2**30
-"""What DataLoader's workers and NCCL want; containers have 64 MiB unless told."""
+"""Shared memory that DataLoader's workers and NCCL need; containers have 64 MiB by default."""
 
 LEAST_FREE_DISK_BYTES = 5 * 2**30
 LEAST_FREE_SHARE = 0.05
-"""Where less of a disk is free, Ray stops to put objects there."""
+"""Free share of a disk below which Ray stops putting objects there."""
 
 OWN_PROCESSES_BYTES = int(1.5 * 2**30)
-"""What a run adds where its driver is: processes of one session without its ranks, Tune's, growth (docs/log/)."""
+"""Memory of a run on its driver's node: one session without its ranks, Tune, growth (docs/log/)."""
 
 BUSY_GPU_BYTES = 2**30
 """An idle GPU has less in use."""
@@ -91,7 +91,7 @@ def _space_problems(row: Row) -> list[str]:
 
 
 def _network_problems(row: Row, *, several: bool) -> list[str]:
-    """What keeps ranks from reaching each other: an interface that is not there, and between hosts the loopback."""
+    """Network settings that separate ranks: a missing interface, or the loopback between hosts."""
     known = ", ".join(name for name in row["interfaces"] if name != "lo") or "lo"
     if row["ray_gpus"]:
         name = "NCCL_SOCKET_IFNAME"

@@ -18,16 +18,16 @@ SIZES = (*(8**power for power in range(1, 9)), 2**26)
 """Bytes of the messages: 8 B to 16 MiB, each 8 times the one before, and 64 MiB."""
 
 SECONDS_PER_SIZE = 0.2
-"""How long all-reduces of one size go on, about."""
+"""Approximate duration of the all-reduces of one size, in seconds."""
 
 MOST_TIMES = 2000
 WARM_TIMES = 3
 
 PAIR_WITHIN_S = 90.0
-"""How long a pair of ranks may take: its processes, torch, the group, all sizes."""
+"""Time limit for a pair of ranks: processes, torch, the group, all sizes."""
 
 OTHER_WITHIN_S = 5.0
-"""How much longer the second rank of a pair may take than the first."""
+"""Extra time for the second rank of a pair, in seconds."""
 
 Row = dict[str, Any]
 
@@ -111,7 +111,7 @@ def with_bandwidths(row: Row, *, ranks: int = 2) -> Row:
 
 
 def pairs_of(nodes: Sequence[Node], *, kind: str) -> list[tuple[Node, Node]]:
-    """Which two nodes, or one of them twice, are measured: the first with room for two ranks, the first two with any.
+    """Choose two nodes to measure, or one twice: the first with room for two ranks, or any two.
 
     Args:
         nodes: of the cluster.
@@ -196,7 +196,7 @@ def _measure_pair(node_ids: Sequence[str], kind: str) -> list[Row]:
 
 
 def _rows_of(tasks: Sequence[Any]) -> list[Row]:
-    """What both ranks measured, or the error of one.
+    """Measurements of both ranks, or the error of one.
 
     Each is asked, since Ray prints errors that nobody asks for.
     """

@@ -22,7 +22,7 @@ class Host:
     """An actor on a node."""
 
     def look_around(self) -> Row:
-        """What this host has left for a run.
+        """Free resources of this host.
 
         Returns:
             `node`; `versions`; `free_memory_bytes`; `shared_memory_bytes`, None without any;
@@ -84,7 +84,7 @@ class Ping:
 
 
 def clock_offset(pings: Sequence[Ping]) -> dict[str, float]:
-    """How far a clock is ahead of ours, and how well that is known.
+    """Offset of a node's clock from ours, and its margin of error.
 
     >>> soon, late = Ping(asked_at=10, there=12, answered_at=11), Ping(asked_at=0, there=9, answered_at=9)
     >>> clock_offset([soon, late])

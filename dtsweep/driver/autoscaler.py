@@ -25,7 +25,7 @@ from dtsweep.session.request import scaling_state
 CONFIG_OPTION = "--autoscaling-config="
 
 HEAD_ANSWERS_S = 60.0
-"""How long the head may take to look at its own processes."""
+"""Time limit for the head to list its own processes."""
 
 WATCHED_ONLY = re.compile("node_[0-9a-f]{56}")
 """The type that a monitor without configuration gives each node."""
@@ -43,7 +43,7 @@ class NodeType:
 
 @dataclass(frozen=True, kw_only=True)
 class Autoscaler:
-    """What adds nodes to a Ray and takes idle ones away."""
+    """Autoscaler of a Ray: it adds nodes and removes idle ones."""
 
     types: Sequence[NodeType] | None = None
     """Of the nodes that it can add; None where they are unknown, which is not the same as none."""
@@ -54,7 +54,7 @@ class Autoscaler:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadFacts:
-    """What the head's own machine says of an autoscaler."""
+    """Autoscaler as the head's own machine describes it."""
 
     has_monitor: bool
     path: str | None = None

@@ -1,4 +1,4 @@
-"""What a Ray has: its nodes, what an autoscaler can add, and which worlds fit."""
+"""Nodes of a Ray, the nodes an autoscaler can add, and the worlds that fit."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Cluster:
     """The Ray that is used, as it was when the run began."""
 
     name: str
-    """How it is named to the user."""
+    """Name shown to the user."""
 
     is_private: bool
     """True if it was started for this run and ends with it."""
 
     nodes: Sequence[Node]
     autoscaler: Autoscaler | None = None
-    """What adds and removes nodes; None where those that are there stay."""
+    """Autoscaler; None if the nodes are fixed."""
 
     def has_gpus(self) -> bool | None:
         """True if a node, or one that can be added, has a GPU; None where that is unknown."""

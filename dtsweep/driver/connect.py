@@ -1,4 +1,4 @@
-"""Which Ray is used: one that runs, or a private one that ends with the run."""
+"""Connect to a running Ray, or start a private one that ends with the run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dtsweep.driver.token import forget_token, send_token_if_asked
 from dtsweep.errors import SweepError, without_credentials
 
 CONNECT_S = 5.0
-"""How long a cluster may take to answer."""
+"""Time limit for a cluster to answer."""
 
 SAID = 400
 """Characters of an error of Ray that a line repeats at most."""
@@ -185,7 +185,7 @@ def _join(address: str, modules: list[str]) -> None:
 
 
 def _said(error: Exception) -> str:
-    r"""What Ray says of an error, in a line: versions and the like stand below its first.
+    """First line of an error of Ray's, and the versions that stand below it.
 
     >>> _said(RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.59.0\n"))
     'Version mismatch: The cluster was started with: Ray: 2.59.0'

@@ -12,16 +12,16 @@ from contextlib import contextmanager
 import ray
 
 HEAD_SILENT_S = 40.0
-"""How long its head may stay silent: one that is restarted is back by then, and Ray ends the driver after 60 s."""
+"""Longest silence of the head. A restart takes less, and Ray ends the driver after 60 s."""
 
 LOOK_EVERY_S, ANSWER_S = 2.0, 1.0
-"""How often it is looked at, and how long an answer may take."""
+"""Interval of the checks, and time limit for an answer."""
 
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
-"""How a client of gRPC begins, in HTTP/2, with empty settings: a server answers at once, and asks for no token yet."""
+"""Opening bytes of a gRPC client (HTTP/2, empty settings); a server answers without a token."""
 
 PATIENCE_S = 10.0
-"""How long the run has to end by itself, once its cluster is gone: both are over before Ray ends the driver."""
+"""Time for the run to end by itself once its cluster is gone, before Ray ends the driver."""
 
 
 class ClusterGoneError(BaseException):
@@ -51,7 +51,7 @@ class Heartbeat:
         return _error_of(self._head) is None
 
     def is_gone_for_good(self) -> bool:
-        """The same, once that is sure: a head that is silent now is waited for until it answers or counts as gone."""
+        """As above, but wait until a silent head answers or counts as gone."""
         while not (is_gone := self.is_gone(now=time.monotonic())) and not self.answers():
             time.sleep(LOOK_EVERY_S)
         return is_gone
@@ -100,7 +100,7 @@ def watched(
 
 
 def _error_of(address: str) -> OSError | None:
-    """What knocking at an address comes to; None where it is answered."""
+    """Error of a connection to an address; None if it is answered."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S) as link:

@@ -1,4 +1,4 @@
-"""What a point is raced against: those measured points of its semantics and model that no other one beats."""
+"""Points that a point is raced against: the undominated ones of its semantics and model."""
 
 from __future__ import annotations
 

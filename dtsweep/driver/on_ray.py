@@ -71,7 +71,7 @@ def run_on_ray(planned: PlannedRun) -> RunTally:
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """What may end a run before its time."""
+    """Events that may end a run early."""
 
     heartbeat: Heartbeat
     gone: threading.Event
@@ -81,7 +81,7 @@ class Watch:
     """That came."""
 
     stopped: str
-    """How it is told that the cluster has stopped."""
+    """Callback for a cluster that has stopped."""
 
 
 def _drive(

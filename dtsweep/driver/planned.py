@@ -15,7 +15,7 @@ from dtsweep.sweep.settings import Sweep
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the command line says beside the sweep."""
+    """Options of the command line that are not part of the sweep."""
 
     results: str
     address: str | None = None
@@ -26,7 +26,7 @@ class Options:
 
     @property
     def harness(self) -> str:
-        """What starts the ranks: column `harness`."""
+        """Launcher of the ranks: column `harness`."""
         if self.in_process:
             return "in_process"
         return "ray"

@@ -1,4 +1,4 @@
-"""What a run will do on a cluster: GPUs settled, trials that don't fit refused, slots and sessions laid out. Pure."""
+"""Lay out a run on a cluster: GPUs, refused trials, slots and sessions. Pure functions."""
 
 from __future__ import annotations
 

@@ -35,10 +35,10 @@ class SlotQueue:
     """Each with the number of its attempt."""
 
     canary: Trial | None = None
-    """What both ends of the session measure."""
+    """Nodes and ranks that both ends of the session measure."""
 
     canary_at: float = 0.0
-    """When it was last handed out, by the monotonic clock."""
+    """Time at which it was last handed out, by the monotonic clock."""
 
 
 class Queue:

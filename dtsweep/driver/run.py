@@ -27,7 +27,7 @@ _OF_A_SESSION = re.compile(r"/session_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d+_\d+/")
 
 
 def results_of(sweep: Sweep, *, in_process: bool = False) -> str:
-    """Where results lie by default."""
+    """Default folder of the results."""
     if in_process:
         return f"results/{sweep.name}-in-process"
     return f"results/{sweep.name}"

@@ -32,7 +32,7 @@ TRIALS_PER_TUNER = 500
 """A Tuner slows down and grows with its trials; a fresh one over the same sessions does not."""
 
 COLLECT_S = 60.0
-"""How long a slot may take to hand over a result that it has."""
+"""Time limit for a slot to hand over a result that it has."""
 
 NOT_BEGUN = "Ray Tune's process ended before it had begun the trial"
 
@@ -52,10 +52,10 @@ class Running:
 
     started_at: datetime
     stuck: str | None = None
-    """Why its slot was killed."""
+    """Reason for which its slot was killed."""
 
     watched_s: float = 0.0
-    """How long it has been under way in the driver's own time."""
+    """Time since it was handed out, in the driver's own time."""
 
     killed_at_s: float = 0.0
     """At which `watched_s` its slot was killed, or last whoever waits for that."""

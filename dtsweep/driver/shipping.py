@@ -1,4 +1,4 @@
-"""What travels to the nodes: the workload by value, the user's modules and those of a Ray job by file."""
+"""Ship code to the nodes: the workload by value, modules of the user or of a Ray job as files."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from dtsweep.sweep.file import module_name
 from dtsweep.sweep.settings import Sweep
 
 UPLOAD_LIMIT_BYTES = 512 * 2**20
-"""What Ray takes as code of a job."""
+"""Kinds of file that Ray accepts as code of a job."""
 
 LEFT_OUT = (".env", ".env.*", ".git")
-"""What stays here of a package that travels, in the patterns of .gitignore: Ray takes all files of its folder."""
+"""Patterns of .gitignore form for files that are not shipped; Ray takes all files of a package."""
 
 
 def pickled_workload(sweep: Sweep, *, is_shipped: bool) -> Code:
@@ -115,7 +115,7 @@ def _by_own_name(path: Path) -> Path:
 
 
 def _sent_bytes(path: Path) -> int:
-    """What Ray packs of a module, in bytes before compression."""
+    """Size of a module as Ray packs it, in bytes before compression."""
     packed: list[Path] = []
     heeds_gitignore = os.environ.get(RAY_RUNTIME_ENV_IGNORE_GITIGNORE) != "1"
     left_out = [_get_excludes(path, [*LEFT_OUT])]

@@ -26,7 +26,7 @@ Ray's default is
 1,000, with which as many ranks would leave no room for their answers."""
 
 CLOSED_S = 4 * CLOSE_S
-"""How long a slot may take to end its session and fetch its logs."""
+"""Time limit for a slot to end its session and fetch its logs."""
 
 ASK_EVERY_S, SLOT_SILENT_S = 10.0, 180.0
 """How often a slot is asked whether it lives, and how long its answer may take, which is more than its process takes to
@@ -44,7 +44,7 @@ class OwnTime:
         self._looked_at: float | None = None
 
     def passed_s(self, now: float) -> float:
-        """How much of it has passed since the last look, in seconds.
+        """Part of it that has passed since the last look, in seconds.
 
         `now` is by the monotonic clock.
 
@@ -79,7 +79,7 @@ class SlotActor:
     """Asked last, and not answered so far."""
 
     asked_s: float = math.inf
-    """How long ago, in the driver's own time; infinite before the first question."""
+    """Time since then, in the driver's own time; infinite before the first question."""
 
     def silence(self, passed_s: float) -> str | None:
         """Ask the slot whether it lives.

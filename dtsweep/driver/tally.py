@@ -6,12 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 FINE = frozenset({"ok", "skipped", "oom_device"})
-"""How trials may end without the command saying that something is wrong."""
+"""Statuses of trials that need no attention of the user."""
 
 
 @dataclass(kw_only=True)
 class RunTally:
-    """How a run went."""
+    """Outcome of a run."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     """Trials of this run by status; an attempt that was followed by another counts no more."""
@@ -39,7 +39,7 @@ class RunTally:
 
     @property
     def exit_code(self) -> int:
-        """What the command exits with."""
+        """Exit code of the command."""
         if self.signal_number is not None:
             return 128 + self.signal_number
         if self.storage_error is not None:

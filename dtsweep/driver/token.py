@@ -20,7 +20,7 @@ MODE = "RAY_AUTH_MODE"
 PATIENCE = "RAY_py_gcs_connect_timeout_s"
 
 ANSWER_S = 10
-"""How long a head node may take to answer that has let us connect; Ray adds ten for its two connections."""
+"""Time limit for a head node that has accepted our connection."""
 
 
 def send_token_if_asked(address: str) -> None:

@@ -39,7 +39,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 """Signals that end a run: Ctrl-C, a job's end, a terminal's end, and the notice of a batch system."""
 
 RUNNER_RESTARTS = 2
-"""How often Tune may replace the process that waits for a trial: the trial goes on in its slot."""
+"""Number of times that Tune may replace the process of a waiting trial."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -138,7 +138,7 @@ class _StopWithoutCluster(tune.Callback):  # type: ignore[misc]  # as above
 def callbacks_of(
     scheduler: Scheduler, signals: list[int], gone: threading.Event
 ) -> list[tune.Callback]:
-    """What Tune calls in each of its steps, in this order; arguments as `run_tuners` has them."""
+    """Functions that Tune calls in each step, in this order; arguments as in `run_tuners`."""
     # What the others ask of Ray may never come back once its cluster is gone.
     return [_StopWithoutCluster(gone), _StopOnSignal(signals, scheduler), _WatchSlots(scheduler)]
 
@@ -193,7 +193,7 @@ def run_tuners(
 
 
 class HasSlots(Protocol):
-    """What can end its sessions although trials run, more than once."""
+    """Signals that can end its sessions while trials run, more than once."""
 
     def stop(self) -> None:
         """End them."""

@@ -29,7 +29,7 @@ class Unmeasured:
     """The attempt; None for the first attempt at a trial that was never handed out."""
 
     started_at: datetime | None = None
-    """When it was handed out; None if it was not."""
+    """Time at which it was handed out; None if it was not."""
 
     flags: Sequence[str] | None = None
     """Of the attempt that it shares the fate of; the run's are added. None stores no flags."""

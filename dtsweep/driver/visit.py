@@ -13,7 +13,7 @@ from dtsweep.provenance.versions import all_versions, mismatches
 from dtsweep.session.nodes import pinned_to
 
 VERSIONS_WITHIN_S = 20.0
-"""How long nodes may take to tell their versions: the start of a process, and the code that travels to them."""
+"""Time limit for nodes to report their versions: a process starts and code is shipped."""
 
 
 def sent_to(node_id: str, function: Callable[..., Any], *arguments: Any, **resources: Any) -> Any:

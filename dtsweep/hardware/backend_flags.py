@@ -167,7 +167,7 @@ def _autocast() -> dict[str, Flag]:
 
 
 def _particular() -> dict[str, Flag]:
-    """What takes more than one call, or is Python's own."""
+    """Flags that need more than one call, or are Python's own."""
     return {
         "deterministic_algorithms": Flag(
             lambda: (

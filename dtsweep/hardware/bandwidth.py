@@ -1,4 +1,4 @@
-"""What an operation costs that hardly computes: launching it, and moving its numbers, by how many they are."""
+"""Cost of an operation that hardly computes: its launch, and memory traffic by size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dtsweep.hardware.device import wait_for
 from dtsweep.hardware.memory import release_memory
 
 TRY_S, TRIES = 0.003, 3
-"""How long each kind of operation is tried, and how often at least: some hundredths of a second altogether."""
+"""Time and least count of tries for each kind of operation: some hundredths of a second in all."""
 
 NUMBERS = {"cpu": (2**14, 2**18, 2**21), "cuda": (2**18, 2**22, 2**26)}
 """fp32 numbers of a tensor, from those that caches hold to those that main memory does."""
@@ -32,16 +32,16 @@ CHAIN = 200
 
 @dataclass(frozen=True)
 class OperationRates:
-    """What was measured on one device."""
+    """Measured rates of one device."""
 
     launch_s: float
     """From one operation of a pass to the next where each has one number: Python, autograd, dispatch."""
 
     moved_bytes: tuple[int, ...]
-    """What the operations moved that were tried: read and written together, from few to many."""
+    """Bytes that the tried operations read and wrote together, ascending."""
 
     bytes_per_s: tuple[float, ...]
-    """How fast each of them did."""
+    """Bytes per second of each of them."""
 
     @property
     def peak_bytes_per_s(self) -> float:
@@ -49,7 +49,7 @@ class OperationRates:
         return self.bytes_per_s[-1]
 
     def seconds(self, moved: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How long operations take to move so many bytes each, without their launch.
+        """Time of operations that move these numbers of bytes, without their launch.
 
         >>> OperationRates(1e-6, (10, 1000), (10.0, 5.0)).seconds(np.array([5.0, 1000.0, 4000.0])).tolist()
         [0.5, 200.0, 800.0]
@@ -85,7 +85,7 @@ def operation_rates(device: torch.device, *, beside: int = 0) -> OperationRates:
 def rates_of(
     taken: Mapping[int, float], alone_s: float, *, is_queued: bool
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """How fast bytes move, where that takes long enough to be seen beside launching.
+    """Memory rates of the sizes whose traffic is visible beyond the launch.
 
     The largest tensor always does.
 

@@ -1,4 +1,4 @@
-"""What a rank runs on: the hardware, software and settings that make two results comparable or not."""
+"""Hardware, software and settings of a rank, which make two results comparable or not."""
 
 from __future__ import annotations
 

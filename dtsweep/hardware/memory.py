@@ -64,14 +64,14 @@ def oom_status(error: BaseException) -> str | None:
 
 
 def retries(device: torch.device) -> int:
-    """How often the device's allocator ran full, emptied its cache and tried again."""
+    """Number of times that the device's allocator ran full, emptied its cache and tried again."""
     if device.type != "cuda":
         return 0
     return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))
 
 
 def total_bytes(device: torch.device) -> int:
-    """What the device has; for a CPU the machine's memory."""
+    """Memory of the device; for a CPU the machine's."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     return _proc_bytes("/proc/meminfo", "MemTotal")[0]
@@ -82,7 +82,7 @@ def _status_bytes(*names: str) -> list[int]:
 
 
 def _proc_bytes(path: str, *names: str) -> list[int]:
-    """What a file of the kernel says of each name, all read at once."""
+    """Values of the names in a file of the kernel, read at once."""
     lines = Path(path).read_text(encoding="ascii", errors="replace").splitlines()
     said = dict(line.split(":", 1) for line in lines)
     return [int(said[name].split()[0]) * 1024 for name in names]

@@ -45,7 +45,7 @@ MOST_ERRORS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What a GPU did at one moment; None is what it can't tell."""
+    """State of a GPU at one moment; None where it does not report."""
 
     utilization: float | None
     """Share of the last second or less in which a kernel ran."""

@@ -1,4 +1,4 @@
-"""What a device could do at most: its data sheet's rate, and what a large matrix product reaches on it."""
+"""Peak rate of a device: from its data sheet, and reached by a large matrix product."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from dtsweep.hardware.memory import release_memory
 from dtsweep.sweep.precision import PRECISIONS
 
 MATMUL_S = 0.3
-"""How long matrix products are tried."""
+"""Time for which matrix products are tried."""
 
 PRODUCT_S = 0.02
-"""How long one product takes on a CPU: long enough for all threads to get going, short enough for many tries."""
+"""Target time of one product on a CPU: long enough for all threads, short enough for many tries."""
 
 GPU_SIZE = 8192
 """Rows and columns of a product on a GPU: 1 to 20 ms on the devices below, in at most 0.8 GB."""
@@ -136,7 +136,7 @@ def peak_flops(device_name: str, precision: str) -> float | None:
 
 
 def matmul_flops(device: torch.device, precision: str) -> float:
-    """What large square matrix products reach by the clock, in FLOP/s: the first of `matmul_rates`."""
+    """Rate of large square matrix products, in FLOP/s: the first of `matmul_rates`."""
     return matmul_rates(device, precision).reached
 
 

@@ -1,4 +1,4 @@
-"""What a host has left for a run: memory, disk, shared memory, networks, idle GPUs.
+"""Free resources of a host: memory, disk, shared memory, networks, idle GPUs.
 
 Unknown is None or absent.
 """

@@ -61,7 +61,7 @@ class Edge:
 
 
 class Telemetry:
-    """What one rank's device and host did in a window; made once for all windows of a process."""
+    """Counters of a rank's device and host in a window; made once for a process."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class Telemetry:
 
 
 def host_columns(first: Edge, last: Edge) -> dict[str, Any]:
-    """What this process and its host did between two edges, as columns of `ranks`."""
+    """Columns of `ranks` for the process and its host between two edges."""
     busy_s = last.cpu_s[0] - first.cpu_s[0]
     total_s = last.cpu_s[1] - first.cpu_s[1]
     # The kernel counts in hundredths of a second: in a shorter window nothing has moved.
@@ -223,7 +223,7 @@ def host_columns(first: Edge, last: Edge) -> dict[str, Any]:
 def gpu_columns(
     first: Edge, last: Edge, readings: Sequence[tuple[float, Reading]]
 ) -> dict[str, Any]:
-    """What a GPU did between two edges, as columns of `ranks`.
+    """Columns of `ranks` for a GPU between two edges.
 
     Args:
         first: the window's start.

@@ -19,7 +19,7 @@ _LEAST = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What data say of a curve's parameters."""
+    """Estimate of a curve's parameters."""
 
     best: Numbers
     """(parameters,)."""
@@ -29,7 +29,7 @@ class Fit:
     residual: float
     """Distance from the curve, root of the mean square by degrees of freedom."""
     errors: str
-    """What the edge goes by: `launches`, or `residuals` where errors are not known or the curve is contradicted."""
+    """Source of the margin: `launches`; `residuals` if errors are unknown or the fit is bad."""
     contradicted: bool | None
     """True if the curve misses by more than the errors explain; None where they are not known."""
 

@@ -1,4 +1,4 @@
-"""How large a difference the launches of two points can show, and how many more would show the one there is."""
+"""Smallest detectable difference of two points, and the launches to detect the observed one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dtsweep.inference.verdicts import Reason
 from dtsweep.measure.statistics import students_t
 
 POWER = 0.8
-"""How often a difference is to be told, at 5 % error."""
+"""Power: the probability to detect a difference, at 5 % error."""
 
 MOST_LAUNCHES = 100
 """More of each point are not counted: nobody runs them."""
@@ -24,7 +24,7 @@ _MANY_DEGREES = 1e6
 
 
 class Power(NamedTuple):
-    """What launches can tell of two points."""
+    """Power analysis of two points."""
 
     detectable: float
     """Logarithm of the smallest true ratio that they would tell with `POWER`; nan without a test."""
@@ -34,7 +34,7 @@ class Power(NamedTuple):
     0 where it is told.
     """
     reason: Reason | None
-    """Why that number is None."""
+    """Reason for which that number is None."""
 
 
 def power_of(found: Contrasts, launches: Launches, a: int, b: int, *, drift: float = 0.0) -> Power:
@@ -86,7 +86,7 @@ def power_of(found: Contrasts, launches: Launches, a: int, b: int, *, drift: flo
 
 
 def shares_after(counts: Any, more: Any) -> Numbers:
-    """What is left of the variance of a difference of means, after so many more launches of both.
+    """Remaining share of the variance of a difference of means after more launches of both.
 
     Args:
         counts: (2,) launches that there are.

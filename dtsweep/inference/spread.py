@@ -59,7 +59,7 @@ class Launches:
 
     @cached_property
     def apart(self) -> Pool | None:
-        """What launches add, pooled over the points that have several.
+        """Between-launch variance, pooled over points with several launches (unpaired).
 
         None where there are none of known variance.
         """
@@ -73,7 +73,7 @@ class Launches:
 
     @cached_property
     def together(self) -> Pool | None:
-        """The same beside what they add to all points that they measured.
+        """Between-launch variance after removing each launch's own effect (paired).
 
         None where none share several launches.
         """

@@ -30,7 +30,7 @@ _LEAST = 1e-16
 
 
 class Pool(NamedTuple):
-    """What points of one environment say together of the variance of their launch means.
+    """Pooled variance components of the launch means of one environment's points.
 
     A launch mean of a point varies by what its window says (`within`) and by what launches add,
     which all points have in common. `added` may be below 0, where windows say too much; a variance
@@ -189,7 +189,7 @@ def _beside_launches(values: Numbers, variances: Numbers) -> tuple[Numbers, Numb
 
 
 def _agreement(ratios: Numbers, degrees: Numbers, *, share: float) -> tuple[float, float]:
-    """How far variances agree with what is expected of them: (degrees of freedom of the expectation, scale).
+    """Agreement of variances with their expectation: (its degrees of freedom, scale).
 
     The ratios of found to expected variances follow a scaled F distribution (Smyth 2004, here by
     maximum likelihood); infinitely many degrees unless fewer make the ratios likelier by Akaike's

@@ -41,7 +41,7 @@ class RunVerdict(StrEnum):
 
 
 class Certainty(StrEnum):
-    """How well launches support a recommendation."""
+    """Certainty of a recommendation by its launches."""
 
     SIGNIFICANT = "significant"
     """It is significantly better than every other candidate."""

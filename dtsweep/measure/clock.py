@@ -21,7 +21,7 @@ class Clock(Protocol):
     """Times the steps of one rank; a step ends where the next begins."""
 
     began: float
-    """When it was started, in seconds of the monotonic clock."""
+    """Start, in seconds of the monotonic clock."""
 
     def start(self) -> None:
         """Begin the first step: everything before has ended on the device."""

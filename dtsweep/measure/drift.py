@@ -20,7 +20,7 @@ class Level(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What one level differs from another by, as a share of the other, and how well that is known."""
+    """Relative difference of two levels, with its margin of error."""
 
     share: Any
     half_width: Any

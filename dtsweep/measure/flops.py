@@ -1,4 +1,4 @@
-"""How much arithmetic a sample takes: counted on tensors without numbers, or given by the workload."""
+"""Arithmetic per sample: counted on tensors without numbers, or given by the workload."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Flops:
     """Floating-point operations of a forward and backward pass, per sample."""
 
     model_per_sample: float
-    """What the mathematics needs: each operation once."""
+    """Operations that the mathematics needs, each counted once."""
 
     hardware_per_sample: float | None
     """With what is computed again to save memory; None where only the model's are known."""
@@ -47,7 +47,7 @@ class Flops:
 
 @dataclass(frozen=True)
 class _Counted:
-    """What is known of a setting of a workload."""
+    """Known operations of a setting of a workload."""
 
     flops: Flops | None = None
     operations: PassOperations | None = None

@@ -18,7 +18,7 @@ from dtsweep.hardware.device import wait_for
 from dtsweep.hardware.memory import oom_status
 
 ALONE, ALONE_S, BATCHES = 10, 0.04, 5
-"""How often the exchange is done by itself in a batch, for how long at most, and how many batches there are."""
+"""Number of exchanges in a batch, time limit of a batch, and number of batches."""
 
 
 def time_alone(exchange: Callable[[], int], device: torch.device) -> tuple[float, float]:

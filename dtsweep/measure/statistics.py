@@ -26,7 +26,7 @@ LEAST_GAP = 0.01
 """Share of the median step by which two clusters lie apart."""
 
 PAUSE_S = 0.38
-"""How long a pause that has not come yet may be, at most; of a shorter step half.
+"""Longest pause that may still come; half of that for a shorter step.
 
 The longest with which a quiet window of `max_seconds` is known to `half_width`, as they are by
 default: 3 × 0.38 s of 60 s are 1.9 %. With 50 ms the intervals of long steps cover half of what

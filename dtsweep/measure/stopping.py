@@ -19,7 +19,7 @@ LOOK_FACTOR = 1.2
 step stops by luck."""
 
 LONG_STEP_S, FIRST_LONG_LOOK = 0.3, 8
-"""What a step takes from which on a look costs next to nothing, and the steps before the first one then."""
+"""Step time above which a check costs next to nothing, and the steps before the first check."""
 
 FEWEST_STEPS, FEWEST_PERIODS = 20, 8
 """Steady steps (of long ones as many as before the first look), and sync periods, that an interval needs to be
@@ -27,7 +27,7 @@ believed before a limit."""
 
 RACE_MARGIN = 0.02
 RACE_HALF_WIDTH = 0.10
-"""How clearly a point must be dominated to be stopped early, and how well its mean must be known by then."""
+"""Margin of dominance for an early stop, and the precision that the mean needs by then."""
 
 REHEARSED_STEPS = 50
 """Enough for every part of a look."""
@@ -51,7 +51,7 @@ Incumbents = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Race:
-    """What a point must not be dominated by, and how it is compared."""
+    """Points that must not dominate a point, and the way to compare them."""
 
     rivals: Incumbents
     samples_per_step: float
@@ -69,7 +69,7 @@ class Estimate:
     noise_s: float
     """Half of the mean's 95 % interval by the steps that came."""
     half_width_s: float
-    """The same as it is reported: with what is rare and has not come yet."""
+    """Half-width as it is reported, with rare pauses that have not come yet."""
     steadiness: Steadiness
     periods: int
     """Steady ones; steps, where the period is 1."""

@@ -23,7 +23,7 @@ WINDOW = "dtsweep: profiled steps"
 """Name of the annotation that spans the profiled steps."""
 
 CLASSES = ("compute_s", "exchange_s", "overlap_s", "exposed_s", "idle_s")
-"""What a step's time is split into; compute, exposed exchange and idle add up to it."""
+"""Parts of a step's time; compute, exposed exchange and idle add up to it."""
 
 LARGEST = 10
 """So many kernels are listed."""
@@ -44,7 +44,7 @@ class Kernel(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """What one rank's profiled steps left."""
+    """Profile of one rank's steps."""
 
     trace: bytes
     """Chrome trace, JSON in gzip; Perfetto opens it."""
@@ -135,7 +135,7 @@ def _interval(event: Event) -> tuple[int, int]:
 
 
 def _kernels(events: Iterable[Event], window: tuple[int, int]) -> Iterator[Kernel]:
-    """What ran on the device, cut off where the window ends; NCCL's kernels wait for other workers while they run."""
+    """Kernels on the device, cut off at the end of the window."""
     for event in events:
         if event["cat"] in _ON_DEVICE:
             kind = "compute"

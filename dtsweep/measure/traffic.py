@@ -22,14 +22,13 @@ SHARES: Mapping[str, Callable[[int], Fraction]] = {
     "send": lambda _: Fraction(1),
     "nothing": lambda _: Fraction(0),
 }
-"""What a rank sends of the bytes that it hands over, as a ring does it; of broadcast, reduce and gather on average over
-the ranks, and of an all-to-all with equal parts. From the number of ranks of the group."""
+"""Bytes that a rank sends, of the bytes that it hands over, in a ring."""
 
 SHARES_OF_BACKEND: Mapping[tuple[str, str], Callable[[int], Fraction]] = {
     ("gloo", "reduce_scatter"): SHARES["all_reduce"],
     ("gloo", "reduce"): lambda _: Fraction(1),
 }
-"""Where a backend sends more, as the kernel counts it: gloo all-reduces and keeps a part of the sums."""
+"""Factor by which a backend sends more, as the kernel counts it: gloo keeps part of the sums."""
 
 OPERATIONS: Mapping[str, str] = {
     **dict.fromkeys(("allreduce_", "allreduce_coalesced_"), "all_reduce"),
@@ -82,7 +81,7 @@ class Counting(TorchDispatchMode):
         self._bytes = Fraction(0)
         self._messages = 0
         self.unknown: list[str] = []
-        """What was handed over that can't be counted."""
+        """Calls whose bytes can't be counted."""
 
     @property
     def bytes_sent(self) -> Fraction | None:
@@ -132,7 +131,7 @@ class Counting(TorchDispatchMode):
 
 
 def share_sent(kind: str, group: ProcessGroup, device: torch.device) -> Fraction:
-    """What a rank sends of the bytes that it hands over, by the backend that the group has for a device."""
+    """Bytes that a rank sends, of those it hands over, by the group's backend for a device."""
     ranks = group.size()
     backend = group._get_backend(device).name()
     if ranks > 1:

@@ -33,7 +33,7 @@ CORRELATED_FROM = 8
 """Units from which on it can be told whether neighbours resemble each other."""
 
 BLOCK_S = 0.02
-"""What the timed steps of a block take at least: much shorter ones would be all lead, much longer ones few."""
+"""Least time of a block's timed steps: short blocks are mostly lead-in, long ones are few."""
 
 FIRST_ROUND_S = 10.0
 """Seconds that the first round may take in any case. Otherwise short windows would say nothing about slow points."""

@@ -1,4 +1,4 @@
-"""Where the warm-up ends, found in the step times, and whether what follows is steady."""
+"""End of the warm-up, found in the step times, and a test that the rest is steady."""
 
 from __future__ import annotations
 
@@ -37,17 +37,16 @@ window is looked at in several ways. Less after a warm-up: what is left of it ma
 
 @dataclass(frozen=True, kw_only=True)
 class Steadiness:
-    """Which part of a window is steady, and whether it drifts."""
+    """Steady part of a window, and its drift."""
 
     start: int | None
     """Steps to leave out; None where no part is steady."""
 
     drift: float | None
-    """What the step time rises by from the first steady step to the last, as a share of its median; of the whole
-    window where no part is steady; None under 3 steps."""
+    """Rise of the step time from the first steady step to the last, as a share of the median."""
 
     unsettled: float = 0.0
-    """Where no part is steady, what the first half of the steps differs by from the second, as a share."""
+    """Difference of the first half of the steps to the second, as a share, if no part is steady."""
 
     is_sure: bool
     """True if the drift is more than noise."""
@@ -181,7 +180,7 @@ def _surely_differ(before: Series, after: Series) -> bool:
 
 
 def drift(series: Series) -> tuple[float, float]:
-    """What the step time rises by from the first to the last step, and what noise makes of that.
+    """Rise of the step time from the first step to the last, and the part that noise explains.
 
     Theil and Sen's slope of the medians of up to 20 batches: a few odd steps don't move it.
 

@@ -115,7 +115,7 @@ class Window:
             self._peers.store.set("stop", self.reason)
 
     def _look(self, *, sees_interval: bool) -> str:
-        """Why to stop here, or nothing."""
+        """Reason to stop here; empty to go on."""
         store = self._peers.store
         if store is None:
             return self._decide(sees_interval=sees_interval) or ""

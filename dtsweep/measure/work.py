@@ -1,4 +1,4 @@
-"""What operations a step has, how much arithmetic each does, how many bytes it moves; and what that takes at least."""
+"""Operations of a step: arithmetic and bytes moved by each."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class PassOperations:
 
 @dataclass(frozen=True, kw_only=True)
 class StepWork:
-    """What the operations of one worker's step take at least, at the rates that were measured."""
+    """Least time of the operations of one worker's step at the measured rates."""
 
     operations: int
     moved_bytes: float

@@ -1,4 +1,4 @@
-"""What a slot keeps of one attempt until the driver collects it, whatever became of it."""
+"""Result of one attempt, which a slot keeps until the driver collects it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dtsweep.metrics.rank_result import RankFacts, RankResult
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptResult:
-    """How one attempt ended, and what its ranks sent."""
+    """Outcome of one attempt, and the messages of its ranks."""
 
     status: str
     reason: str | None = None
@@ -49,7 +49,7 @@ class AttemptResult:
     """The rank on whose node each shard of the parameter server lives."""
 
     hopeless_for: str | None = None
-    """Where its session did not come up: whose other trials would end alike, of its `world` or of the whole `run`."""
+    """Trials that fail with a session that does not start: of the `world` or the whole `run`."""
 
     session_has_ended: bool = False
     """True if the next attempt gets another session."""
@@ -58,7 +58,7 @@ class AttemptResult:
     """True if the worker group could not be killed; the slot's actor is then replaced."""
 
     refusal: str | None = None
-    """Why the run must end, although nothing is wrong with the trial: it was not begun."""
+    """Reason to end the run although the trial is fine: it was not begun."""
 
     notes: Sequence[str] = ()
     """Lines for the user: which nodes are left out from now on."""

@@ -1,4 +1,4 @@
-"""Where a step's time and a device's power go: phases, FLOPs, energy."""
+"""Time and power of a step by phase: phases, FLOPs, energy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def slowest_phase_s(ranks: Sequence[Measured], name: str) -> float | None:
 
 
 def flops_columns(point: Point, ranks: Sequence[Measured], rate: float) -> Row:
-    """What a worker computes per second, and the share of its device's peak.
+    """FLOP/s of a worker, and the share of its device's peak.
 
     The weakest device is the measure.
     """
@@ -51,7 +51,7 @@ def flops_columns(point: Point, ranks: Sequence[Measured], rate: float) -> Row:
 
 
 def work_columns(ranks: Sequence[Measured], step_mean_s: float) -> Row:
-    """What a step's operations take at least, as shares of the step.
+    """Least time of a step's operations, as shares of the step.
 
     The memory of the slowest rank is named.
     """
@@ -70,7 +70,7 @@ def work_columns(ranks: Sequence[Measured], step_mean_s: float) -> Row:
 
 
 def device_columns(point: Point, ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
-    """What devices and hosts did in the window; null unless all ranks know it.
+    """Use of devices and hosts in the window; null unless all ranks know it.
 
     Args:
         point: what was measured.

@@ -215,7 +215,7 @@ def _shares(times: _Times) -> Row:
 
 
 def _overlap(shown: Share, rank: Measured) -> Row:
-    """What of the exchange alone does not show in a step. Not kept in 0 to 1: that would hide how little is known.
+    """Part of the isolated exchange that is hidden in a step.
 
     Args:
         shown: what does, as a share of the exchange alone.
@@ -251,7 +251,7 @@ def _pass_s(point: Point, ranks: Sequence[Measured], part: str) -> float:
 
 
 def input_columns(ranks: Sequence[Measured], *, straggler: str | None) -> Row:
-    """What of a step workers spend on loading batches: their mean, without the one that the others wait for.
+    """Mean share of a step for loading batches, without the worker that the others wait for.
 
     What that one spends longer on it is in `wait_share` already.
 

@@ -1,4 +1,4 @@
-"""What a reader should know before trusting a trial's numbers."""
+"""Flags: warnings to the reader of a trial's numbers."""
 
 from __future__ import annotations
 

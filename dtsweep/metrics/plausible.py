@@ -21,7 +21,7 @@ ROUNDING = 0.01
 """By which share numbers that are equal by definition may differ."""
 
 EDGE_S = 5.0
-"""How long a worker may take after its last step, besides two steps: to leave its servers, on a busy machine."""
+"""Time for a worker after its last two steps to leave its servers, on a busy machine."""
 
 OVER_PEAK = 1.05
 """Times a data sheet's dense peak. Clocks go up to 17 % over that of the sheet (H100 NVL, RTX A6000), and no training
@@ -37,7 +37,7 @@ OVER_MATMUL = 4.0
 """Times the matrix product, where that is more than the table: of kinds of cores that it does not know."""
 
 CPU_CLOCK_S = 0.2
-"""How well the CPU time of a process is known at worst."""
+"""Largest error of a process's CPU time."""
 
 JUDGED_COLUMNS = (
     *(
@@ -100,7 +100,7 @@ def judged_columns(flags: Sequence[str] | None, found: Sequence[str]) -> Row:
 
 
 def _of_first(words: Mapping[int, str | None]) -> str | None:
-    """What is said of the first rank of which it is, and of how many more."""
+    """Message for the first affected rank, with the number of other affected ranks."""
     named = [rank for rank, said in words.items() if said]
     if not named:
         return None
@@ -111,7 +111,7 @@ def _of_first(words: Mapping[int, str | None]) -> str | None:
 
 
 def contradictions(row: Mapping[str, Any]) -> list[str]:
-    """What contradicts itself in a row alone, in words with the numbers.
+    """Contradictions in a single row, in words with the numbers.
 
     Args:
         row: `JUDGED_COLUMNS` of `trials`; unknown is None, nan or left out.

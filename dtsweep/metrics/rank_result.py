@@ -1,4 +1,4 @@
-"""What a rank sends to its slot: where it runs, how its attempt ended, and what it measured."""
+"""Messages of a rank to its slot: its place, the outcome of its attempt, its measurements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Steps = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class RankFacts:
-    """Where a rank runs: columns of `ranks` that stay the same from trial to trial."""
+    """Place of a rank: columns of `ranks` that stay the same from trial to trial."""
 
     node: str
     """Host name of its machine."""
@@ -105,12 +105,12 @@ class TrialColumns:
     """Name of the optimizer that ran."""
 
     blocks: str | None = None
-    """What the mode divided the model into, in words."""
+    """Units into which the mode divided the model, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured(RankColumns, TrialColumns):
-    """What a rank measured in a trial whose window came to its end."""
+    """Measurements of a rank in a trial whose window was completed."""
 
     steps: Steps
     """`step`, `part`, `block`, `start_s`, `step_s`, `loss` and each phase that was marked.
@@ -125,10 +125,10 @@ class Measured(RankColumns, TrialColumns):
     """Steps before the window."""
 
     stop_reason: str
-    """Which rule ended the window."""
+    """Rule that ended the window."""
 
     flags: Sequence[str] = ()
-    """What this rank noticed, names of `FLAG_MEANINGS`."""
+    """Flags of this rank, names of `FLAG_MEANINGS`."""
 
     threads: int | None = None
     """That PyTorch used for one operation in the window: the facts' or the workload's."""
@@ -144,13 +144,13 @@ class Measured(RankColumns, TrialColumns):
     """`given`, `table` or `measured`."""
 
     work: StepWork | None = None
-    """What the operations of a step take at those rates; rank 0 alone counts."""
+    """Time of a step's operations at those rates; rank 0 alone counts."""
 
     flops_per_sample: float | None = None
     """Of the model, without recomputation; rank 0 alone counts."""
 
     hardware_flops_per_sample: float | None = None
-    """The same with recomputation."""
+    """As above, with recomputation."""
 
     exchange_isolated_s: float | None = None
     """A step's exchange alone, in seconds."""
@@ -159,19 +159,19 @@ class Measured(RankColumns, TrialColumns):
     """Its standard error."""
 
     exchange_reason: str | None = None
-    """Why there are no steps without the exchange, where the mode can leave it out."""
+    """Reason for missing steps without the exchange, if the mode can leave it out."""
 
     batch_fault: tuple[str, str] | None = None
     """Of a batch after the window that has another size or could not be made: the trial's status and its reason."""
 
     gradients_reason: str | None = None
-    """Which ranks' gradients differ, and what to do; why it can't be told."""
+    """Ranks whose gradients differ, with the next step; or the reason why that is unknown."""
 
     profile: Profile | None = None
     """Of some steps after the window."""
 
     no_profile: str | None = None
-    """Why there is no profile although one was asked for."""
+    """Reason for a missing profile that was asked for."""
 
     steadiness: Steadiness | None = None
     """Of the window; None until the driver has found it, with the warm-up, in the steps of all ranks."""
@@ -184,7 +184,7 @@ class Measured(RankColumns, TrialColumns):
 
 @dataclass(frozen=True, kw_only=True)
 class RankResult:
-    """How one attempt ended on one rank."""
+    """Outcome of one attempt on one rank."""
 
     status: str
     """One of `STATUSES`."""
@@ -200,7 +200,7 @@ class RankResult:
     """In use after cleaning up."""
 
     device_bytes: int | None = None
-    """What the device has."""
+    """Memory of the device."""
 
     is_spent: bool = False
     """True if its process can't use its device any more."""

@@ -151,7 +151,7 @@ def explaining_failure(results: ResultsByRank) -> tuple[str, str | None]:
 
 
 def machine_columns(facts: FactsByRank, *, harness: str) -> Row:
-    """What the trial ran on, and the digest that tells whether two trials ran on the same."""
+    """Machine of the trial, and the digest that identifies it."""
     if not facts:
         return {}
     first = facts[min(facts)]

@@ -20,14 +20,14 @@ from dtsweep.metrics.rank_result import Measured
 from dtsweep.sweep.settings import LEAST_HALF_WIDTH
 
 SPENT = ("sync_s", "compress_s")
-"""What a step spends on an exchange that nothing hides."""
+"""Exposed exchange of a step."""
 
 NAMED_FALSELY = 0.01
-"""How often one of equal workers is named if steps are independent: so it stays under 5 % where they are not."""
+"""Probability to name one of equal workers if steps are independent; below 5 % if they are not."""
 
 
 def own_work(rank: Measured, *, is_alone: bool = False) -> float | None:
-    """What a rank's step takes without waiting for others, in seconds: the mean.
+    """Mean time of a rank's step without waiting for others, in seconds.
 
     None where it is unknown.
     """
@@ -88,7 +88,7 @@ def marks_exchange(rank: Measured) -> bool:
 
 
 def skew_columns(ranks: Sequence[Measured], nodes: Sequence[str]) -> Row:
-    """How much longer the slowest rank works than the fastest, and which one that is, where that can be told.
+    """Excess time of the slowest rank over the fastest, and its rank if it is significant.
 
     Args:
         ranks: all of them.

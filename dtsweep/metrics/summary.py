@@ -191,7 +191,7 @@ def _per_step(ranks: Sequence[Measured], counts: Sequence[int | None]) -> float 
 
 
 def _steadiness(found: Steadiness, ranks: Sequence[Measured], *, within: float) -> Row:
-    """How the window became steady; where steps are each worker's own, by those of rank 0."""
+    """Steady part of the window; of rank 0's steps if steps are each worker's own."""
     has_warmup = any((rank.steps["part"] == "warmup").sum() > rank.skipped_steps for rank in ranks)
     kind = found.kind(within=within)
     return {
@@ -201,7 +201,7 @@ def _steadiness(found: Steadiness, ranks: Sequence[Measured], *, within: float) 
 
 
 def _stop_reason(ended_by: str, *, share: float | None, half_width: float | None) -> str:
-    """Why the window ended: a limit was fixed beforehand, so what is known by then needs no second look."""
+    """Rule that ended the window."""
     is_known = share is not None and half_width is not None and share <= half_width
     if ended_by in LIMITS and is_known:
         return "precise"

@@ -1,4 +1,4 @@
-"""What is done, what is to do, in which order: from a sweep and its results.
+"""Plan of a run, from a sweep and its results: trials done, trials to run, and their order.
 
 Any process; no Ray. In reading order:
 

@@ -1,4 +1,4 @@
-"""How long a run is expected to take."""
+"""Expected duration of a run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dtsweep.plan.trial import Trial, group_launches, groups_of
 from dtsweep.sweep.settings import ENERGY_FROM_S, Measure, Sweep
 
 SESSION_START_S = 15.0
-"""What the start of a session takes, until results say better."""
+"""Time of a session's start, until results give a better value."""
 
 TRIAL_REST_S = 0.5
-"""What a trial takes beside its window, until results say better."""
+"""Time of a trial without its window, until results give a better value."""
 
 
 def expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str, Any]]) -> float:

@@ -1,4 +1,4 @@
-"""What is done, what is to do, in which order: from a sweep and its results, without Ray."""
+"""Plan of a run, from a sweep and its results, without Ray: trials done, trials to run, order."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PLANNED_BY = frozenset(
         *("dtsweep_version", "torch_version", "ray_version", "python_version", "numpy_version"),
     }
 )
-"""What a plan, and the run of it, read of the attempts so far, beside the workloads' fields."""
+"""Columns of the attempts that a plan and its run read, without the workloads' fields."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Plan:
     """Each with its reason."""
 
     seconds: float
-    """What the run is expected to take."""
+    """Expected duration of the run."""
 
     session_starts: int
     """Sessions that the run will start, if none fails."""
@@ -227,7 +227,7 @@ def _in_order(
 
 
 def _state(sweep: Sweep, row: Mapping[str, Any] | None, *, rerun: str | None) -> tuple[str, bool]:
-    """Why a trial for which this attempt stands is to run, or how it ended; and whether it is done."""
+    """Reason to run a trial that has this attempt; or its outcome."""
     if rerun == "all":
         return "--rerun all", False
     if row is not None and _is_cut_short(sweep, row):

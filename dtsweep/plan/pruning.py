@@ -1,4 +1,4 @@
-"""Which trials would run out of device memory, because a smaller micro-batch has."""
+"""Trials that would run out of device memory, because a smaller micro-batch has."""
 
 from __future__ import annotations
 

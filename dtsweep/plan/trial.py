@@ -17,7 +17,7 @@ class Trial:
     repeat: int
     trial_id: str
     why: str
-    """Why it is to be run, or how it ended."""
+    """Reason to run it; or its outcome."""
 
     role: str = "trial"
     """`trial` or `canary`."""

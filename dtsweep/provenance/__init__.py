@@ -1,4 +1,4 @@
-"""What a number was measured with: versions, sources of the workload, contents of its data, revision.
+"""Provenance of a number: versions, source of the workload, its data, revision.
 
 Any process; the standard library alone, and nothing of the user's is imported. In reading order:
 

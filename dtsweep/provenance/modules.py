@@ -1,4 +1,4 @@
-"""Where a module's source lies, found without importing it."""
+"""Find a module's source without importing it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Module:
 
     @property
     def package(self) -> str:
-        """What its relative imports begin at."""
+        """Package that its relative imports begin at."""
         if self.folders is not None:
             return self.name
         return self.name.rpartition(".")[0]

@@ -1,4 +1,4 @@
-"""What a workload's numbers depend on beside its fields: source, packages, data; and what has changed of it."""
+"""Source, packages and data that a workload's numbers depend on, apart from its fields."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class Sources:
-    """What a class of workloads is made of."""
+    """Sources of a class of workloads."""
 
     digests: dict[str, str] = field(default_factory=dict)
     """Of its source: `class Net`, `layers.py`, of a notebook also names that it defines; and versions

@@ -1,4 +1,4 @@
-"""What a module's source says as Python reads it, and what it imports, from its syntax tree."""
+"""Contents and imports of a module's source, from its syntax tree."""
 
 from __future__ import annotations
 

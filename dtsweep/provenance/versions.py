@@ -22,7 +22,7 @@ def versions() -> dict[str, str]:
 
 
 def all_versions() -> dict[str, str]:
-    """The same, and those of the packages that carry numbers between processes and into files."""
+    """As above, with packages that carry numbers between processes and into files."""
     carriers = package_versions(["numpy", "pyarrow"])
     return {**versions(), **{f"{name}_version": found for name, found in carriers.items()}}
 

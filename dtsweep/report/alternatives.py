@@ -1,4 +1,4 @@
-"""What a recommendation gives up, in words."""
+"""Alternatives that a recommendation gives up, in words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RATIOS = {
 
 
 def alternatives(found: Recommendation, varying: Sequence[str]) -> list[str]:
-    """What the recommended point gives up, a line each."""
+    """Alternatives to the recommended point, one a line."""
     lines = []
     for _, row in found.alternatives.iterrows():
         what = {"latency_s": "shorter steps", "samples_per_s": "more throughput"}.get(
@@ -47,7 +47,7 @@ def _times(ratio: float, of: str, turned: str) -> str:
 
 
 def _why_not(row: pd.Series[Any], found: Recommendation) -> str:
-    """Why an alternative is no candidate; empty where it is one."""
+    """Reason why an alternative is not a candidate; empty if it is one."""
     if not row["is_allowed"]:
         return f", by {row['semantics']} updates (--allow {row['semantics']} takes it)"
     if row["is_unknown"]:

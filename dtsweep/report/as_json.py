@@ -70,7 +70,7 @@ def _differences_of(frontier: Frontier) -> list[dict[str, Any]]:
 
 
 def _words_of(frontier: Frontier) -> dict[str, str | None]:
-    """What a report says of a frontier, and of which one."""
+    """Values of a frontier, with those that identify it."""
     names = ("semantics", "model_digest", "undecided", "alone")
     words = {
         "title": frontier.name,

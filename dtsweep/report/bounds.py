@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dtsweep.analysis.next_axes import NextAxis
 
 UNKNOWN = "can't tell"
-"""How a point without a bound is shown."""
+"""Label of a point without a bound."""
 
 
 def bound_columns(rows: pd.DataFrame) -> dict[str, list[str]]:

@@ -49,7 +49,7 @@ class Scaling:
     title: str
     """The kind, the unit of size, and what is equal in a group."""
     per: Literal["worker", "node"]
-    """What the size of a world is counted in."""
+    """Unit of a world's size."""
     rows: pd.DataFrame
     """Rows of `dtsweep.analysis.scaling`, of this kind alone; never empty."""
     labels: pd.Series[str]
@@ -80,7 +80,7 @@ class Worth:
     laws: pd.DataFrame
     """Rows of `dtsweep.analysis.laws`."""
     sentences: Sequence[str]
-    """What both say of each group of scaling, and of how many groups it is unknown."""
+    """Scaling of each group, and the number of groups whose scaling is unknown."""
 
     @property
     def is_known(self) -> bool:
@@ -125,7 +125,7 @@ class Content:
     bounds: pd.DataFrame
     """Rows of `dtsweep.analysis.bottleneck`, one per point."""
     limits: Sequence[str]
-    """What limits each recommended point and what to try next, in their order; then what limits those in tables."""
+    """Limit of each recommended point and what to try next, in their order."""
     frontiers: Sequence[Frontier]
     """One per semantics, model and environment, exact updates first; empty without `ok` trials."""
     hypervolume: pd.DataFrame
@@ -138,12 +138,12 @@ class Content:
     worth: Worth
     """From how many workers on one more doesn't pay, for the groups of `scaling`."""
     doubts: Sequence[str]
-    """What to ignore, and what not to compare, to be read before any table.
+    """Warnings to be read before any table: rows to ignore, rows not to compare.
 
     Empty where nothing is in doubt.
     """
     notes: Sequence[str]
-    """How the numbers came about; lines after the first of a note explain it. Empty without frontiers."""
+    """Notes on the measurement."""
     sections: Sequence[Section]
     """Further parts, each of which prints itself and gives its JSON values; the last ones of a report."""
 

@@ -1,4 +1,4 @@
-"""What a report has to say before its tables: what to ignore, and what not to compare."""
+"""Warnings before a report's tables: rows to ignore, rows not to compare."""
 
 from __future__ import annotations
 

@@ -34,9 +34,9 @@ class Frontier:
     """The semantics in words, with the model if there are several, the label if all points share one, and the
     environment if there are several."""
     semantics: str
-    """What an update means, one of `dtsweep.sweep.modes.SEMANTICS`."""
+    """Semantics of an update, one of `dtsweep.sweep.modes.SEMANTICS`."""
     model_digest: str | None
-    """What is trained; None where it is unknown, or all models count as one."""
+    """Model; None if it is unknown, or all models count as one."""
     points: pd.DataFrame
     """Rows of `dtsweep.analysis.frontier`, the fastest step first.
 
@@ -48,7 +48,7 @@ class Frontier:
     """Rows of `dtsweep.analysis.difference` between the highest throughput on the frontier (`point_a`) and the highest
     of all other `points`, on the frontier or not (`point_b`); empty where there is no other."""
     verdict_words: str | None
-    """What `difference` says of their throughput, as a sentence.
+    """Sentence of `difference` on their throughput.
 
     None where there is no runner-up, or frontiers are of
     something else."""
@@ -60,7 +60,7 @@ class Frontier:
 
     @property
     def empty_because(self) -> str:
-        """Why no point can stand on it, where none does."""
+        """Reason why the frontier is empty, if it is."""
         met = self.points[self.points["meets"].fillna(value=False)]
         if met.empty:
             return "No point of it is known to meet the condition."
@@ -185,7 +185,7 @@ def frontiers_of(
 def _title(
     first: pd.Series[Any], labels: pd.Series[str], *, telling: Sequence[str], apart: Sequence[str]
 ) -> list[str]:
-    """What the points of a frontier share and others don't have.
+    """Title: the settings that the points of a frontier share and others don't have.
 
     Args:
         first: one of the points.

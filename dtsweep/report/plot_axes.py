@@ -24,7 +24,7 @@ class PlotAxis:
     """Round numbers between both ends, ascending."""
 
     def share(self, value: float) -> float:
-        """Where a value stands, from 0 at the lower end to 1 at the upper one."""
+        """Position of a value, from 0 at the lower end to 1 at the upper one."""
         low, high, at = (
             math.log(v) if self.is_logarithmic else v for v in (self.low, self.high, value)
         )

@@ -55,7 +55,7 @@ class ModeLines:
     imports: tuple[str, ...]
 
     wrap: str
-    """How the model is wrapped; `{buckets}` is where DDP takes the size of its buckets."""
+    """Line that wraps the model; `{buckets}` is replaced with the size of DDP's buckets."""
 
     optimizer: str = _PLAIN
     own_optimizer: str = _OWN

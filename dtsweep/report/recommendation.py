@@ -30,7 +30,7 @@ IN_SHORT = {
     Certainty.SINGLE_LAUNCH: "one launch each",
     Certainty.ONLY_CANDIDATE: "the only candidate",
 }
-"""How well launches support recommendations, in words for a table."""
+"""Certainty of recommendations, in words for a table."""
 
 _SHOWN = 3
 """Points that are named, of those that can't be told apart."""
@@ -232,7 +232,7 @@ def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> s
 
 
 def _repeats(found: Recommendation) -> str:
-    """What gives more launches: in this process there is one."""
+    """Setting that gives more launches; in this process there is only one."""
     if found.point["harness"] == "in_process":
         return "repeats on Ray"
     return "repeats"
@@ -261,7 +261,7 @@ def _left_out(found: Recommendation) -> list[str]:
 
 
 def _doubts(found: Recommendation) -> list[str]:
-    """What puts the verdict in doubt, beside the tables of a report: how far the machine drifted, and one launch."""
+    """Doubts about the verdict that stand in no table: the machine's drift, a single launch."""
     rows = (
         found.others["ratio_low"],
         *(found.alternatives[f"{name}_ratio_low"] for name in RATIOS),

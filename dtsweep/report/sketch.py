@@ -75,7 +75,7 @@ def _marks(
 
 
 def _legend(drawn: Sequence[Frontier], letters: set[str], *, left_out: int) -> Iterator[str]:
-    """What is up, and what each marker means."""
+    """Legend: the vertical axis and the markers."""
     yield "samples/s"
     semantics = [found.semantics for found in drawn]
     if len(set(semantics)) == len(drawn):

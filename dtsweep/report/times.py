@@ -86,7 +86,7 @@ class TrainingTimes:
 
 
 def _titles(there: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
-    """What a table is of: the amount of data, what an update means, and what else tells it from other tables."""
+    """Title of a table: amount of data, semantics, and settings that differ between tables."""
     first = there.iloc[0]
     several = [
         c for c in ("workload", "model_digest", "env_id") if rows[c].nunique(dropna=False) > 1
@@ -143,7 +143,7 @@ def _with_halves(there: pd.DataFrame, name: str, *, unit: float, digits: int) ->
 
 
 def _notes(rows: pd.DataFrame) -> list[str]:
-    """What to know of these numbers."""
+    """Notes on these numbers."""
     within = ""
     if (rows["interval"] == "launch").any():
         within = "; of time and rate within one launch"

@@ -1,4 +1,4 @@
-"""What is kept: three Parquet data sets, written by the driver alone.
+"""Stored results: three Parquet data sets, written by the driver alone.
 
 The driver and readers; `statuses` any process. Imports Arrow. In reading order:
 

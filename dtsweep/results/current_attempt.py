@@ -1,4 +1,4 @@
-"""Which of a trial's attempts stands for it, in the table of trials and when a run goes on."""
+"""Attempt that represents a trial, in the table of trials and when a run is resumed."""
 
 from __future__ import annotations
 

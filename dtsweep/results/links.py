@@ -1,4 +1,4 @@
-"""What `doctor` measured of links, kept beside results in the folder `links`: no run writes or needs it."""
+"""Link measurements of `doctor`, kept in the folder `links` of the results; no run needs it."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ FORMAT: Mapping[str, Any] = MappingProxyType(
         "use_dictionary": ["attempt_id", "trial_id"],
     }
 )
-"""How all files are packed."""
+"""Compression of all files."""
 
 THREADS_FROM = 1 << 20
 """Bytes of a file from which on several threads unpack it: for a small one they cost more than they bring."""

@@ -63,7 +63,7 @@ def _axis_columns() -> tuple[Column, ...]:
 
 
 def _interval(name: str, unit: str) -> tuple[Column, ...]:
-    """How well the column before is known."""
+    """Uncertainty of the column before."""
     return (
         Column(f"{name}_low", FLOAT, unit, "lower end of its 95 % interval within this launch"),
         Column(f"{name}_high", FLOAT, unit, "upper end of its 95 % interval within this launch"),

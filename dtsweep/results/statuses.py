@@ -1,4 +1,4 @@
-"""How an attempt can end, what is then tried again, what flags warn of, the phases of a step: closed sets."""
+"""Closed sets: statuses of an attempt and their retries, flags, phases of a step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
     }
 )
 STATUSES = frozenset(STATUS_MEANINGS)
-"""How an attempt can end: a closed set."""
+"""Statuses of an attempt: a closed set."""
 
 CANARY_DRIFT = 0.02
 """A canary that differs by more from the others of its world, as a share and not by chance, says that the machine has
@@ -62,7 +62,7 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "adjacent_launches": "the repeats of a world followed each other",
     }
 )
-"""What a reader should know before trusting a row's numbers: a closed set."""
+"""Flags of a row: warnings to its reader, a closed set."""
 
 CAUTIONS = ("implausible", "drift", "unstable")
 """Flags of numbers that can't be true, and of a window that was not the job as it goes on: a report says so beside the

@@ -72,7 +72,7 @@ class Results:
         """Compacted files that were looked at: nothing that they replace is left."""
 
     def __str__(self) -> str:
-        """Where they lie, without credentials."""
+        """Location, without credentials."""
         return self._folder.shown
 
     @property

@@ -19,33 +19,33 @@ DEATH_SHOWS_S = 15.0
 """A rank that lost its peer waits this long for Ray to say which process is gone."""
 
 LEAST_SLACK_S = 60.0
-"""What ranks may take beside the window and what follows it, at least."""
+"""Least time limit of ranks, in addition to the window and the work after it."""
 
 CLOSE_S = 30.0
-"""How long ranks have to end, and then their trainer after they were killed."""
+"""Time limit for ranks to end, and for their trainer after they were killed."""
 
 IMPORT_S = 600.0
 """Processes that run, of ranks and of shards, have this long for their imports."""
 
 ASKED_NODES_S = 120.0
-"""What a slot may spend on asking nodes about an attempt that failed: which live, stacks, ends of logs, each 30 s."""
+"""Time limit for questions to nodes after a failure: live nodes, stacks, logs, each 30 s."""
 
 STOP_S = 10.0
-"""How long sessions have to end in order when the run is interrupted."""
+"""Time limit for sessions to end in order when the run is interrupted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptProgress:
-    """How far the ranks of an attempt are; times by the monotonic clock, in seconds."""
+    """Progress of an attempt's ranks; times by the monotonic clock, in seconds."""
 
     began: float
-    """When the task was handed out."""
+    """Time at which the task was handed out."""
 
     windows: int = 0
     """Windows that all ranks have begun: one in which something was compiled is followed by another."""
 
     warm_at: float | None = None
-    """When the last rank began the last of them."""
+    """Time at which the last rank began the last of them."""
 
     slowest_step_s: float = 0.0
     """The slowest warm-up step of any rank, before any of them."""
@@ -54,7 +54,7 @@ class AttemptProgress:
     """Statuses of the ranks that failed."""
 
     give_up_at: float = math.inf
-    """When the others need not answer any more after a rank has failed; infinite while none has."""
+    """End of the wait for other ranks after one has failed; infinite if none has."""
 
     def at(
         self, now: float, *, warm_ups: Sequence[float], failures: Collection[str]
@@ -76,7 +76,7 @@ class AttemptProgress:
 
 
 def hang_at(task: Task, progress: AttemptProgress) -> float:
-    """When ranks that have not answered hang, by the monotonic clock.
+    """Time at which silent ranks count as hanging, by the monotonic clock.
 
     Until all are warm they have `max_warmup_seconds`; then the window, what follows it, and slack.
     Once a rank has failed, those that wait for it don't hang: infinite.
@@ -95,7 +95,7 @@ def hang_at(task: Task, progress: AttemptProgress) -> float:
 
 
 def collective_timeout_s(task: Task) -> float:
-    """How long a rank may wait in one collective of a task, in seconds: longer than the slot waits for any rank.
+    """Time limit of a collective of a task, in seconds: longer than the slot waits for any rank.
 
     Only the slot can say who hangs: a collective that gives up ends the ranks that waited.
     """
@@ -105,7 +105,7 @@ def collective_timeout_s(task: Task) -> float:
 
 
 def attempt_bound_s(task: Task, *, node_timeout_s: float) -> float:
-    """How long a slot may take over an attempt, in seconds, with all that can come before and after it.
+    """Time limit of a slot for an attempt, in seconds, with all that can come before and after it.
 
     A slot that takes longer waits for something that it has no deadline for.
 
@@ -125,7 +125,7 @@ def attempt_bound_s(task: Task, *, node_timeout_s: float) -> float:
 
 
 def grace_s(failures: Collection[str]) -> float:
-    """How long the others have to answer, from the first failures on, in seconds."""
+    """Time for the other ranks to answer after the first failures, in seconds."""
     # Losing a peer is no fault of a rank's: Ray will say in a moment who died.
     if set(failures) == {"collateral"}:
         return DEATH_SHOWS_S

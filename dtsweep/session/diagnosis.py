@@ -1,4 +1,4 @@
-"""What became of ranks that don't answer: dead, on a node that is gone, stopped, or silent.
+"""State of ranks that don't answer: dead, on a lost node, stopped, or silent.
 
 Each is named.
 """
@@ -26,7 +26,7 @@ UNBROKEN = ("ok", "nan", "wrong_gradient", "timeout")
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """How an attempt or a start ended whose ranks did not all say so themselves."""
+    """Outcome of an attempt or start whose ranks did not all report it."""
 
     status: str
     reason: str
@@ -42,7 +42,7 @@ class Diagnosis:
 
 @dataclass(frozen=True, kw_only=True)
 class RankNode:
-    """Where a rank runs."""
+    """Node of a rank."""
 
     node_id: str
     name: str
@@ -57,7 +57,7 @@ class Ranks:
     """Those of the present world, in the order of their ranks in it."""
 
     kills: Mapping[int, MemoryKills | None]
-    """What their containers had counted before the attempt."""
+    """Kills that their containers had counted before the attempt."""
 
     def named(self, rank: int, node: str) -> str:
         """A rank of the session by its rank in the world of the trial, with its node."""
@@ -121,7 +121,7 @@ def _its_node(facts: RankFacts) -> RankNode:
 async def _node_of(
     rank: int, cause: BaseException, facts: Mapping[int, RankFacts]
 ) -> RankNode | None:
-    """Where a rank has ended, also one that had not come up; None where Ray does not say."""
+    """Node of a rank that has ended, started or not; None if Ray does not say."""
     if rank in facts:
         return _its_node(facts[rank])
     if not isinstance(cause, RayActorError) or cause.actor_id is None:

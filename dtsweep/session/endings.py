@@ -1,4 +1,4 @@
-"""What Ray says of how a trainer ended: pure functions of the error of its `fit()`."""
+"""Causes of a trainer's end, from the error of its `fit()`. Pure functions."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ PASSING = (
 
 @dataclass(frozen=True, kw_only=True)
 class NotUp:
-    """Why ranks did not come up."""
+    """Reason why ranks did not start."""
 
     status: str
     reason: str
     hopeless_for: str | None
-    """Whose other trials would end alike: those of the `world`, or of the whole `run`.
+    """Trials that would fail alike: of the `world`, or of the whole `run`.
 
     None where another start may
     come up."""
 
 
 def causes_of(error: BaseException | None) -> Mapping[int, BaseException]:
-    """What ended ranks of the session, by rank: what one raised, its process's death, or that its node is taken back.
+    """Causes by rank: an exception, the death of its process, or a node that is taken back.
 
     Empty where Ray names no rank.
     """
@@ -74,12 +74,12 @@ def has_lost_process(error: BaseException | None) -> bool:
 
 
 def _notice(error: BaseException | None) -> Any:
-    """What an owner said who takes nodes back; older Ray has no such error."""
+    """Message of a node's owner who takes it back; older Ray has no such error."""
     return getattr(error, "preemption_info", None)
 
 
 def why_not_up(error: BaseException | None, *, workers: int, node_timeout_s: float) -> NotUp | None:
-    """Why a trainer ended before its ranks had come up; None for what another launch may not meet.
+    """Reason why ranks did not start; None if another launch may succeed.
 
     Args:
         error: of its `fit()`.
@@ -117,7 +117,7 @@ def is_death(status: str) -> bool:
 
 
 def not_up_again(status: str, reason: str, *, deaths: int) -> NotUp:
-    """What follows from a start that was ended from outside.
+    """Consequence of a start that was ended from outside.
 
     Args:
         status: of its end.
@@ -138,7 +138,7 @@ def not_up_again(status: str, reason: str, *, deaths: int) -> NotUp:
 
 
 def _raised(rank: int, error: BaseException) -> NotUp:
-    """What an exception says that a rank raised before it had its first task."""
+    """Message of an exception that a rank raised before its first task."""
     reason = f"the workers did not start: rank {rank}: {error_line(error)}"
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]

@@ -21,10 +21,10 @@ MOST_LOG_BYTES = 16 * 2**20
 """One that grows beyond this within a trial is cut at once."""
 
 LOOK_S = 1.0
-"""How often a log's size is looked at: what a rank can print in that time may come on top of the limit."""
+"""Interval of the checks of a log's size: output within it may exceed the limit."""
 
 KEPT_S = 3600.0
-"""How long the logs of a process that has ended are left for its session to read."""
+"""Time for which the logs of an ended process stay for its session to read."""
 
 
 def open_log(session: str, rank: int, *, root: Path | None = None) -> tuple[Path, IO[bytes]]:

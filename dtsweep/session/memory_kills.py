@@ -11,7 +11,7 @@ OWN = Path("/proc/self/cgroup")
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryKills:
-    """What a control group has counted by now."""
+    """Kills that a control group has counted so far."""
 
     path: str
     """Of the file on its node."""
@@ -20,7 +20,7 @@ class MemoryKills:
 
 
 def memory_kills(groups: Path = GROUPS, own: Path = OWN) -> MemoryKills | None:
-    """What this process's own control group has counted; None where there is none that counts.
+    """Kills counted by this process's control group; None if there is no such counter.
 
     Args:
         groups: where control groups are mounted.
@@ -44,7 +44,7 @@ def memory_kills(groups: Path = GROUPS, own: Path = OWN) -> MemoryKills | None:
 
 
 def kills_in(path: str) -> int | None:
-    """What a file of the kernel counts as `oom_kill`.
+    """Value of `oom_kill` in a file of the kernel.
 
     None where it is gone or does not count them.
     """

@@ -1,4 +1,4 @@
-"""Which nodes a session is started on: not those that are being taken back, nor those that trials died on."""
+"""Nodes for a session: without those being taken back and those that trials died on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NodeNow:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeChoice:
-    """Where the next session may run."""
+    """Nodes of the next session."""
 
     leaving: Sequence[NodeNow]
     struck: Sequence[NodeNow]
@@ -43,7 +43,7 @@ class NodeChoice:
     """For how many of its workers nodes have to be added, once all that runs on the others has ended."""
 
     misfit: str | None = None
-    """Why the others can't hold it, where none can be added."""
+    """Reason why the other nodes can't hold it, if none can be added."""
 
     @property
     def without(self) -> list[str]:

@@ -24,7 +24,7 @@ from dtsweep.sweep.point import World
 
 
 class NodeWatch:
-    """Which nodes trials died on, which are being taken back, and what is told of them."""
+    """Nodes that trials died on, nodes that are being taken back, and messages on them."""
 
     def __init__(
         self, settings: Settings, failure_counts: Mapping[str, frozenset[str]] | None = None

@@ -1,4 +1,4 @@
-"""Which ranks of a session make a smaller world: pure functions of where they run."""
+"""Choose the ranks of a session that form a smaller world. Pure functions of their nodes."""
 
 from __future__ import annotations
 

@@ -30,10 +30,10 @@ from dtsweep.session.trainer import node_selector
 from dtsweep.sweep.point import World
 
 LOOK_EVERY_S = 1.0
-"""How often the autoscaler is asked how a request stands."""
+"""Interval of questions to the autoscaler on a request."""
 
 INFEASIBLE_S = 20.0
-"""How long it must say that a request can't be met: what another session has just left still counts as used."""
+"""Time for which a request must be infeasible: nodes of an ended session still count as used."""
 
 
 class NodeRequest:
@@ -127,7 +127,7 @@ def _name() -> str:
 
 
 class NodeRequests:
-    """What a slot asks an autoscaler for: the nodes of a session that starts, and those that the next one will lack."""
+    """Request of a slot to an autoscaler: nodes of this session, and those the next one lacks."""
 
     def __init__(self, settings: Settings, nodes: NodeWatch) -> None:
         """Ask for nothing yet, and where nodes stay never."""
@@ -192,7 +192,7 @@ class NodeRequests:
         await self._ask()
 
     def waited_s(self, *, since: float) -> float | None:
-        """How long nodes were waited for from then on, in seconds.
+        """Time for which nodes were waited for, in seconds.
 
         Said once for each session that started, else None.
 
@@ -245,7 +245,7 @@ def withdraw_all(slot: str) -> None:
 
 
 def scaling_state() -> Any:
-    """What Ray's second autoscaler last said of itself, as `ray.core.generated.autoscaler_pb2.AutoscalingState`."""
+    """Last state of Ray's second autoscaler, as `autoscaler_pb2.AutoscalingState`."""
     from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply
 
     client = ray._raylet.GcsClient(address=ray.get_runtime_context().gcs_address)

@@ -200,7 +200,7 @@ class Session:
         return [max(steps) for steps in zip(*self.warm.values(), strict=False)]
 
     def member_facts(self) -> dict[int, RankFacts]:
-        """What the ranks of the world run on, by their ranks in it."""
+        """Nodes and devices of the world's ranks, by their rank in it."""
         return {rank: self.facts[member] for rank, member in enumerate(self.members)}
 
     def nodes_of_shards(self, task: Task) -> list[RankFacts]:

@@ -1,4 +1,4 @@
-"""What every session of a run shares, and the workload's code as it travels to the ranks."""
+"""Settings of all sessions of a run, and the workload's code as it is shipped to ranks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Code:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What every session of a run shares."""
+    """Settings of all sessions of a run."""
 
     code: Code
     cpus_per_worker: int

@@ -131,7 +131,7 @@ class Slot:
         )
 
     def _not_up(self, error: SessionError) -> AttemptResult:
-        """What a session that did not come up is to the attempt that wanted it."""
+        """Result for an attempt whose session did not start."""
         if error.verdict is None or self._session is None:
             return AttemptResult(
                 status=error.status, reason=str(error), hopeless_for=error.hopeless_for

@@ -12,11 +12,11 @@ from dtsweep.sweep.point import World
 from dtsweep.sweep.secret import is_secret
 
 RENDEZVOUS_S = 300
-"""How long the ranks of a session have to find each other; a task sets how long its collectives may take."""
+"""Time limit for the ranks of a session to find each other."""
 
 
 NO_DASHBOARD = "http://127.0.0.1:9"
-"""Where nothing listens: the port of the discard protocol."""
+"""Port on which nothing listens: the discard protocol."""
 
 
 def train_settings(

@@ -12,13 +12,13 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class CompressionInfo:
-    """What a compression declares; all but the first two have defaults."""
+    """Declaration of a compression; all fields but the first two have defaults."""
 
     implementation: str
     """`module:class` of the compression."""
 
     exchange: str
-    """How its payloads come together, one of `EXCHANGES`."""
+    """Way to combine its payloads, one of `EXCHANGES`."""
 
     reads: Mapping[str, Any] = field(default_factory=dict)
     """The fields of a point that only some compressions read, with this one's own defaults."""
@@ -40,8 +40,7 @@ class CompressionInfo:
 
 
 EXCHANGES = ("all_reduce", "all_gather", "all_to_all")
-"""How payloads come together: they are added up on the way; every worker gets all of them; or, of values divided among
-the workers, each worker gets its own share of all, and passes on their mean, compressed again."""
+"""Ways to combine payloads: sum them on the way, or send each to every worker."""
 
 COMPRESSIONS: Mapping[str, CompressionInfo] = {
     "fp16": CompressionInfo(

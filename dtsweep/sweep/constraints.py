@@ -1,4 +1,4 @@
-"""What can't be: the one table of points that no run, or not this one, can measure.
+"""Constraints: the one table of points that no run, or not this one, can measure.
 
 What needs the cluster, worlds that its nodes can't hold, is judged in `dtsweep.driver.cluster`; a
 `global_batch` that does not divide, of which there is no point, in `dtsweep.sweep.axes`.
@@ -18,7 +18,7 @@ from dtsweep.sweep.precision import PRECISIONS
 
 @dataclass(frozen=True, kw_only=True)
 class Harness:
-    """What starts the ranks, as far as it is known."""
+    """Launcher of the ranks, if it is known."""
 
     name: str = "ray"
     """`ray`, `torchrun` or `in_process`: column `harness`."""

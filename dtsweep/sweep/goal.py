@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """What a configuration should be best at, and what it has to keep to."""
+    """Goal: the objective of a configuration, and its limits."""
 
     maximize: str | None = None
     """A column of points; either this or `minimize`."""
@@ -17,7 +17,7 @@ class Goal:
     allow: tuple[str, ...] = ()
     """Semantics beside exact ones."""
     least_rate: float = 0.0
-    """What its `samples_per_s` has to be at least, as a share of the highest among the candidates."""
+    """Least `samples_per_s`, as a share of the highest among the candidates."""
 
 
 GOALS = {

@@ -12,7 +12,7 @@ from typing import Any
 from dtsweep.sweep.compressions import EXCHANGES
 
 SEMANTICS = ("exact", "lossy", "stale", "local")
-"""What an update means, from the strongest to the weakest."""
+"""Semantics of an update, from the strongest to the weakest."""
 
 Fields = Mapping[str, Any]
 """Fields of a point by name."""
@@ -38,7 +38,7 @@ def _settings_by_name(fields: Fields) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ModeInfo:
-    """What a mode declares; all but the first three have defaults."""
+    """Declaration of a mode; all fields but the first three have defaults."""
 
     implementation: str
     """`module:class` of the mode."""
@@ -78,7 +78,7 @@ class ModeInfo:
     """True if `exchange_alone` works, which times the exchange by itself."""
 
     carries: tuple[str, ...] = ()
-    """How payloads of a compression can come together in it, of `EXCHANGES`.
+    """Ways to combine payloads of a compression in this mode, of `EXCHANGES`.
 
     None where nothing can be compressed.
     """

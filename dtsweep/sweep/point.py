@@ -23,7 +23,7 @@ from dtsweep.sweep.values import Scalar, coerced, read_fields
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """What a field of `Point` declares: checks, columns of `trials` and the table in the docs are made from it."""
+    """Declaration of a field of `Point`; checks, columns of `trials` and docs follow from it."""
 
     meaning: str
     """One sentence; `AXES` adds the modes or compressions that read the axis, if not all do."""
@@ -38,7 +38,7 @@ class Axis:
     """The smallest allowed value."""
 
     above: float | None = None
-    """What all allowed values are larger than, where none is the smallest."""
+    """Exclusive lower bound of the values, if no value is the smallest."""
 
     most: float | None = None
     """The largest allowed value."""
@@ -54,7 +54,7 @@ def axis(default: Any, meaning: str, **declared: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What needs a fresh group of worker processes when it changes."""
+    """Fields whose change needs a new group of worker processes."""
 
     workers: int
     placement: str
@@ -192,7 +192,7 @@ class Point:
 
     @property
     def semantics(self) -> str:
-        """What an update of this point means: one of `dtsweep.sweep.modes.SEMANTICS`.
+        """Semantics of this point's update: one of `dtsweep.sweep.modes.SEMANTICS`.
 
         >>> Point(sync="parameter_server").semantics
         'stale'
@@ -220,7 +220,7 @@ class Point:
 
     @property
     def world(self) -> World:
-        """What needs a fresh worker group when it changes."""
+        """Fields of the world: their change needs a new group of worker processes."""
         return World(
             workers=self.workers,
             placement=self.placement,
@@ -257,7 +257,7 @@ class Point:
 
     @property
     def unread_by(self) -> str:
-        """Who would have to read that field: the compression, or without one the mode.
+        """Reader of that field: the compression, or without one the mode.
 
         >>> Point(compression="int8", compression_rank=4).unread_by
         'compression int8'
@@ -285,7 +285,7 @@ class Point:
         return {name: own[name] for name in AXES}
 
     def with_workload(self, values: Mapping[str, Scalar]) -> Point:
-        """The same point with these fields of its workload replaced."""
+        """Copy of the point with these fields of its workload replaced."""
         if not values:
             return self
         return replace(self, workload=replace(self.workload, **values))
@@ -334,7 +334,7 @@ CHOSEN_FIELDS = (*MODE_FIELDS, *COMPRESSION_FIELDS)
 DEFAULTS: Mapping[str, Any] = {
     item.name: item.default for item in fields(Point) if item.name in AXES
 }
-"""What a point has of each axis that a sweep does not name."""
+"""Default of each axis that a sweep does not name."""
 
 
 def is_left_out(name: str, value: Any) -> bool:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:
-    """How the matrix products of a trial are computed; parameters stay in fp32."""
+    """Precision of a trial's matrix products; parameters stay in fp32."""
 
     dtype: str
     """torch's name of the numbers that a product multiplies."""

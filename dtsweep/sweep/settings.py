@@ -28,13 +28,13 @@ _EXCHANGE = Literal["quick", "precise", "off"]
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """How long and how often a point is measured."""
+    """Length and number of measurements of a point."""
 
     repeats: int = 1
     """Launches of every point: each repeat has sessions of its own."""
 
     half_width: float | None = 0.02
-    """How well the mean step time of a launch should be known: half of its 95 % interval, as a share of it.
+    """Target half-width of the 95 % interval of a launch's mean step time, as a share of it.
 
     At least 0.005: no interval is given narrower. None ends a window as soon as it has `min_steps`
     and `min_seconds`.
@@ -131,7 +131,7 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What each worker gets, and how many trials run side by side."""
+    """Resources of each worker, and the number of concurrent trials."""
 
     gpus_per_worker: int | None = None
     """GPUs of a worker.
@@ -195,7 +195,7 @@ class Resources:
                 )
 
     def peak(self, precision: str) -> float | None:
-        """What the sweep says that a device can do at a precision, in FLOP/s."""
+        """Peak rate of a device at a precision as the sweep gives it, in FLOP/s."""
         return self.peak_flops_per_s.get(precision)
 
 
@@ -217,10 +217,10 @@ class Sweep:
     """Says why a point should be left out, or None."""
 
     measure: Measure = field(default_factory=Measure)
-    """How long and how often."""
+    """Length and number of measurements."""
 
     resources: Resources = field(default_factory=Resources)
-    """What each worker gets."""
+    """Resources of each worker."""
 
     samples: int | None = None
     """Points drawn from the search spaces for each combination of the lists: the same draws for each of them."""
@@ -272,7 +272,7 @@ class Sweep:
 
     @property
     def name(self) -> str:
-        """What results are called by default: the file's name without its ending."""
+        """Default name of the results: the file's name without its ending."""
         if not self.file:
             return "sweep"
         return self.file.stem

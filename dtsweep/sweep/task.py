@@ -13,10 +13,10 @@ from dtsweep.sweep.settings import Measure, Sweep
 from dtsweep.sweep.values import workload_fields
 
 CANARY_HALF_WIDTH = 0.01
-"""How well the mean step of a canary is known, where windows end by that: then two of them tell 1.4 %."""
+"""Target half-width of a canary's mean step; two such canaries resolve 1.4 %."""
 
 HEADING = "--- dtsweep: "
-"""How the line begins that stands in a rank's log before what a trial prints."""
+"""Beginning of the line in a rank's log before the output of a trial."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Task:
     """`trial`, or `canary`: the fixed point that both ends of a session measure."""
 
     peak_flops_per_s: float | None = None
-    """What a worker's device can do at this precision, where the sweep says so."""
+    """Peak rate of a worker's device at this precision, if the sweep gives it."""
 
     rivals: tuple[tuple[float, float], ...] = ()
     """Latency in seconds and samples per second of points that were measured, for `Measure(race=True)`."""

@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from dtsweep.errors import SweepError, quoted
 
 Scalar = str | int | float | bool | None
-"""What an axis may hold: a JSON scalar."""
+"""Allowed value of an axis: a JSON scalar."""
 
 
 def workload_types(workload: Any) -> Mapping[str, Any]:

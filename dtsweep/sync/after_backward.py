@@ -1,4 +1,4 @@
-"""What modes share that exchange gradients when backward is done: one place where an all-reduce is written out."""
+"""Base of modes that exchange gradients after backward: one place for a written-out all-reduce."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class _Bucket:
 
 
 class CommHook:
-    """What DDP calls with each full bucket; all that is not the collective itself happens in the step's own thread.
+    """Hook that DDP calls with each full bucket.
 
     Gradients have to be views of the buckets (`gradient_as_bucket_view`): DDP alone knows how they
     lie there.
@@ -45,7 +45,7 @@ class CommHook:
 
     @property
     def means(self) -> list[Mean]:
-        """What averages each bucket."""
+        """Averager of each bucket."""
         return [bucket.mean for bucket in self._buckets.values()]
 
     def start(self, mark: Mark) -> None:

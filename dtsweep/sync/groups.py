@@ -95,7 +95,7 @@ def position() -> int:
 
 
 def messages() -> int:
-    """How often this rank has sent or received, or both at once, in this world."""
+    """Number of messages that this rank has sent, received, or both at once, in this world."""
     return len(_messages)
 
 

@@ -1,4 +1,4 @@
-"""What a sync mode is: the base class that the common loop calls, and the trial as one rank sees it."""
+"""Base class of sync modes, which the common loop calls, and the trial as one rank sees it."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class Job:
     """This worker's index."""
 
     device: torch.device
-    """Where this worker computes."""
+    """Device of this worker."""
 
     loss: Callable[[nn.Module, Any], torch.Tensor]
     """The workload's loss in the point's precision."""
 
     ddp_options: Mapping[str, Any] = field(default_factory=dict)
-    """What the workload asks of `DistributedDataParallel`."""
+    """Options that the workload passes to `DistributedDataParallel`."""
 
     servers: Sequence[Any] = ()
     """Handles of the parameter server's shards, in a Ray session."""
 
 
 class SyncMode:
-    """What the common loop asks of a mode; `tests/sync/test_modes.py` holds every mode to it.
+    """Interface of a mode; `tests/sync/test_modes.py` holds every mode to it.
 
     A mode has `prepare` and `step`; the others have defaults.
     """
@@ -55,10 +55,10 @@ class SyncMode:
     """Name of the optimizer that updates the parameters; `prepare` sets it, on rank 0 at least."""
 
     blocks: str | None = None
-    """What it divides the model into, in words; `prepare` sets it, where the mode does."""
+    """Units into which it divides the model, in words; `prepare` sets it, if the mode does so."""
 
     means: Sequence[Mean] = ()
-    """What averages its tensors, where they are compressed; in the order in which they are exchanged."""
+    """Averager of its compressed tensors."""
 
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it."""
@@ -115,7 +115,7 @@ class SyncMode:
         return sum(mean.apart for mean in self.means), sum(mean.norm for mean in self.means)
 
     def counters(self) -> Mapping[str, Any]:
-        """What it counted since the last call: any of `bytes_sent`, `messages_sent`, `staleness` (one per step)."""
+        """Counters since the last call: `bytes_sent`, `messages_sent`, `staleness` (one per step)."""
         return {}
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from dtsweep.sync.mode import Job, Loss
 
 
 class LossError(TypeError):
-    """What a workload's `loss` returned is nothing to train on."""
+    """Error for a `loss` that returned nothing to train on."""
 
 
 def passes(

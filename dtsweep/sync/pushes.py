@@ -1,4 +1,4 @@
-"""What a worker of the parameter server pushes to a shard, as bytes and as values again."""
+"""Gradients that a worker pushes to a shard of the parameter server, as bytes and as values."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Pushes:
         return self._read(payload)
 
     def changed(self, values: Tensor) -> Tensor:
-        """What the other end would read of these values; they count as pushed."""
+        """Values as the server would read them; they count as pushed."""
         if self._compression is None:
             return values
         return self._read(self._compression.compress_alone(values))

@@ -1,4 +1,4 @@
-"""What modes share whose model is wrapped by `DistributedDataParallel`."""
+"""Base of modes whose model is wrapped by `DistributedDataParallel`."""
 
 from __future__ import annotations
 

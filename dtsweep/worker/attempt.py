@@ -48,7 +48,7 @@ LOST_PEER = (
     *("Application timeout caused pair closure", "Socket closed", "Socket unexpectedly closed"),
     *("ncclRemoteError", "remote process exited", "Connection closed by remote peer"),
 )
-"""What gloo and NCCL say to a rank whose peer has ended or stands still."""
+"""Messages of gloo and NCCL when a peer has ended or stalls."""
 
 
 def run_attempt(
@@ -214,7 +214,7 @@ def _product(
     rates: Mapping[str, Any],
     optimizer: str | None = None,
 ) -> dict[str, Any]:
-    """What is trained, and how much work a sample and a step of it take: on rank 0, of a whole model.
+    """Describe the model and the work of a sample and a step: on rank 0, of the whole model.
 
     Args:
         point: of the trial.
@@ -251,7 +251,7 @@ def _steps_alone(point: Point, optimizer: str | None) -> bool:
 def _step_work(
     point: Point, model: nn.Module, device: torch.device, rates: Mapping[str, Any]
 ) -> StepWork | None:
-    """What a worker's step does.
+    """Work of a worker's step.
 
     None where its operations, or its optimizer's, can't be counted, or are compiled.
     """
@@ -294,7 +294,7 @@ def _step_work(
 
 
 def _device_rates(context: RankContext, task: Task, point: Point) -> dict[str, Any]:
-    """What the device can do, measured on all ranks at once.
+    """Rates of the device, measured on all ranks at once.
 
     Its peak is given, from a table, or on a CPU measured.
     """

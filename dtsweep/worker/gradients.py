@@ -22,7 +22,7 @@ matrices and batches by 0.05 %.
 """
 
 IN_SHARDS = "each worker has a share of every gradient alone; Measure(check=True) compares them with one worker's"
-"""Why ranks are not compared with each other, in a mode that `shards`."""
+"""Reason why ranks are not compared in a mode that `shards`."""
 
 _NONE = torch.zeros(0, 3)
 """Sums of a rank whose optimizer was not called."""

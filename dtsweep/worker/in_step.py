@@ -14,7 +14,7 @@ from dtsweep.measure.isolated_exchange import failure_anywhere
 from dtsweep.sweep.task import Task
 
 FIRST_PATIENCE_S = 60.0
-"""How long a rank whose first step of a kind failed waits for the others to end theirs: it may be compiled there."""
+"""Time for other ranks to end a first step that failed here: they may be compiling it."""
 
 NO_MEMORY = "a step after the window does not fit into memory"
 

@@ -26,7 +26,7 @@ from dtsweep.sync.passes import batches_of_steps, loss_in_precision
 from dtsweep.worker.gradients import CHUNK
 
 LIMIT_S = 120.0
-"""What one worker's passes may take, at most: the other ranks wait for them in a collective, which ends after 300 s."""
+"""Time limit of one worker's passes: other ranks wait in a collective, which ends after 300 s."""
 
 
 class UncheckedError(RuntimeError):
@@ -109,7 +109,7 @@ class GradientCheck:
             _say(message)
 
     def added_to(self, measured: Measured) -> Measured:
-        """What was measured with what was found here; a peak of memory from before the check is kept."""
+        """Measurements, with the results of this check."""
         return replace(
             measured,
             gradient_error=self.error,
@@ -214,7 +214,7 @@ def squares(given: torch.Tensor, expected: torch.Tensor) -> tuple[float, float]:
 
 
 class _Wrapper(nn.Module):
-    """What a loss sees of a mode's wrapper: the model is called through it, or is its `module`."""
+    """Stand-in for a mode's wrapper in a loss: it is called, or its `module` is used."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What is trained, a family to choose from: the three methods of a workload, and ours.
+"""Workloads: the three methods of one, and ours.
 
 Ranks run the methods, which import torch and transformers; at module level only `decoder` imports
 torch. In reading order:
@@ -30,7 +30,7 @@ __all__ = ["WORKLOADS", "Cifar10Cnn", "Gpt", "Transformers", "Workload"]
 
 
 class Workload(Protocol):
-    """What a trial trains: any dataclass with these three methods.
+    """Workload of a trial: any dataclass with these three methods.
 
     Optional, looked up by name, and left out or None where they don't apply:
 

@@ -20,7 +20,7 @@ class Model(NamedTuple):
     config: str
     network: str
     task: Literal["image_class", "next_token", "same_token"]
-    """What is predicted: the class of an image, each next token, or (BERT) the token at each place."""
+    """Target: the class of an image, each next token, or (BERT) the masked token at each place."""
     numbers: dict[str, Any]
 
 
@@ -152,7 +152,7 @@ class Transformers(KeepsSamples):
 
     @property
     def unread_fields(self) -> tuple[str, ...]:
-        """What this model does not read.
+        """Settings that this model does not read.
 
         >>> Transformers("gpt2").unread_fields
         ('image_size',)
