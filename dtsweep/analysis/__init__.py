@@ -13,16 +13,16 @@ reading order:
     ladders         groups of points by their number of workers or nodes
     study           tables of one results folder, each prepared once; `over_launches`, `launch_sigma`, `canaries`
     naming          which point somebody means
-    difference      whether two points can be told apart, with a verdict
+    difference      whether two points can be distinguished, with a verdict
     objectives      which columns should be small or large, and how far launches know them
     dominance       dominance between points: which another one beats, and how far launches can tell
-    resampling      how often points are on the frontier when their means are drawn anew
+    resampling      how often points are on the frontier when their means are drawn again
     frontier        which points no other one beats
     scaling         what more workers bring
     worthwhile      from how many workers on one more doesn't pay
     laws            laws of scaling, fitted to what was measured
     training_time   how long training takes, by the number of workers
-    node_speeds     how fast the nodes of a mixed cluster are beside each other
+    node_speeds     how fast the nodes of a mixed cluster are relative to each other
     next_axes       what to try next at a point that one thing limits
     bottleneck      what limits each point
     pairwise        compares points with one of them by one objective, also where each has one launch

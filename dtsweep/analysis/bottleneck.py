@@ -285,7 +285,7 @@ def _verdict(first: Part, second: Part, row: Row, *, is_sure: bool) -> tuple[str
 def _limit_of_work(row: Row, work: float) -> tuple[str | None, str]:
     """Limit of the device work, given as a share of the step, and the number that shows it.
 
-    None, and why that can't be told.
+    None, and why that is unknown.
     """
     known = {name: row[f"{name}_share"] for name in WORK}
     words = {

@@ -25,7 +25,7 @@ def read_goal(points: pd.DataFrame, goal: Goal) -> Objective:
         goal: with one objective.
 
     Raises:
-        SweepError: it has none, two, or one that is no column of numbers; its semantics are
+        SweepError: it has none, two, or one that is not a column of numbers; its semantics are
             unknown.
     """
     given = [name for name in (goal.minimize, goal.maximize) if name is not None]

@@ -28,7 +28,7 @@ _EQUAL = 1e-12
 """Logarithms that differ by less are those of equal numbers."""
 
 _FAR = 4.0
-"""A point that is told to be beaten by so many times the reach of the difference, 8 standard errors, is off in every
+"""A point that is significantly beaten by so many times the reach of the difference, 8 standard errors, is off in every
 draw, and so is what it beats."""
 
 _CELLS = 1 << 21
@@ -119,7 +119,7 @@ def compare_near(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Ro
 
     Near is none where nothing can be tested.
 
-    A point that is told by far to be worse than one which nothing beats is dominated, whatever else
+    A point that is significantly and by far worse than one which nothing beats is dominated, whatever else
     there is. All others are compared with all, and so is what beats them, so that no circle is
     overlooked.
     """

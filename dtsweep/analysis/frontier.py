@@ -60,7 +60,7 @@ def frontier(
         and the first objective, with `meets`, whether the condition is met, null where what it asks
         for was not measured; `standing`, one of `STANDINGS`, null where it is not met or an
         objective is null; `on_frontier`, True where that is `frontier` or `undecided`;
-        `frontier_probability`, how often it is when all means are drawn anew with the errors of
+        `frontier_probability`, how often it is when all means are drawn again with the errors of
         `inference.contrasts`, null where a point has too few launches for that, beside points that
         have more; `knee`, True where `knee_of` finds it among the means, and `knee_probability`,
         how often in those draws.

@@ -93,7 +93,7 @@ def laws(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataF
     Returns:
         One row per group and law: what `worthwhile` has of a group; `law`; `serial_share` (s), or
         `contention` (σ) and `coherency` (κ); `peak`, the size of the USL's highest throughput, null
-        where κ can't be told from 0; `pays_to`, the smallest size from which one more adds less
+        where κ can't be distinguished from 0; `pays_to`, the smallest size from which one more adds less
         than `worth` by the law, null where it always adds more; `_low` and `_high` of each, its 95
         % interval, null where there is no end; `peak_extrapolates`,
         `pays_to_extrapolates`: True where it lies outside the sizes measured; `residual`, the

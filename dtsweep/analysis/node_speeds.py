@@ -46,7 +46,7 @@ def node_speeds(results: Results | str | Path) -> pd.DataFrame:
         there is a speed.
 
     Raises:
-        SweepError: Nothing is stored there; it is no place.
+        SweepError: Nothing is stored there; it is not a place.
         StorageError: It can't be read.
     """
     if not isinstance(results, Results | str | Path):
@@ -193,7 +193,7 @@ def _least_squares(
 
 
 def _relative(logs: Numbers, nodes: Indices, launches: Indices) -> tuple[Numbers, Numbers]:
-    """Logarithms of the speeds of linked nodes beside the fastest, and half of their 95 % intervals.
+    """Logarithms of the speeds of linked nodes relative to the fastest, and half of their 95 % intervals.
 
     These hold for all pairs of nodes together (Bonferroni): which node is the fastest is found from
     the same noise.

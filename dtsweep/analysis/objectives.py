@@ -85,7 +85,7 @@ def read_objectives(
         maximize: columns that should be large: rates.
 
     Raises:
-        SweepError: a name is no column of numbers, or stands twice; there is none.
+        SweepError: a name is not a column of numbers, or stands twice; there is none.
     """
     import pandas as pd
 

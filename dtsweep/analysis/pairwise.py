@@ -57,7 +57,7 @@ class PairTest:
     def excess(self, numbers: Rows, other: Rows) -> Excess:
         """Compare points with another one.
 
-        Two with one launch each, where nothing says how far launches differ, are told apart by the
+        Two with one launch each, where nothing says how far launches differ, are distinguished by the
         intervals within them and by the drift of the machine: not at all where that is unknown. An
         interval that is not known counts as the widest that is; where none is, as `UNKNOWN_HALF`.
         """

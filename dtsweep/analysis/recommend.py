@@ -50,7 +50,7 @@ class Recommendation:
     others: pd.DataFrame
     """The other candidates, the best first: rows of `over_launches` with `ratio`, the objective of the recommended
     point over theirs (less theirs where one may be 0 or below), `ratio_low` and `ratio_high`, its
-    95 % interval, null where there is no test, and `is_tied`, whether it is not told from the best
+    95 % interval, null where there is no test, and `is_tied`, whether it is not significantly different from the best
     one.
     """
     alternatives: pd.DataFrame
@@ -75,7 +75,7 @@ class Recommendation:
 
     @property
     def tied(self) -> pd.DataFrame:
-        """The other candidates that are not told from the best one."""
+        """The other candidates that are not significantly different from the best one."""
         return self.others[self.others["is_tied"]]
 
 
@@ -88,7 +88,7 @@ def recommend(
     goal's `least_rate`, and their numbers don't contradict each other; one worker with inexact
     updates is a candidate only where there is no other. No frontier is computed.
 
-    Of the best candidate and of those that it is not told from (by `inference.contrasts`; with one
+    Of the best candidate and of those that it is not significantly different from (by `inference.contrasts`; with one
     launch each by the intervals within them and the machine's drift, not at all where that is
     unknown) and whose means are within 5 % of it, the one with the fewest workers is recommended,
     of several the best.
@@ -198,7 +198,7 @@ def _best(cost: Cost, numbers: Rows) -> int:
 def _alternatives(
     points: pd.DataFrame, chosen: pd.DataFrame, objective: Objective, compare: Compare
 ) -> pd.DataFrame:
-    """Points that are told to be better in something than the recommended one, as others are told from the best."""
+    """Points that are significantly better in something than the recommended one, as others are told from the best."""
     would_do = points["is_allowed"] | (points["is_met"] & ~points["is_slow"])
     pool = points[would_do & ~points["is_alone"] & ~points["is_implausible"]]
     pool = pool.dropna(subset=["latency_s", "samples_per_s"])

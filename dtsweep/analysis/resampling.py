@@ -1,4 +1,4 @@
-"""Points whose means are drawn anew: how often each is on the frontier, and its knee."""
+"""Resampled means: the probability of each point to be on the frontier, and its knee."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _known_beside_each_other(tested: NDArray[np.bool_]) -> Rows:
 
 
 def _draws(costs: PointCosts, numbers: Rows, each: Sequence[Contrasts], kept: Rows) -> Numbers:
-    """Draw the costs of points anew, (draws, points, objectives), where all errors are known.
+    """Draw the costs of points again, (draws, points, objectives), where all errors are known.
 
     Args:
         costs: of the environment.

@@ -86,7 +86,7 @@ def parse_condition(text: str, points: pd.DataFrame) -> Condition:
             `workload.<field>`.
 
     Raises:
-        SweepError: it can't be read, or asks for what is no column.
+        SweepError: it can't be read, or asks for what is not a column.
     """
     if not text:
         return Condition("", (), _all)

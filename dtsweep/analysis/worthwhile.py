@@ -43,7 +43,7 @@ def worthwhile(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd
     Returns:
         One row per group: `group`, `kind`, `base` and settings as in `scaling`; `sizes` (how many)
         and `largest`; `pays_to`, the smallest size from which the step to the next doesn't pay;
-        `pays_to_low`, the smallest from which it is not told to pay; `pays_to_high`, the smallest
+        `pays_to_low`, the smallest from which it is not significantly worthwhile; `pays_to_high`, the smallest
         from which it is told not to (the three are null unless some step is told not to pay, and so
         are not within the sizes measured); `pays_at_least`, as `pays_to_low`, also where no step is
         told not to pay (null where nothing is told, or each step pays); `next_size`, the size

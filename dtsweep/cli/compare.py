@@ -28,7 +28,7 @@ of_option = click.option(
 @of_option
 @json_option
 def difference(results: str, a: str, b: str, of: tuple[str, ...], as_json: bool) -> None:
-    """Say whether two points can be told apart, and how many more launches would.
+    """Say whether two points can be distinguished, and how many more launches would.
 
     A and B are each a point_id, its beginning, or settings that only one point has: 'workers=2
     sync=ddp'.
@@ -71,7 +71,7 @@ def difference(results: str, a: str, b: str, of: tuple[str, ...], as_json: bool)
 @click.option("--all", "show_all", is_flag=True, help="Show every comparison.")
 @json_option
 def compare(runs: tuple[str, ...], as_json: bool, show_all: bool, **options: Any) -> None:
-    """Say whether the run NEW is worse than BASE, beyond the noise of both: exit code 1 where that is told.
+    """Say whether the run NEW is worse than BASE, beyond the noise of both: exit code 1 if that is significant.
 
     BASE and NEW are results of one sweep, measured with two versions of something.
     """
@@ -125,7 +125,7 @@ def _two_runs(
 def _against_last(
     new: str, *, of: tuple[str, ...], threshold: float, other_machine: bool, **options: Any
 ) -> dict[str, Any]:
-    """Compare a run with those of a history, and add it where nothing is told against it."""
+    """Compare a run with those of a history, and add it if nothing in it is significantly worse."""
     from dtsweep.compare.compared_runs import compare_runs
     from dtsweep.compare.history import append, entries, is_stored
     from dtsweep.compare.runs import entry_for, load_run, of_machine, run_of

@@ -32,7 +32,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 
 
 def tell(text: str) -> None:
-    """Say something to the user beside the data."""
+    """Say something to the user apart from the data."""
     click.echo(printable(text), err=True)
 
 

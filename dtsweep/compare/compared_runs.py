@@ -1,4 +1,4 @@
-"""A run beside earlier ones, point by point: what got slower, and what no longer runs."""
+"""A run against earlier ones, point by point: what got slower, and what no longer runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MOST_RUNS = 20
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunComparison:
-    """A later run beside one or several earlier ones."""
+    """A later run against one or several earlier ones."""
 
     base: Sequence[Run]
     """Of the machine of the new one, the oldest first; several are a history."""
@@ -38,7 +38,7 @@ class RunComparison:
     is_by_run: bool
     """True if what counts as one draw is a run, and not a launch."""
     rows: pd.DataFrame
-    """Of `regressions`: the question `jump` asks after the new run beside all earlier ones, `creep` after the later
+    """Of `regressions`: the question `jump` asks after the new run against all earlier ones, `creep` after the later
     half of all runs, the new one among them, beside the earlier half."""
     drift: float
     """Of the machine, as a share: what is less is not told of a point with one draw."""
@@ -53,7 +53,7 @@ class RunComparison:
 
     @property
     def is_regression(self) -> bool:
-        """True if anything is told to be worse by more than the threshold, or does not run any more."""
+        """True if anything is significantly worse by more than the threshold, or does not run any more."""
         return bool(self.rows["is_regression"].any()) or len(self.broken) > 0
 
 

@@ -99,7 +99,7 @@ def _names_of(storage: Storage, table: str, run: str) -> set[str]:
 
 
 def _opened(history: str | Path) -> Storage:
-    """The place, unless results lie there: runs that were kept would be lost beside them."""
+    """The place, unless results lie there: runs that were kept would be lost among them."""
     storage = Storage(history)
     if storage.sizes("trials"):
         raise SweepError(

@@ -70,7 +70,7 @@ def regressions(
         the later over the earlier, with `ratio_low` and `ratio_high`, its own 95 % interval;
         `p_value`, and `p_adjusted` by Holm; `verdict` on the later and `verdict_reason`, codes as
         in `difference`; `is_worse`, by the estimate by more than `threshold`; `is_regression`, if
-        it is told to be slower as well; `detectable_ratio`, the smallest true ratio above 1 that is
+        it is significantly slower as well; `detectable_ratio`, the smallest true ratio above 1 that is
         told with 80 % probability at the least level of the family; `more_launches` and
         `more_launches_reason`, as in `difference`, at that level; `launches_base`, `launches_new`;
         `caution`.
@@ -111,7 +111,7 @@ def _judged(rows: pd.DataFrame, *, threshold: float) -> pd.DataFrame:
 
 
 def holm(p_values: Numbers) -> Numbers:
-    """Adjust p-values to the number of comparisons: each at most 5 % is told, with 5 % risk of any wrong one.
+    """Adjust p-values to the number of comparisons: each at most 5 % is significant, with 5 % risk of any wrong one.
 
     >>> holm(np.array([0.01, 0.04, 0.03])).tolist()
     [0.03, 0.06, 0.06]

@@ -1,4 +1,4 @@
-"""Whole runs, from results or from a history of them, and in what two of them differ beside their numbers."""
+"""Whole runs, from results or from a history of them, and in what two of them differ apart from their numbers."""
 
 from __future__ import annotations
 

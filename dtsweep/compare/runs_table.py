@@ -1,4 +1,4 @@
-"""A comparison of two runs in the terminal: what was told, as a table."""
+"""A comparison of two runs in the terminal: significant differences, as a table."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def print_comparison(
     Args:
         compared: its value.
         console: where to.
-        show_all: also comparisons that told nothing, and every point of one run alone.
+        show_all: also comparisons that were not significant, and every point of one run alone.
     """
     say(console, compared["words"], style="bold")
     for row in compared["broken"]:

@@ -123,7 +123,7 @@ def _way_to_tell(runs: Sequence[Run]) -> str:
 def _verdict(
     rows: Sequence[Mapping[str, Any]], broken: Sequence[Any], *, threshold: float, way: str
 ) -> str:
-    """Say in a sentence or two what was told; nothing that was not tested is called unchanged."""
+    """Say in a sentence or two what is significant; nothing that was not tested is called unchanged."""
     tested = [row for row in rows if row["p_value"] is not None]
     worse = [row for row in rows if row["is_regression"]]
     among = count_of(len(tested), "comparison")
@@ -222,7 +222,7 @@ def _drift(found: RunComparison) -> list[str]:
 
 
 def _differences(found: RunComparison) -> list[str]:
-    """Say what differs beside the numbers."""
+    """Say what differs apart from the numbers."""
     differs = {
         "Software differs": found.software,
         "Machine differs": found.machine,

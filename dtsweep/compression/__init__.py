@@ -4,7 +4,7 @@ Ranks and the parameter server's shards; imports torch. The list of compressions
 `dtsweep.sweep.compressions`. In reading order:
 
     compression  what a compression is, and what its object knows of the tensor that is exchanged
-    scale_blocks  values as rows of blocks, each of which has a scale of its own
+    scale_blocks  values as rows of blocks, and each has a scale of its own
     feedback     error feedback: what was left out is added to what comes next
     coding       entropy coding of payloads
     exchange     the mean of a tensor over workers, by each way in which payloads come together

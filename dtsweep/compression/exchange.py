@@ -1,6 +1,6 @@
 """The mean of a tensor over workers, compressed: begun and finished apart, so that other work can stand between.
 
-A class for each way in which payloads come together. Whoever begins several tensors finishes them
+A class for each way in which payloads come together. Anyone who begins several tensors finishes them
 in the same order: so all workers begin their collectives in one order, whatever their clocks say.
 """
 
@@ -72,7 +72,7 @@ class Mean:
 
         Args:
             values: (elements,), this worker's; not written to.
-            mark: told `compress`.
+            mark: called with `compress`.
         """
         if self.is_watched:
             self._given = values.clone()
@@ -85,7 +85,7 @@ class Mean:
 
         Args:
             values: (elements,), as they were given to `begin`.
-            mark: told `sync` and `compress`.
+            mark: called with `sync` and `compress`.
         """
         self._finish(values, mark)
         if self._given is not None:
@@ -161,7 +161,7 @@ class _Delivered(Mean):
         Args:
             payloads: bytes; without a coding on every worker as many.
             collective: takes them as rows.
-            mark: told `compress`.
+            mark: called with `compress`.
             column: which of each worker's payloads come here.
         """
         if self._coding is None:

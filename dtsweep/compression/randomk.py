@@ -1,4 +1,4 @@
-"""`randomk`: values at places that all workers draw alike, with error feedback (Stich et al. 2018)."""
+"""`randomk`: values at places that all workers draw identically, with error feedback (Stich et al. 2018)."""
 
 from __future__ import annotations
 

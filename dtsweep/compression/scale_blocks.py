@@ -1,4 +1,4 @@
-"""Values as rows of blocks, each of which has a scale of its own."""
+"""Values as rows of blocks, and each has a scale of its own."""
 
 from __future__ import annotations
 

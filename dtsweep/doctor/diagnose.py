@@ -86,7 +86,7 @@ def diagnose(
 def _store(results: str, links: Sequence[Row], *, tell: Callable[[str], None]) -> list[str]:
     """Store measured links.
 
-    Why that is not possible, which is no reason to forget the diagnosis.
+    Why that is not possible, which is not a reason to forget the diagnosis.
     """
     try:
         tell(f"times of all-reduces stored: {results}/links/{store_links(results, links)}")

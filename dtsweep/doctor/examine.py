@@ -60,7 +60,7 @@ def examine(with_gpu: bool) -> Row:
 
 
 def compare_with_peak(measured: float, peak: float | None) -> dict[str, float | None]:
-    """Put a measured rate beside the data sheet's, both in FLOP/s."""
+    """Put a measured rate next to the data sheet's, both in FLOP/s."""
     return {
         "measured_flops_per_s": measured,
         "peak_flops_per_s": peak,

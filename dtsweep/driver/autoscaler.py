@@ -49,7 +49,7 @@ class Autoscaler:
     """Of the nodes that it can add; None where they are unknown, which is not the same as none."""
 
     max_nodes: int | None = None
-    """Number of nodes there may be beside the head; None is unknown."""
+    """Number of nodes there may be besides the head; None is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ def autoscaler_of(head: HeadFacts, *, reports: bool) -> Autoscaler | None:
 
     Args:
         head: the facts.
-        reports: whether something that is no mere watcher reports to the head's store.
+        reports: whether something that is not a mere watcher reports to the head's store.
     """
     if head.path is not None:
         return configured(head.text)
@@ -216,7 +216,7 @@ def _facts_of_head(address: str) -> HeadFacts:
 
 
 def _reports(address: str) -> bool:
-    """True if an autoscaler that is no mere watcher reports to the head's store."""
+    """True if an autoscaler that is not a mere watcher reports to the head's store."""
     from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
 
     stored = ray._raylet.GcsClient(address=address).internal_kv_get(

@@ -185,7 +185,7 @@ def _join(address: str, modules: list[str]) -> None:
 
 
 def _said(error: Exception) -> str:
-    """First line of an error of Ray's, and the versions that stand below it.
+    r"""One line for an error of Ray's: versions and the like stand below its first.
 
     >>> _said(RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.59.0\n"))
     'Version mismatch: The cluster was started with: Ray: 2.59.0'
@@ -200,7 +200,7 @@ def _need_answer(address: str) -> None:
     """Ask whether anything listens there: Ray itself tries for minutes, in words of its own.
 
     Raises:
-        SweepError: nothing does, or it is no address.
+        SweepError: nothing does, or it is not an address.
     """
     host, _, port = address.rpartition(":")
     is_plain = ":" not in host or (host[0], host[-1]) == ("[", "]")

@@ -19,7 +19,7 @@ LONG_S = 15.0
 """An attempt that has run for longer is named in the live line: most then wait for a session or for nodes."""
 
 Product = tuple[str, str | None]
-"""Semantics and model: more of one is no substitute for another."""
+"""Semantics and model: more of one is not a substitute for another."""
 
 
 class Progress:

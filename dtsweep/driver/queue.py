@@ -35,7 +35,7 @@ class SlotQueue:
     """Each with the number of its attempt."""
 
     canary: Trial | None = None
-    """Nodes and ranks that both ends of the session measure."""
+    """Trial that is measured at both ends of the session."""
 
     canary_at: float = 0.0
     """Time at which it was last handed out, by the monotonic clock."""
@@ -175,7 +175,7 @@ class Queue:
         Args:
             slot: that ran it.
             task: the attempt.
-            hopeless_for: whose other trials would end alike: of its `world` or of the whole `run`;
+            hopeless_for: whose other trials would end the same way: of its `world` or of the whole `run`;
                 None gives up none.
 
         Returns:

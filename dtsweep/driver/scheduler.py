@@ -58,7 +58,7 @@ class Running:
     """Time since it was handed out, in the driver's own time."""
 
     killed_at_s: float = 0.0
-    """At which `watched_s` its slot was killed, or last whoever waits for that."""
+    """At which `watched_s` its slot was killed, or last anyone who waits for that."""
 
 
 class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
@@ -119,7 +119,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         return [*self._unfetched, *self.running.values()]
 
     def next_tuner(self) -> None:
-        """Count trials anew: the last Tuner has ended."""
+        """Count trials again: the last Tuner has ended."""
         self._handed_out = 0
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
@@ -222,7 +222,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
         Args:
             ended: the attempt.
-            reply: of Tune's process; empty where it could not be kept alive, which is no fault of
+            reply: of Tune's process; empty where it could not be kept alive, which is not a fault of
                 the slot's.
         """
         said = ended.stuck or "the session's process was killed"
@@ -244,7 +244,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         )
 
     def watch(self, now: float, runners: Mapping[str, Any]) -> None:
-        """Kill the slots that are stuck, so that whoever waits for them goes on.
+        """Kill the slots that are stuck, so that anyone who waits for them goes on.
 
         Args:
             now: by the monotonic clock.

@@ -65,7 +65,7 @@ def own_modules(sweep: Sweep) -> list[Path]:
 
 
 def shipped_modules(folder: Path | None, modules: Sequence[Path] = ()) -> list[str]:
-    """List what travels to the nodes: dtsweep as it is here, and each module and package beside the sweep file.
+    """List what travels to the nodes: dtsweep as it is here, and each module and package next to the sweep file.
 
     Args:
         folder: the sweep file's.

@@ -193,7 +193,7 @@ def run_tuners(
 
 
 class HasSlots(Protocol):
-    """Signals that can end its sessions while trials run, more than once."""
+    """Interface of a searcher that can end its sessions while trials run, more than once."""
 
     def stop(self) -> None:
         """End them."""

@@ -27,7 +27,7 @@ SEEN = 2.0
 """Number of times what launching takes an operation has to take for its bytes to be seen moving."""
 
 CHAIN = 200
-"""Operations in a row, of which each has a backward, by which launching is timed."""
+"""Operations in a row, each has a backward, by which launching is timed."""
 
 
 @dataclass(frozen=True)

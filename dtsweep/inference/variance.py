@@ -132,7 +132,7 @@ def pooled_is_better(degrees: Any, *, pooled: Any, launches: Any) -> Any:
 
     Depends on the number of launches only, never on measured values. With two or three launches
     Student's t is 12.7 or 4.3; twice as many degrees of freedom are worth the assumption that
-    launches add alike to all points, until a point has launches enough of its own.
+    launches add equally to all points, until a point has launches enough of its own.
 
     Args:
         degrees: of freedom of the point's own spread, 0 for one launch; a number or an array, as

@@ -41,7 +41,7 @@ class Clock(Protocol):
     def waited_for_host(self) -> float | None:
         """Share of the steps in which the device had run out of work.
 
-        None where that can't be told.
+        None if that is unknown.
         """
 
     def times(self) -> Times:

@@ -87,7 +87,7 @@ def count_flops(
         or the count is not linear in the samples; a line on stderr says why.
 
     Raises:
-        SweepError: `flops_per_sample` is no positive number.
+        SweepError: `flops_per_sample` is not a positive number.
     """
     counted = _count_once(workload, model, precision, device).flops
     given = given_flops(workload)
@@ -141,7 +141,7 @@ def given_flops(workload: Any) -> float | None:
     """Return the FLOPs of a sample that a workload gives itself as `flops_per_sample`, if it does.
 
     Raises:
-        SweepError: it is no positive number.
+        SweepError: it is not a positive number.
     """
     given = getattr(workload, "flops_per_sample", None)
     if given is None:

@@ -185,7 +185,7 @@ def quantile_interval(
     """95 % interval of a quantile by order statistics; None where the steps are too few for it.
 
     The series counts as many independent values as its indicator has, step by step "not above the
-    quantile": what makes neighbours alike is seen near the quantile, where a few large spikes don't
+    quantile": what makes neighbours similar is seen near the quantile, where a few large spikes don't
     hide it.
 
     Args:

@@ -22,7 +22,10 @@ SHARES: Mapping[str, Callable[[int], Fraction]] = {
     "send": lambda _: Fraction(1),
     "nothing": lambda _: Fraction(0),
 }
-"""Bytes that a rank sends, of the bytes that it hands over, in a ring."""
+"""Bytes that a rank sends, of the bytes that it hands over, in a ring of so many ranks.
+
+For broadcast, reduce and gather it is the mean over the ranks; an all-to-all has equal parts.
+"""
 
 SHARES_OF_BACKEND: Mapping[tuple[str, str], Callable[[int], Fraction]] = {
     ("gloo", "reduce_scatter"): SHARES["all_reduce"],

@@ -43,7 +43,10 @@ class Steadiness:
     """Steps to leave out; None where no part is steady."""
 
     drift: float | None
-    """Rise of the step time from the first steady step to the last, as a share of the median."""
+    """Rise of the step time from the first steady step to the last, as a share of the median.
+
+    Of the whole window if no part is steady; None under 3 steps.
+    """
 
     unsettled: float = 0.0
     """Difference of the first half of the steps to the second, as a share, if no part is steady."""

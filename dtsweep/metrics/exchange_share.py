@@ -26,7 +26,7 @@ ENDS = ("", "_low", "_high", "_error")
 """Columns that have an interval, and the names of its parts."""
 
 PARTS = 8
-"""Parts of a window, of which each is taken to vary by itself."""
+"""Parts of a window, each of them taken to vary by itself."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -191,7 +191,7 @@ def outdated(sweep: Sweep, stands: Rows) -> dict[str, str]:
 def _other_setting(row: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     """Say which setting of a row is another than now.
 
-    What one of the two does not know is no difference.
+    What one of the two does not know is not a difference.
     """
     for name, value in now.items():
         if row[name] is not None and value is not None and row[name] != value:

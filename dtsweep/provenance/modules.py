@@ -51,7 +51,7 @@ class Module:
 
     @property
     def is_own(self) -> bool:
-        """True if it is the user's own, beside the sweep file or anywhere else."""
+        """True if it is the user's own, next to the sweep file or anywhere else."""
         # A folder without __init__.py has nothing to say; what is in it may be the user's.
         if self.file is None:
             places = [Path(folder) for folder in self.folders or ()]

@@ -22,7 +22,7 @@ from dtsweep.provenance.typed import typed
 from dtsweep.provenance.versions import package_versions
 
 COMPARED_ELSEWHERE = frozenset({"dtsweep", "torch", "ray", "__main__"})
-"""Packages whose versions are columns of their own, and what is no package."""
+"""Packages whose versions are columns of their own, and what is not a package."""
 
 OURS = "dtsweep.workloads."
 
@@ -276,7 +276,7 @@ def _digest(text: str) -> str:
 def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Say what differs between the sources of results and those of a sweep: what the results have.
 
-    A package or file that only one of the two could see is no difference.
+    A package or file that only one of the two could see is not a difference.
 
     >>> changes({"a.py": "1", "package timm": "1.0", "field data": "2"}, {"a.py": "3", "package timm": "1.1"})
     ['another a.py', 'timm 1.0 (1.1 now)']

@@ -37,7 +37,7 @@ def release(version: str) -> str:
 
 
 def differences(there: Mapping[str, str], here: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Versions whose releases differ: name, theirs, ours. What they don't have is no difference.
+    """Versions whose releases differ: name, theirs, ours. What they don't have is not a difference.
 
     >>> ours = {"torch_version": "2.13.0+cpu", "ray_version": "2.60.0"}
     >>> differences({"torch_version": "2.12.1", "ray_version": "2.60.1"}, ours)

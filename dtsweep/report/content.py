@@ -111,7 +111,7 @@ class Content:
     `hosts` where one point was measured on several.
     """
     objectives: Sequence[str]
-    """Columns that frontiers were asked to be of, beside step time and throughput."""
+    """Columns that frontiers were asked to be of, in addition to step time and throughput."""
     constants: Mapping[str, Any]
     """The other settings with their values, named as in a sweep file."""
     recommendations: Sequence[Recommendation]
@@ -145,7 +145,7 @@ class Content:
     notes: Sequence[str]
     """Notes on the measurement."""
     sections: Sequence[Section]
-    """Further parts, each of which prints itself and gives its JSON values; the last ones of a report."""
+    """Further parts, and each prints itself and gives its JSON values; the last ones of a report."""
 
     @cached_property
     def _rows(self) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Axes of plots: whether logarithms count, and round numbers to stand beside them."""
+"""Axes of plots: whether logarithms count, and round numbers to stand next to them."""
 
 from __future__ import annotations
 

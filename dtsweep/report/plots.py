@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 COLOURS = {"exact": "#0072B2", "lossy": "#CC79A7", "stale": "#D55E00", "local": "#009E73"}
-"""Of what an update means; told apart by those who see few colours, too (Okabe and Ito)."""
+"""Of what an update means; distinguished by those who see few colours, too (Okabe and Ito)."""
 
 _FORMS = (
     ("circle", "solid"),
@@ -42,7 +42,7 @@ _PARTS = {
 _FAINT = 0.35
 
 _LADDERS = 8
-"""Groups of scaling that are drawn, those of the highest throughput: more lines can't be told apart."""
+"""Groups of scaling that are drawn, those of the highest throughput: more lines can't be distinguished."""
 
 
 def frontier(data: pd.DataFrame | Content) -> Figure:

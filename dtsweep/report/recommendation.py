@@ -33,7 +33,7 @@ IN_SHORT = {
 """Certainty of recommendations, in words for a table."""
 
 _SHOWN = 3
-"""Points that are named, of those that can't be told apart."""
+"""Points that are named, of those that can't be distinguished."""
 
 
 def print_all(found: Sequence[Recommendation], *, console: Console) -> None:
@@ -96,7 +96,7 @@ def in_words(
         found: the recommendation.
         varying: setting columns of points that have more than one value.
         name: what tells it from other recommendations; empty where there is one.
-        named: how many are named of those that can't be told from it.
+        named: how many are named of those that can't be distinguished from it.
     """
     point = found.point
     doubt = ""

@@ -165,7 +165,7 @@ def recommendation_columns(
 
 
 def reason_columns(bounds: pd.DataFrame) -> dict[str, list[str]]:
-    """Columns of why that is said to limit points, or why it can't be told, and of what to try next."""
+    """Columns of why that is said to limit points, or why it is unknown, and of what to try next."""
     columns = bound_columns(bounds)
     return {
         header: columns[header]

@@ -105,7 +105,7 @@ def decode(data: bytes, *, name: str, table: str, columns: Collection[str] | Non
         data: its bytes.
         name: of the file.
         table: whose file it is.
-        columns: those to unpack, beside `attempt_id` and all fields of the workload; all where
+        columns: those to unpack, in addition to `attempt_id` and all fields of the workload; all where
             nothing is said.
 
     Raises:

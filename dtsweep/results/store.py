@@ -218,7 +218,7 @@ class Results:
         None where nothing is stored yet.
 
         Args:
-            columns: those that are asked for, beside `attempt_id` and the fields of workloads; all
+            columns: those that are asked for, in addition to `attempt_id` and the fields of workloads; all
                 by default.
         """
         trials = self._rows("trials", columns and {*columns, "started_at"})

@@ -1,6 +1,6 @@
 """One live worker group, which is handed trial after trial.
 
-An actor beside the driver (`slot`), and the ranks (`worker_loop`), which ask it for tasks; imports
+An actor next to the driver (`slot`), and the ranks (`worker_loop`), which ask it for tasks; imports
 Ray Train, and torch in functions alone. In reading order:
 
     nodes           small Ray tasks on a given node: its logs, stacks, signs of life

@@ -37,7 +37,7 @@ class NotUp:
     status: str
     reason: str
     hopeless_for: str | None
-    """Trials that would fail alike: of the `world`, or of the whole `run`.
+    """Trials that would fail the same way: of the `world`, or of the whole `run`.
 
     None where another start may
     come up."""

@@ -51,7 +51,7 @@ class SessionError(Exception):
         Args:
             status: of the trials that wanted it.
             message: why.
-            hopeless_for: whose other trials would end alike: `world`, `run`.
+            hopeless_for: whose other trials would end the same way: `world`, `run`.
             verdict: on a start that was ended from outside: another one may come up.
         """
         super().__init__(message)

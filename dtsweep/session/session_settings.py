@@ -19,7 +19,7 @@ class Code:
     """The object; a class from the sweep file goes by value."""
 
     folder: str | None
-    """The sweep file's folder, for what lies beside it."""
+    """The sweep file's folder, for what lies next to it."""
 
     packages: frozenset[str] = frozenset()
     """Installed packages that the workload's source imports.

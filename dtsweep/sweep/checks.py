@@ -14,7 +14,7 @@ from dtsweep.sweep.values import Scalar, workload_fields
 
 
 def check_workload(workload: Any) -> None:
-    """Refuse what is no workload, by the name of what is wrong.
+    """Refuse what is not a workload, by the name of what is wrong.
 
     Raises:
         SweepError: no dataclass, a method missing, or a field that JSON can't hold.
@@ -70,7 +70,7 @@ def _is_json(value: Any) -> bool:
 
 
 def check_axis(name: str, axis: Any, *, workload: Any) -> None:
-    """Refuse an axis that is no field of a point or of the workload, or that holds no values.
+    """Refuse an axis that is not a field of a point or of the workload, or that holds no values.
 
     Raises:
         SweepError: with the nearest name, or with what to write instead.

@@ -40,7 +40,10 @@ class CompressionInfo:
 
 
 EXCHANGES = ("all_reduce", "all_gather", "all_to_all")
-"""Ways to combine payloads: sum them on the way, or send each to every worker."""
+"""Ways to combine payloads: sum them on the way, send each to every worker, or reduce by shards.
+
+By shards, each worker gets its own share of all values, and passes on their mean, compressed again.
+"""
 
 COMPRESSIONS: Mapping[str, CompressionInfo] = {
     "fp16": CompressionInfo(

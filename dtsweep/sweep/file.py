@@ -27,7 +27,7 @@ def read_sweep(
     """Run a sweep file and list its points.
 
     Args:
-        path: the file; its folder is put on `sys.path`, so that it can import what lies beside it.
+        path: the file; its folder is put on `sys.path`, so that it can import what lies next to it.
         settings: axes to narrow or replace.
 
     Raises:

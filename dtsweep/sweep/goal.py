@@ -15,7 +15,7 @@ class Goal:
     where: str = ""
     """A condition, as `parse_condition` reads it."""
     allow: tuple[str, ...] = ()
-    """Semantics beside exact ones."""
+    """Semantics in addition to exact ones."""
     least_rate: float = 0.0
     """Least `samples_per_s`, as a share of the highest among the candidates."""
 

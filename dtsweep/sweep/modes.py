@@ -56,7 +56,7 @@ class ModeInfo:
     """True if it works in a Ray session alone."""
 
     servers: Callable[[Fields], int] = lambda _: 0
-    """From the fields of a point to the server processes that its ranks need beside them."""
+    """From the fields of a point to the server processes that its ranks need in addition."""
 
     same_gradients: bool = False
     """True if all ranks give their optimizers the same gradients; a trial in which they don't is `wrong_gradient`."""

@@ -215,7 +215,7 @@ class Point:
 
     @property
     def servers(self) -> int:
-        """Server processes that its ranks need beside them."""
+        """Server processes that its ranks need in addition."""
         return MODES[self.sync].servers(self.scalars())
 
     @property

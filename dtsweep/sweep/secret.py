@@ -100,8 +100,8 @@ def without_secrets(text: str, environment: Mapping[str, str]) -> str:
 def _hash_of(name: str, value: str) -> str:
     """Tell two values apart, without giving either away.
 
-    16 bits: one other value in 65,536 looks the same, so whoever guesses passwords is left with
-    thousands that fit; scrypt makes each guess slow. A salt would have to lie beside the results,
+    16 bits: one other value in 65,536 looks the same, so anyone who guesses passwords is left with
+    thousands that fit; scrypt makes each guess slow. A salt would have to lie next to the results,
     where the guesser finds it.
     """
     if HIDDEN.fullmatch(value):

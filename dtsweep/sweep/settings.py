@@ -229,7 +229,7 @@ class Sweep:
     """Seeds weights, data, drawn points and the order of trials."""
 
     file: Path | None = None
-    """The sweep file; set by whoever reads it."""
+    """The sweep file; set by anyone who reads it."""
 
     def __post_init__(self) -> None:
         """Check what needs no point: the workload and the names and kinds of the axes."""

@@ -109,5 +109,5 @@ def _closer(measure: Measure) -> Measure:
 
 
 def trial_name(sweep: Sweep, point: Point, *, repeat: int, **overrides: Any) -> str:
-    """Name a trial; what is not in the name is stored beside it: limits, resources, versions, machine."""
+    """Name a trial; what is not in the name is stored next to it: limits, resources, versions, machine."""
     return identity(point, seed=sweep.seed, repeat=repeat, fresh=sweep.measure.fresh, **overrides)

@@ -83,7 +83,7 @@ class AfterBackwardMode(SyncMode):
         Args:
             values: (elements,).
             mean: averages them compressed; None where the point has no compression.
-            mark: told `sync` and `compress` by what compresses.
+            mark: called with `sync` and `compress` by what compresses.
         """
         if mean is None:
             self.sum_over_ranks(values)

@@ -85,7 +85,7 @@ class CommHook:
             bucket.mean.finish(bucket.values, unmarked)
 
     def _known(self, bucket: GradBucket) -> _Bucket:
-        """The bucket of this number; DDP deals the parameters out anew after the first exchange, into other memory."""
+        """The bucket of this number; DDP deals the parameters out again after the first exchange, into other memory."""
         parameters = bucket.parameters()
         values = bucket.buffer()
         index = bucket.index()

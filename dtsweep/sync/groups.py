@@ -70,7 +70,7 @@ def _rows(places: list[Any], size: int) -> Iterator[list[Any]]:
 
 
 def forget_groups() -> None:
-    """Let go of all meshes, and begin to count anew: before the world that they are made of ends."""
+    """Let go of all meshes, and begin to count again: before the world that they are made of ends."""
     _meshes.clear()
     _messages.clear()
 
@@ -160,7 +160,7 @@ def all_gather(
 
 
 def reduce_scatter(shard: Any, values: Any, group: distributed.ProcessGroup) -> None:
-    """Sum, of which each rank keeps an equal shard; torch 2.13 gave it another name."""
+    """Sum, each rank keeps an equal shard; torch 2.13 gave it another name."""
     scatter = (
         getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
     )

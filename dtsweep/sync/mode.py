@@ -73,7 +73,7 @@ class SyncMode:
 
         Args:
             batches: `accumulation` batches of this rank, on its device.
-            clock: told when each phase ends.
+            clock: called when each phase ends.
             exchange: False leaves the exchange out, where `can_skip_exchange`; the model is lost
                 then.
 

@@ -40,7 +40,7 @@ def passes(
         The mean loss; the gradients are those of the mean over the passes.
 
     Raises:
-        LossError: the loss is no scalar tensor, or has no gradient.
+        LossError: the loss is not a scalar tensor, or has no gradient.
     """
     count = job.point.accumulation
     on_cpu = job.device.type == "cpu"

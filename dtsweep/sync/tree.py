@@ -14,7 +14,7 @@ class Tree(AfterBackwardMode):
     """2 log2 n messages one after another, each of everything: fewer than a ring has, and larger."""
 
     def sum_over_ranks(self, values: torch.Tensor) -> None:
-        """Sum; children are added in the order of their distance, so that every run adds up alike."""
+        """Sum; children are added in the order of their distance, so that every run adds up identically."""
         rank = self._job.rank
         workers = self._job.point.workers
         distances = [2**level for level in range((workers - 1).bit_length())]

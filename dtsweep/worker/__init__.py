@@ -3,7 +3,7 @@
 Each worker process; imports torch and never Ray. In reading order:
 
     rank            becoming a rank: device, facts, clean memory
-    world           its process group, made anew for each world of a session
+    world           its process group, made again for each world of a session
     debugger        whether a debugger is attached, and what it must not cost
     loop            runs steps and keeps the times of `measure.clock`, whose phases the mode marks
     batch_checks    whether batches and parameters are what was asked for

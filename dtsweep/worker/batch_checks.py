@@ -109,7 +109,7 @@ def tensors_in(batch: Any) -> Iterator[torch.Tensor]:
 
 
 def digest_of(batch: Any) -> bytes:
-    """A digest of the bytes of a batch's tensors; what is no tensor does not count.
+    """A digest of the bytes of a batch's tensors; what is not a tensor does not count.
 
     A tensor that gives no bytes (on the meta device, in a layout of oneDNN, of some classes of
     their own) counts with its type and shape alone.

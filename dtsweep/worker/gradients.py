@@ -144,7 +144,7 @@ def judged(
             gradient.
 
     Returns:
-        Whether they agree, None where that can't be told: batches are equal, or there was no
+        Whether they agree, None if that is unknown: batches are equal, or there was no
         gradient; and why not.
     """
     first = sums[0]

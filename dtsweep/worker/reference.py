@@ -1,4 +1,4 @@
-"""The check on request: the gradient of a trial's first step beside one worker's that runs all ranks' passes."""
+"""The check on request: the gradient of a trial's first step against one worker's that runs all ranks' passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process group of a session's process, made anew for each world without a restart."""
+"""The process group of a session's process, made again for each world without a restart."""
 
 from __future__ import annotations
 

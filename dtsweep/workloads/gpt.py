@@ -27,7 +27,7 @@ class Gpt(KeepsSamples):
     """A pre-norm decoder with learned positions, causal attention, an MLP of 4 × width, and no dropout.
 
     The output layer has weights of its own (not tied to the embedding). A sample is `sequence`
-    tokens, each of which predicts the next one.
+    tokens, and each predicts the next one.
     """
 
     layers: int = 4
