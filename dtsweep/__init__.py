@@ -10,7 +10,7 @@ From a sweep file to Parquet: points, trials, tasks, ranks, their results, rows.
 answer: rows, the attempt that stands for each trial, launches, points; then frontiers (`report`) or
 candidates (`recommend`), and words.
 
-The rooms, in the order of imports: whoever calls stands below what it calls, so follow a value from
+The rooms, in the order of imports: a caller stands below what it calls, so follow a value from
 `cli` upwards. A room imports only rooms above it, a file only files above it in its room's own
 list; `tests/test_imports.py` reads both lists. On the right stands which processes import a room;
 readers are processes that read results:

@@ -93,7 +93,7 @@ def nearest(given: str, allowed: Iterable[str]) -> str | None:
 
 
 def did_you_mean(given: str, allowed: Iterable[str]) -> str:
-    """Name the nearest allowed word, or all of them where none is near.
+    """Name the nearest allowed word, or all of them if there is no near one.
 
     >>> did_you_mean("micro_bacth", ["workers", "micro_batch"])
     "did you mean 'micro_batch'?"

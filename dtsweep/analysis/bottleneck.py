@@ -85,7 +85,7 @@ def bottleneck(frame: Frame) -> pd.DataFrame:
     others). A part is the bound where its 95 % interval lies above those of all others; one that is
     not known counts as `UNKNOWN_NOISE`.
 
-    Device work is told further by what it would take at the measured rates: `compute_share` (its
+    Device work is divided further by what it would take at the measured rates: `compute_share` (its
     arithmetic at the peak), `memory_share` (moving bytes), `launch_share` (launching operations).
     One of them limits it where it is at least `EXPLAINS` of it and `OUTWEIGHS` times each other
     one; an unknown one may be all that is left.
@@ -97,7 +97,7 @@ def bottleneck(frame: Frame) -> pd.DataFrame:
         One row per row of `over_launches`, by `point_id`, `env_id` and `hosts`: `bound` (compute,
         exchange, memory, input, host, straggler; None where what was measured can't tell),
         `bound_share` with `_low` and `_high`, the part's share of the step, for compute, memory and
-        host that of the device's work; `bound_reason`, in a sentence; `second`, the next largest
+        host of the device's work; `bound_reason`, in a sentence; `second`, the next largest
         part, and `second_share`; `next_axes`, a list of two or three
         `dtsweep.analysis.next_axes.NextAxis`, empty without a bound; and the shares above, null
         where unknown.
@@ -212,7 +212,7 @@ def _part(row: Row, name: str, column: str) -> Part:
 
 
 def _waiting(row: Row) -> Part:
-    """The wait for the slowest worker; where one stands out, against the others' mean: it is in that of all itself."""
+    """The wait for the slowest worker; if one stands out, relative to the others' mean."""
     if row["wait_share"] is None:
         return Part("wait", "waiting", None, 0.0, 1.0)
     share, low, high = (row[f"wait_share{end}"] for end in ("", "_low", "_high"))
@@ -267,7 +267,7 @@ def _verdict(first: Part, second: Part, row: Row, *, is_sure: bool) -> tuple[str
         if first.share is None or second.share is None:
             return (
                 None,
-                f"{row['comm_reason'] or 'the exchange was not measured'}: what limits it can't be told",
+                f"{row['comm_reason'] or 'the exchange was not measured'}: its limit is unknown",
             )
         return None, f"can't tell {first.told} from {second.told}"
     if first.name == "wait":

@@ -98,7 +98,7 @@ def unmeasured_of(
 def way_to_measure(names: Collection[str]) -> str:
     """Say how to measure what windows are too short for, to be put behind a sentence.
 
-    Empty where none is.
+    Empty if there are none.
     """
     way = f" (step_p99_s needs windows of {P99_FROM} steps: Measure(min_steps={P99_FROM}))"
     if "step_p99_s" not in names:

@@ -48,7 +48,7 @@ def difference(
 
     Returns:
         One row per environment that measured both, each number of `hosts` of a with each of b
-        (`hosts_a`, `hosts_b`), and `of`: `ratio`, that of a over that of b (null where one is
+        (`hosts_a`, `hosts_b`), and `of`: `ratio`, of a's value to b's (null where one is
         unknown), with `ratio_low` and `ratio_high`, its 95 % interval; `verdict` on a and, where
         that is unknown, `verdict_reason` (`dtsweep.inference.verdicts`); `method`;
         `detectable_ratio`, `more_launches` and `more_launches_reason` (`dtsweep.inference.power`);

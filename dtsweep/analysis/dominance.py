@@ -45,7 +45,7 @@ class Dominance(NamedTuple):
     by_estimate: Truth
     """By the estimates alone."""
     far: Truth
-    """Told, and by far."""
+    """Significantly beaten, and by far."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ MODEL = ("workload", "model_digest")
 """Columns that separate groups of points that are no substitute for each other."""
 
 MANY = 500
-"""Points from which on those that are far off the frontier are told by the best ones alone."""
+"""Points from which on those that are far off the frontier are found by the best ones alone."""
 
 
 def frontier(
@@ -61,7 +61,7 @@ def frontier(
         for was not measured; `standing`, one of `STANDINGS`, null where it is not met or an
         objective is null; `on_frontier`, True where that is `frontier` or `undecided`;
         `frontier_probability`, how often it is when all means are drawn again with the errors of
-        `inference.contrasts`, null where a point has too few launches for that, beside points that
+        `inference.contrasts`, null where a point has too few launches for that, and other points
         have more; `knee`, True where `knee_of` finds it among the means, and `knee_probability`,
         how often in those draws.
 

@@ -51,7 +51,7 @@ class Law:
     parameters: tuple[str, ...]
     """Shares from 0 to 1, as columns name them."""
     rate: Callable[[Any, Any], Any]
-    """Throughput over that of one worker, by workers and parameters (cases, parameters): (cases, sizes)."""
+    """Throughput relative to one worker, by workers and parameters (cases, parameters): (cases, sizes)."""
     ends: bool
     """True if one more brings less the more there are."""
 
@@ -79,10 +79,10 @@ LAWS: Mapping[str, Law] = {
 def laws(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataFrame:
     """Fit Amdahl's or Gustafson's law, and the Universal Scalability Law, to each group of `scaling`.
 
-    Throughput of n workers over that of one is 1 ÷ (s + (1 − s) ÷ n) by Amdahl, n − s (n − 1) by
+    Throughput of n workers relative to one is 1 ÷ (s + (1 − s) ÷ n) by Amdahl, n − s (n − 1) by
     Gustafson, and n ÷ (1 + σ (n − 1) + κ n (n − 1)) by the USL. Fitted are the logarithms of
-    speed-ups by least squares, weighted by the errors that `difference` finds; that of the base is
-    in all of them. A law needs as many sizes as parameters, and two more: its base, and one that
+    speed-ups by least squares, weighted by the errors that `difference` finds; the base's error is in
+    all of them. A law needs as many sizes as parameters, and two more: its base, and one that
     can contradict it.
 
     Args:

@@ -102,7 +102,7 @@ def read_objectives(
             meant = "; docs/columns.md lists what is measured"
             if near:
                 meant = f"; did you mean {near!r}?"
-            raise SweepError(f"objective {name!r} is no column of numbers{meant}")
+            raise SweepError(f"objective {name!r} is not a column of numbers{meant}")
         if names.count(name) > 1:
             raise SweepError(f"objective {name!r} is given twice; minimize or maximize it, once")
     return tuple(

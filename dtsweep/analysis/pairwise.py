@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 UNKNOWN_HALF = 0.05
-"""Half of the interval of a value of which no window knows its own error, as a share of it."""
+"""Half of the interval of a value whose error no window knows, as a share of it."""
 
 
 class Excess(NamedTuple):
@@ -59,7 +59,7 @@ class PairTest:
 
         Two with one launch each, where nothing says how far launches differ, are distinguished by the
         intervals within them and by the drift of the machine: not at all where that is unknown. An
-        interval that is not known counts as the widest that is; where none is, as `UNKNOWN_HALF`.
+        interval that is not known counts as the widest that is; where there is none, as `UNKNOWN_HALF`.
         """
         found = self.cost.contrasts(numbers, other)
         is_tested = found.tested[:, 0]
@@ -90,7 +90,7 @@ class PairTest:
         return np.full(larger.shape, np.log1p(self.drift))
 
     def ratios(self, points: pd.DataFrame, others: pd.DataFrame) -> dict[str, Numbers]:
-        """The objective of points over that of others, one of them a single point, with its 95 % interval.
+        """Ratio of the objective of points to others', one of them a single point, with its 95 % interval.
 
         Returns:
             By the end of the column's name; less it, where one may be 0 or below; nan where it was

@@ -198,7 +198,7 @@ def _best(cost: Cost, numbers: Rows) -> int:
 def _alternatives(
     points: pd.DataFrame, chosen: pd.DataFrame, objective: Objective, compare: Compare
 ) -> pd.DataFrame:
-    """Points that are significantly better in something than the recommended one, as others are told from the best."""
+    """Points that are significantly better in some objective than the recommended one."""
     would_do = points["is_allowed"] | (points["is_met"] & ~points["is_slow"])
     pool = points[would_do & ~points["is_alone"] & ~points["is_implausible"]]
     pool = pool.dropna(subset=["latency_s", "samples_per_s"])

@@ -55,7 +55,7 @@ def _probability(costs: PointCosts, numbers: Rows) -> FrontierProbability:
 
 
 def _known_beside_each_other(tested: NDArray[np.bool_]) -> Rows:
-    """Leave points out that nothing is known of beside most others, the least known first."""
+    """Leave points out that least is known of, the least known first."""
     inside = np.ones(len(tested), dtype=np.bool_)
     counts = tested.sum(axis=1)
     while (counts[inside] < inside.sum()).any():

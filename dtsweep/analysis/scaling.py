@@ -144,7 +144,7 @@ def _gains(
 def reaches(found: Contrasts) -> Numbers:
     """Covariance of the logarithms of speed-ups, in squares of half-widths of 95 % intervals.
 
-    Each size has an error of its own, and that of the base is in all; what launches have in common
+    Each size has an error of its own, and the base's error is in all; what launches have in common
     falls out where they are compared in pairs. So the squared half-width of a difference is a sum
     of two, which are found here.
 

@@ -131,7 +131,7 @@ def launch_sigma(frame: Frame, *, of: str = "samples_per_s") -> pd.DataFrame:
         standard deviation of what launches add, not below 0, null where no window's own error is
         known; `spread`, the standard deviation of launch means over all points with several, errors
         of windows included; `degrees` of freedom; `points` with several launches, and `left_out`,
-        further ones of which too few launches have a value (`step_p99_s` needs 100 steps). An
+        further ones with too few launches that have a value (`step_p99_s` needs 100 steps). An
         environment where no point has two launches has no row.
 
     Raises:

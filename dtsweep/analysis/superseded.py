@@ -39,7 +39,7 @@ def older_source(frame: pd.DataFrame) -> pd.Series[Any]:
     """Describe how each row's source differs from the newest one of its workload.
 
     Sources are the workload's code, the packages that it imports and its data (`sources`). The
-    newest one is that of the newest `ok` trial. Workloads are distinguished by their names.
+    newest one belongs to the newest `ok` trial. Workloads are distinguished by their names.
 
     Args:
         frame: one row per trial.

@@ -157,7 +157,9 @@ class _Parser:
             meant = "docs/columns.md lists them"
             if near:
                 meant = f"did you mean {near!r}?"
-            raise SweepError(f"{token.value!r} is no column of points (in {self._text!r}); {meant}")
+            raise SweepError(
+                f"{token.value!r} is not a column of points (in {self._text!r}); {meant}"
+            )
         self.asked.append(name)
         return name
 

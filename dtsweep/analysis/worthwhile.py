@@ -32,7 +32,7 @@ def worthwhile(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd
     """Say for each group of `scaling` from which size on one more doesn't pay.
 
     Going from a size to the next one measured pays where each worker more adds at least `worth` of
-    what a worker of the base does (`gain` of `scaling`). A step is told to pay, or not to, by its
+    what a worker of the base does (`gain` of `scaling`). A step pays, or does not, by its
     95 % interval alone.
 
     Args:
@@ -44,9 +44,9 @@ def worthwhile(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd
         One row per group: `group`, `kind`, `base` and settings as in `scaling`; `sizes` (how many)
         and `largest`; `pays_to`, the smallest size from which the step to the next doesn't pay;
         `pays_to_low`, the smallest from which it is not significantly worthwhile; `pays_to_high`, the smallest
-        from which it is told not to (the three are null unless some step is told not to pay, and so
-        are not within the sizes measured); `pays_at_least`, as `pays_to_low`, also where no step is
-        told not to pay (null where nothing is told, or each step pays); `next_size`, the size
+        from which it significantly does not (the three are null unless some step significantly does not pay, and so
+        are not within the sizes measured); `pays_at_least`, as `pays_to_low`, also if no step significantly
+        fails to pay (null if nothing is significant, or each step pays); `next_size`, the size
         measured after `pays_to`; `verdict`, a code of `dtsweep.inference.verdicts.KneeVerdict`;
         `verdict_reason`, a code, null unless that is unknown; `caution`, of any of the sizes.
 
@@ -72,7 +72,7 @@ def check_worth(worth: float) -> None:
     """
     if not 0 <= worth <= 1:
         raise SweepError(
-            f"worth={worth!r} is no share; give what one more has to add, from 0 to 1, such as 0.5"
+            f"worth={worth!r} is not a share; give what one more has to add, from 0 to 1, such as 0.5"
         )
 
 

@@ -66,7 +66,7 @@ def difference(results: str, a: str, b: str, of: tuple[str, ...], as_json: bool)
 @click.option(
     "--accept",
     is_flag=True,
-    help="Add NEW to the history whatever was told, and begin anew with it.",
+    help="Add NEW to the history even if it is worse, and begin again with it.",
 )
 @click.option("--all", "show_all", is_flag=True, help="Show every comparison.")
 @json_option
@@ -178,5 +178,5 @@ def _on_history(*, adds: bool, is_new: bool, accept: bool) -> str:
             where = "This run is in the history now"
         return where + (", and what came before it no longer counts." if accept else ".")
     if is_new:
-        return "Not added to the history: --accept adds it, and begins anew with it."
+        return "Not added to the history: --accept adds it, and begins again with it."
     return "The history is as it was."

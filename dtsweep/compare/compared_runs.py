@@ -39,15 +39,15 @@ class RunComparison:
     """True if what counts as one draw is a run, and not a launch."""
     rows: pd.DataFrame
     """Of `regressions`: the question `jump` asks after the new run against all earlier ones, `creep` after the later
-    half of all runs, the new one among them, beside the earlier half."""
+    half of all runs, the new one among them, against the earlier half."""
     drift: float
-    """Of the machine, as a share: what is less is not told of a point with one draw."""
+    """Of the machine, as a share: a smaller difference of a point with one draw is not significant."""
     broken: pd.DataFrame
     """Points that an earlier run measured and the new one could not: `point_id`, `status`, `reason`."""
     machine: Sequence[str]
     """In what the machines differ; empty unless that was allowed."""
     software: Sequence[str]
-    """In what the software of the newest earlier run differs from that of the new one."""
+    """In what the software of the newest earlier run differs from the new one's."""
     source: Sequence[str]
     """Differences of the newest earlier run's workload."""
 

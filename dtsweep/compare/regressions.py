@@ -55,7 +55,7 @@ def regressions(
     is pooled over the points as in `difference`. All comparisons that could be tested are one
     family: Holm's method keeps the probability of any wrong "slower" or "faster" in it at 5 %,
     however the comparisons depend on each other (1979). A single launch may have met a machine that
-    had drifted: nothing within that is told of it, and intervals are wider by it.
+    had drifted: no difference within that is significant, and intervals are wider by it.
 
     Args:
         questions: by name, the trials of the earlier and of the later run, as `measured` gives
@@ -66,12 +66,12 @@ def regressions(
         drift: of the machine, as a share.
 
     Returns:
-        A row per question, point that both have, and `of`: `question`; `POINT`; `ratio`, that of
-        the later over the earlier, with `ratio_low` and `ratio_high`, its own 95 % interval;
+        A row per question, point that both have, and `of`: `question`; `POINT`; `ratio`, of the
+        later value to the earlier, with `ratio_low` and `ratio_high`, its own 95 % interval;
         `p_value`, and `p_adjusted` by Holm; `verdict` on the later and `verdict_reason`, codes as
         in `difference`; `is_worse`, by the estimate by more than `threshold`; `is_regression`, if
         it is significantly slower as well; `detectable_ratio`, the smallest true ratio above 1 that is
-        told with 80 % probability at the least level of the family; `more_launches` and
+        significant with 80 % probability at the least level of the family; `more_launches` and
         `more_launches_reason`, as in `difference`, at that level; `launches_base`, `launches_new`;
         `caution`.
 

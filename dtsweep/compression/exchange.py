@@ -19,7 +19,7 @@ from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.point import Point
 
 Mark = Callable[[str], None]
-"""Told which phase has just ended."""
+"""Called with the phase that has just ended."""
 
 Wait = Callable[[], Tensor]
 """Waits for a collective; gives what it brought."""

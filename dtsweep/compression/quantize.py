@@ -14,7 +14,7 @@ from dtsweep.compression.scale_blocks import blocks_in, in_rows, largest_of
 from dtsweep.sweep.point import Point
 
 ROUNDER = 2.0**23
-"""A float of 32 bits that is so large keeps whole numbers alone: its lowest byte is that of what was added to it."""
+"""A float of 32 bits that is so large keeps whole numbers alone: its lowest byte is the lowest byte of the addend."""
 
 
 class _Quantized(Compression):

@@ -129,7 +129,7 @@ def _gpu_problems(row: Row) -> list[str]:
     for index, gpu in enumerate(gpus):
         if uses := _uses_of(gpu):
             found.append(
-                f"GPU {index} is not idle ({', '.join(uses)}); wait for whoever uses it (nvidia-smi)"
+                f"GPU {index} is not idle ({', '.join(uses)}); wait for its user (nvidia-smi)"
             )
         if gpu["memory_errors"]:
             found.append(

@@ -17,7 +17,7 @@ The driver's process; imports Ray and Ray Tune, except `run` and what it imports
     visit           tasks and answers of all nodes, side by side; other versions than the driver's are refused
     heartbeat       whether the Ray of a run is still there
     prepare         a plan laid out on a cluster; pure
-    slots           the actors of the slots: started, watched, told to end, replaced
+    slots           the actors of the slots: started, watched, ended, replaced
     idle            how long an autoscaler's nodes stand idle
     scheduler       gives Ray Tune the queue's attempts, fetches their results from slots, has them stored
     tuner           runs Ray Tune; its `TrialRunner`, an actor, has a slot run each attempt; signals

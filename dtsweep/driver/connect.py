@@ -40,7 +40,7 @@ def connected(
     modules: Sequence[Path] = (),
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Cluster]:
-    """Use a Ray: the one named, else that of `RAY_ADDRESS`, else this machine's cluster, else a private one.
+    """Use a Ray: the one named, else the one in `RAY_ADDRESS`, else this machine's cluster, else a private one.
 
     Args:
         address: `local`, `auto`, HOST:PORT or None.
@@ -206,7 +206,7 @@ def _need_answer(address: str) -> None:
     is_plain = ":" not in host or (host[0], host[-1]) == ("[", "]")
     if not (host and is_plain and port.isdigit()):
         raise SweepError(
-            f"address {address!r} is no HOST:PORT; use that ([::1]:6379 in IPv6), auto or local"
+            f"address {address!r} is not HOST:PORT; use that ([::1]:6379 in IPv6), auto or local"
         )
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
@@ -216,7 +216,7 @@ def _need_answer(address: str) -> None:
 
 
 def _running() -> str:
-    """The address of a Ray that runs on this machine, whoever started it.
+    """The address of a Ray that runs on this machine, no matter who started it.
 
     Raises:
         SweepError: there is none.

@@ -228,7 +228,7 @@ class Queue:
         self._watch(queue)
 
     def _watch(self, queue: SlotQueue) -> None:
-        """Put the canary of a session at both ends of its trials: that of the first, whose world is the largest."""
+        """Put the canary of the first trial, whose world is the largest, at both ends of a session."""
         first = queue.group[0][0]
         is_watched = self._sweep.measure.canary and len(queue.group) >= CANARY_TRIALS
         canary = None

@@ -54,7 +54,7 @@ class Recorder:
         Args:
             sweep: with its resources settled.
             results: where rows go.
-            progress: told of each attempt.
+            progress: called with each attempt.
             harness: what starts the ranks.
             flags: of every row that was measured.
         """

@@ -280,7 +280,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
     def close(self, say: Callable[[str], None]) -> dict[str, str]:
         """End all sessions in order.
 
-        Return the logs that became known. `say` is told of what went wrong.
+        Return the logs that became known. `say` is called with what went wrong.
         """
         return close_slots(self._slots, say)
 
@@ -293,7 +293,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
 
 def without_head(result: AttemptResult) -> AttemptResult:
-    """An attempt that ended while the cluster's head did not answer: what Ray then does beside it slows it down."""
+    """An attempt that ended while the cluster's head did not answer: what Ray then does in parallel slows it down."""
     if result.status != "ok":
         return result
     return replace(

@@ -1,4 +1,4 @@
-"""The slots of a run, seen from the driver: their actors are started, watched, told to end, replaced."""
+"""The slots of a run, seen from the driver: their actors are started, watched, ended, replaced."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class SlotActor:
     """Of nodes, as its last result had them."""
 
     asked_for: World | None = None
-    """The world whose missing nodes it was told to ask for."""
+    """The world whose missing nodes it was asked to request."""
 
     question: Any = None
     """Asked last, and not answered so far."""
@@ -111,7 +111,7 @@ class SlotActor:
 def start_slot(
     index: int, settings: Settings, failure_counts: Mapping[str, frozenset[str]] | None = None
 ) -> SlotActor:
-    """Start the actor of a slot beside this process.
+    """Start the actor of a slot next to this process.
 
     `failure_counts` are of the one whose place it takes.
     """
@@ -151,7 +151,7 @@ def close_slots(slots: Sequence[SlotActor], say: Callable[[str], None]) -> dict[
 
     Args:
         slots: of the run.
-        say: told of a session that could not be ended so: all that it measured is stored.
+        say: called with a session that could not be ended so: all that it measured is stored.
     """
     logs: dict[str, str] = {}
     for closed in [slot.actor.close.remote() for slot in slots]:

@@ -43,7 +43,7 @@ RUNNER_RESTARTS = 2
 
 
 class Interrupted(KeyboardInterrupt):
-    """The run was told to stop; no `Exception`, so that Tune passes it on."""
+    """The run was asked to stop; no `Exception`, so that Tune passes it on."""
 
     def __init__(self, signal_number: int) -> None:
         """Keep which signal said so."""

@@ -15,7 +15,7 @@ from dtsweep.sweep.settings import Sweep
 from dtsweep.sweep.task import Task, task_of, trial_name
 
 INTERRUPTED = "interrupted; the next run measures it again"
-"""Reason of an attempt that was under way when the run was told to stop."""
+"""Reason of an attempt that was under way when the run was asked to stop."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ VERSIONS_WITHIN_S = 20.0
 
 
 def sent_to(node_id: str, function: Callable[..., Any], *arguments: Any, **resources: Any) -> Any:
-    """Start a function as a task on a node, without CPUs unless told; its answer comes later."""
+    """Start a function as a task on a node, without CPUs by default; its answer comes later."""
     options = {"num_cpus": 0, **resources}
     task = ray.remote(function).options(
         **options, max_retries=0, scheduling_strategy=pinned_to(node_id)
@@ -33,8 +33,8 @@ def answers_of(
     Args:
         tasks: by node.
         timeout_s: for all of them together.
-        of_actors: whether they are methods of actors; Ray ends none by force, so whoever started
-            the actors does.
+        of_actors: whether they are methods of actors; Ray ends none by force, so their owner
+            does.
 
     Returns:
         Answers by node; and why there is none, by node.

@@ -140,7 +140,7 @@ def _freeze(is_frozen: bool) -> None:
 
 
 def _fp32_precisions() -> dict[str, Flag]:
-    """The precision of fp32 by backend and operation; torch's own attribute of oneDNN sets that of all backends."""
+    """The precision of fp32 by backend and operation; torch's own attribute of oneDNN sets it for all backends."""
     if not _has("_C._get_fp32_precision_getter"):
         return {}
     read = torch._C._get_fp32_precision_getter
@@ -190,7 +190,7 @@ def _particular() -> dict[str, Flag]:
 
 
 def _default_device() -> torch.device | None:
-    """None where none is set: to set the CPU itself would cost every call of torch a detour."""
+    """None if none is set: to set the CPU itself would cost every call of torch a detour."""
     context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
     return getattr(context, "device", None)
 

@@ -115,7 +115,7 @@ def rates_of(
 
 
 def _doubling_s(count: int, device: torch.device) -> float:
-    """Seconds in which so many numbers are doubled: the best of all tries, as few as work beside it leaves."""
+    """Seconds in which so many numbers are doubled: the best of all tries, as few as other work leaves."""
     source = torch.ones(count, device=device)
     queued = QUEUED[device.type]
     times = list[float]()

@@ -15,7 +15,7 @@ def network_bytes() -> dict[str, tuple[int, int]]:
     """Count bytes sent and received by the host, by interface; RDMA traffic is not seen.
 
     Only interfaces with a device count, since bridges and bonds would count bytes twice; in a
-    container, where none is visible, all but the loopback.
+    container, where they are invisible, all but the loopback.
     """
     counted = {
         name: (io.bytes_sent, io.bytes_recv)

@@ -40,7 +40,7 @@ ERRORS: Mapping[int, str] = MappingProxyType(
 """`nvmlEventType` of the events that tell of an error."""
 
 MOST_ERRORS = 100
-"""Errors that are told of one window."""
+"""Errors that are reported of one window."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,10 +33,10 @@ class MatmulRates(NamedTuple):
     """FLOP/s of a large matrix product."""
 
     reached: float
-    """By the clock: on a CPU less where others work beside it."""
+    """By the clock: on a CPU less if others work at the same time."""
 
     alone: float
-    """By the CPU time that it took, which work beside it does not change; on a GPU the same as reached."""
+    """By the CPU time that it took, which other work does not change; on a GPU the same as reached."""
 
 
 class Peak(NamedTuple):

@@ -86,7 +86,7 @@ def gloo_address(
 ) -> str:
     """The address that gloo listens on, by torch's rule.
 
-    That of `GLOO_SOCKET_IFNAME` where it is set; else the first of the host name's at which this
+    The one of `GLOO_SOCKET_IFNAME` if it is set; else the first of the host name's at which this
     host can listen; else the loopback, from where no other host is reached.
 
     Args:
@@ -150,7 +150,7 @@ def nccl_interfaces(asked: str | None, known: Sequence[str]) -> list[str]:
 
 
 def gpus(*, nvml: Any = pynvml) -> list[dict[str, Any]] | None:
-    """All GPUs of this host, whoever may use them: what runs on each, and errors of its memory.
+    """All GPUs of this host, no matter who may use them: what runs on each, and errors of its memory.
 
     Returns:
         For each `name`, `used_bytes`, `utilization`, `processes`, `memory_errors` (uncorrected,

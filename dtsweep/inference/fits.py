@@ -39,7 +39,7 @@ def fitted(
 ) -> Fit:
     """Fit a curve by least squares, and find what of its parameters lies so near to the best that it is possible, too.
 
-    The edge is that of the likelihood ratio (profile intervals), which keeps to parameters from 0
+    The edge is the one of the likelihood ratio (profile intervals), which keeps to parameters from 0
     to 1.
 
     Args:

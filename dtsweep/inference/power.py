@@ -29,9 +29,8 @@ class Power(NamedTuple):
     detectable: float
     """Logarithm of the smallest true ratio that they would tell with `POWER`; nan without a test."""
     more_launches: int | None
-    """Of each point, so that a true ratio as large as the estimated one is told with `POWER`.
-
-    0 where it is told.
+    """Of each point, so that a true ratio as large as the estimated one is significant with `POWER`.
+0 if it already is.
     """
     reason: Reason | None
     """Reason for which that number is None."""
@@ -101,7 +100,7 @@ def enough(estimate: float, needed: Numbers) -> tuple[int | None, Reason | None]
 
     Args:
         estimate: of the effect.
-        needed: what is told with 0, 1, 2 … `MOST_LAUNCHES` more.
+        needed: ratios that are significant with 0, 1, 2 … `MOST_LAUNCHES` more.
     """
     telling = (abs(estimate) > needed[1:]).nonzero()[0]
     if len(telling):
@@ -131,7 +130,7 @@ def detectable(errors: Any, degrees: Any, *, known: Any = None, level: float = 0
 def noncentrality(degrees: Any, *, level: float = 0.05) -> Numbers:
     """Give the same in standard errors.
 
-    Nan with less than one degree of freedom, by which nothing sensible is told.
+    Nan with less than one degree of freedom, which allows no sensible test.
 
     >>> noncentrality([0.5, 2.0, 1e6]).round(2).tolist()
     [nan, 5.65, 2.8]

@@ -44,7 +44,7 @@ class Pool(NamedTuple):
     within: float
     """Mean variance within launches of the points that say most of `added`."""
     alike: float
-    """Degrees of freedom that the pool counts for beside a point's own residuals: few where the points disagree."""
+    """Prior degrees of freedom of the pooled variance: few if the points' variances disagree."""
     scale: float
     """Of the variances, where the points disagree: the typical one, not the mean."""
     counted: int

@@ -30,7 +30,7 @@ class Clock(Protocol):
         """Say that what ran since the last mark was this phase."""
 
     def end_step(self) -> None:
-        """End a step at its last mark, of which it has one at least; waits for no step that the device just began."""
+        """End a step at its last mark, it has at least one; waits for no step that the device just began."""
 
     def so_far(self) -> NDArray[np.float64]:
         """The lengths of the steps that are known to have ended: (steps,) seconds; waits for nothing."""

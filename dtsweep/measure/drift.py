@@ -44,7 +44,7 @@ def change(now: Level, then: Level) -> Change:
 
 
 def median_of(levels: Level) -> Level:
-    """The median of columns of levels, of which the better known ones count for more.
+    """The median of columns of levels, weighted by their precision.
 
     Its half-width is about right.
 

@@ -71,7 +71,7 @@ def count_flops(
     that it does not know. Attention counts whole, as if it were not causal, and as its two matrix
     products: what a flash kernel computes again in backward is in neither figure.
 
-    What is computed again (`torch.utils.checkpoint`, `use_reentrant` or not) is told from the rest
+    What is computed again (`torch.utils.checkpoint`, `use_reentrant` or not) is distinguished from the rest
     of backward by autograd, which is on while it runs; it is in the hardware's figure alone.
 
     Args:
@@ -109,7 +109,7 @@ def count_operations(
     never write.
 
     Returns:
-        None where they can't be counted, or their number depends on that of the samples.
+        None where they can't be counted, or their number depends on the number of samples.
     """
     return _count_once(workload, model, precision, device).operations
 
@@ -254,7 +254,7 @@ def _convolution_backward(
         images: the input, (samples, channels, ...).
         weight: (channels, channels of a group, ...).
         rest: the bias' sizes, stride, padding, dilation, whether it is transposed, output padding,
-            groups, and of which of input, weight and bias a gradient is wanted.
+            groups, and which of input, weight and bias need a gradient is wanted.
         _: not needed.
     """
     transposed, wanted = rest[4], rest[7]

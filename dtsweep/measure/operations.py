@@ -18,7 +18,7 @@ _MOVES_NOTHING = frozenset(
     f"aten::{name}"
     for name in ("empty", "empty_like", "empty_strided", "new_empty", "_unsafe_view", "lift_fresh")
 )
-"""Operations that only make room, or look at numbers in another way, beside those that torch knows as views."""
+"""Operations that only make room, or look at numbers in another way, in addition to those that torch knows as views."""
 
 _PICKS = frozenset(f"aten::{name}" for name in ("embedding", "index", "index_select", "gather"))
 """Operations that read no more of a tensor than they give."""
@@ -61,7 +61,7 @@ class Attention(TorchFunctionMode):
     """Tells a recorder the sizes of attention's scores, which torch's own kernels keep to themselves."""
 
     def __init__(self, recorder: OperationLog) -> None:
-        """Take who is told."""
+        """Register a listener."""
         super().__init__()
         self._recorder = recorder
 

@@ -16,7 +16,7 @@ from dtsweep.measure.trace import WINDOW, Profile, breakdown
 
 
 class ProfileError(Exception):
-    """The steps ran, but nothing can be told of them."""
+    """The steps ran, but nothing is known of them."""
 
 
 def profiled(step: Callable[[], None], *, steps: int, device: torch.device) -> Profile:

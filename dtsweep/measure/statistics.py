@@ -271,7 +271,7 @@ def step_times_together(
 
     Args:
         starts: a (steps,) series of each rank, in seconds from the common start.
-        times: the steps' own lengths, alike.
+        times: the steps' own lengths, of the same shape.
         period: steps after which ranks wait for each other; an unfinished period is left out.
     """
     ends = np.max(np.stack(starts) + np.stack(times), axis=0)[period - 1 :: period]

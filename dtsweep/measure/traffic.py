@@ -102,7 +102,7 @@ class Counting(TorchDispatchMode):
 
     @classmethod
     def is_infra_mode(cls) -> bool:
-        """True if compiled code stays compiled beneath it, of which exchanges alone are looked at."""
+        """True if compiled code stays compiled beneath it, if only exchanges are intercepted."""
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -30,7 +30,7 @@ NORMAL_95 = 1.96
 """Half of a 95 % interval of a normal distribution, in standard deviations."""
 
 CORRELATED_FROM = 8
-"""Units from which on it can be told whether neighbours resemble each other."""
+"""Units from which on a test shows whether neighbours resemble each other."""
 
 BLOCK_S = 0.02
 """Least time of a block's timed steps: short blocks are mostly lead-in, long ones are few."""
@@ -189,7 +189,7 @@ def share_of(part: Series, whole: Series) -> Share:
 def is_known(with_exchange: Series, without: Series) -> bool:
     """True if so many pairs suffice to say what share of a step exchange and wait are.
 
-    Not before it can be told whether neighbours resemble each other: the interval of fewer is too
+    Not before a test shows whether neighbours resemble each other: the interval of fewer is too
     narrow where they do.
     """
     half = share_of(with_exchange - without, with_exchange).half_width

@@ -174,7 +174,7 @@ def steady_from(series: Series) -> int | None:
 
 
 def _surely_differ(before: Series, after: Series) -> bool:
-    """True if the means of two parts differ by more than noise like that of the second, which the first may hide."""
+    """True if the means of two parts differ by more than the second part's noise, which the first may hide."""
     worth = effective_count(after)
     error = float(after.std(ddof=1)) * math.sqrt(
         1 / max(1.0, len(before) * worth / len(after)) + 1 / worth

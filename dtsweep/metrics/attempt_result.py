@@ -28,7 +28,7 @@ class AttemptResult:
     """Number of workers it has; a smaller world is made of some of them."""
 
     explained_by: int = 0
-    """The process of the session whose log explains it: that of a rank, or one that was idle in the trial."""
+    """The process of the session whose log explains it: a rank's, or one that was idle in the trial."""
 
     startup_s: float | None = None
     """Start of the session and of its parameter servers, where this attempt waited for them."""

@@ -37,7 +37,7 @@ class _Times:
     """With the exchange, mean of the ranks: in step all take as long."""
 
     longest: Series | None
-    """Own work, of each step that of the rank that works longest.
+    """Own work, of each step the time of the rank that works longest.
 
     None where ranks have no step in common.
     """

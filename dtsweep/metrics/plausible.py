@@ -24,7 +24,7 @@ EDGE_S = 5.0
 """Time for a worker after its last two steps to leave its servers, on a busy machine."""
 
 OVER_PEAK = 1.05
-"""Times a data sheet's dense peak. Clocks go up to 17 % over that of the sheet (H100 NVL, RTX A6000), and no training
+"""Times a data sheet's dense peak. Clocks go up to 17 % over the sheet's (H100 NVL, RTX A6000), and no training
 step reaches nine tenths of what its clock allows."""
 
 CORE_FLOPS_PER_S = MappingProxyType({"fp32": 64 * 6.2e9, "bf16": 2048 * 6.2e9})

@@ -262,5 +262,5 @@ def other_devices(facts: FactsByRank, *, known: Collection[str]) -> str | None:
         return None
     return (
         f"these results were measured on {', '.join(sorted(known))}, this run is on {found}; "
-        "measure all anew with --rerun all, or keep both with another --results"
+        "measure everything again with --rerun all, or keep both with another --results"
     )

@@ -62,7 +62,7 @@ def trial_columns(
 def columns_of_steps(
     point: Point, ranks: Sequence[Measured], *, nodes: Sequence[str], half_width: float | None
 ) -> Row:
-    """Give those of `trial_columns` that are made from steps alone; arguments alike."""
+    """Give those of `trial_columns` that are made from steps alone; same arguments."""
     view = view_of(point, ranks)
     found = ranks[0].steadiness
     assert found is not None, "mark_warmup comes first"

@@ -170,7 +170,7 @@ def outdated(sweep: Sweep, stands: Rows) -> dict[str, str]:
     if newest in differ:
         # Under another name the old rows stay beside the new ones.
         keep = "keep both with another --results"
-        anew = "measure all anew with --rerun all, or "
+        anew = "measure everything again with --rerun all, or "
         if differ[newest].startswith("workload "):
             ways = keep
         else:

@@ -37,8 +37,8 @@ class Typed:
 def typed(kind: type) -> Typed:
     """Follow a class to all that it uses of its own module, and so on.
 
-    IPython keeps the source of each cell for `inspect`, doctest that of each example, and Python
-    from 3.13 on that of the prompt and of `-c`. What `exec` or standard input was given is lost.
+    IPython keeps the source of each cell for `inspect`, doctest the source of each example, and
+    Python from 3.13 on the prompt's and of `-c`. What `exec` or standard input was given is lost.
     """
     found = Typed()
     waiting = [kind]

@@ -112,7 +112,7 @@ def _on_secrets(row: pd.Series[Any]) -> list[str]:
 
 
 def _variables(row: pd.Series[Any], *, is_secret: bool) -> dict[str, str]:
-    """Give the secret variables of the workers, of which a hash is stored, or the others."""
+    """Give the secret variables of the workers, stored as a hash, or the others."""
     if not _is_known(row, "environment"):
         return {}
     stored = hidden(json.loads(row["environment"]))

@@ -243,7 +243,7 @@ def content_of(
 
 
 def _varying(points: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Name what varies between points; and, for labels of ladders, what tells products apart beside it."""
+    """Name what varies between points; and, for labels of ladders, what else distinguishes comparable groups."""
     varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
     if points.duplicated(["point_id", "env_id"]).any():
         varying.append("hosts")

@@ -232,7 +232,7 @@ def _difference(study: Study, leading: pd.DataFrame) -> pd.DataFrame:
 def _words_on(
     compared: pd.DataFrame, leading: pd.DataFrame, *, varying: Sequence[str]
 ) -> str | None:
-    """Put the first row of `difference`, that of throughput, into a sentence; name a runner-up off the frontier."""
+    """Put the first row of `difference`, the throughput's, into a sentence; name a runner-up off the frontier."""
     if compared.empty:
         return None
     row = compared.iloc[0]

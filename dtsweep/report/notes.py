@@ -118,7 +118,7 @@ def _interval_note(points: pd.DataFrame, *, in_process: bool) -> str:
 def _probability_note(points: pd.DataFrame) -> str:
     known = points["frontier_probability"].notna().any()
     if known:
-        return "frontier %: how often a point is on it when launches are drawn anew."
+        return "frontier %: how often a point is on it when launches are drawn again."
     return ""
 
 
@@ -217,7 +217,7 @@ def _drift(session: pd.Series[Any]) -> str:
 
 
 def _sessions(what: str, sessions: pd.DataFrame) -> str:
-    """Name the sessions of which this is to be said, if there are any."""
+    """Name the sessions that this applies to, if there are any."""
     if sessions.empty:
         return ""
     trials = count_of(int(sessions["trials"].sum()), "trial")

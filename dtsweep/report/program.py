@@ -198,7 +198,7 @@ def _subject_of(row: pd.Series[Any]) -> _Subject:
 
 def _on_definitions(subject: _Subject, row: pd.Series[Any]) -> list[str]:
     """Comments on the command, on the names that have to be defined, and on the workload."""
-    needed = ["model (alike on all workers)", "blocks (its repeated layers)"]
+    needed = ["model (the same on all workers)", "blocks (its repeated layers)"]
     if not subject.shards:
         needed = ["model"]
     needed.append("batches" if subject.is_alone else "batches (this worker's)")

@@ -150,7 +150,7 @@ def limit_columns(bounds: pd.DataFrame) -> dict[str, list[str]]:
 def recommendation_columns(
     found: Sequence[Recommendation], varying: Sequence[str]
 ) -> dict[str, list[str]]:
-    """Columns of recommendations for one goal: of which model, what, how fast it is and how sure that is."""
+    """Columns of recommendations for one goal: model, setting, speed and certainty."""
     points = [each.point for each in found]
     varying = [c for c in varying if not c.startswith("workload")]
     return {

@@ -51,7 +51,7 @@ SCHEMA = pa.schema(
                 "bandwidth_bytes_per_s",
                 pa.float64(),
                 "bytes/s",
-                "beta of the same; null where it could not be told",
+                "beta of the same; null if unknown",
             ),
         )
     ]

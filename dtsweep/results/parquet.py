@@ -94,7 +94,7 @@ def named(stem: str, data: bytes) -> tuple[str, bytes]:
     """Give a Parquet file its name, which ends in a digest of its bytes."""
     name = f"{stem}-{_digest(data)}.parquet"
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{stem!r} is no name for a file of results")
+        raise ValueError(f"{stem!r} is not a name for a file of results")
     return name, data
 
 
@@ -147,7 +147,7 @@ def _refused() -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise CorruptPartError(
-            f"it is no such Parquet file: {' '.join(str(error).split())}"
+            f"it is not such a Parquet file: {' '.join(str(error).split())}"
         ) from error
 
 
@@ -181,7 +181,7 @@ def _check_columns(schema: Any, table: str) -> None:
             if _is_workload(field.name, table):
                 allowed = list(WORKLOAD_TYPES.values())
         if field.type not in allowed:
-            raise ValueError(f"column {field.name} of type {field.type} is no column of {table}")
+            raise ValueError(f"column {field.name} of type {field.type} is not a column of {table}")
     if "attempt_id" in known:
         raise ValueError("rows without attempt_id")
 
@@ -198,7 +198,7 @@ def replaced_by(schema: Any) -> set[str]:
     """Name the files whose rows the file of this schema has in their place."""
     names = json.loads((schema.metadata or {}).get(REPLACES, b"[]"))
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{REPLACES.decode()} is no list of names")
+        raise ValueError(f"{REPLACES.decode()} is not a list of names")
     return set(names)
 
 

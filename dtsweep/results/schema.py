@@ -385,7 +385,9 @@ TRIALS: tuple[Column, ...] = (
         "s",
         "from handing out the trial to its last worker's answer: build, window and all else",
     ),
-    Column("overhead_s", FLOAT, "s", "the harness's own time for this trial beside trial_s"),
+    Column(
+        "overhead_s", FLOAT, "s", "the harness's own time for this trial, in addition to trial_s"
+    ),
     Column("nodes_wait_s", FLOAT, "s", "of startup_s, the wait for an autoscaler's nodes"),
     Column(
         "idle_node_s",

@@ -15,7 +15,7 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
         "rank_died": "a worker process ended",
         "node_lost": "a machine went away",
         "preempted": "a machine was taken back by its owner",
-        "collateral": "ended by what failed beside it: a peer of its trial, its session, or the process of its slot",
+        "collateral": "ended by the failure of a peer of its trial, of its session, or of the process of its slot",
         "nan": "the loss was not finite",
         "wrong_gradient": "the workers' gradients were not exchanged",
         "user_error": "the workload raised an exception",
@@ -65,8 +65,8 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
 """Flags of a row: warnings to its reader, a closed set."""
 
 CAUTIONS = ("implausible", "drift", "unstable")
-"""Flags of numbers that can't be true, and of a window that was not the job as it goes on: a report says so beside the
-numbers."""
+"""Flags of numbers that can't be true, and of a window that was not the job as it goes on: a report says so next to
+the numbers."""
 
 PHASE_MEANINGS: Mapping[str, str] = MappingProxyType(
     {

@@ -121,7 +121,7 @@ class Results:
         *,
         workload_types: Mapping[str, type] = MappingProxyType({}),
     ) -> None:
-        """Store attempts of which there is nothing but their rows of `trials`, all in one file.
+        """Store attempts that have nothing but their rows of `trials`, all in one file.
 
         Args:
             trials: as `commit` takes each of them.
@@ -417,7 +417,7 @@ def _nothing_in(store: Results) -> str:
 def _without_steps(store: Results, table: str, rows: Any) -> int:
     """Count the attempts that were timed and have no steps any more.
 
-    With the trials alone that is told only where no file of steps is left: else all of them had to
+    With the trials alone that is known only where no file of steps is left: else all of them had to
     be read.
     """
     if table == "trials" and store.files("steps"):

@@ -155,7 +155,7 @@ async def _was_killed_for_memory(ranks: Ranks, rank: int) -> bool:
 
 
 async def _lost_nodes(nodes: Collection[RankNode]) -> list[str]:
-    """Names of nodes that are gone: Ray notices a node's end seconds later than that of its processes."""
+    """Names of nodes that are gone: Ray notices a node's end seconds later than its processes' end."""
     if not nodes:
         return []
     here = ray.get_runtime_context().get_node_id()

@@ -142,7 +142,7 @@ def _raised(rank: int, error: BaseException) -> NotUp:
     reason = f"the workers did not start: rank {rank}: {error_line(error)}"
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
-        reason += f"; install {package!r} on all nodes, or put it beside the sweep file"
+        reason += f"; install {package!r} on all nodes, or put it next to the sweep file"
     # What can't be imported in one world can't be in another.
     hopeless_for = "world"
     if isinstance(error, ImportError):

@@ -100,7 +100,7 @@ def nodes_now() -> list[NodeNow]:
 def leaving_nodes() -> dict[str, float]:
     """Nodes that are being taken back, each with the Unix time in seconds at which it is gone.
 
-    0 where none is said.
+    0 if no time is given.
     """
     from ray._private.state import state
 

@@ -36,7 +36,7 @@ def members_of(nodes: Sequence[str], *, workers: int, placement: str) -> list[in
             rank of each node, then the second.
 
     Returns:
-        Ranks of the session, ascending: their order is that of the ranks in the world.
+        Ranks of the session, ascending: in the order of the ranks in the world.
 
     >>> members_of(["a", "b", "b", "b"], workers=2, placement="pack")
     [1, 2]

@@ -204,7 +204,7 @@ class Session:
         return {rank: self.facts[member] for rank, member in enumerate(self.members)}
 
     def nodes_of_shards(self, task: Task) -> list[RankFacts]:
-        """Beside which ranks a task's parameter servers live: shard i on the node of rank i mod workers."""
+        """Ranks that a task's parameter servers live next to: shard i on the node of rank i mod workers."""
         return [
             self.facts[self.members[index % task.point.workers]]
             for index in range(task.point.servers)

@@ -218,7 +218,7 @@ class Slot:
 
     @property
     def _state(self) -> SessionState:
-        """The state of the slot's session; before the first, that of one that has ended."""
+        """The state of the slot's session; before the first, the state of one that has ended."""
         if self._session is None:
             return SessionState.ENDED
         return self._session.state

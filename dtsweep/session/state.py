@@ -22,7 +22,7 @@ class SessionState(Enum):
     STALE = ("its ranks are up, but hold memory of a trial, or a profiler", True, True)
     DEVICE_LOST = ("a rank can't use its device any more", True, True)
     DIED = ("its trainer has ended by itself; its logs have not been read", False, True)
-    CLOSING = ("its ranks were told to end; its trainer has not ended yet", True, True)
+    CLOSING = ("its ranks were asked to end; its trainer has not ended yet", True, True)
     KILLING = ("its ranks were killed; its trainer has not ended yet", True, True)
     ENDED = ("its trainer has ended", False, True)
     STUCK = ("its trainer did not end; only another process can start a session", True, True)

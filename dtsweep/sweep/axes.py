@@ -31,7 +31,7 @@ class Candidate:
 def candidates(sweep: Sweep) -> list[Candidate]:
     """List all points of a sweep once each, the skipped ones with their reason.
 
-    The order is that of the axes, the last one fastest; the same sweep gives the same list.
+    The order follows the axes, the last one fastest; the same sweep gives the same list.
 
     Raises:
         SweepError: for a value that no point can have, or a function that fails.
@@ -150,7 +150,7 @@ def _candidate(sweep: Sweep, values: dict[str, Scalar]) -> Candidate:
         per_pass = point.data_parallel * point.micro_batch
         if point.asked % per_pass:
             passes = f"{point.workers} workers × {point.micro_batch} samples"
-            reason = f"global_batch {point.asked} is no multiple of {passes}"
+            reason = f"global_batch {point.asked} is not a multiple of {passes}"
             overrides = {"global_batch": point.asked, "accumulation": None}
             return Candidate(
                 point=_point(sweep, _without_global(values)), reason=reason, overrides=overrides

@@ -32,7 +32,7 @@ def check_workload(workload: Any) -> None:
             raise SweepError(f"workload {name} has no method {method}(); {what}", word=name)
     if not is_dataclass(workload):
         raise SweepError(
-            f"workload {name} is no dataclass; put @dataclass(frozen=True) above it", word=name
+            f"workload {name} is not a dataclass; put @dataclass(frozen=True) above it", word=name
         )
     for field_name, value in workload_fields(workload).items():
         if not _is_json(value):
@@ -79,7 +79,7 @@ def check_axis(name: str, axis: Any, *, workload: Any) -> None:
     if name.startswith("env.") and is_secret(name.removeprefix("env.")):
         raise SweepError(
             f"the name of axis {name!r} marks a secret ({mark_in(name)}), and the values of axes are printed and "
-            "stored; rename it, or set the secret in Resources(environment=…), of which a hash is stored",
+            "stored; rename it, or set the secret in Resources(environment=…), which stores a hash of it",
             word=name,
         )
     if is_search_space(axis):
@@ -111,7 +111,7 @@ def _check_name(name: Any, workload_names: Iterable[str]) -> None:
     else:
         what = did_you_mean(str(name), names)
     raise SweepError(
-        f"axis {name!r} is no field of a point or of the workload; {what}", word=str(name)
+        f"axis {name!r} is not a field of a point or of the workload; {what}", word=str(name)
     )
 
 
@@ -177,13 +177,13 @@ def as_scalar(name: str, value: Any) -> Scalar:
     ):
         raise SweepError(
             f"the name of axis {name!r} marks a secret ({mark_in(name)}), and the values of axes are printed and "
-            "stored; rename it, or set the secret in Resources(environment=…), of which a hash is stored",
+            "stored; rename it, or set the secret in Resources(environment=…), which stores a hash of it",
             word=name,
         )
     if isinstance(value, str) and has_credentials(value):
         raise SweepError(
             f"axis {name!r} has a URL with a password or token, and the values of axes are printed and stored; "
-            "set it in Resources(environment=…), of which a hash is stored",
+            "set it in Resources(environment=…), which stores a hash of it",
             word=name,
         )
     return value  # type: ignore[no-any-return]  # the lines above made sure

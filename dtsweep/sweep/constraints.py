@@ -1,7 +1,7 @@
 """Constraints: the one table of points that no run, or not this one, can measure.
 
 What needs the cluster, worlds that its nodes can't hold, is judged in `dtsweep.driver.cluster`; a
-`global_batch` that does not divide, of which there is no point, in `dtsweep.sweep.axes`.
+`global_batch` that does not divide, which has no point, in `dtsweep.sweep.axes`.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def _source(path: Path) -> bytes:
                 f"{path} can't be read: {error.strerror}; check its permissions"
             ) from error
     if path.is_file():
-        raise SweepError(f"{path} is no Python file; give a sweep file, whose name ends in .py")
+        raise SweepError(f"{path} is not a Python file; give a sweep file, whose name ends in .py")
     if path.is_dir():
         folder = path
     else:
@@ -152,7 +152,7 @@ def _near_name(error: BaseException, module: ModuleType) -> str | None:
                 given, [other.stem for other in beside if other.suffix == ".py" or other.is_dir()]
             )
             if not near:
-                return "install it, or put it beside the sweep file"
+                return "install it, or put it next to the sweep file"
             return f"did you mean {near!r}?"
         case ImportError(name=str(origin)) if origin in sys.modules and "'" in str(error):
             given = str(error).split("'")[1]
@@ -190,7 +190,7 @@ def _located(error: SweepError, path: Path, source: bytes) -> SweepError:
 
 
 def _line_of(error: SweepError, file: str, source: bytes) -> int | None:
-    """Find the line to name: where the user's code raised, else that of the error's word, else that of the call."""
+    """Find the line to name: where the user's code raised, else the line of the error's word, else of the call."""
     tree = _tree(source)
     calls = _frames(error, file)[-1:] or _sweep_calls(tree)
     found = (

@@ -84,7 +84,7 @@ class Point:
     )
     staleness: int | None = axis(
         None,
-        "Steps that the fastest worker may be ahead of the slowest; None is no bound.",
+        "Steps that the fastest worker may be ahead of the slowest; None means no bound.",
         unit="steps",
         least=0,
     )

@@ -41,7 +41,7 @@ class Measure:
     """
 
     warmup_steps: int = 3
-    """Steps before the window, the last of which ends a sync period.
+    """Steps before the window; the last one ends a sync period.
 
     What is still warm-up after them is found.
     """
@@ -201,7 +201,7 @@ class Resources:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """One question: which points, of which workload, measured how, on what."""
+    """One question: points of a workload, how to measure them, and resources."""
 
     workload: Any
     """One of `dtsweep.workloads`, or a dataclass of your own with `build`, `batch` and `loss`."""

@@ -50,7 +50,7 @@ def _mesh(job: Job, shape: tuple[int, ...], names: tuple[str, ...]) -> DeviceMes
 
 
 def _workers_of_a_node(workers: int) -> int:
-    """Workers of each node, as whoever started this process says; all of them, where that is nobody."""
+    """Workers of each node, as the launcher of this process says; all of them, where that is nobody."""
     here = os.environ.get("LOCAL_WORLD_SIZE", str(workers))
     places: list[Any] = [None] * workers
     distributed.all_gather_object(

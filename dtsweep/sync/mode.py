@@ -106,7 +106,7 @@ class SyncMode:
         )
 
     def watch(self) -> None:
-        """Hold the next exchange against that of the values themselves, where they are compressed."""
+        """Compare the next exchange with an exchange of the values themselves, where they are compressed."""
         for mean in self.means:
             mean.is_watched = True
 

@@ -57,7 +57,7 @@ def _uses(module: nn.Module) -> Counter[int]:
 
 
 def described(blocks: Sequence[nn.Module]) -> str:
-    """Blocks in words: how many of which class.
+    """Blocks in words: a count for each class.
 
     >>> described([nn.Linear(1, 1), nn.Linear(1, 1), nn.Bilinear(1, 1, 1)])
     '2 Linear, 1 Bilinear'
@@ -67,7 +67,7 @@ def described(blocks: Sequence[nn.Module]) -> str:
 
 
 def _repeated(model: nn.Module) -> list[nn.Module]:
-    """The outermost modules of which several of one class stand side by side, made of others; else of single layers."""
+    """Outermost modules that stand side by side with others of their class: composite ones, or layers."""
     return _siblings(model, made_of_others=True) or _siblings(model, made_of_others=False)
 
 

@@ -33,7 +33,7 @@ def passes(
         model: called with each batch; where it has `no_sync`, only the last pass exchanges
             gradients.
         batches: `accumulation` batches.
-        clock: told of data, forward and backward.
+        clock: called with data, forward and backward.
         exchange: False lets no pass exchange.
 
     Returns:

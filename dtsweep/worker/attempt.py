@@ -64,7 +64,7 @@ def run_attempt(
         context: this rank.
         task: what to run; the same on all ranks.
         servers: shards of the parameter server, if the mode needs them.
-        on_warm: told the slowest warm-up step in seconds, just before the window.
+        on_warm: called with the slowest warm-up step in seconds, just before the window.
     """
     joined = distributed.is_initialized()
     try:

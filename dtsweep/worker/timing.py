@@ -57,7 +57,7 @@ def time_trial(
         model: without the mode's wrapper.
         task: the trial.
         context: this rank.
-        on_warm: told the slowest warm-up step in seconds, just before the window.
+        on_warm: called with the slowest warm-up step in seconds, just before the window.
         check: stands around the first warm-up.
     """
     began = time.perf_counter()

@@ -129,7 +129,7 @@ def _read_text(data: str) -> bytes:
         raise SweepError(f"can't read the text {data}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise SweepError(
-            f"{data} is no UTF-8 text (byte {error.start}); convert it to UTF-8"
+            f"{data} is not UTF-8 text (byte {error.start}); convert it to UTF-8"
         ) from error
     return content
 

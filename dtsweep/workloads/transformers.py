@@ -219,7 +219,7 @@ class Transformers(KeepsSamples):
                 if near:
                     hint = f"; did you mean {near!r}?"
                 raise SweepError(
-                    f"Transformers(overrides): {name!r} is no field of {model.config}{hint}"
+                    f"Transformers(overrides): {name!r} is not a field of {model.config}{hint}"
                 )
         config = config_class(**model.numbers | image_size | self.overrides)
         longest = getattr(config, "max_position_embeddings", self.sequence)

@@ -187,7 +187,7 @@ def test_what_was_not_measured_of_the_exchange_leaves_it_open() -> None:
     )
     found = judged(row)
     assert found["bound"] is None
-    assert found["bound_reason"] == f"{row['comm_reason']}: what limits it can't be told"
+    assert found["bound_reason"] == f"{row['comm_reason']}: its limit is unknown"
     assert pd.isna(found[["exchange_share", "waiting_share", "work_share"]]).all()
     # Whatever the exchange takes, it is less than what arithmetic or batches surely take.
     assert judged(row | {"compute_share": 0.6})["bound"] == "compute"

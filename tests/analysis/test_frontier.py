@@ -421,7 +421,7 @@ def test_throughput_per_latency_is_a_column() -> None:
     ("options", "said"),
     [
         ({"minimize": ["latency"]}, "did you mean 'latency_s'"),
-        ({"minimize": ["sync"]}, "'sync' is no column of numbers"),
+        ({"minimize": ["sync"]}, "'sync' is not a column of numbers"),
         ({"minimize": ["samples_per_s"]}, "is given twice"),
         ({"minimize": [], "maximize": []}, "needs an objective"),
         ({"where": "latency < 1"}, "did you mean 'latency_s'"),

@@ -63,7 +63,7 @@ def test_a_point_is_found_by_the_beginning_of_its_name_or_by_enough_of_its_setti
         ("workers=1 sync=local_sgd", "workers is 1, 2; sync is ddp, local_sgd"),
         ("workers=2 sync=ddp", "2 points have .*; add what tells them apart: micro_batch .4, 16.$"),
         ("sync=local_sgd", "precision .bf16, fp32. and workload.layers .4, 6.$"),
-        ("worker=2", "'worker' is no column of points .*; did you mean 'workers'?"),
+        ("worker=2", "'worker' is not a column of points .*; did you mean 'workers'?"),
         ("sync_period=16", "sync_period is 8, none"),
     ],
 )

@@ -240,7 +240,7 @@ def test_each_model_and_environment_has_its_own_recommendation() -> None:
         (Goal(), "one objective"),
         (Goal(maximize="samples_per_s", minimize="latency_s"), "one objective"),
         (Goal(maximize="samples_per_s", allow=("lossless",)), "allow some of lossy, stale, local"),
-        (Goal(maximize="rate"), "'rate' is no column of numbers"),
+        (Goal(maximize="rate"), "'rate' is not a column of numbers"),
     ],
 )
 def test_goals_that_lead_nowhere_are_refused_in_a_line(goal: Goal, said: str) -> None:

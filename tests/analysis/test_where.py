@@ -86,7 +86,7 @@ def test_a_condition_names_the_columns_that_it_asks_for() -> None:
             "no point has sync=gossip; allowed: ddp, local_sgd",
         ),
         ("workers <= 2parsec", "one with a unit of s, ms"),
-        ("__import__('os') = 1", "'__import__' is no column of points"),
+        ("__import__('os') = 1", "'__import__' is not a column of points"),
     ],
 )
 def test_what_can_not_be_read_is_refused_in_a_line_that_says_what_was_expected(

@@ -93,8 +93,8 @@ def test_own_modules_travel_from_wherever_they_are_imported(
     ("address", "variable", "said"),
     [
         ("[::1]:1", "", "no Ray at '[::1]:1' (Connection refused); start one"),
-        ("::1:6379", "", "address '::1:6379' is no HOST:PORT; use that ([::1]:6379 in IPv6)"),
-        ("head", "", "address 'head' is no HOST:PORT"),
+        ("::1:6379", "", "address '::1:6379' is not HOST:PORT; use that ([::1]:6379 in IPv6)"),
+        ("head", "", "address 'head' is not HOST:PORT"),
         ("ray://head:10001", "", "'ray://head:10001': that is for Ray Client"),
         (
             "auto",

@@ -301,7 +301,7 @@ def test_an_edit_of_a_module_that_a_method_imports_refuses_to_go_on_and_says_whi
     assert command(tmp_path, loss).returncode == 0
     (tmp_path / "my_sizes.py").write_text("SIZE = 2\n")
     done = command(tmp_path, loss)
-    line = "dtsweep: these results have another my_sizes.py; measure all anew with --rerun all, or keep both"
+    line = "dtsweep: these results have another my_sizes.py; measure everything again with --rerun all, or keep both"
     assert done.returncode == 2
     assert [said.startswith(line) for said in done.stderr.splitlines()[:-1]] == [True], done.stderr
     done = command(tmp_path, loss + " + 1")

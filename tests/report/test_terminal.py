@@ -183,7 +183,7 @@ def test_throughput_and_efficiency_have_their_intervals_and_points_their_probabi
         "±",
         "3.6%",
     ]
-    assert "frontier %: how often a point is on it when launches are drawn anew." in text
+    assert "frontier %: how often a point is on it when launches are drawn again." in text
     assert "frontier %" not in printed(trials(*rows[::3]), width=80)
 
 

@@ -45,6 +45,6 @@ def test_a_slash_in_a_secret_key_is_refused_with_the_way_to_write_it() -> None:
 
 def test_an_address_that_lacks_a_slash_is_no_folder() -> None:
     with pytest.raises(
-        SweepError, match=r"results 's3:/bucket/x' is no folder; did you mean s3://bucket/x\?"
+        SweepError, match=r"results 's3:/bucket/x' is not a folder; did you mean s3://bucket/x\?"
     ):
         try_place("s3:/bucket/x")

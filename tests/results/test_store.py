@@ -680,7 +680,7 @@ def test_a_file_of_somebody_else_is_left_out_and_named(tmp_path: Path) -> None:
     results = Results(tmp_path)
     assert [row["attempt_id"] for row in results.attempts()] == ["attempt1"]
     assert len(results.quarantined) == 6
-    assert "column speed of type int64 is no column of trials" in str(results.quarantined)
+    assert "column speed of type int64 is not a column of trials" in str(results.quarantined)
 
 
 def test_an_older_file_lacks_columns_and_they_read_as_null(tmp_path: Path) -> None:

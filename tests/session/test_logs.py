@@ -31,7 +31,7 @@ def test_no_link_is_followed_to_where_another_user_wants_the_logs(tmp_path: Path
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / "logs").symlink_to(elsewhere)
-    with pytest.raises(SweepError, match=r"is no folder of this user.*; remove it"):
+    with pytest.raises(SweepError, match=r"is not a folder of this user.*; remove it"):
         open_log("s1", 0, root=tmp_path / "logs")
     root = tmp_path / "own"
     (root / "s1").mkdir(parents=True)
@@ -46,7 +46,7 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
     root = tmp_path / "logs"
     root.mkdir()
     os.chown(root, 65534, 65534)
-    with pytest.raises(SweepError, match="is no folder of this user"):
+    with pytest.raises(SweepError, match="is not a folder of this user"):
         open_log("s1", 0, root=root)
 
 

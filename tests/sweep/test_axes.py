@@ -25,7 +25,7 @@ class Net:
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
-            raise ValueError(f"width {self.width} is no multiple of {self.heads} heads")
+            raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads")
 
     def build(self) -> Any: ...
     def batch(self, samples: range, device: Any) -> Any: ...
@@ -156,7 +156,7 @@ def test_a_mode_from_a_function_keeps_the_values_of_its_fields_and_takes_its_own
 
 def test_impossible_points_are_skipped_with_their_reason_and_so_are_those_that_skip_names() -> None:
     assert reasons({"workers": [3], "micro_batch": [4], "global_batch": [100]}) == [
-        "global_batch 100 is no multiple of 3 workers × 4 samples"
+        "global_batch 100 is not a multiple of 3 workers × 4 samples"
     ]
     assert reasons({"sync": ["ddp", "parameter_server"], "staleness": [None, 2]}) == [
         "ddp has no staleness"
@@ -324,9 +324,9 @@ def test_a_setting_without_values_says_how_to_write_it(text: str) -> None:
         (lambda: sweep({"workers": [10**30]}), "no JSON scalar; use a finite 64-bit number"),
         (
             lambda: sweep({5: [1]}),
-            "axis 5 is no field of a point or of the workload; allowed: workers, ",
+            "axis 5 is not a field of a point or of the workload; allowed: workers, ",
         ),  # type: ignore[dict-item]
-        (lambda: sweep({"env.": [1]}), "axis 'env.' is no field of a point"),
+        (lambda: sweep({"env.": [1]}), "axis 'env.' is not a field of a point"),
         (lambda: sweep([1]), "axes=[1] must be names and lists, such as {'workers': [1, 2]}"),  # type: ignore[arg-type]
         (lambda: sweep({}, skip="none"), "skip='none' must be a function of the point"),
         (lambda: sweep({}, measure=Measure), "must be Measure(…)"),
@@ -353,7 +353,7 @@ def test_a_setting_without_values_says_how_to_write_it(text: str) -> None:
         (lambda: points({"workload.width": ["8"]}), "workload.width='8' must be a whole number"),
         (
             lambda: points({"workload.heads": [3], "workload.width": [8]}),
-            "Net refuses workload.heads=3 workload.width=8: width 8 is no multiple of 3 heads",
+            "Net refuses workload.heads=3 workload.width=8: width 8 is not a multiple of 3 heads",
         ),
         (lambda: Measure(repeats=0), "repeats=0 must be at least 1"),
         (lambda: Measure(max_seconds=float("inf")), "max_seconds=inf must be a finite number"),

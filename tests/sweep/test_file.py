@@ -199,7 +199,7 @@ def test_a_typo_is_answered_with_the_right_name(tmp_path: Path, text: str, right
         (
             HEAD.replace("@dataclass(frozen=True)", "")
             + "sweep = Sweep(axes={}, workload=Net())  # <-",
-            "workload Net is no dataclass; put @dataclass(frozen=True) above it",
+            "workload Net is not a dataclass; put @dataclass(frozen=True) above it",
         ),
         (
             HEAD.replace("def loss", "def _x") + "sweep = Sweep(axes={}, workload=Net())  # <-",
@@ -309,7 +309,7 @@ def test_a_path_that_is_no_sweep_file_is_answered_with_one_that_is(
     )
     assert (
         refusal(Path("notes.txt"))
-        == "notes.txt is no Python file; give a sweep file, whose name ends in .py"
+        == "notes.txt is not a Python file; give a sweep file, whose name ends in .py"
     )
     assert refusal(Path("sweeps/workers.py")) == (
         "the file defines no 'sweep'; write sweep = Sweep(workload=…, axes=…) (sweeps/workers.py)"

@@ -362,7 +362,7 @@ def test_gpt_refuses_text_that_it_cannot_read(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff" * 1000)
     for name, reason in {
         "short.txt": "short.txt has 128 bytes, and a sample needs 129",
-        "binary": "binary is no UTF-8 text",
+        "binary": "binary is not UTF-8 text",
         "absent.txt": "can't read the text .*absent.txt: No such file",
         ".": "can't read the text .*: Is a directory",
     }.items():
@@ -417,11 +417,11 @@ def test_a_misspelt_model_gets_the_nearest_name() -> None:
     [
         (
             Transformers("bert-base", {"hiden_size": 8}),
-            "'hiden_size' is no field of BertConfig; .*'hidden_size'",
+            "'hiden_size' is not a field of BertConfig; .*'hidden_size'",
         ),
         (
             Transformers("gpt2", {"hidden_size": 8}),
-            "'hidden_size' is no field of GPT2Config; .*'n_embd'",
+            "'hidden_size' is not a field of GPT2Config; .*'n_embd'",
         ),
         (Transformers("vit-base", {"image_size": 32}), r"Transformers\(image_size=...\)"),
         (Transformers("bert-base", sequence=513), "bert-base takes at most 512"),
