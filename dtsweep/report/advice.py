@@ -1,4 +1,4 @@
-"""What a report advises: a configuration for each model, what limits it, and what to try next, in sentences."""
+"""Advice of a report, in sentences: a configuration per model, its limit and what to try next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a comparison of two points says, in words and as JSON values."""
+"""Comparison of two points, in words and as JSON values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _METHODS = {
     Method.POOLED: ", their spread from all points",
     Method.WELCH: "",
 }
-"""What is said of each method of `difference` that tests."""
+"""Words for each method of `difference` that tests."""
 
 
 def compare_points(frame: Frame, a: str, b: str, *, of: Sequence[str]) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def _ways(rows: Sequence[dict[str, Any]], harnesses: set[Any]) -> list[str]:
 
 
 def drift_notes(drift: float | None) -> list[str]:
-    """Say what the machine's drift hides, where canaries told of one."""
+    """Say which differences the machine's drift hides; empty if `drift` is None."""
     if drift is None:
         return []
     percent = percent_up(drift)

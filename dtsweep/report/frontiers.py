@@ -1,4 +1,4 @@
-"""Frontiers of a report: the points of one product, how they stand, and what can be said of the first two."""
+"""Frontiers of a report: the points of one product, their standing, and the first two compared."""
 
 from __future__ import annotations
 
@@ -31,22 +31,33 @@ class Frontier:
     """Points of one semantics and model that were measured in one environment."""
 
     title: str
-    """The semantics in words, with the model if there are several, the label if all points share one, and the
-    environment if there are several."""
+    """Semantics in words, and what else identifies the frontier.
+
+    The model and the environment are named if there are several. The label is named if all points
+    share one.
+    """
     semantics: str
-    """What an update means, one of `dtsweep.sweep.modes.SEMANTICS`."""
+    """Meaning of an update, one of `dtsweep.sweep.modes.SEMANTICS`."""
     model_digest: str | None
-    """What is trained; None where it is unknown, or all models count as one."""
+    """Digest of the model; None if it is unknown, or if all models count as one."""
     points: pd.DataFrame
-    """Rows of `dtsweep.analysis.frontier`, the fastest step first; `caution` says what puts a point in doubt."""
+    """Rows of `dtsweep.analysis.frontier`, the fastest step first.
+
+    `caution` says what puts a point in doubt.
+    """
     labels: pd.Series[str]
     """Sync mode and swept settings of each point, with the index of `points`."""
     difference: pd.DataFrame
-    """Rows of `dtsweep.analysis.difference` between the highest throughput on the frontier (`point_a`) and the highest
-    of all other `points`, on the frontier or not (`point_b`); empty where there is no other."""
+    """Rows of `dtsweep.analysis.difference` between the two leading points.
+
+    `point_a` has the highest throughput on the frontier. `point_b` has the highest of all other
+    `points`, on the frontier or not. Empty if either point does not exist.
+    """
     verdict_words: str | None
-    """What `difference` says of their throughput, as a sentence; None where there is no runner-up, or frontiers are of
-    something else."""
+    """Verdict of `difference` on their throughput, as a sentence.
+
+    None without a runner-up, or if throughput is not an objective.
+    """
 
     @cached_property
     def best(self) -> pd.DataFrame:
@@ -55,7 +66,7 @@ class Frontier:
 
     @property
     def empty_because(self) -> str:
-        """Why no point can stand on it, where none does."""
+        """Reason for a frontier without points, as a sentence."""
         met = self.points[self.points["meets"].fillna(value=False)]
         if met.empty:
             return "No point of it is known to meet the condition."
@@ -64,10 +75,12 @@ class Frontier:
 
     @cached_property
     def shown(self) -> pd.DataFrame:
-        """Points on the frontier that someone may choose: in modes that change the update, those of several workers.
+        """Points on the frontier that a user may choose.
 
-        One worker exchanges with nobody, so exact updates are to be had for the same. Where there
-        is nothing else, all.
+        In modes that change the update, these are the points of several workers.
+
+        One worker exchanges with nobody, so exact updates cost it no more. If all points have one
+        worker, all are shown.
         """
         several = self.best[(self.best["workers"] > 1) | (self.semantics == "exact")]
         if several.empty:
@@ -86,7 +99,10 @@ class Frontier:
 
     @property
     def alone(self) -> str:
-        """How many points on the frontier are not `shown`, and why, as a sentence; empty where there are none."""
+        """Sentence that counts the points on the frontier that are not `shown`, with the reason.
+
+        Empty if all are shown.
+        """
         count = len(self.best) - len(self.shown)
         where = "with one worker, where exact updates cost no exchange"
         if not count:
@@ -95,12 +111,15 @@ class Frontier:
 
     @cached_property
     def dominated(self) -> pd.DataFrame:
-        """Points that another one beats; those without step time or throughput are neither here nor on the frontier."""
+        """Points that another one beats.
+
+        Points without step time or throughput are neither here nor on the frontier.
+        """
         return self.points[~self.points["on_frontier"] & self.points["standing"].notna()]
 
     @property
     def dominated_count(self) -> str:
-        """How many are not, and of how many of them launches can't tell."""
+        """Phrase that counts the dominated points, and those of them without a test."""
         count = count_of(len(self.dominated), "dominated point")
         if not (untested := int((self.points["standing"] == "untested").sum())):
             return count
@@ -110,7 +129,10 @@ class Frontier:
 
     @property
     def undecided(self) -> str:
-        """How many points are on it because launches don't decide, as a sentence; empty where there are none."""
+        """Sentence that counts the points on the frontier that launches leave undecided.
+
+        Empty if there are none.
+        """
         count = int((self.points["standing"] == "undecided").sum())
         if not count:
             return ""
@@ -171,7 +193,7 @@ def frontiers_of(
 def _title(
     first: pd.Series[Any], labels: pd.Series[str], *, telling: Sequence[str], apart: Sequence[str]
 ) -> list[str]:
-    """What the points of a frontier share and others don't have.
+    """Give the parts of a title: what the points of a frontier share and others don't have.
 
     Args:
         first: one of the points.
@@ -189,7 +211,11 @@ def _title(
 
 
 def _leading(points: pd.DataFrame) -> pd.DataFrame:
-    """Select the highest throughput on the frontier and, below it, the highest of all other points."""
+    """Select the two leading points by throughput.
+
+    The first has the highest throughput on the frontier, the second the highest of all other
+    points.
+    """
     ranked = points.dropna(subset=["samples_per_s", "standing"]).sort_values(
         "samples_per_s", ascending=False, kind="stable"
     )
@@ -215,7 +241,10 @@ def _difference(study: Study, leading: pd.DataFrame) -> pd.DataFrame:
 def _words_on(
     compared: pd.DataFrame, leading: pd.DataFrame, *, varying: Sequence[str]
 ) -> str | None:
-    """Put the first row of `difference`, that of throughput, into a sentence; name a runner-up off the frontier."""
+    """Put the first row of `difference`, which compares throughput, into a sentence.
+
+    A runner-up off the frontier is named. None if there are no rows.
+    """
     if compared.empty:
         return None
     row = compared.iloc[0]
