@@ -1,4 +1,4 @@
-"""What a comparison of two runs says: its verdict in words, and JSON values."""
+"""Comparison of two runs: its verdict in words, and its JSON values."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _way_to_tell(runs: Sequence[Run]) -> str:
 def _verdict(
     rows: Sequence[Mapping[str, Any]], broken: Sequence[Any], *, threshold: float, way: str
 ) -> str:
-    """Say in a sentence or two what was told; nothing that was not tested is called unchanged."""
+    """State the verdict in a sentence or two; what was not tested is not called unchanged."""
     tested = [row for row in rows if row["p_value"] is not None]
     worse = [row for row in rows if row["is_regression"]]
     among, said = count_of(len(tested), "comparison"), []
@@ -173,7 +173,7 @@ def share_in_percent(share: float) -> str:
 def _notes(
     found: RunComparison, rows: Sequence[Mapping[str, Any]], *, threshold: float
 ) -> list[str]:
-    """What to know of the comparison."""
+    """Write notes on how to read the comparison."""
     if not rows:
         return _differences(found)
     runs = count_of(len(found.base), "earlier run")
@@ -207,7 +207,10 @@ def _notes(
 
 
 def _drift(found: RunComparison) -> list[str]:
-    """Say what the machine's drift hides, or that it counts as one of the ways in which runs differ."""
+    """Say which differences the machine's drift hides.
+
+    In a history, the drift may instead be part of the spread between runs.
+    """
     if not found.is_by_run:
         return drift_notes(found.drift or None)
     drift = max(run.drift or 0.0 for run in (*found.base, found.new))
@@ -221,7 +224,7 @@ def _drift(found: RunComparison) -> list[str]:
 
 
 def _differences(found: RunComparison) -> list[str]:
-    """Say what differs beside the numbers."""
+    """Say how the software, the machine and the workload's source differ."""
     differs = {
         "Software differs": found.software,
         "Machine differs": found.machine,

@@ -12,14 +12,17 @@ LARGEST_CLOCK_OFFSET_S = 1.0
 """Times of rows, and Ray's deadlines, then no longer agree."""
 
 LEAST_SHARED_MEMORY_BYTES = 2**30
-"""What DataLoader's workers and NCCL want; containers have 64 MiB unless told."""
+"""Shared memory that DataLoader's workers and NCCL need; containers have 64 MiB by default."""
 
 LEAST_FREE_DISK_BYTES = 5 * 2**30
 LEAST_FREE_SHARE = 0.05
-"""Where less of a disk is free, Ray stops to put objects there."""
+"""Smallest free share of a disk; with less, Ray stops putting objects there."""
 
 OWN_PROCESSES_BYTES = int(1.5 * 2**30)
-"""What a run adds where its driver is: processes of one session without its ranks, Tune's, growth (docs/log/)."""
+"""Memory that a run needs on the driver's node, apart from its ranks.
+
+It is for the other processes of one session, for Tune's, and for growth (docs/log/).
+"""
 
 BUSY_GPU_BYTES = 2**30
 """An idle GPU has less in use."""
@@ -89,7 +92,10 @@ def _space_problems(row: Row) -> list[str]:
 
 
 def _network_problems(row: Row, *, several: bool) -> list[str]:
-    """What keeps ranks from reaching each other: an interface that is not there, and between hosts the loopback."""
+    """Say what keeps ranks from reaching each other.
+
+    That is a missing interface or, between hosts, the loopback.
+    """
     known = ", ".join(name for name in row["interfaces"] if name != "lo") or "lo"
     if row["ray_gpus"]:
         name = "NCCL_SOCKET_IFNAME"
@@ -136,9 +142,7 @@ def _gpu_problems(row: Row) -> list[str]:
 
 
 def _uses_of(gpu: Mapping[str, Any]) -> list[str]:
-    if (
-        gpu["slices"] is not None
-    ):  # the counters are those of all slices, some of which may be others'
+    if gpu["slices"] is not None:  # the counters add up all slices, and others may use some
         return []
     processes, used, share = gpu["processes"], gpu["used_bytes"], gpu["utilization"]
     return [

@@ -1,4 +1,4 @@
-"""Which of a trial's attempts stands for it, in the table of trials and when a run goes on."""
+"""Choice of the attempt that stands for a trial, in the table of trials and when a run goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `doctor` measured of links, kept beside results in the folder `links`: no run writes or needs it."""
+"""Link measurements of `doctor`, in the folder `links` of results; no run writes or needs them."""
 
 from __future__ import annotations
 
@@ -94,9 +94,10 @@ def _parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def try_place(where: str | Path) -> list[str]:
-    """Write, list and delete a file where results are to lie; say what is not possible, with the next step.
+    """Write, list and delete a file where results are to lie; list the problems.
 
-    It is one of links without rows, so that readers of the folder are content if it has to stay.
+    Each problem has the next step. The file has columns of links and no rows, so that readers of
+    the folder accept it if it has to stay.
     """
     name = f"probe-{uuid.uuid4().hex}.parquet"
     try:
