@@ -1,4 +1,4 @@
-"""A run against earlier ones, point by point: what got slower, and what no longer runs."""
+"""Comparison of a run with earlier ones, by point: slower points, and those that no longer run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RUNS_FROM = 5
-"""Earlier runs from which on the spread between runs decides, not that between launches inside them."""
+"""Number of earlier runs from which on the spread between runs decides.
+
+With fewer runs, the spread between the launches inside them decides.
+"""
 
 MOST_RUNS = 20
 """Earlier runs that count: the newest ones."""
@@ -30,30 +33,39 @@ MOST_RUNS = 20
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunComparison:
-    """A later run against one or several earlier ones."""
+    """Comparison of a later run with one or several earlier ones."""
 
     base: Sequence[Run]
-    """Of the machine of the new one, the oldest first; several are a history."""
+    """Earlier runs on the machine of the new one, the oldest first; several are a history."""
     new: Run
     is_by_run: bool
-    """True if what counts as one draw is a run, and not a launch."""
+    """True if a run counts as one draw; False if a launch does."""
     rows: pd.DataFrame
-    """Of `regressions`: the question `jump` asks after the new run against all earlier ones, `creep` after the later
-    half of all runs, the new one among them, against the earlier half."""
+    """Rows of `regressions`.
+
+    The question `jump` compares the new run with all earlier ones. The question `creep` compares
+    the later half of all runs, which includes the new one, with the earlier half.
+    """
     drift: float
-    """Of the machine, as a share: a smaller difference of a point with one draw is not significant."""
+    """Drift of the machine, as a share.
+
+    A smaller difference is never significant for a point with one draw.
+    """
     broken: pd.DataFrame
-    """Points that an earlier run measured and the new one could not: `point_id`, `status`, `reason`."""
+    """Points that an earlier run measured and the new one could not.
+
+    Columns include `point_id`, `status` and `reason`.
+    """
     machine: Sequence[str]
-    """In what the machines differ; empty unless that was allowed."""
+    """Differences of the machines; empty unless these are allowed."""
     software: Sequence[str]
-    """In what the software of the newest earlier run differs from the new one's."""
+    """Differences between the software of the newest earlier run and of the new one."""
     source: Sequence[str]
-    """Differences of the newest earlier run's workload."""
+    """Differences of the workload's source in the newest earlier run."""
 
     @property
     def is_regression(self) -> bool:
-        """True if anything is significantly worse by more than the threshold, or does not run any more."""
+        """True if a point is significantly worse by more than the threshold, or no longer runs."""
         return bool(self.rows["is_regression"].any()) or len(self.broken) > 0
 
 
@@ -135,9 +147,10 @@ def _check_apart(base: Run, new: Run) -> None:
 
 
 def _drift_of_one(base: Sequence[Run], new: Run, *, by_run: bool) -> float:
-    """Error of one draw caused by the machine's drift.
+    """Give the share by which one draw may be off because the machine drifted.
 
-    Runs show that, unless the new one drifted most.
+    If runs are the draws, their spread includes drift. The result is then 0, unless the new run
+    drifted most.
     """
     drifts = [run.drift or 0.0 for run in (*base, new)]
     if by_run:
@@ -148,7 +161,10 @@ def _drift_of_one(base: Sequence[Run], new: Run, *, by_run: bool) -> float:
 
 
 def _launches(run: Run, names: Mapping[str, str], *, by_run: bool) -> pd.DataFrame:
-    """Rows of `measured` with names that no other run has, and the machine in the place of the environment."""
+    """Take rows of `measured`, with names of launches that no other run has.
+
+    `env_id` names the machine instead of the environment.
+    """
     rows = run.launches
     machine = rows["env_id"].map(names) if names else "any"
     launch = run.name if by_run else run.name + " " + rows["launch"]

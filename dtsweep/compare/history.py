@@ -1,4 +1,4 @@
-"""A history of runs: rows of each, in a file of their own per table; no results, and never among them."""
+"""History of runs: rows of each run, in one file per table, in a place apart from results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STEM = re.compile(
 )
 
 MOST_ENTRIES = 100
-"""Newest files that are read."""
+"""Number of the newest files that are read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +35,9 @@ class Entry:
     started_at: datetime
     """Start of its newest trial."""
     is_start: bool
-    """True if a user accepted it as the first that counts, whatever was before."""
+    """True if a user accepted it as the first run that counts."""
     trials: Any
-    """Its rows of `trials`, an Arrow table; `ranks` likewise."""
+    """Its rows of `trials`, an Arrow table, as `ranks` is."""
     ranks: Any
 
 
@@ -85,7 +85,7 @@ def append(history: str | Path, entry: Entry) -> None:
 
 
 def is_stored(history: str | Path, entry: Entry) -> bool:
-    """True if the run of an entry is there, however old.
+    """True if the run of an entry is stored, however old it is.
 
     Raises:
         StorageError: the place can't be read.
@@ -99,7 +99,10 @@ def _names_of(storage: Storage, table: str, run: str) -> set[str]:
 
 
 def _opened(history: str | Path) -> Storage:
-    """The place, unless results lie there: runs that were kept would be lost among them."""
+    """Open the place of a history, unless results lie there.
+
+    Runs that are stored among results could be lost with them.
+    """
     storage = Storage(history)
     if storage.sizes("trials"):
         raise SweepError(
@@ -109,7 +112,9 @@ def _opened(history: str | Path) -> Storage:
 
 
 def entries(history: str | Path) -> list[Entry]:
-    """Read the runs that count, the oldest first: the newest hundred, since the last that was accepted as a start.
+    """Read the runs that count, the oldest first.
+
+    These are the newest `MOST_ENTRIES`, from the last one that was accepted as a start.
 
     A file that was changed is left out, with a warning.
 
@@ -145,12 +150,12 @@ def entries(history: str | Path) -> list[Entry]:
 
 
 def _key(name: str) -> str:
-    """Beginning of the file names of one entry."""
+    """Give the part of a name that all files of an entry share."""
     return name.rpartition("-")[0]
 
 
 def _read(storage: Storage, table: str, name: str | None) -> Any:
-    """Rows of a file; no rows without one, and None where it was changed."""
+    """Read the rows of a file; no rows if `name` is None, and None if the file was changed."""
     try:
         files = []
         if name is not None:

@@ -1,4 +1,4 @@
-"""Facts that describe the machine of a run, and those that describe its software."""
+"""Machines that runs were measured on, and the software that a comparison may be about."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ SOFTWARE = (
     *("packages", "torch_commit", "blas", "onednn", "parallel", "cuda", "cudnn", "nccl", "driver"),
     *("system", "image_digest", "environment"),
 )
-"""What of a rank's `machine` can be changed on one and the same machine: a comparison says it and goes on. All else is
-the machine: devices with their settings, processors, memory, network, container, threads."""
+"""Keys of a rank's `machine` that can change on one and the same machine.
+
+A comparison reports such changes and goes on. All other keys are the machine: devices with their
+settings, processors, memory, network, container, threads.
+"""
 
 _SHOWN = 60
 
 
 def machines_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, Machines]:
-    """Describe each environment of a run by the ranks of its newest trial that has any, one that failed too.
+    """Describe each environment of a run by the ranks of its newest trial that has any.
+
+    A failed trial counts, too.
 
     Args:
         trials: the oldest first.
@@ -59,11 +64,12 @@ def machines_of(trials: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, Machines
 
 
 def machine_changes(then: Machines | None, now: Machines | None) -> list[str]:
-    """Say in what two environments are different machines; nothing where they are one.
+    """Say how the machines of two environments differ; empty if they are one machine.
 
-    What one does not know is none.
+    A key that one of them lacks is not a difference.
 
-    >>> machine_changes([{"cpus": 2, "smt": False, "torch_version": "2.13"}], [{"cpus": 4, "torch_version": "2.14"}])
+    >>> then = [{"cpus": 2, "smt": False, "torch_version": "2.13"}]
+    >>> machine_changes(then, [{"cpus": 4, "torch_version": "2.14"}])
     ['cpus 2 → 4']
     """
     if then is None or now is None:
@@ -76,7 +82,8 @@ def machine_changes(then: Machines | None, now: Machines | None) -> list[str]:
 def software_changes(then: Machines | None, now: Machines | None) -> list[str]:
     """Say in what the software of two environments differs.
 
-    >>> software_changes([{"cpus": 2, "torch_version": "2.13"}], [{"cpus": 4, "torch_version": "2.14"}])
+    >>> then = [{"cpus": 2, "torch_version": "2.13"}]
+    >>> software_changes(then, [{"cpus": 4, "torch_version": "2.14"}])
     ['torch 2.13 → 2.14']
     """
     if len(then or ()) != len(now or ()):

@@ -1,4 +1,4 @@
-"""True if a later run is worse than an earlier one, with the number of comparisons taken into account."""
+"""Tests of a later run against an earlier one, adjusted for the number of comparisons."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LEVEL = 0.05
-"""Largest probability of any false alarm in a family of comparisons."""
+"""Largest probability of any wrong difference in a family of comparisons."""
 
 COLUMNS = (
     *(
@@ -48,14 +48,17 @@ def regressions(
     threshold: float,
     drift: float = 0.0,
 ) -> pd.DataFrame:
-    """Compare the points of an earlier with those of a later run: Student's t on logarithms of launch means.
+    """Compare the points of an earlier run with those of a later run.
+
+    The test is Student's t on logarithms of launch means.
 
     Under the hypothesis that nothing has changed the launches of both are launches of one job, so
     both say how far these differ, also where one of the two has a single launch. What launches add
     is pooled over the points as in `difference`. All comparisons that could be tested are one
     family: Holm's method keeps the probability of any wrong "slower" or "faster" in it at 5 %,
     however the comparisons depend on each other (1979). A single launch may have met a machine that
-    had drifted: no difference within that is significant, and intervals are wider by it.
+    had drifted. A difference within the drift is then not significant, and intervals are wider by
+    the drift.
 
     Args:
         questions: by name, the trials of the earlier and of the later run, as `measured` gives
@@ -66,12 +69,12 @@ def regressions(
         drift: of the machine, as a share.
 
     Returns:
-        A row per question, point that both have, and `of`: `question`; `POINT`; `ratio`, of the
-        later value to the earlier, with `ratio_low` and `ratio_high`, its own 95 % interval;
+        A row per question, point that both have, and `of`: `question`; `POINT`; `ratio`, of
+        the later over the earlier, with `ratio_low` and `ratio_high`, its own 95 % interval;
         `p_value`, and `p_adjusted` by Holm; `verdict` on the later and `verdict_reason`, codes as
         in `difference`; `is_worse`, by the estimate by more than `threshold`; `is_regression`, if
-        it is significantly slower as well; `detectable_ratio`, the smallest true ratio above 1 that is
-        significant with 80 % probability at the least level of the family; `more_launches` and
+        the verdict is slower as well; `detectable_ratio`, the smallest true ratio above 1 that is
+        found with 80 % probability at the least level of the family; `more_launches` and
         `more_launches_reason`, as in `difference`, at that level; `launches_base`, `launches_new`;
         `caution`.
 
@@ -93,7 +96,7 @@ def regressions(
 
 
 def _judged(rows: pd.DataFrame, *, threshold: float) -> pd.DataFrame:
-    """Add what a family of comparisons tells."""
+    """Add the verdicts of a family of comparisons."""
     tested = rows["p_value"].notna()
     rows["p_adjusted"] = np.nan
     rows.loc[tested, "p_adjusted"] = holm(rows.loc[tested, "p_value"].to_numpy("float64"))
@@ -111,7 +114,9 @@ def _judged(rows: pd.DataFrame, *, threshold: float) -> pd.DataFrame:
 
 
 def holm(p_values: Numbers) -> Numbers:
-    """Adjust p-values to the number of comparisons: each at most 5 % is significant, with 5 % risk of any wrong one.
+    """Adjust p-values to the number of comparisons by Holm's method.
+
+    If each adjusted value of at most 0.05 is called significant, the risk of any wrong one is 5 %.
 
     >>> holm(np.array([0.01, 0.04, 0.03])).tolist()
     [0.03, 0.06, 0.06]
@@ -158,7 +163,7 @@ def _compared(base: pd.DataFrame, new: pd.DataFrame, *, of: str, drift: float) -
 
 
 def _in_environment(trials: pd.DataFrame, of: str) -> pd.DataFrame:
-    """Comparison of the points of one machine that both runs have a value of."""
+    """Estimate the differences of points of one machine that both runs measured."""
     launches = logarithms_of(trials, of)
     rows = launches.points.assign(row=range(len(launches.points)))
     sides = rows["point_id"].str.partition(" ")
@@ -178,7 +183,7 @@ def _in_environment(trials: pd.DataFrame, of: str) -> pd.DataFrame:
 
 
 def _known(launches: Launches, base: Numbers, new: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """Half-width of the differences, from the pooled variance of both sides."""
+    """Apply `half_width_of` to the differences, with the common variance of both sides."""
     counts = launches.counts
     ends = 1 / counts[base] + 1 / counts[new]
     free = counts[base] + counts[new] - 2
@@ -216,7 +221,7 @@ def _with_ratios(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_power(rows: pd.DataFrame, *, level: float) -> pd.DataFrame:
-    """Add what these launches tell at this level, and how many more a row needs that tells nothing."""
+    """Add the ratio detectable at this level, and how many more launches undecided rows need."""
     import pandas as pd
 
     more = np.arange(MOST_LAUNCHES + 1)

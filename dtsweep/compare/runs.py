@@ -1,4 +1,4 @@
-"""Whole runs, from results or from a history of them, and in what two of them differ apart from their numbers."""
+"""Runs from results or from a history, and their differences in machine, software and source."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BROKEN = (FINAL - {"ok"}) | {"hang", "rank_died", "oom_host", "launch_failed"}
-"""Statuses of a point that does not run any more.
+"""Statuses of a point that no longer runs.
 
-The others say that it was not tried, or not by its own fault.
+Other statuses mean that it was not tried, or that the fault was not its own.
 """
 
 
@@ -88,7 +88,9 @@ def run_of(entry: Entry) -> Run:
 
 
 def entry_for(results: str | Path, run: Run, *, is_start: bool) -> Entry:
-    """Make the entry of a run that `load_run` read from there: its trials and canaries that were measured.
+    """Make the entry of a run that `load_run` read from `results`.
+
+    The entry has the trials and canaries that were measured.
 
     Raises:
         SweepError: there are none.
@@ -105,7 +107,10 @@ def nothing_in(run: Run) -> str:
 
 
 def of_machine(base: Sequence[Run], new: Run) -> list[Run]:
-    """Select the runs that share a machine with the new one; all where it failed before it said which it has."""
+    """Select the runs that share a machine with the new one.
+
+    All are selected if the new one failed before it stored its machine.
+    """
     names = names_of_machines([*base, new])
     own = {names[env_id] for env_id in _environments(new)}
     return [
@@ -124,7 +129,7 @@ def names_of_machines(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def other_machines(base: Run, new: Run, names: Mapping[str, str]) -> list[str]:
-    """Say in what the machines of points differ that both runs measured, each on another one."""
+    """Say how the machines differ for points that each run measured on another one."""
     places = [run.tried[["point_id", "env_id"]].astype(object) for run in (base, new)]
     pairs = places[0].merge(places[1], on="point_id", suffixes=("", "_new")).dropna()
     alike = pairs.loc[pairs["env_id"].map(names) == pairs["env_id_new"].map(names), "point_id"]
@@ -138,7 +143,7 @@ def other_machines(base: Run, new: Run, names: Mapping[str, str]) -> list[str]:
 
 
 def other_software(base: Run, new: Run) -> list[str]:
-    """Say in what the software differs."""
+    """Say how the software differs."""
     said = [
         change
         for one in _environments(base)
@@ -149,7 +154,7 @@ def other_software(base: Run, new: Run) -> list[str]:
 
 
 def other_source(base: Run, new: Run) -> list[str]:
-    """Say what the workload of the earlier run has otherwise."""
+    """Say how the workload's source differs in the earlier run."""
     import pandas as pd
 
     columns = ["workload", "workload_digest", "sources", "started_at", "role", "status"]

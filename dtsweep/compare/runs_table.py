@@ -1,4 +1,4 @@
-"""A comparison of two runs in the terminal: significant differences, as a table."""
+"""Comparison of two runs in the terminal: a table of the differences found."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUESTIONS = {
     "jump": "against the runs before",
     "creep": "the later half of all runs against the earlier half",
 }
-"""Questions of a comparison's rows, where a history asks both."""
+"""Words for the questions of rows, if a history asks both."""
 
 
 def print_comparison(
@@ -40,7 +40,7 @@ def print_comparison(
     Args:
         compared: its value.
         console: where to.
-        show_all: also comparisons that were not significant, and every point of one run alone.
+        show_all: also comparisons without a result, and every point of one run alone.
     """
     say(console, compared["words"], style="bold")
     for row in compared["broken"]:

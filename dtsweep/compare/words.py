@@ -1,4 +1,4 @@
-"""Verdict of a comparison of two runs, in words and as JSON values."""
+"""Comparison of two runs: its verdict in words, and its JSON values."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _way_to_tell(runs: Sequence[Run]) -> str:
 def _verdict(
     rows: Sequence[Mapping[str, Any]], broken: Sequence[Any], *, threshold: float, way: str
 ) -> str:
-    """Say in a sentence or two what is significant; nothing that was not tested is called unchanged."""
+    """State the verdict in a sentence or two; what was not tested is not called unchanged."""
     tested = [row for row in rows if row["p_value"] is not None]
     worse = [row for row in rows if row["is_regression"]]
     among = count_of(len(tested), "comparison")
@@ -174,7 +174,7 @@ def share_in_percent(share: float) -> str:
 def _notes(
     found: RunComparison, rows: Sequence[Mapping[str, Any]], *, threshold: float
 ) -> list[str]:
-    """Notes on the comparison."""
+    """Write notes on how to read the comparison."""
     if not rows:
         return _differences(found)
     runs = count_of(len(found.base), "earlier run")
@@ -208,7 +208,10 @@ def _notes(
 
 
 def _drift(found: RunComparison) -> list[str]:
-    """Say what the machine's drift hides, or that it counts as one of the ways in which runs differ."""
+    """Say which differences the machine's drift hides.
+
+    In a history, the drift may instead be part of the spread between runs.
+    """
     if not found.is_by_run:
         return drift_notes(found.drift or None)
     drift = max(run.drift or 0.0 for run in (*found.base, found.new))
@@ -222,7 +225,7 @@ def _drift(found: RunComparison) -> list[str]:
 
 
 def _differences(found: RunComparison) -> list[str]:
-    """Say what differs apart from the numbers."""
+    """Say how the software, the machine and the workload's source differ."""
     differs = {
         "Software differs": found.software,
         "Machine differs": found.machine,

@@ -24,7 +24,7 @@ from dtsweep.results.links import store_links, try_place
 from dtsweep.session.nodes import pinned_to
 
 ANSWER_TIMEOUT_S = 120.0
-"""Time limit for a node, including the start of a process and of torch, in seconds."""
+"""Time within which a node has to answer, with the start of a process and of torch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +84,9 @@ def diagnose(
 
 
 def _store(results: str, links: Sequence[Row], *, tell: Callable[[str], None]) -> list[str]:
-    """Store measured links.
+    """Store measured links; list the problem if that fails.
 
-    Why that is not possible, which is not a reason to forget the diagnosis.
+    A failure does not end the diagnosis.
     """
     try:
         tell(f"times of all-reduces stored: {results}/links/{store_links(results, links)}")
@@ -96,7 +96,10 @@ def _store(results: str, links: Sequence[Row], *, tell: Callable[[str], None]) -
 
 
 def _look_around(nodes: Sequence[Node]) -> list[Row]:
-    """Look around on all nodes, then ask one after the other for its time: side by side, they would wait for us."""
+    """Look around on all nodes, then ask each for its time, one after the other.
+
+    Clocks that are asked at once would wait for the driver.
+    """
     driver = ray.get_runtime_context().get_node_id()
     actor = ray.remote(num_cpus=0)(Host)
     actors = {

@@ -8,7 +8,10 @@ from dtsweep.provenance.versions import all_versions
 from dtsweep.sweep.precision import PRECISIONS
 
 Row = dict[str, Any]
-"""One node: values of `examine` and `node_id`; or `node_id`, `node` and `error`, where it could not be examined."""
+"""Row of one node: the values of `examine`, and `node_id`.
+
+A node that could not be examined has `node_id`, `node` and `error`.
+"""
 
 
 def examine(with_gpu: bool) -> Row:
@@ -60,7 +63,7 @@ def examine(with_gpu: bool) -> Row:
 
 
 def compare_with_peak(measured: float, peak: float | None) -> dict[str, float | None]:
-    """Put a measured rate next to the data sheet's, both in FLOP/s."""
+    """Compare a measured rate with the data sheet's peak, both in FLOP/s."""
     return {
         "measured_flops_per_s": measured,
         "peak_flops_per_s": peak,

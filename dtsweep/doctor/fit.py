@@ -17,7 +17,8 @@ def alpha_beta(sizes: Sequence[int], times_s: Sequence[float]) -> tuple[float, f
     Returns:
         Latency in s, at least 0, and bandwidth in bytes/s; None where more bytes take no longer.
 
-    >>> latency, bandwidth = alpha_beta([8, 10**6, 10**8], [100e-6 + size / 1e9 for size in (8, 10**6, 10**8)])
+    >>> sizes = [8, 10**6, 10**8]
+    >>> latency, bandwidth = alpha_beta(sizes, [100e-6 + size / 1e9 for size in sizes])
     >>> round(latency * 1e6, 6), round(bandwidth)
     (100.0, 1000000000)
     """

@@ -16,10 +16,13 @@ LEAST_SHARED_MEMORY_BYTES = 2**30
 
 LEAST_FREE_DISK_BYTES = 5 * 2**30
 LEAST_FREE_SHARE = 0.05
-"""Free share of a disk below which Ray stops putting objects there."""
+"""Smallest free share of a disk; with less, Ray stops putting objects there."""
 
 OWN_PROCESSES_BYTES = int(1.5 * 2**30)
-"""Memory of a run on its driver's node: one session without its ranks, Tune, growth (docs/log/)."""
+"""Memory that a run needs on the driver's node, apart from its ranks.
+
+It is for the other processes of one session, for Tune's, and for growth (docs/log/).
+"""
 
 BUSY_GPU_BYTES = 2**30
 """An idle GPU has less in use."""
@@ -91,7 +94,10 @@ def _space_problems(row: Row) -> list[str]:
 
 
 def _network_problems(row: Row, *, several: bool) -> list[str]:
-    """Network settings that separate ranks: a missing interface, or the loopback between hosts."""
+    """Say what keeps ranks from reaching each other.
+
+    That is a missing interface or, between hosts, the loopback.
+    """
     known = ", ".join(name for name in row["interfaces"] if name != "lo") or "lo"
     if row["ray_gpus"]:
         name = "NCCL_SOCKET_IFNAME"
@@ -139,8 +145,7 @@ def _gpu_problems(row: Row) -> list[str]:
 
 
 def _uses_of(gpu: Mapping[str, Any]) -> list[str]:
-    # With slices the counters cover all of them, and some may be others'.
-    if gpu["slices"] is not None:
+    if gpu["slices"] is not None:  # the counters add up all slices, and others may use some
         return []
     processes = gpu["processes"]
     used = gpu["used_bytes"]

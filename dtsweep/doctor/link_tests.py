@@ -18,16 +18,16 @@ SIZES = (*(8**power for power in range(1, 9)), 2**26)
 """Bytes of the messages: 8 B to 16 MiB, each 8 times the one before, and 64 MiB."""
 
 SECONDS_PER_SIZE = 0.2
-"""Approximate duration of the all-reduces of one size, in seconds."""
+"""Approximate duration of all-reduces of one size."""
 
 MOST_TIMES = 2000
 WARM_TIMES = 3
 
 PAIR_WITHIN_S = 90.0
-"""Time limit for a pair of ranks: processes, torch, the group, all sizes."""
+"""Time limit of a pair of ranks: its processes, torch, the group, all sizes."""
 
 OTHER_WITHIN_S = 5.0
-"""Extra time for the second rank of a pair, in seconds."""
+"""Time that the second rank of a pair may take after the first."""
 
 Row = dict[str, Any]
 
@@ -100,7 +100,9 @@ def _time_size(size: int, device: Any) -> Row:
 
 
 def with_bandwidths(row: Row, *, ranks: int = 2) -> Row:
-    """Add nccl-tests' bandwidths: bytes over time, and what a link carries of an all-reduce, 2(n-1)/n of it.
+    """Add the bandwidths of nccl-tests, in bytes/s.
+
+    `algbw` is bytes over time. `busbw` is what a link carries of an all-reduce, 2(n-1)/n of it.
 
     >>> with_bandwidths({"size_bytes": 1000, "time_s": 1e-6}, ranks=4)["busbw_bytes_per_s"]
     1500000000.0
@@ -111,7 +113,9 @@ def with_bandwidths(row: Row, *, ranks: int = 2) -> Row:
 
 
 def pairs_of(nodes: Sequence[Node], *, kind: str) -> list[tuple[Node, Node]]:
-    """Choose two nodes to measure, or one twice: the first with room for two ranks, or any two.
+    """Choose the pairs of nodes to measure; a pair may be one node twice.
+
+    These are the first node with room for two ranks, and the first two nodes with room for one.
 
     Args:
         nodes: of the cluster.
@@ -126,7 +130,9 @@ def pairs_of(nodes: Sequence[Node], *, kind: str) -> list[tuple[Node, Node]]:
 def measure_links(
     nodes: Sequence[Node], *, tell: Callable[[str], None]
 ) -> tuple[list[Row], list[str]]:
-    """Measure the pairs of `pairs_of`, one after the other; with GPUs where two ranks can have one each.
+    """Measure the pairs of `pairs_of`, one after the other.
+
+    GPUs are used if two ranks can have one each.
 
     Returns:
         A row per pair: `node_ids`, `is_within`, `all_reduces` (see `with_bandwidths`), `latency_s`
@@ -196,9 +202,9 @@ def _measure_pair(node_ids: Sequence[str], kind: str) -> list[Row]:
 
 
 def _rows_of(tasks: Sequence[Any]) -> list[Row]:
-    """Measurements of both ranks, or the error of one.
+    """Return the rows that both ranks measured, or raise the error of one.
 
-    Each is asked, since Ray prints errors that nobody asks for.
+    Each rank is asked, since Ray prints errors that nobody asks for.
     """
     # Where one fails, the other may wait for it.
     ray.wait(tasks, timeout=PAIR_WITHIN_S)

@@ -1,4 +1,4 @@
-"""A look around a node, by an actor on it without CPUs: what its host has left, its networks, its clock."""
+"""Actor that looks around a node without taking a CPU: what is free, networks and the clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Host:
     """An actor on a node."""
 
     def look_around(self) -> Row:
-        """Free resources of this host.
+        """Report what this host has left for a run.
 
         Returns:
             `node`; `versions`; `free_memory_bytes`; `shared_memory_bytes`, None without any;
@@ -84,9 +84,10 @@ class Ping:
 
 
 def clock_offset(pings: Sequence[Ping]) -> dict[str, float]:
-    """Offset of a node's clock from ours, and its margin of error.
+    """Estimate how far a clock is ahead of ours, and the error of that, both in s.
 
-    >>> soon, late = Ping(asked_at=10, there=12, answered_at=11), Ping(asked_at=0, there=9, answered_at=9)
+    >>> soon = Ping(asked_at=10, there=12, answered_at=11)
+    >>> late = Ping(asked_at=0, there=9, answered_at=9)
     >>> clock_offset([soon, late])
     {'clock_offset_s': 1.5, 'clock_error_s': 0.5}
     """
@@ -107,7 +108,7 @@ def ask_clock(
 
 
 def dashboard_answers(address: str | None, *, timeout_s: float = 2.0) -> dict[str, Any] | None:
-    """True if the dashboard is reached beyond the loopback, and answers who has no token.
+    """Ask a dashboard that is reached beyond the loopback if it answers without a token.
 
     Args:
         address: HOST:PORT, as Ray knows it.

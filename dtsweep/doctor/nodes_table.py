@@ -1,4 +1,4 @@
-"""Terminal renderer of a diagnosis: rates and counters of each node, its host, the links, and the problems."""
+"""Terminal renderer of a diagnosis: rates and counters of nodes, hosts, links, and problems."""
 
 from __future__ import annotations
 

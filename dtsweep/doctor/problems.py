@@ -25,7 +25,7 @@ def find_problems(
     Args:
         rows: of all nodes.
         here: versions of the driver.
-        can_grow: whether an autoscaler may add nodes: then a lack of them is not a problem.
+        can_grow: True if an autoscaler may add nodes; a cluster without nodes is then fine.
     """
     if not rows and not can_grow:
         return ["no node has CPUs or GPUs: add a worker node (ray start --address HOST:PORT)"]

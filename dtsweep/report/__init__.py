@@ -23,6 +23,6 @@ Readers and the driver; imports rich, and pandas in functions alone. In reading 
     sketch          the frontier as a plot of characters
     as_json         the report as JSON values
     terminal        the report in the terminal
-    plots           the same as figures of Plotly
-    difference_view  what a comparison of two points says, in words and as JSON values
+    plots           the report as Plotly figures
+    difference_view  a comparison of two points, in words and as JSON values
 """

@@ -1,4 +1,4 @@
-"""Advice of a report in sentences: a configuration for each model, its limit, what to try next."""
+"""Advice of a report, in sentences: a configuration per model, its limit and what to try next."""
 
 from __future__ import annotations
 

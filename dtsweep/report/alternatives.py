@@ -1,4 +1,4 @@
-"""Alternatives that a recommendation gives up, in words."""
+"""Alternatives to a recommendation, in words: what it gives up."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ RATIOS = {
     "latency_s": ("step time", "shorter steps"),
     "samples_per_s": ("samples/s", "fewer samples/s"),
 }
-"""Of what a ratio is, and what is had where it is turned round."""
+"""Name of each compared quantity, and the words for its inverse ratio."""
 
 
 def alternatives(found: Recommendation, varying: Sequence[str]) -> list[str]:
-    """Alternatives to the recommended point, one a line."""
+    """Say what the recommended point gives up, a line per alternative."""
     lines = []
     for _, row in found.alternatives.iterrows():
         what = {"latency_s": "shorter steps", "samples_per_s": "more throughput"}.get(
@@ -47,7 +47,7 @@ def _times(ratio: float, of: str, turned: str) -> str:
 
 
 def _why_not(row: pd.Series[Any], found: Recommendation) -> str:
-    """Reason why an alternative is not a candidate; empty if it is one."""
+    """Say why an alternative is not a candidate; empty if it is one."""
     if not row["is_allowed"]:
         return f", by {row['semantics']} updates (--allow {row['semantics']} takes it)"
     if row["is_unknown"]:

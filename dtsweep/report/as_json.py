@@ -70,7 +70,7 @@ def _differences_of(frontier: Frontier) -> list[dict[str, Any]]:
 
 
 def _words_of(frontier: Frontier) -> dict[str, str | None]:
-    """Values of a frontier, with those that identify it."""
+    """Give the sentences of a report on a frontier, with the keys that identify it."""
     names = ("semantics", "model_digest", "undecided", "alone")
     words = {
         "title": frontier.name,
@@ -81,7 +81,7 @@ def _words_of(frontier: Frontier) -> dict[str, str | None]:
 
 
 def _plain(value: Any) -> Any:
-    """A setting as Python has it, and not NumPy."""
+    """Convert a NumPy value of a setting to a Python one."""
     if hasattr(value, "item"):
         return value.item()
     return value

@@ -1,4 +1,4 @@
-"""Rows of `dtsweep.analysis.bottleneck` as table columns, as a sentence for several points, and as JSON values."""
+"""Rows of `dtsweep.analysis.bottleneck` as table columns, as a sentence, and as JSON values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dtsweep.analysis.next_axes import NextAxis
 
 UNKNOWN = "can't tell"
-"""Label of a point without a bound."""
+"""Text for a point without a bound."""
 
 
 def bound_columns(rows: pd.DataFrame) -> dict[str, list[str]]:
@@ -41,7 +41,11 @@ def next_words(axes: Sequence[NextAxis]) -> str:
 
 
 def bounds_sentence(rows: pd.DataFrame) -> str:
-    """Count what limits points, the most frequent first: "Limited by exchange: 3 points, compute: 1 point."."""
+    """Count points by their bound, the most frequent first.
+
+    An example is "Limited by exchange: 3 points, compute: 1 point.". A second sentence counts the
+    points without a bound.
+    """
     counts = rows["bound"].map(lambda bound: bound or UNKNOWN).value_counts()
     told = [
         f"{bound}: {count_of(int(count), 'point')}"

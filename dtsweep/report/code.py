@@ -112,7 +112,10 @@ def _on_secrets(row: pd.Series[Any]) -> list[str]:
 
 
 def _variables(row: pd.Series[Any], *, is_secret: bool) -> dict[str, str]:
-    """Give the secret variables of the workers, stored as a hash, or the others."""
+    """Select the secret variables of the workers, or the others.
+
+    Only a hash of a secret value is stored.
+    """
     if not _is_known(row, "environment"):
         return {}
     stored = hidden(json.loads(row["environment"]))
@@ -127,7 +130,7 @@ def _is_known(row: pd.Series[Any], name: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A value as Python has it, not NumPy."""
+    """Convert a NumPy value to a Python one."""
     if hasattr(value, "item"):
         return value.item()
     return value

@@ -39,17 +39,23 @@ _SCALING_TITLES = {
 }
 
 MOST_LADDERS = 200
-"""Groups of scaling up to which a report says from where one more worker doesn't pay: a law takes some milliseconds."""
+"""Largest number of scaling groups for which a report says where one more worker doesn't pay.
+
+Fitting a law takes some milliseconds per group.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scaling:
-    """Speed-ups of one kind, weak or strong, with the size of a world counted in workers or in nodes."""
+    """Speed-ups of one kind of scaling, weak or strong.
+
+    The size of a world is counted in workers or in nodes.
+    """
 
     title: str
     """The kind, the unit of size, and what is equal in a group."""
     per: Literal["worker", "node"]
-    """Unit of a world's size."""
+    """Unit in which the size of a world is counted."""
     rows: pd.DataFrame
     """Rows of `dtsweep.analysis.scaling`, of this kind alone; never empty."""
     labels: pd.Series[str]
@@ -80,11 +86,11 @@ class Worth:
     laws: pd.DataFrame
     """Rows of `dtsweep.analysis.laws`."""
     sentences: Sequence[str]
-    """Scaling of each group, and the number of groups whose scaling is unknown."""
+    """Sentences on each group of scaling from both tables, and the number of unknown groups."""
 
     @property
     def is_known(self) -> bool:
-        """True if they say anything of any group."""
+        """True if either table has a result for any group."""
         told = self.worthwhile["verdict"] != KneeVerdict.UNKNOWN
         return bool(told.any() or self.laws["reason"].isna().any())
 
@@ -108,44 +114,55 @@ class Content:
     varying: Sequence[str]
     """Setting columns of points that have more than one value.
 
-    `hosts` where one point was measured on several.
+    `hosts` is among them if one point was measured on several numbers of hosts.
     """
     objectives: Sequence[str]
-    """Columns that frontiers were asked to be of, in addition to step time and throughput."""
+    """Objectives of the frontiers other than step time and throughput."""
     constants: Mapping[str, Any]
     """The other settings with their values, named as in a sweep file."""
     recommendations: Sequence[Recommendation]
-    """For the highest throughput, one per model and environment.
+    """Recommendations for the highest throughput, one per model and environment.
 
-    Empty where no point is a candidate.
+    Empty if no point is a candidate.
     """
     advice: Sequence[Sequence[str]]
-    """Each recommendation in sentences: what is recommended, its figures, how sure that is, and what it gives up; where
-    there is none, why."""
+    """Each recommendation in sentences: point, figures, certainty, and what it gives up.
+
+    Without a recommendation, the reason for that.
+    """
     bounds: pd.DataFrame
     """Rows of `dtsweep.analysis.bottleneck`, one per point."""
     limits: Sequence[str]
-    """Limit of each recommended point and what to try next, in their order."""
+    """Limit of each recommended point and what to try next, in their order.
+
+    A sentence that counts the limits of the points on frontiers follows.
+    """
     frontiers: Sequence[Frontier]
     """One per semantics, model and environment, exact updates first; empty without `ok` trials."""
     hypervolume: pd.DataFrame
     """Rows of `dtsweep.analysis.hypervolume`, one per frontier with known points."""
     scaling: Sequence[Scaling]
-    """By workers, then by nodes: weak, then strong.
+    """Sections by workers, then by nodes: weak scaling, then strong scaling.
 
-    Without those that have no group of several sizes.
+    Kinds without a group of several sizes are left out.
     """
     worth: Worth
     """From how many workers on one more doesn't pay, for the groups of `scaling`."""
     doubts: Sequence[str]
-    """Warnings to be read before any table: rows to ignore, rows not to compare.
+    """Warnings on what to ignore and what not to compare, shown before any table.
 
-    Empty where nothing is in doubt.
+    Empty if nothing is in doubt.
     """
     notes: Sequence[str]
-    """Notes on the measurement."""
+    """Notes on how the numbers came about.
+
+    Lines after the first of a note explain it. Empty without frontiers.
+    """
     sections: Sequence[Section]
-    """Further parts, and each prints itself and gives its JSON values; the last ones of a report."""
+    """Further sections, the last ones of a report.
+
+    Each prints itself and gives its JSON values.
+    """
 
     @cached_property
     def _rows(self) -> pd.DataFrame:
@@ -178,13 +195,19 @@ class Content:
 
     @cached_property
     def implausible(self) -> pd.DataFrame:
-        """Trials whose numbers can't all be true: `trial_id`, `point_id`, `repeat`, and which (`implausible`)."""
+        """Trials whose numbers can't all be true.
+
+        Columns are `trial_id`, `point_id`, `repeat` and `implausible`, which names the numbers.
+        """
         columns = ["trial_id", "point_id", "repeat", "implausible"]
         return self._rows.loc[self._rows["implausible"].notna(), columns]
 
     @cached_property
     def unmeasured(self) -> pd.DataFrame:
-        """Trials that are not `ok`: `count`, `status`, `reason` and the first one's `log`; the skipped ones last."""
+        """Trials that are not `ok`, by status and reason; the skipped ones are last.
+
+        Columns are `count`, `status`, `reason` and the first one's `log`.
+        """
         return _unmeasured(self._rows)
 
 
@@ -243,7 +266,11 @@ def content_of(
 
 
 def _varying(points: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Name what varies between points; and, for labels of ladders, what else distinguishes comparable groups."""
+    """Name the columns that vary between points, and the columns that label groups of scaling.
+
+    The second list adds `model_digest` and `env_id` if they vary. `model_digest` is left out if
+    settings of the workload identify the models.
+    """
     varying = [c for c in setting_columns(points) if points[c].nunique(dropna=False) > 1]
     if points.duplicated(["point_id", "env_id"]).any():
         varying.append("hosts")
@@ -303,7 +330,10 @@ def _scaling(study: Study, varying: Sequence[str]) -> list[Scaling]:
 
 
 def _worth(study: Study, scaling: Sequence[Scaling]) -> Worth:
-    """Ask each group from where one more worker doesn't pay; of very many groups none: reports take seconds."""
+    """Find for each group of scaling from where one more worker doesn't pay.
+
+    Nothing is computed for more than `MOST_LADDERS` groups, so that a report takes seconds.
+    """
     import pandas as pd
 
     groups = sum(part.rows["group"].nunique() for part in scaling if part.per == "worker")

@@ -80,7 +80,7 @@ def _ways(rows: Sequence[dict[str, Any]], harnesses: set[Any]) -> list[str]:
 
 
 def drift_notes(drift: float | None) -> list[str]:
-    """Say what the machine's drift hides, if canaries show one."""
+    """Say which differences the machine's drift hides; empty if `drift` is None."""
     if drift is None:
         return []
     percent = percent_up(drift)

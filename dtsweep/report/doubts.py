@@ -1,4 +1,4 @@
-"""Warnings before a report's tables: rows to ignore, rows not to compare."""
+"""Doubts that a report states before its tables: what to ignore, and what not to compare."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def doubts_on(study: Study, points: pd.DataFrame, *, varying: Sequence[str]) -> 
 
 
 def _drift_doubt(canaries: pd.DataFrame, *, trials: int, launches: int) -> str:
-    """Say below what size a difference may be the machine's own, by what happened to one and the same point.
+    """State the size below which a difference may be due to the machine's drift.
+
+    Canaries, which measure one point again and again, give that size.
 
     Args:
         canaries: rows of `dtsweep.analysis.canaries`.
@@ -144,7 +146,10 @@ def _environment_doubt(trials: pd.DataFrame) -> str:
 def conditions_on(
     points: pd.DataFrame, where: str, *, minimize: Sequence[str], maximize: Sequence[str]
 ) -> list[str]:
-    """Say what frontiers are of where that was asked for, and how many points are left out and not known."""
+    """State the objectives and the condition of frontiers, if they are not the default.
+
+    The sentences count the points that are left out, and the points for which a value is unknown.
+    """
     said = []
     if (*minimize, *maximize) != (*MINIMIZED, *MAXIMIZED):
         parts = [f"{name} small" for name in minimize] + [f"{name} large" for name in maximize]

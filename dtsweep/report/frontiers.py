@@ -1,4 +1,4 @@
-"""Frontiers of a report: the points of one product, how they stand, and what can be said of the first two."""
+"""Frontiers of a report: the points of one product, their standing, and the first two compared."""
 
 from __future__ import annotations
 
@@ -31,12 +31,15 @@ class Frontier:
     """Points of one semantics and model that were measured in one environment."""
 
     title: str
-    """The semantics in words, with the model if there are several, the label if all points share one, and the
-    environment if there are several."""
+    """Semantics in words, and what else identifies the frontier.
+
+    The model and the environment are named if there are several. The label is named if all points
+    share one.
+    """
     semantics: str
-    """Semantics of an update, one of `dtsweep.sweep.modes.SEMANTICS`."""
+    """Meaning of an update, one of `dtsweep.sweep.modes.SEMANTICS`."""
     model_digest: str | None
-    """Model; None if it is unknown, or all models count as one."""
+    """Digest of the model; None if it is unknown, or if all models count as one."""
     points: pd.DataFrame
     """Rows of `dtsweep.analysis.frontier`, the fastest step first.
 
@@ -45,13 +48,16 @@ class Frontier:
     labels: pd.Series[str]
     """Sync mode and swept settings of each point, with the index of `points`."""
     difference: pd.DataFrame
-    """Rows of `dtsweep.analysis.difference` between the highest throughput on the frontier (`point_a`) and the highest
-    of all other `points`, on the frontier or not (`point_b`); empty where there is no other."""
-    verdict_words: str | None
-    """Sentence of `difference` on their throughput.
+    """Rows of `dtsweep.analysis.difference` between the two leading points.
 
-    None where there is no runner-up, or frontiers are of
-    something else."""
+    `point_a` has the highest throughput on the frontier. `point_b` has the highest of all other
+    `points`, on the frontier or not. Empty if either point does not exist.
+    """
+    verdict_words: str | None
+    """Verdict of `difference` on their throughput, as a sentence.
+
+    None without a runner-up, or if throughput is not an objective.
+    """
 
     @cached_property
     def best(self) -> pd.DataFrame:
@@ -60,7 +66,7 @@ class Frontier:
 
     @property
     def empty_because(self) -> str:
-        """Reason why the frontier is empty, if it is."""
+        """Reason for a frontier without points, as a sentence."""
         met = self.points[self.points["meets"].fillna(value=False)]
         if met.empty:
             return "No point of it is known to meet the condition."
@@ -69,10 +75,12 @@ class Frontier:
 
     @cached_property
     def shown(self) -> pd.DataFrame:
-        """Points on the frontier that someone may choose: in modes that change the update, those of several workers.
+        """Points on the frontier that a user may choose.
 
-        One worker exchanges with nobody, so exact updates are to be had for the same. Where there
-        is nothing else, all.
+        In modes that change the update, these are the points of several workers.
+
+        One worker exchanges with nobody, so exact updates cost it no more. If all points have one
+        worker, all are shown.
         """
         several = self.best[(self.best["workers"] > 1) | (self.semantics == "exact")]
         if several.empty:
@@ -91,9 +99,9 @@ class Frontier:
 
     @property
     def alone(self) -> str:
-        """Number of points on the frontier are not `shown`, and why, as a sentence.
+        """Sentence that counts the points on the frontier that are not `shown`, with the reason.
 
-        Empty where there are none.
+        Empty if all are shown.
         """
         count = len(self.best) - len(self.shown)
         where = "with one worker, where exact updates cost no exchange"
@@ -105,13 +113,13 @@ class Frontier:
     def dominated(self) -> pd.DataFrame:
         """Points that another one beats.
 
-        Those without step time or throughput are neither here nor on the frontier.
+        Points without step time or throughput are neither here nor on the frontier.
         """
         return self.points[~self.points["on_frontier"] & self.points["standing"].notna()]
 
     @property
     def dominated_count(self) -> str:
-        """Number of are not, and of how many of them launches can't tell."""
+        """Phrase that counts the dominated points, and those of them without a test."""
         count = count_of(len(self.dominated), "dominated point")
         if not (untested := int((self.points["standing"] == "untested").sum())):
             return count
@@ -121,9 +129,9 @@ class Frontier:
 
     @property
     def undecided(self) -> str:
-        """Number of points are on it because launches don't decide, as a sentence.
+        """Sentence that counts the points on the frontier that launches leave undecided.
 
-        Empty where there are none.
+        Empty if there are none.
         """
         count = int((self.points["standing"] == "undecided").sum())
         if not count:
@@ -185,7 +193,7 @@ def frontiers_of(
 def _title(
     first: pd.Series[Any], labels: pd.Series[str], *, telling: Sequence[str], apart: Sequence[str]
 ) -> list[str]:
-    """Title: the settings that the points of a frontier share and others don't have.
+    """Give the parts of a title: what the points of a frontier share and others don't have.
 
     Args:
         first: one of the points.
@@ -206,7 +214,11 @@ def _title(
 
 
 def _leading(points: pd.DataFrame) -> pd.DataFrame:
-    """Select the highest throughput on the frontier and, below it, the highest of all other points."""
+    """Select the two leading points by throughput.
+
+    The first has the highest throughput on the frontier, the second the highest of all other
+    points.
+    """
     ranked = points.dropna(subset=["samples_per_s", "standing"]).sort_values(
         "samples_per_s", ascending=False, kind="stable"
     )
@@ -232,7 +244,10 @@ def _difference(study: Study, leading: pd.DataFrame) -> pd.DataFrame:
 def _words_on(
     compared: pd.DataFrame, leading: pd.DataFrame, *, varying: Sequence[str]
 ) -> str | None:
-    """Put the first row of `difference`, the throughput's, into a sentence; name a runner-up off the frontier."""
+    """Put the first row of `difference`, which compares throughput, into a sentence.
+
+    A runner-up off the frontier is named. None if there are no rows.
+    """
     if compared.empty:
         return None
     row = compared.iloc[0]

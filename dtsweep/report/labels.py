@@ -27,9 +27,10 @@ def axis_name(column: str) -> str:
 
 
 def model_columns(points: pd.DataFrame) -> list[str]:
-    """Name the settings of workloads that tell models apart: the same in all points of a model, not in all points.
+    """Name the settings of workloads that distinguish models.
 
-    None where they don't tell each model from each other one.
+    Such a setting has one value in all points of a model, but not in all points. Empty if the
+    settings don't distinguish every model from every other one.
     """
     names = [c for c in setting_columns(points) if c == "workload" or c.startswith("workload_")]
     models = points.groupby("model_digest", dropna=False)
@@ -41,7 +42,10 @@ def model_columns(points: pd.DataFrame) -> list[str]:
 
 
 def model_label(row: pd.Series[Any], telling: Sequence[str]) -> str:
-    """Name the model of a row by the settings of `model_columns`, else by its digest: "workload.layers=2"."""
+    """Name the model of a row by the settings of `model_columns`, else by its digest.
+
+    An example is "workload.layers=2".
+    """
     digest = row["model_digest"]
     return (
         settings_label(row, telling) or f"model {digest if isinstance(digest, str) else 'unknown'}"
@@ -49,7 +53,10 @@ def model_label(row: pd.Series[Any], telling: Sequence[str]) -> str:
 
 
 def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
-    """Name the sync mode of a row with its settings and what travels, then other axes that vary: "ring int8 bf16"."""
+    """Name the sync mode of a row with its settings and compression, then other axes that vary.
+
+    An example is "ring int8 bf16".
+    """
     import pandas as pd
 
     mode = str(row["sync"])
@@ -66,9 +73,9 @@ def point_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
 
 
 def compression_label(row: pd.Series[Any]) -> str:
-    """Name what travels in a row, with its settings: "topk zstd ratio=0.01".
+    """Name the compression of a row with its settings; empty if nothing is compressed.
 
-    Empty where nothing is compressed.
+    An example is "topk zstd ratio=0.01".
     """
     import pandas as pd
 
@@ -87,7 +94,10 @@ def compression_label(row: pd.Series[Any]) -> str:
 
 
 def trial_label(row: pd.Series[Any], varying: Sequence[str]) -> str:
-    """Name a row as `point_label` does, with the batch shape where it varies: "ddp workers=2 micro_batch=4"."""
+    """Name a row as `point_label` does, with the batch shape where it varies.
+
+    An example is "ddp workers=2 micro_batch=4".
+    """
     return " ".join(
         [point_label(row, varying), *(f"{c}={row[c]}" for c in BATCH_SHAPE if c in varying)]
     )

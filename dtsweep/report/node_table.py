@@ -65,5 +65,8 @@ class NodeSpeeds:
             say(console, f"A node without a speed: {REASON_WORDS[reason]}.")
 
     def as_json(self) -> dict[str, Any]:
-        """Give the rows as JSON values, under `node_speeds`; none where no trial ran on several device models."""
+        """Give the rows as JSON values, under `node_speeds`.
+
+        The list is empty if no trial ran on several device models.
+        """
         return {"node_speeds": [] if self.rows is None else records_of(self.rows)}

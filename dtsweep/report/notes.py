@@ -1,4 +1,4 @@
-"""Notes on how a report's numbers came about: models, intervals, windows, gradients, canaries, flags."""
+"""Notes on a report's numbers: models, intervals, windows, gradients, canaries and flags."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ COUNTED_BELOW = 10_000
 """Smaller sizes of models are given in full."""
 
 _ROUNDING, _OTHERWISE = 1e-6, 0.01
-"""Up to where `gradient_error` is rounding, and up to where the same is computed otherwise: docs/measuring.md."""
+"""Largest `gradient_error` from rounding, and from another way to compute the same gradient.
+
+See docs/measuring.md.
+"""
 
 
 def notes_on(study: Study, points: pd.DataFrame, *, compare_models: bool = False) -> list[str]:
@@ -155,7 +158,7 @@ def _window_note(trials: pd.DataFrame) -> str:
 
 
 def _gradient_note(trials: pd.DataFrame) -> str:
-    """Say whether the gradients of checked trials are one worker's, and where not how far they are from it."""
+    """Say whether the gradients of checked trials equal one worker's, or how far they differ."""
     import pandas as pd
 
     checked = trials.dropna(subset=["gradient_error"])
@@ -217,7 +220,7 @@ def _drift(session: pd.Series[Any]) -> str:
 
 
 def _sessions(what: str, sessions: pd.DataFrame) -> str:
-    """Name the sessions that this applies to, if there are any."""
+    """Name the sessions to which `what` applies, with their trials; empty if there are none."""
     if sessions.empty:
         return ""
     trials = count_of(int(sessions["trials"].sum()), "trial")

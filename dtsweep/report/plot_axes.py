@@ -1,4 +1,4 @@
-"""Axes of plots: whether logarithms count, and round numbers to stand next to them."""
+"""Axes of plots: a linear or logarithmic scale, and round numbers for its ticks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class PlotAxis:
     high: float
     """Its upper end."""
     is_logarithmic: bool
-    """True if equal ratios are equally long."""
+    """True if the scale is logarithmic, so that equal ratios are equally long."""
     ticks: Sequence[float]
     """Round numbers between both ends, ascending."""
 
     def share(self, value: float) -> float:
-        """Position of a value, from 0 at the lower end to 1 at the upper one."""
+        """Give the position of a value, from 0 at the lower end to 1 at the upper end."""
         low, high, at = (
             math.log(v) if self.is_logarithmic else v for v in (self.low, self.high, value)
         )

@@ -1,4 +1,4 @@
-"""Figures of Plotly for notebooks and pages: the frontier, speed-up by workers, the parts of a step."""
+"""Plotly figures for notebooks and pages: the frontier, speed-up by workers, parts of a step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 COLOURS = {"exact": "#0072B2", "lossy": "#CC79A7", "stale": "#D55E00", "local": "#009E73"}
-"""Of what an update means; distinguished by those who see few colours, too (Okabe and Ito)."""
+"""Colour of each semantics, from the colour-blind-safe palette of Okabe and Ito."""
 
 _FORMS = (
     ("circle", "solid"),
@@ -42,7 +42,10 @@ _PARTS = {
 _FAINT = 0.35
 
 _LADDERS = 8
-"""Groups of scaling that are drawn, those of the highest throughput: more lines can't be distinguished."""
+"""Largest number of scaling groups in a figure, those of the highest throughput.
+
+More lines can't be distinguished.
+"""
 
 
 def frontier(data: pd.DataFrame | Content) -> Figure:
@@ -132,7 +135,9 @@ def scaling(data: pd.DataFrame | Content) -> Figure:
 
 
 def shares(data: pd.DataFrame | Content) -> Figure:
-    """Draw what the step of each point on a frontier is made of, as `dtsweep.analysis.bottleneck` parts it.
+    """Draw the parts of a step for each point on a frontier.
+
+    The shares are from `dtsweep.analysis.bottleneck`.
 
     Args:
         data: one row per trial, as `dtsweep.load` gives it, or the content of a report on them.
@@ -204,17 +209,11 @@ def _add_points(
     *,
     form: tuple[str, str],
 ) -> None:
-    """Add the points of a frontier that are on it, joined by a line, or those that are beaten, faint."""
-    symbol, dash = form
-    on_it = bool(rows["on_frontier"].any())
-    style: dict[str, Any] = {"mode": "markers", "opacity": _FAINT}
-    if on_it:
-        style = {
-            "mode": "lines+markers",
-            "opacity": 1.0,
-            "error_x": _bars(rows, "latency_s", unit=1e3),
-            "error_y": _bars(rows, "samples_per_s"),
-        }
+    """Add points of a frontier to a figure.
+
+    Points on the frontier are joined by a line. Dominated points are faint.
+    """
+    on_it, (symbol, dash) = bool(rows["on_frontier"].any()), form
     colour = COLOURS.get(found.semantics, "grey")
     figure.add_scatter(
         x=(rows["latency_s"] * 1e3).to_list(),
@@ -271,7 +270,7 @@ def _told(point: pd.Series[Any], varying: Sequence[str]) -> str:
 
 
 def _known_by(point: pd.Series[Any]) -> str:
-    """Number of launches a point has, and what its interval is over."""
+    """Say how many launches a point has, and what its interval is over."""
     import pandas as pd
 
     kinds = {

@@ -22,7 +22,7 @@ EXPRESSED = ("workers", "micro_batch", "accumulation", "optimizer", "learning_ra
 """Axes that every program expresses."""
 
 INDISPENSABLE = ("sync", "compression", "overlap")
-"""Axes that say what is exchanged: there is no program if one of them is not expressed."""
+"""Axes that say what is exchanged; a program has to express all of them."""
 
 EXCHANGE = ("sync", "overlap", "bucket_bytes", "node_size")
 """Axes that say how gradients are exchanged."""
@@ -55,7 +55,7 @@ class ModeLines:
     imports: tuple[str, ...]
 
     wrap: str
-    """Line that wraps the model; `{buckets}` is replaced with the size of DDP's buckets."""
+    """Lines that wrap the model; `{buckets}` stands for DDP's argument of the bucket size."""
 
     optimizer: str = _PLAIN
     own_optimizer: str = _OWN

@@ -30,10 +30,10 @@ IN_SHORT = {
     Certainty.SINGLE_LAUNCH: "one launch each",
     Certainty.ONLY_CANDIDATE: "the only candidate",
 }
-"""Certainty of recommendations, in words for a table."""
+"""Words for the certainty of recommendations, in a table."""
 
 _SHOWN = 3
-"""Points that are named, of those that can't be distinguished."""
+"""Number of points to name, of those that can't be distinguished."""
 
 
 def print_all(found: Sequence[Recommendation], *, console: Console) -> None:
@@ -65,7 +65,10 @@ def _print_code(point: pd.Series[Any], *, console: Console) -> None:
 
 
 def names_of(found: Sequence[Recommendation]) -> list[str]:
-    """Say what tells recommendations apart: the model, and the environment, where there are several; else empty."""
+    """Name the model and the environment of each recommendation.
+
+    Each of both is named if there are several of it; else the name is empty.
+    """
     import pandas as pd
 
     if not found:
@@ -96,7 +99,7 @@ def in_words(
         found: the recommendation.
         varying: setting columns of points that have more than one value.
         name: what tells it from other recommendations; empty where there is one.
-        named: how many are named of those that can't be distinguished from it.
+        named: number of points to name, of those that can't be distinguished from it.
     """
     point = found.point
     doubt = ""
@@ -232,17 +235,14 @@ def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> s
 
 
 def _repeats(found: Recommendation) -> str:
-    """Setting that gives more launches; in this process there is only one."""
+    """Name what gives more launches; runs in one process have one launch of each point."""
     if found.point["harness"] == "in_process":
         return "repeats on Ray"
     return "repeats"
 
 
 def _unmeasured(found: Recommendation) -> str:
-    """Number of points nothing can be said of, and how to measure what is asked for.
-
-    Empty where there are none.
-    """
+    """Count the points that lack a value, and say how to measure it; empty if there are none."""
     if not found.unknown:
         return ""
     wanted = f"{' or '.join(found.unmeasured)} is not known{way_to_measure(found.unmeasured)}"
@@ -261,7 +261,7 @@ def _left_out(found: Recommendation) -> list[str]:
 
 
 def _doubts(found: Recommendation) -> list[str]:
-    """Doubts about the verdict that stand in no table: the machine's drift, a single launch."""
+    """Say what puts the verdict in doubt: the machine's drift, and single launches."""
     rows = (
         found.others["ratio_low"],
         *(found.alternatives[f"{name}_ratio_low"] for name in RATIOS),
@@ -291,7 +291,10 @@ def _runner_up(found: Recommendation, varying: Sequence[str]) -> str:
 
 
 def _ratio(row: pd.Series[Any], of: str = "") -> str:
-    """The recommended point over another one: "1.07 times", with the interval behind it where that is tested."""
+    """Write the ratio of the recommended point over another one: "1.07 times".
+
+    The interval follows if the difference is tested.
+    """
     known = ""
     if not math.isnan(row["ratio_low"]):
         known = f", {row['ratio_low']:.3g} to {row['ratio_high']:.3g}"

@@ -1,4 +1,4 @@
-"""From where one more worker doesn't pay, and what laws of scaling say, in words and as JSON values."""
+"""Rows of `worthwhile` and of the laws of scaling, in words and as JSON values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _SHARES = {"serial_share": "serial share", "contention": "contention", "coherenc
 
 
 def scaling_sentences(worthwhile: pd.DataFrame, laws: pd.DataFrame) -> list[str]:
-    """Say of each group of `scaling` from where one more doesn't pay; below it a line for each law that fits.
+    """Say for each group of `scaling` from where one more worker doesn't pay.
+
+    A line for each law that fits follows.
 
     Args:
         worthwhile: rows of `dtsweep.analysis.worthwhile`.

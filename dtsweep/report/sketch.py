@@ -75,7 +75,7 @@ def _marks(
 
 
 def _legend(drawn: Sequence[Frontier], letters: set[str], *, left_out: int) -> Iterator[str]:
-    """Legend: the vertical axis and the markers."""
+    """Yield the quantity of the vertical axis, and the meaning of each marker."""
     yield "samples/s"
     semantics = [found.semantics for found in drawn]
     if len(set(semantics)) == len(drawn):
@@ -104,7 +104,10 @@ def _plot(
     *,
     width: int,
 ) -> str:
-    """Draw the axes and, what may be covered first, letters, beaten points, points on frontiers; exact ones last."""
+    """Draw the axes, then letters, dominated points and points on frontiers.
+
+    Later marks cover earlier ones, so exact points are the last of their kind.
+    """
     figure = plotext.figure
     figure.clear()
     figure.plot_size(width, _ROWS).axes(active=False, side=1)

@@ -43,7 +43,10 @@ def batch_columns(rows: pd.DataFrame, *, varying: Sequence[str]) -> dict[str, li
 
 
 def measured_columns(rows: pd.DataFrame, *, varying: Sequence[str]) -> dict[str, list[str]]:
-    """Columns of step time and throughput; and the global batch, where what it follows from varies."""
+    """Columns of the global batch, step time and throughput.
+
+    The global batch has a column if a setting that it follows from varies.
+    """
     columns = {}
     if not set(BATCH_SHAPE).isdisjoint(varying) and rows["global_batch"].notna().any():
         columns["global\nbatch"] = format_integers(rows["global_batch"])
@@ -54,7 +57,7 @@ def measured_columns(rows: pd.DataFrame, *, varying: Sequence[str]) -> dict[str,
 
 
 def objective_columns(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, list[str]]:
-    """Columns of other objectives, with their units, but for those that have columns of their own."""
+    """Columns of other objectives with their units, except those with columns elsewhere."""
     own = (*setting_columns(rows), "global_batch", "memory_peak_bytes", "tokens_per_s")
     return {
         name: [
@@ -150,7 +153,7 @@ def limit_columns(bounds: pd.DataFrame) -> dict[str, list[str]]:
 def recommendation_columns(
     found: Sequence[Recommendation], varying: Sequence[str]
 ) -> dict[str, list[str]]:
-    """Columns of recommendations for one goal: model, setting, speed and certainty."""
+    """Columns of recommendations for one goal: model, point, throughput and certainty."""
     points = [each.point for each in found]
     varying = [c for c in varying if not c.startswith("workload")]
     return {
@@ -165,7 +168,7 @@ def recommendation_columns(
 
 
 def reason_columns(bounds: pd.DataFrame) -> dict[str, list[str]]:
-    """Columns of why that is said to limit points, or why it is unknown, and of what to try next."""
+    """Columns of the reason for each bound, or for an unknown one, and of what to try next."""
     columns = bound_columns(bounds)
     return {
         header: columns[header]
@@ -175,7 +178,7 @@ def reason_columns(bounds: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def scaling_columns(scaling: Scaling, *, groups: Sequence[pd.DataFrame]) -> dict[str, list[str]]:
-    """Columns of speed-ups: a line for each step from the smallest world of a group to a larger one.
+    """Columns of speed-ups: a line per step from the smallest world of a group to a larger one.
 
     Args:
         scaling: the section.

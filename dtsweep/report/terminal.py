@@ -87,9 +87,9 @@ def print_report(content: Content, *, console: Console, show_all: bool = False) 
 
 
 def _print_advice(content: Content, *, console: Console, show_all: bool) -> None:
-    """Print what is recommended and how sure that is, for many models in a table.
+    """Print recommendations and their certainty, those for many models in a table.
 
-    What it gives up on request.
+    `show_all` prints all sentences of each, with what it gives up.
     """
     found = content.recommendations
     if len(found) > _ADVICE_SHOWN and not show_all:
@@ -142,7 +142,7 @@ def _print_notes(content: Content, *, console: Console, show_all: bool) -> None:
 def _print_frontier(
     frontier: Frontier, content: Content, *, console: Console, show_all: bool
 ) -> list[str]:
-    """Print one frontier; the headers of columns that there was no room for."""
+    """Print one frontier, and return the headers of columns that there was no room for."""
     say(console, f"\n{frontier.title}", style="bold")
     best = frontier.best if show_all else frontier.shown
     dominated = frontier.dominated
@@ -172,8 +172,8 @@ def _print_points(
     What puts a point in doubt stands in each table.
 
     Returns:
-        Headers of the columns that there was no room for; with `show_all` they have tables of their
-        own, and none is left out.
+        Headers of the columns that there was no room for. With `show_all` they have tables of their
+        own, and the list is empty.
     """
     labels = {}
     if frontier.labels.nunique() != 1:
@@ -241,7 +241,7 @@ def _print_worth(content: Content, *, console: Console, show_all: bool) -> None:
 def _print_unmeasured(rows: pd.DataFrame, *, console: Console, show_all: bool) -> None:
     """Print why trials have no numbers.
 
-    The reasons after the first few are counted, or shown on request.
+    The reasons after the first few are only counted, unless `show_all` is set.
     """
     import pandas as pd
 

@@ -86,7 +86,10 @@ class TrainingTimes:
 
 
 def _titles(there: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
-    """Title of a table: amount of data, semantics, and settings that differ between tables."""
+    """Give the parts of a table's title.
+
+    These are the amount of data, the semantics, and what distinguishes the table from others.
+    """
     first = there.iloc[0]
     several = [
         c for c in ("workload", "model_digest", "env_id") if rows[c].nunique(dropna=False) > 1
@@ -143,7 +146,7 @@ def _with_halves(there: pd.DataFrame, name: str, *, unit: float, digits: int) ->
 
 
 def _notes(rows: pd.DataFrame) -> list[str]:
-    """Notes on these numbers."""
+    """Write notes on how to read the training times."""
     within = ""
     if (rows["interval"] == "launch").any():
         within = "; of time and rate within one launch"

@@ -1,4 +1,4 @@
-"""Stored results: three Parquet data sets, written by the driver alone.
+"""Storage of results: three Parquet data sets, written by the driver alone.
 
 The driver and readers; `statuses` any process. Imports Arrow. In reading order:
 
@@ -8,6 +8,6 @@ The driver and readers; `statuses` any process. Imports Arrow. In reading order:
     storage         where results lie: a disk or an object store
     parquet         one Parquet file, believed only if its digest agrees
     merge           files joined, for readers and into larger files
-    links           what doctor measured of links, next to them
+    links           link measurements of doctor, in a folder of their own
     store           the three data sets; an attempt's row of `trials` is its commit
 """

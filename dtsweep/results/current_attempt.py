@@ -1,4 +1,4 @@
-"""Attempt that represents a trial, in the table of trials and when a run is resumed."""
+"""Choice of the attempt that stands for a trial, in the table of trials and when a run goes on."""
 
 from __future__ import annotations
 

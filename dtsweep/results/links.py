@@ -1,4 +1,4 @@
-"""Link measurements of `doctor`, kept in the folder `links` of the results; no run needs it."""
+"""Link measurements of `doctor`, in the folder `links` of results; no run writes or needs them."""
 
 from __future__ import annotations
 
@@ -94,11 +94,10 @@ def _parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def try_place(where: str | Path) -> list[str]:
-    """Write, list and delete a file where results are to lie.
+    """Write, list and delete a file where results are to lie; list the problems.
 
-    Say what is not possible, with the next step.
-
-    It is one of links without rows, so that readers of the folder are content if it has to stay.
+    Each problem has the next step. The file has columns of links and no rows, so that readers of
+    the folder accept it if it has to stay.
     """
     name = f"probe-{uuid.uuid4().hex}.parquet"
     try:

@@ -1,4 +1,4 @@
-"""Files of a table joined: in memory for readers, and piece by piece into a larger file, which takes their place."""
+"""Merging of a table's files: in memory for readers, and piece by piece into a larger file."""
 
 from __future__ import annotations
 
@@ -19,10 +19,16 @@ SMALL_BYTES = 1 << 20
 """Files below this size are always merged: rewriting them costs nothing."""
 
 FILES_AT_ONCE = 128
-"""An open file takes a multiple of its bytes: what its columns are called weighs more than a row."""
+"""Largest number of files to merge at once.
+
+An open file takes a multiple of its bytes, since names of columns take more than a row.
+"""
 
 PIECE_BYTES = 64 << 20
-"""Rows that are held in memory while files are merged, and the size of a row group, as Arrow has them."""
+"""Size of the rows held in memory while files are merged, and of a row group.
+
+Both are bytes of Arrow tables.
+"""
 
 
 def batches(sizes: Mapping[str, int]) -> list[list[str]]:
@@ -58,7 +64,9 @@ def batches(sizes: Mapping[str, int]) -> list[list[str]]:
 
 
 def merge_files(table: str, files: Mapping[str, Any]) -> tuple[str, bytes]:
-    """Pack the rows of files into a new one that says whose place it takes; an attempt that several have counts once.
+    """Pack the rows of files into a new file, whose metadata names the files that it replaces.
+
+    An attempt that is in several files counts once.
 
     Args:
         table: whose files they are.

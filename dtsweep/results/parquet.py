@@ -1,4 +1,4 @@
-"""One Parquet file of the results: its name has a digest of its bytes, and it is believed only if they agree."""
+"""One Parquet file of the results, accepted only if its bytes agree with the digest in its name."""
 
 from __future__ import annotations
 
@@ -27,10 +27,13 @@ FORMAT: Mapping[str, Any] = MappingProxyType(
         "use_dictionary": ["attempt_id", "trial_id"],
     }
 )
-"""Compression of all files."""
+"""Options with which all files are packed."""
 
 THREADS_FROM = 1 << 20
-"""Bytes of a file from which on several threads unpack it: for a small one they cost more than they bring."""
+"""Bytes of a file from which on several threads unpack it.
+
+For a smaller file, threads cost more than they bring.
+"""
 
 MAX_BYTES = 4 << 30
 """Unpacked size of one file; a larger one is not read."""
@@ -105,8 +108,8 @@ def decode(data: bytes, *, name: str, table: str, columns: Collection[str] | Non
         data: its bytes.
         name: of the file.
         table: whose file it is.
-        columns: those to unpack, in addition to `attempt_id` and all fields of the workload; all where
-            nothing is said.
+        columns: names to unpack, in addition to `attempt_id` and all fields of the workload. None
+            for all columns.
 
     Raises:
         CorruptPartError: It was changed, or is not of this table.

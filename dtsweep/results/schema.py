@@ -1,4 +1,4 @@
-"""Every column of the three data sets: the Parquet schemas, the checks and docs/columns.md are made from here."""
+"""Every column of the three data sets: source of Parquet schemas, checks and docs/columns.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from dtsweep.results.statuses import FINAL, FLAG_MEANINGS, PHASE_MEANINGS, STATU
 from dtsweep.sweep.point import AXES, FIELD_TYPES
 
 SCHEMA_VERSION = 1
-"""Stored in every file.
+"""Version of the schema, stored in every file.
+
+It rises with each release that adds columns. No column is ever changed or removed.
+"""
 
 It rises with each release that adds columns, and no column is ever changed or removed.
 """
@@ -63,7 +66,7 @@ def _axis_columns() -> tuple[Column, ...]:
 
 
 def _interval(name: str, unit: str) -> tuple[Column, ...]:
-    """Uncertainty of the column before."""
+    """Make the columns for the interval and the standard error of the column `name`."""
     return (
         Column(f"{name}_low", FLOAT, unit, "lower end of its 95 % interval within this launch"),
         Column(f"{name}_high", FLOAT, unit, "upper end of its 95 % interval within this launch"),

@@ -1,4 +1,4 @@
-"""Closed sets: statuses of an attempt and their retries, flags, phases of a step."""
+"""Closed sets: ends of an attempt, those that are retried, flags, and phases of a step."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
     }
 )
 STATUSES = frozenset(STATUS_MEANINGS)
-"""Statuses of an attempt: a closed set."""
+"""Ways in which an attempt can end: a closed set."""
 
 CANARY_DRIFT = 0.02
-"""A canary that differs by more from the others of its world, as a share and not by chance, says that the machine has
-changed."""
+"""Largest difference between canaries of a world on a steady machine, as a share.
+
+A larger difference that is not due to chance means that the machine has changed.
+"""
 
 FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
     {
@@ -62,11 +64,13 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "adjacent_launches": "the repeats of a world followed each other",
     }
 )
-"""Flags of a row: warnings to its reader, a closed set."""
+"""Flags with the doubt that each casts on a row's numbers: a closed set."""
 
 CAUTIONS = ("implausible", "drift", "unstable")
-"""Flags of numbers that can't be true, and of a window that was not the job as it goes on: a report says so next to
-the numbers."""
+"""Flags of numbers that can't be true, and of a window unlike the rest of the job.
+
+A report shows them next to the numbers.
+"""
 
 PHASE_MEANINGS: Mapping[str, str] = MappingProxyType(
     {

@@ -32,7 +32,7 @@ class Storage:
     def sizes(self, table: str) -> dict[str, int]:
         """List the Parquet files of a table with their bytes, by name.
 
-        None where the folder does not exist.
+        Empty if the folder does not exist.
         """
         with self._storage("read"):
             try:
@@ -62,9 +62,9 @@ class Storage:
         raise gone
 
     def footer(self, table: str, name: str) -> Any:
-        """Read the schema of a Parquet file alone, unchecked.
+        """Read only the schema of a Parquet file, unchecked.
 
-        None where the file is gone or can't be read so.
+        None if the file is gone or its schema can't be read.
         """
         try:
             with self._files.open_input_file(self._path(table, name)) as file:
@@ -90,7 +90,9 @@ class Storage:
                     file.write(data)
 
     def try_writing(self, table: str) -> None:
-        """Write a file, and delete it again where that is allowed: without it results stay in many files.
+        """Write a file, and delete it again if that is allowed.
+
+        If files can't be deleted, results stay in many files.
 
         Raises:
             StorageError: it can't be written.
@@ -102,7 +104,7 @@ class Storage:
             self.delete(table, name)
 
     def delete(self, table: str, name: str) -> None:
-        """Delete a file; one that is gone already is none of our concern."""
+        """Delete a file; do nothing if it is gone already."""
         with self._storage("write"):
             try:
                 self._files.delete_file(self._path(table, name))

@@ -1,4 +1,7 @@
-"""Results: three Parquet data sets, written by the driver alone; an attempt's row of `trials`, the last, commits it."""
+"""Results: three Parquet data sets, written by the driver alone.
+
+An attempt's row of `trials` is written last and commits it.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,10 @@ READ_AHEAD = 64
 
 
 class Results:
-    """The results of a sweep in a folder or an object store; nothing is touched before the first call."""
+    """Results of a sweep in a folder or an object store.
+
+    Nothing is touched before the first call.
+    """
 
     def __init__(self, where: str | Path) -> None:
         """Name the place.
@@ -72,7 +78,7 @@ class Results:
         """Compacted files that were looked at: nothing that they replace is left."""
 
     def __str__(self) -> str:
-        """Location, without credentials."""
+        """Give the place of the results, without credentials."""
         return self._folder.shown
 
     @property
@@ -90,7 +96,7 @@ class Results:
     ) -> None:
         """Store one attempt.
 
-        It exists for readers once all of it is stored. Doing it again changes nothing.
+        It exists for readers once all of it is stored. A repeated call changes nothing.
 
         Args:
             trial: Columns of `trials`, `workload_<field>` among them; those left out are null.
@@ -121,7 +127,7 @@ class Results:
         *,
         workload_types: Mapping[str, type] = MappingProxyType({}),
     ) -> None:
-        """Store attempts that have nothing but their rows of `trials`, all in one file.
+        """Store attempts that have only their rows of `trials`, all in one file.
 
         Args:
             trials: as `commit` takes each of them.
@@ -215,11 +221,11 @@ class Results:
     def attempts(self, columns: Collection[str] | None = None) -> list[dict[str, Any]]:
         """Read rows of `trials` without their `started_at`, the oldest first.
 
-        None where nothing is stored yet.
+        Empty if nothing is stored yet.
 
         Args:
-            columns: those that are asked for, in addition to `attempt_id` and the fields of workloads; all
-                by default.
+            columns: names to read, in addition to `attempt_id` and the fields of workloads. All by
+                default.
         """
         trials = self._rows("trials", columns and {*columns, "started_at"})
         # Arrow imports pandas to make times, as it does in pa.array(…): a plan should not wait for
@@ -254,7 +260,7 @@ class Results:
         }
 
     def _merge_batch(self, table: str, names: Sequence[str]) -> bool:
-        """Put one file in the place of these; whether there was anything to merge."""
+        """Replace these files with one; False if there was nothing to merge."""
         with ThreadPoolExecutor(READERS) as pool:
             found = dict(
                 zip(names, pool.map(lambda name: self._valid(table, name), names), strict=True)
@@ -278,7 +284,7 @@ class Results:
         return True
 
     def _valid(self, table: str, name: str) -> Any:
-        """A file, opened; None where it is not valid, or gone: then another process has merged it."""
+        """Open a file; None if it is not valid, or gone because another process has merged it."""
         with suppress(FileNotFoundError):
             data = self._folder.read(table, name)
             return self._unless_corrupt(table, name, lambda: opened(data, name=name, table=table))
@@ -328,7 +334,10 @@ class Results:
     def _decoded(
         self, table: str, names: Sequence[str], columns: Collection[str] | None
     ) -> Iterator[tuple[str, Any]]:
-        """Read files some at a time, and unpack one after the other: threads that unpack small ones are slower."""
+        """Read some files at a time, and unpack them one after the other.
+
+        Threads that unpack small files are slower.
+        """
         with ThreadPoolExecutor(READERS) as pool:
             for begin in range(0, len(names), READ_AHEAD):
                 some = names[begin : begin + READ_AHEAD]
@@ -348,7 +357,10 @@ class Results:
 
 
 def attempts_of(results: Results | str | Path) -> pa.Table:
-    """Read every attempt, the oldest first, canaries included; warnings and errors as in `dtsweep.load`."""
+    """Read every attempt, the oldest first, canaries included.
+
+    Warnings and errors are as in `dtsweep.load`.
+    """
     stored = _stored(results, "trials")
     return stored.take(pa.array(_by_start(stored), pa.int64()))
 
@@ -372,7 +384,9 @@ def trials_of(
 
 
 def steps(results: Results | str | Path) -> pd.DataFrame:
-    """Read one row per rank and step of every attempt; types, warnings and errors as in `dtsweep.load`.
+    """Read one row per rank and step of every attempt.
+
+    Types, warnings and errors are as in `dtsweep.load`.
 
     A warning also says of how many attempts the steps are gone.
     """
@@ -417,8 +431,8 @@ def _nothing_in(store: Results) -> str:
 def _without_steps(store: Results, table: str, rows: Any) -> int:
     """Count the attempts that were timed and have no steps any more.
 
-    With the trials alone that is known only where no file of steps is left: else all of them had to
-    be read.
+    If `table` is `trials`, they are counted only when no file of steps is left. Otherwise all steps
+    would have to be read.
     """
     if table == "trials" and store.files("steps"):
         return 0
