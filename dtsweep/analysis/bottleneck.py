@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EXPLAINS, OUTWEIGHS = 0.2, 2.0
-"""What arithmetic, memory or launches must take of the device's work at least to be its limit, as a share, and how many
-times what the next of them takes: all three are lower bounds, and peaks are known to some ten
-percent.
+"""Smallest share of the device's work that can be its limit, and its smallest ratio to the next share.
+
+The shares of arithmetic, memory and launches are lower bounds, and peaks are known to about 10 %.
 """
 
 UNKNOWN_NOISE = 0.25

@@ -54,10 +54,11 @@ class Recommendation:
     one.
     """
     alternatives: pd.DataFrame
-    """What is better in something else, or by updates that are not allowed: rows of `over_launches` with `better`, the
-    column by which it was chosen, `is_allowed`, and `<column>_ratio` of `latency_s` and of
-    `samples_per_s`, what it has over the recommended point, with `_low` and `_high`, null where
-    there is no test.
+    """Points that are better by another column, or whose updates are not allowed.
+
+    Rows of `over_launches` with `better`, the column by which the point was chosen, `is_allowed`,
+    and `<column>_ratio` of `latency_s` and of `samples_per_s`: the point's value over that of the
+    recommended one, with `_low` and `_high`, null if there is no test.
     """
     unknown: int
     """Points left out because what is asked for was not measured."""

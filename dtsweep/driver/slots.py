@@ -29,8 +29,11 @@ CLOSED_S = 4 * CLOSE_S
 """Time limit for a slot to end its session and fetch its logs."""
 
 ASK_EVERY_S, SLOT_SILENT_S = 10.0, 180.0
-"""How often a slot is asked whether it lives, and how long its answer may take, which is more than its process takes to
-start on a busy machine; in the driver's own time."""
+"""Seconds between two checks that a slot is alive, and time limit for its answer.
+
+The limit is more than the start of its process takes on a busy machine. Both are in the driver's
+own time.
+"""
 
 MOST_COUNTED_S = 5.0
 """Of the time between two looks at the slots at most so much is the driver's own."""

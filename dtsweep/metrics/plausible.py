@@ -28,9 +28,11 @@ OVER_PEAK = 1.05
 step reaches nine tenths of what its clock allows."""
 
 CORE_FLOPS_PER_S = MappingProxyType({"fp32": 64 * 6.2e9, "bf16": 2048 * 6.2e9})
-"""What no core exceeds, by precision: the most operations in a cycle (two units of AVX-512, AMX) by the highest clock
-that is sold. A matrix product on the same core is not a bound: another thread of the core, or threads
-that wait for each other, make it slower than an honest step.
+"""Upper bound of one core's FLOP/s, by precision.
+
+It is the most operations in a cycle (two units of AVX-512, AMX) times the highest clock that is
+sold. A matrix product on the same core is not a bound: another thread of the core, or threads that
+wait for each other, make it slower than an honest step.
 """
 
 OVER_MATMUL = 4.0

@@ -213,7 +213,16 @@ def _add_points(
 
     Points on the frontier are joined by a line. Dominated points are faint.
     """
-    on_it, (symbol, dash) = bool(rows["on_frontier"].any()), form
+    symbol, dash = form
+    on_it = bool(rows["on_frontier"].any())
+    style: dict[str, Any] = {"mode": "markers", "opacity": _FAINT}
+    if on_it:
+        style = {
+            "mode": "lines+markers",
+            "opacity": 1.0,
+            "error_x": _bars(rows, "latency_s", unit=1e3),
+            "error_y": _bars(rows, "samples_per_s"),
+        }
     colour = COLOURS.get(found.semantics, "grey")
     figure.add_scatter(
         x=(rows["latency_s"] * 1e3).to_list(),

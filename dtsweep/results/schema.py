@@ -15,10 +15,7 @@ from dtsweep.results.statuses import FINAL, FLAG_MEANINGS, PHASE_MEANINGS, STATU
 from dtsweep.sweep.point import AXES, FIELD_TYPES
 
 SCHEMA_VERSION = 1
-"""Version of the schema, stored in every file.
-
-It rises with each release that adds columns. No column is ever changed or removed.
-"""
+"""Stored in every file.
 
 It rises with each release that adds columns, and no column is ever changed or removed.
 """
