@@ -29,6 +29,7 @@ PAGES = [
             "sync-modes",
             "compression",
             "measuring",
+            "estimation",
             "results",
             "monitoring",
             "clusters",

@@ -305,7 +305,9 @@ def test_an_edit_of_a_module_that_a_method_imports_refuses_to_go_on_and_says_whi
     assert done.returncode == 2
     assert [said.startswith(line) for said in done.stderr.splitlines()[:-1]] == [True], done.stderr
     done = command(tmp_path, loss + " + 1")
-    assert "another class Net (study.py), another my_sizes.py; measure all anew" in done.stderr
+    assert (
+        "another class Net (study.py), another my_sizes.py; measure everything again" in done.stderr
+    )
     assert len(results.attempts()) == len(rows)
 
 

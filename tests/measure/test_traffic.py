@@ -17,6 +17,7 @@ from dtsweep.sweep.compressions import COMPRESSIONS
 from dtsweep.sweep.modes import MODES
 from tests.wire import (
     BLOCKS,
+    NEAR_KERNEL,
     PERIOD,
     RANK,
     RATIO,
@@ -31,7 +32,7 @@ from tests.wire import (
 )
 
 WORLDS = (2, 4)
-NEAR, NEAR_KERNEL = 0.01, 0.05
+NEAR = 0.01
 PLAIN = [name for name, fields in VARIANTS.items() if "compression" not in fields]
 UNCODED = [name for name in VARIANTS if name not in PLAIN and "zstd" not in name]
 

@@ -490,7 +490,8 @@ def test_results_of_another_source_are_refused_by_the_name_of_what_has_changed()
     edited = {**sources, "dtsweep/workloads/gpt.py": "0", "package timm": "1.0"}
     old = rows(workload_digest="old", sources=json.dumps(edited))
     with pytest.raises(
-        SweepError, match=r"^these results have another dtsweep/workloads/gpt\.py; measure all anew"
+        SweepError,
+        match=r"^these results have another dtsweep/workloads/gpt\.py; measure everything again",
     ):
         plan(SWEEP, old)
     assert plan(SWEEP, old, "all") == (4, 0)
@@ -530,7 +531,9 @@ def test_only_the_points_whose_data_have_changed_are_measured_by_other_data(tmp_
     assert plan(sweep, stored) == (0, 2)
     texts["one"].write_text("another text of some length")
     by_text = sorted(stored, key=lambda row: row["workload_data"] == str(texts["one"]))
-    with pytest.raises(SweepError, match=r"other contents of the field data; measure all anew"):
+    with pytest.raises(
+        SweepError, match=r"other contents of the field data; measure everything again"
+    ):
         plan(sweep, by_text)
     # The newest row agrees: what does not is measured again.
     assert plan(sweep, by_text[::-1]) == (1, 1)

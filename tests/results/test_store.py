@@ -237,7 +237,7 @@ def test_a_file_and_a_part_of_results_are_said_to_be_what_they_are(tmp_path: Pat
         ({"status": "failed"}, "status 'failed' is none of"),
         ({"workers": "two"}, r"trials\.workers"),
         ({"workers": 2.5}, r"trials\.workers"),
-        ({"attempt_id": "../evil"}, "no name for a file"),
+        ({"attempt_id": "../evil"}, "not a name for a file"),
     ],
 )
 def test_what_does_not_fit_the_schema_is_refused(tmp_path: Path, fields: Any, message: str) -> None:
