@@ -42,7 +42,8 @@ def compared(column: pd.Series[Any], sign: str, value: Any, *, is_setting: bool)
     is_number = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
     if is_number != (isinstance(value, float)) and len(known):
         raise SweepError(
-            f"{column.name} is compared with {value!r}, but has {'numbers' if is_number else 'words'}"
+            f"{column.name} is compared with {value!r}, but has "
+            f"{'numbers' if is_number else 'words'}"
         )
     if isinstance(value, str) and column.name in AXES:
         there = sorted(known.unique())

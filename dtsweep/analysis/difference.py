@@ -79,7 +79,8 @@ def _with_both(trials: pd.DataFrame, a: str, b: str) -> list[pd.DataFrame]:
     for point in (a, b):
         if point not in set(trials["point_id"]):
             raise SweepError(
-                f"no ok trial of point {point!r}; over_launches(frame).point_id lists what was measured"
+                f"no ok trial of point {point!r}; over_launches(frame).point_id lists what was "
+                "measured"
             )
     both = [
         there
@@ -88,7 +89,8 @@ def _with_both(trials: pd.DataFrame, a: str, b: str) -> list[pd.DataFrame]:
     ]
     if not both:
         raise SweepError(
-            f"points {a!r} and {b!r} were measured in different environments (env_id); run both in one"
+            f"points {a!r} and {b!r} were measured in different environments (env_id); run both in "
+            "one"
         )
     return both
 

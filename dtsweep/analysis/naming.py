@@ -47,7 +47,8 @@ def find_point(points: pd.DataFrame, text: str) -> str:
         apart = [c for c in setting_columns(found) if found[c].nunique(dropna=False) > 1]
         what = " and ".join(f"{_name(column)} ({_values(found[column])})" for column in apart)
         raise SweepError(
-            f"{count} points have {text!r}; add what tells them apart: {what or 'their point_id alone'}"
+            f"{count} points have {text!r}; add what tells them apart: "
+            f"{what or 'their point_id alone'}"
         )
     return str(found["point_id"].iloc[0])
 
@@ -63,7 +64,8 @@ def _by_name(names: list[str], text: str) -> str:
             f"{len(meant)} points begin with {text!r}: {_listed(meant)}; give more of it"
         )
     raise SweepError(
-        f"no ok trial of point {text!r}; give a point_id, its beginning, or settings: 'workers=2 sync=ddp'"
+        f"no ok trial of point {text!r}; give a point_id, its beginning, or settings: 'workers=2 "
+        "sync=ddp'"
     )
 
 

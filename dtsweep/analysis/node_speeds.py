@@ -51,7 +51,8 @@ def node_speeds(results: Results | str | Path) -> pd.DataFrame:
     """
     if not isinstance(results, Results | str | Path):
         raise SweepError(
-            "node_speeds reads the table of ranks, too: give it the place of the results, not a table"
+            "node_speeds reads the table of ranks, too: give it the place of the results, not a "
+            "table"
         )
     trials = measured(load(results))
     return speeds_of(trials, ranks_of(results, trials))

@@ -60,7 +60,8 @@ def training_time(
         )
     if not samples > 0:
         raise SweepError(
-            f"samples={samples!r} is not an amount of data; give how many to train on, such as 50000"
+            f"samples={samples!r} is not an amount of data; give how many to train on, such as "
+            "50000"
         )
     study = study_of(frame)
     points = study.points.dropna(subset=["samples_per_s", "workers"])

@@ -209,7 +209,8 @@ class _Parser:
         if rest:
             where = f"before {rest!r}"
         raise SweepError(
-            f"in {self._text!r}, {where}: {wanted} is expected, as in 'step_p99_s <= 200ms and workers < 8'"
+            f"in {self._text!r}, {where}: {wanted} is expected, as in 'step_p99_s <= 200ms and "
+            "workers < 8'"
         )
 
     def _split(self) -> Sequence[_Token]:

@@ -72,7 +72,8 @@ def check_worth(worth: float) -> None:
     """
     if not 0 <= worth <= 1:
         raise SweepError(
-            f"worth={worth!r} is not a share; give what one more has to add, from 0 to 1, such as 0.5"
+            f"worth={worth!r} is not a share; give what one more has to add, from 0 to 1, such as "
+            "0.5"
         )
 
 

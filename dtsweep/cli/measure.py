@@ -83,7 +83,8 @@ def run(
         )
     elif tally.cluster_error is not None:
         click.echo(
-            f"dtsweep: {tally.cluster_error}; what was done is stored; {_how_to_go_on(options['rerun'])}",
+            f"dtsweep: {tally.cluster_error}; what was done is stored; "
+            f"{_how_to_go_on(options['rerun'])}",
             err=True,
         )
     # Where the run was interrupted before any trial had begun, there may be nothing to read.
@@ -173,7 +174,10 @@ def _end_at_next_signal() -> None:
 def _how_to_go_on(rerun: str | None) -> str:
     if rerun != "all":
         return "the same command goes on"
-    return "the same command starts over, without --rerun all it measures what is new or was measured otherwise"
+    return (
+        "the same command starts over, without --rerun all it measures what is new or was measured "
+        "otherwise"
+    )
 
 
 def _misfits(sweep: Sweep, made: Plan, address: str) -> dict[str, str]:

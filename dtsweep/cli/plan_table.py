@@ -38,7 +38,8 @@ def print_plan(
     counted = counts(plan)
     say(
         console,
-        f"{counted['to_run']} trials to run, {counted['done']} done, {counted['skipped']} skipped -> {where}",
+        f"{counted['to_run']} trials to run, {counted['done']} done, {counted['skipped']} skipped "
+        f"-> {where}",
         style="bold",
     )
     listed = [*plan.to_run, *plan.done][:TRIALS_LISTED]

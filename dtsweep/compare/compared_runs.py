@@ -98,7 +98,8 @@ def compare_runs(
     if machine and not other_machine:
         said = "; ".join(machine)
         raise SweepError(
-            f"these runs are of different machines: {said}; --other-machine compares them all the same"
+            f"these runs are of different machines: {said}; --other-machine compares them all the "
+            "same"
         )
     by_run = len(base) >= RUNS_FROM
     broken = _broken(base, new)

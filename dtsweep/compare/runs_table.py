@@ -46,7 +46,8 @@ def print_comparison(
     for row in compared["broken"]:
         say(
             console,
-            f"No longer runs: {row['label']}: {row['status']}: {row['reason'] or 'no reason stored'}",
+            f"No longer runs: {row['label']}: {row['status']}: "
+            f"{row['reason'] or 'no reason stored'}",
         )
     questions = dict.fromkeys(row["question"] for row in compared["rows"])
     for question in questions:
@@ -66,7 +67,8 @@ def print_comparison(
         if hidden := len(rows) - len(shown):
             say(
                 console,
-                f"{count_of(hidden, 'comparison')} told nothing: --all shows {'it' if hidden == 1 else 'them'}",
+                f"{count_of(hidden, 'comparison')} told nothing: --all shows "
+                f"{'it' if hidden == 1 else 'them'}",
             )
     for where, name in (("only_base", "the earlier run"), ("only_new", "the new run")):
         if labels := [point["label"] for point in compared[where]]:
@@ -124,7 +126,10 @@ def _drawn(row: Mapping[str, Any], compared: Mapping[str, Any]) -> str:
     """Say how many launches or runs a comparison is of."""
     then = row["launches_base"]
     now = row["launches_new"]
-    return f"{then} {compared['unit']}{'es' if compared['unit'] == 'launch' else 's'} earlier, {now} now"
+    return (
+        f"{then} {compared['unit']}{'es' if compared['unit'] == 'launch' else 's'} earlier, {now} "
+        "now"
+    )
 
 
 def _columns(

@@ -116,7 +116,10 @@ def _facts(run: Run) -> dict[str, Any]:
 def _way_to_tell(runs: Sequence[Run]) -> str:
     """Say what would tell, where each run has one launch of each point."""
     if all(run.tried["harness"].isin(["in_process"]).all() for run in runs):
-        return "Runs --in-process have one launch of each point: a history of them would tell (--against LAST)."
+        return (
+            "Runs --in-process have one launch of each point: a history of them would tell "
+            "(--against LAST)."
+        )
     return "Measure(repeats=3) in both runs would tell, or a history of runs (--against LAST)."
 
 
@@ -157,7 +160,10 @@ def _verdict(
     by_point = ""
     if " to " in half_width:
         by_point = ", by point,"
-    return f"No regression told by {among}; a slowdown of {half_width}{by_point} would mostly have been told.{untested}"
+    return (
+        f"No regression told by {among}; a slowdown of {half_width}{by_point} would mostly have "
+        f"been told.{untested}"
+    )
 
 
 def share_in_percent(share: float) -> str:
@@ -187,7 +193,8 @@ def _notes(
     ]
     if len(tested) > 1:
         notes.append(
-            f"Told means that any of the {len(tested)} comparisons is told wrongly in at most 5 % of cases (Holm)."
+            f"Told means that any of the {len(tested)} comparisons is told wrongly in at most 5 % "
+            "of cases (Holm)."
         )
     doubtful = [
         row for row in tested if row["verdict"] == Verdict.NOT_DISTINGUISHABLE and row["is_worse"]

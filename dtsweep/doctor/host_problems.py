@@ -47,7 +47,8 @@ def find_host_problems(hosts: Sequence[Row], *, dashboard: Mapping[str, Any] | N
         found += [f"{row['node']}: {problem}" for problem in problems]
     if dashboard is not None and not dashboard["asks_for_token"]:
         found.append(
-            f"the dashboard at {dashboard['address']} runs anybody's code: start Ray with RAY_AUTH_MODE=token, or with "
+            f"the dashboard at {dashboard['address']} runs anybody's code: start Ray with "
+            "RAY_AUTH_MODE=token, or with "
             "--dashboard-host=127.0.0.1"
         )
     return found
@@ -66,7 +67,8 @@ def _clock_problems(row: Row) -> list[str]:
     if abs(ahead) - error <= LARGEST_CLOCK_OFFSET_S:
         return []
     return [
-        f"its clock is {abs(ahead):.1f} s {'ahead' if ahead > 0 else 'behind'}; keep it by NTP (chrony)"
+        f"its clock is {abs(ahead):.1f} s {'ahead' if ahead > 0 else 'behind'}; keep it by NTP "
+        "(chrony)"
     ]
 
 
@@ -77,17 +79,20 @@ def _space_problems(row: Row) -> list[str]:
     if row["has_ranks"] and shared is not None and shared < max(LEAST_SHARED_MEMORY_BYTES, store):
         wanted = _gib(max(LEAST_SHARED_MEMORY_BYTES, store))
         found.append(
-            f"shared memory (/dev/shm) has {_gib(shared)}; DataLoader, NCCL and Ray's object store want {wanted}: "
+            f"shared memory (/dev/shm) has {_gib(shared)}; DataLoader, NCCL and Ray's object store "
+            f"want {wanted}: "
             "start its container with --shm-size, or with a memory volume there"
         )
     for folder, disk in row["disks"].items():
         if disk["free_bytes"] < max(LEAST_FREE_DISK_BYTES, LEAST_FREE_SHARE * disk["total_bytes"]):
             found.append(
-                f"{folder} has {_gib(disk['free_bytes'])} free of {_gib(disk['total_bytes'])}; make room"
+                f"{folder} has {_gib(disk['free_bytes'])} free of {_gib(disk['total_bytes'])}; "
+                "make room"
             )
     if row["has_driver"] and row["free_memory_bytes"] < OWN_PROCESSES_BYTES:
         found.append(
-            f"{_gib(row['free_memory_bytes'])} of memory are free, and a run takes {_gib(OWN_PROCESSES_BYTES)} here "
+            f"{_gib(row['free_memory_bytes'])} of memory are free, and a run takes "
+            f"{_gib(OWN_PROCESSES_BYTES)} here "
             "beside its ranks; end what else runs here, or give this node more"
         )
     return found
@@ -110,11 +115,13 @@ def _network_problems(row: Row, *, several: bool) -> list[str]:
         alone = bool(taken) and ipaddress.ip_address(taken).is_loopback
         problem = (
             f"gloo would listen on {taken}, where no other host reaches it: set {name} to one of "
-            f"{known}, in Resources(environment=…), or have the host name resolve to this host's address"
+            f"{known}, in Resources(environment=…), or have the host name resolve to this host's "
+            "address"
         )
     if not taken:
         return [
-            f"{name}={row['asked'].get(name)} names no interface of this host ({known}); set it to one of them"
+            f"{name}={row['asked'].get(name)} names no interface of this host ({known}); set it to "
+            "one of them"
         ]
     if several and alone:
         return [problem]
@@ -139,7 +146,8 @@ def _gpu_problems(row: Row) -> list[str]:
             )
         if gpu["memory_errors"]:
             found.append(
-                f"GPU {index} has {gpu['memory_errors']} uncorrected memory errors; take it out, or reset it"
+                f"GPU {index} has {gpu['memory_errors']} uncorrected memory errors; take it out, "
+                "or reset it"
             )
     return found
 

@@ -160,7 +160,10 @@ def measure_links(
             variable = "GLOO_SOCKET_IFNAME"
             if kind == "GPU":
                 variable = "NCCL_SOCKET_IFNAME"
-            hint = f"see that nothing holds their resources, and which interface they take ({variable})"
+            hint = (
+                "see that nothing holds their resources, and which interface they take "
+                f"({variable})"
+            )
             problems.append(f"{where} could not all-reduce: {reason}; {hint}")
             continue
         latency, bandwidth = alpha_beta(

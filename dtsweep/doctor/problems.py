@@ -48,7 +48,8 @@ def _problems_of(row: Row, rows: Sequence[Row], here: Mapping[str, str]) -> list
         )
     if row["nvml"] is False:
         found.append(
-            "NVML gives no energy; make libnvidia-ml visible (in containers NVIDIA_DRIVER_CAPABILITIES)"
+            "NVML gives no energy; make libnvidia-ml visible (in containers "
+            "NVIDIA_DRIVER_CAPABILITIES)"
         )
     if row["clock_source"] in SLOW_CLOCK_SOURCES:
         found.append(
@@ -68,7 +69,10 @@ def _rate_problems(row: Row, rows: Sequence[Row]) -> list[str]:
         if speed["share"] is not None and speed["share"] < LOW_SHARE_OF_PEAK:
             reached = f"{speed['share']:.0%} of the data sheet's peak"
         elif speed["measured_flops_per_s"] < LOW_SHARE_OF_FASTEST * best:
-            reached = f"{speed['measured_flops_per_s'] / best:.0%} of what the fastest node with this device does"
+            reached = (
+                f"{speed['measured_flops_per_s'] / best:.0%} of what the fastest node with this "
+                "device does"
+            )
         else:
             continue
         found.append(f"{precision} reaches {reached}; look for other jobs, heat and power limits")

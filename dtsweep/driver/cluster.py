@@ -117,7 +117,10 @@ class Cluster:
         if self.autoscaler.types is None:
             return ", and an autoscaler that can add nodes of unknown types"
         names = " or ".join(kind.name for kind in self.autoscaler.types) or "none"
-        return f", and an autoscaler that can have up to {count_of(self.autoscaler.max_nodes or 0, 'node')} of {names}"
+        return (
+            ", and an autoscaler that can have up to "
+            f"{count_of(self.autoscaler.max_nodes or 0, 'node')} of {names}"
+        )
 
 
 def look_at(name: str, *, is_private: bool) -> Cluster:

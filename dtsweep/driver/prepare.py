@@ -129,12 +129,14 @@ def _slots(sweep: Sweep, cluster: Cluster) -> Slots:
         return [None]
     if cluster.autoscaler is not None:
         raise SweepError(
-            "concurrent trials need nodes that stay; this cluster adds and removes them: use concurrent=1"
+            "concurrent trials need nodes that stay; this cluster adds and removes them: use "
+            "concurrent=1"
         )
     usable = [node for node in cluster.nodes if node.resources.get("CPU", 0)]
     if len(usable) < count:
         raise SweepError(
-            f"concurrent={count} needs as many nodes, so that trials don't disturb each other; here: {len(usable)}"
+            f"concurrent={count} needs as many nodes, so that trials don't disturb each other; "
+            f"here: {len(usable)}"
         )
     return [tuple(usable[index::count]) for index in range(count)]
 

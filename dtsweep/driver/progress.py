@@ -143,7 +143,8 @@ class Progress:
             # Of what was measured last: another model's, or a stale update, is another product.
             rate, name, is_doubtful = self._best[self._product]
             parts.append(
-                f"{'implausible ' if is_doubtful else ''}best {format_rate(rate)} samples/s ({name})"
+                f"{'implausible ' if is_doubtful else ''}best {format_rate(rate)} samples/s "
+                f"({name})"
             )
         if not self._has_begun:
             parts.append("starting the first session")

@@ -47,7 +47,8 @@ def refuse_what_ray_deletes(results: str) -> None:
     folder = f"{Path(path).expanduser().resolve()}/"
     if _OF_A_SESSION.search(folder) and not _OF_A_JOB.search(folder):
         raise SweepError(
-            f"results {results!r} would lie in the folder of a Ray session, and the next session has another; "
+            f"results {results!r} would lie in the folder of a Ray session, and the next session "
+            "has another; "
             "give --results a folder outside, or a URI such as s3://bucket/folder"
         )
     if _OF_A_JOB.search(folder):
@@ -116,7 +117,8 @@ def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTa
     for name, reason in results.quarantined:
         progress.say(f"left out {results}/{name}: {reason}")
     progress.say(
-        f"{len(plan.to_run)} trials to run, {len(plan.done)} done, {len(plan.skipped)} skipped: {results}"
+        f"{len(plan.to_run)} trials to run, {len(plan.done)} done, {len(plan.skipped)} skipped: "
+        f"{results}"
     )
     progress.total = len(plan.to_run)
     planned = PlannedRun(

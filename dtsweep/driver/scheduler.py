@@ -306,4 +306,7 @@ def overdue(running: Running, settings: Settings) -> str | None:
     bound_s = attempt_bound_s(running.task, node_timeout_s=settings.node_timeout_s)
     if running.watched_s < bound_s:
         return None
-    return f"the session was not done with the attempt after {bound_s:.0f} s, all its deadlines together"
+    return (
+        f"the session was not done with the attempt after {bound_s:.0f} s, all its deadlines "
+        "together"
+    )

@@ -85,7 +85,8 @@ def shipped_modules(folder: Path | None, modules: Sequence[Path] = ()) -> list[s
         total = sum(sizes.values()) / 2**20
         largest = max(sizes, key=lambda path: sizes[path])
         raise SweepError(
-            f"the code has {total:.0f} MiB, most of it {largest}, Ray takes 512; move data elsewhere"
+            f"the code has {total:.0f} MiB, most of it {largest}, Ray takes 512; move data "
+            "elsewhere"
         )
     return [str(path) for path in sizes]
 

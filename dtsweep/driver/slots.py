@@ -162,7 +162,8 @@ def close_slots(slots: Sequence[SlotActor], say: Callable[[str], None]) -> dict[
             logs |= ray.get(closed, timeout=CLOSED_S)
         except ray.exceptions.RayError as error:
             say(
-                f"a session was not ended in order ({type(error).__name__}); logs of its last trials may be missing"
+                f"a session was not ended in order ({type(error).__name__}); logs of its last "
+                "trials may be missing"
             )
     _kill(slots)
     return logs

@@ -54,7 +54,8 @@ def answers_of(
     for task in late:
         ray.cancel(task, force=not of_actors)
         reasons[nodes[task]] = (
-            f"no answer in {timeout_s:.0f} s; wait for the jobs that hold it (ray status), or restart it"
+            f"no answer in {timeout_s:.0f} s; wait for the jobs that hold it (ray status), or "
+            "restart it"
         )
     return answers, reasons
 

@@ -131,7 +131,10 @@ def _count_once(workload: Any, model: nn.Module, precision: str, device: torch.d
             known = replace(known, flops=_per_sample(tallies))
         except Exception as error:  # noqa: BLE001  # users' code, on tensors that it was not written for
             said = " ".join(str(error).split())[:300]
-            what = f"FLOPs of {type(workload).__name__} are not counted: {type(error).__name__}: {said}"
+            what = (
+                f"FLOPs of {type(workload).__name__} are not counted: {type(error).__name__}: "
+                f"{said}"
+            )
             print(f"{what}; a workload can give flops_per_sample", file=sys.stderr)  # noqa: T201  # the rank's log
         _counted[key] = known
     return _counted[key]

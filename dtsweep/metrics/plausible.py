@@ -161,7 +161,8 @@ def _utilization(row: Mapping[str, Any], name: str) -> str | None:
         return None
     share, peak = known
     return (
-        f"{name} is {share:.3g} of a dense peak of {peak / 1e12:.4g} TFLOP/s ({row['peak_source']}): are "
+        f"{name} is {share:.3g} of a dense peak of {peak / 1e12:.4g} TFLOP/s "
+        f"({row['peak_source']}): are "
         "flops_per_sample, precision and peak right? Attention counts as if it were not causal"
     )
 
@@ -179,7 +180,8 @@ def _rate_apart(point: Point, ranks: Sequence[Measured], rate: float) -> str | N
     if not done < inside * (1 - ROUNDING) and not done > touching * (1 + ROUNDING):
         return None
     return (
-        f"samples_per_s of {rate:.4g} is {done:.4g} steps in the {ended - began:.4g} s in which all workers had steps, "
+        f"samples_per_s of {rate:.4g} is {done:.4g} steps in the {ended - began:.4g} s in which "
+        "all workers had steps, "
         f"and these were {inside} to {touching}"
     )
 
@@ -212,7 +214,10 @@ def _memory(measured: Measured, device_bytes: int | None) -> str | None:
     """A rank's memory is its device's, on a CPU its machine's; not the sum of ranks, which share pages."""
     if device_bytes is None or measured.memory_peak_bytes <= device_bytes:
         return None
-    return f"memory peak {measured.memory_peak_bytes / 2**30:.4g} GiB on a device of {device_bytes / 2**30:.4g} GiB"
+    return (
+        f"memory peak {measured.memory_peak_bytes / 2**30:.4g} GiB on a device of "
+        f"{device_bytes / 2**30:.4g} GiB"
+    )
 
 
 def _cpu_time(measured: Measured, facts: RankFacts) -> str | None:
@@ -244,7 +249,8 @@ def _cpu_flops(
     if not done > limit * (used_s + CPU_CLOCK_S):
         return None
     return (
-        f"{done:.4g} FLOP in {used_s:.4g} s of CPU time, where a core does at most {limit / 1e9:.4g} GFLOP/s at "
+        f"{done:.4g} FLOP in {used_s:.4g} s of CPU time, where a core does at most "
+        f"{limit / 1e9:.4g} GFLOP/s at "
         f"{point.precision}: is flops_per_sample {each:.4g} right?"
     )
 

@@ -61,7 +61,8 @@ def mismatches(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
     if "torch_version" in here.keys() - there.keys():
         found.append(("torch_version", "is not installed", here["torch_version"]))
     return [
-        f"{name.removesuffix('_version')} {theirs}, but {ours} where dtsweep runs; install the same on all nodes"
+        f"{name.removesuffix('_version')} {theirs}, but {ours} where dtsweep runs; install the "
+        "same on all nodes"
         for name, theirs, ours in found
     ]
 

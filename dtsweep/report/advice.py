@@ -52,9 +52,13 @@ def limits_on(
             limit = f"{row['bound']}: "
         following = ""
         if row["next_axes"]:
-            following = f" Try next, with at most that share of the step to win: {next_words(row['next_axes'])}."
+            following = (
+                " Try next, with at most that share of the step to win: "
+                f"{next_words(row['next_axes'])}."
+            )
         said.append(
-            f"The recommended one{f' ({name})' if name else ''}: {limit}{row['bound_reason']}.{following}"
+            f"The recommended one{f' ({name})' if name else ''}: "
+            f"{limit}{row['bound_reason']}.{following}"
         )
     shown = [bounds_of(found.shown, bounds) for found in frontiers if len(found.shown)]
     return [

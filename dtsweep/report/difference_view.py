@@ -85,7 +85,8 @@ def drift_notes(drift: float | None) -> list[str]:
         return []
     percent = percent_up(drift)
     return [
-        f"The machine drifted: by up to {percent} within a run; single launches don't tell differences below that."
+        f"The machine drifted: by up to {percent} within a run; single launches don't tell "
+        "differences below that."
     ]
 
 
@@ -130,7 +131,8 @@ def _products(a: pd.Series[Any], b: pd.Series[Any]) -> list[str]:
     notes = []
     if a["semantics"] != b["semantics"]:
         notes.append(
-            f"Updates of A are {a['semantics']}, of B {b['semantics']}: faster is not sooner at the same loss."
+            f"Updates of A are {a['semantics']}, of B {b['semantics']}: faster is not sooner at "
+            "the same loss."
         )
     if any(_text(a[name]) != _text(b[name]) for name in ("workload", "model_digest")):
         notes.append("A and B train different models: a sample of one is none of the other.")

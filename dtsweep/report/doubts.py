@@ -74,8 +74,10 @@ def _drift_doubt(canaries: pd.DataFrame, *, trials: int, launches: int) -> str:
     if launches > 1:
         untested = " that launches don't test"
     return (
-        f"The machine drifted: the same point took up to {percent} longer at one time than at another, in sessions "
-        f"with {concerned} of {count_of(trials, 'trial')}. Ignore differences below {percent}{untested}."
+        f"The machine drifted: the same point took up to {percent} longer at one time than at "
+        "another, in sessions "
+        f"with {concerned} of {count_of(trials, 'trial')}. Ignore differences below "
+        f"{percent}{untested}."
     )
 
 
@@ -85,7 +87,10 @@ def _unknown_drift_doubt(canaries: pd.DataFrame) -> str:
     if unknown.empty:
         return ""
     percent = percent_up(unknown["known_to"].max())
-    return f"Whether the machine drifted by less than {percent} is not known: its canaries are too imprecise for that."
+    return (
+        f"Whether the machine drifted by less than {percent} is not known: its canaries are too "
+        "imprecise for that."
+    )
 
 
 def _launch_doubt(points: pd.DataFrame) -> str:
@@ -103,7 +108,10 @@ def _implausible_doubt(trials: pd.DataFrame, varying: Sequence[str]) -> str:
     lines = [f"  {trial_label(row, varying)}: {row['implausible']}" for _, row in shown.iterrows()]
     more = len(found) - len(shown)
     lines += [f"  {count_of(more, 'more trial')}: the column implausible has them"] if more else []
-    first = f"Implausible: numbers of {count_of(len(found), 'trial')} can't all be true; --all shows what they beat."
+    first = (
+        f"Implausible: numbers of {count_of(len(found), 'trial')} can't all be true; --all shows "
+        "what they beat."
+    )
     return "\n".join([first, *lines])
 
 
@@ -114,7 +122,8 @@ def _failed_canary_doubt(frame: pd.DataFrame) -> str:
     if failed.empty:
         return ""
     lines = [
-        f"Canary: {len(failed)} of {len(ran)} did not end ok, so less is known of whether the machine drifted."
+        f"Canary: {len(failed)} of {len(ran)} did not end ok, so less is known of whether the "
+        "machine drifted."
     ]
     for status, rows in failed.groupby("status"):
         reason, log = rows[["reason", "log"]].astype("object").fillna("").iloc[0]
@@ -160,7 +169,8 @@ def conditions_on(
                 f" Not all of these were measured of {count_of(missing, 'point')}: on no frontier."
             )
         said.append(
-            f"Frontiers are of {', '.join(parts)}; the plot shows step time and throughput.{unknown}"
+            f"Frontiers are of {', '.join(parts)}; the plot shows step time and "
+            f"throughput.{unknown}"
         )
     if where and len(points):
         unmet = int((~points["meets"].fillna(value=True)).sum())
@@ -172,6 +182,7 @@ def conditions_on(
             else "",
         ]
         said.append(
-            f"Only points where {where}: {', '.join(filter(None, counts))}; trials are counted of all."
+            f"Only points where {where}: {', '.join(filter(None, counts))}; trials are counted of "
+            "all."
         )
     return said

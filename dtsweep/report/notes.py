@@ -103,7 +103,10 @@ def _interval_note(points: pd.DataFrame, *, in_process: bool) -> str:
     if one:
         kind = f"; intervals are within one launch{within}{more}."
     pooled = int(((known["interval"] == "pooled") & (known["launches"] == 1)).sum())
-    widened = f" {count_of(pooled, 'point')} with one launch: widened by the spread between launches of the others."
+    widened = (
+        f" {count_of(pooled, 'point')} with one launch: widened by the spread between launches of "
+        "the others."
+    )
     unknown = int(points["latency_s"].notna().sum()) - len(known)
     missing = ""
     if unknown:

@@ -106,7 +106,8 @@ def in_words(
     if point["caution"]:
         doubt = f" Doubtful: {point['caution']}."
     lines = [
-        f"Recommended for {goal_in_words(found)}{f' ({name})' if name else ''}: {trial_label(point, varying)}",
+        f"Recommended for {goal_in_words(found)}{f' ({name})' if name else ''}: "
+        f"{trial_label(point, varying)}",
         f"{'; '.join(_figures(point, found.objective.name))}.{doubt}",
         " ".join(filter(None, [_how_sure(found, varying, named=named), _unmeasured(found)])),
         *_left_out(found),
@@ -114,7 +115,8 @@ def in_words(
     ]
     if point["semantics"] != "exact":
         lines.append(
-            f"Its updates are {point['semantics']}: what that costs in samples to a loss was not measured."
+            f"Its updates are {point['semantics']}: what that costs in samples to a loss was not "
+            "measured."
         )
     return lines
 
@@ -212,7 +214,10 @@ def _how_sure(found: Recommendation, varying: Sequence[str], *, named: int) -> s
             f"{_runner_up(found, varying)}"
         )
     if found.objective.is_exact:
-        return f"{count_of(len(tied), 'other candidate')} as good; of these it has the highest samples_per_s."
+        return (
+            f"{count_of(len(tied), 'other candidate')} as good; of these it has the highest "
+            "samples_per_s."
+        )
     names = [
         f"{trial_label(row, varying)} ({_ratio(row)})" for _, row in tied.head(named).iterrows()
     ]
@@ -280,14 +285,18 @@ def _doubts(found: Recommendation) -> list[str]:
     if is_tested:
         told = "the spread of launches has that in it"
     return [
-        f"As far as its canaries tell, the machine drifted by at most {percent_up(found.drift)}: {told}."
+        f"As far as its canaries tell, the machine drifted by at most {percent_up(found.drift)}: "
+        f"{told}."
     ]
 
 
 def _runner_up(found: Recommendation, varying: Sequence[str]) -> str:
     row = found.others.iloc[0]
     name = found.objective.name
-    return f"Runner-up: {trial_label(row, varying)} (the recommended one has {_ratio(row, f' its {name}')})."
+    return (
+        f"Runner-up: {trial_label(row, varying)} (the recommended one has "
+        f"{_ratio(row, f' its {name}')})."
+    )
 
 
 def _ratio(row: pd.Series[Any], of: str = "") -> str:

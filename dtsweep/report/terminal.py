@@ -227,7 +227,8 @@ def _print_worth(content: Content, *, console: Console, show_all: bool) -> None:
     say(console, "\nFrom where one more worker doesn't pay", style="bold")
     say(
         console,
-        f"It pays where it adds at least {WORTH * 100:.0f} % of what a worker of the smallest world does.",
+        f"It pays where it adds at least {WORTH * 100:.0f} % of what a worker of the smallest "
+        "world does.",
     )
     if show_all:
         listed = sentences

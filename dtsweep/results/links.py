@@ -109,7 +109,8 @@ def try_place(where: str | Path) -> list[str]:
     try:
         if name not in storage.sizes(FOLDER):
             problems.append(
-                f"results: what was written to {storage.shown} is not listed there; use another place"
+                f"results: what was written to {storage.shown} is not listed there; use another "
+                "place"
             )
     except StorageError as error:
         problems.append(f"results: {error}")
@@ -117,6 +118,7 @@ def try_place(where: str | Path) -> list[str]:
         storage.delete(FOLDER, name)
     except StorageError as error:
         problems.append(
-            f"results: written, but not deleted, so they stay in many small files; allow it: {error}"
+            "results: written, but not deleted, so they stay in many small files; allow it: "
+            f"{error}"
         )
     return problems

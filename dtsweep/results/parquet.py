@@ -162,7 +162,8 @@ def _checked(data: bytes, name: str, table: str) -> Any:
     version = int((schema.metadata or {}).get(b"dtsweep.schema_version", b""))
     if version > SCHEMA_VERSION:
         raise StorageError(
-            f"{table}/{name} has schema version {version}, this dtsweep reads up to {SCHEMA_VERSION}: "
+            f"{table}/{name} has schema version {version}, this dtsweep reads up to "
+            f"{SCHEMA_VERSION}: "
             "update dtsweep, or choose another --results"
         )
     _check_columns(schema.remove_metadata(), table)

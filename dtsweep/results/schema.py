@@ -93,25 +93,29 @@ TRIALS: tuple[Column, ...] = (
         "stop_reason",
         TEXT,
         "",
-        "why the window ended: `precise` too where a maximum ended it and the mean was known by then",
+        "why the window ended: `precise` too where a maximum ended it and the mean was known by "
+        "then",
     ),
     Column(
         "gradients_agree",
         BOOL,
         "",
-        "whether the workers' optimizers were seen to get the same gradients: false is `wrong_gradient`, null unknown",
+        "whether the workers' optimizers were seen to get the same gradients: false is "
+        "`wrong_gradient`, null unknown",
     ),
     Column(
         "gradient_error",
         FLOAT,
         "",
-        "with `Measure(check=True)`: how far the first step's gradient is from one worker's, as a share of its norm",
+        "with `Measure(check=True)`: how far the first step's gradient is from one worker's, as a "
+        "share of its norm",
     ),
     Column(
         "compression_error",
         FLOAT,
         "",
-        "of what a step after the window exchanged: how far its mean is from that of the values themselves, as a share "
+        "of what a step after the window exchanged: how far its mean is from that of the values "
+        "themselves, as a share "
         "of that one's norm",
     ),
     Column("steady_class", TEXT, "", "how it became steady: flat, warmup, or not: slowdown, none"),
@@ -143,13 +147,15 @@ TRIALS: tuple[Column, ...] = (
         "sources",
         TEXT,
         "",
-        "JSON: digests of the workload's classes and modules and of files that its fields name, versions of packages",
+        "JSON: digests of the workload's classes and modules and of files that its fields name, "
+        "versions of packages",
     ),
     Column(
         "model_digest",
         TEXT,
         "",
-        "digest of what is trained: shapes, types and `requires_grad` of its parameters, FLOPs and tokens of a sample",
+        "digest of what is trained: shapes, types and `requires_grad` of its parameters, FLOPs and "
+        "tokens of a sample",
     ),
     Column("parameters", INT, "", "of the model, elements of all its parameters"),
     Column(
@@ -181,7 +187,8 @@ TRIALS: tuple[Column, ...] = (
         "samples_per_s",
         FLOAT,
         "samples/s",
-        "samples of all workers by time, from the first measured step to the latest end of the last",
+        "samples of all workers by time, from the first measured step to the latest end of the "
+        "last",
     ),
     *_interval("samples_per_s", "samples/s"),
     Column("tokens_per_s", FLOAT, "tokens/s", "samples_per_s times the tokens of a sample"),
@@ -231,8 +238,10 @@ TRIALS: tuple[Column, ...] = (
         "comm_share",
         FLOAT,
         "",
-        "share of a step that is exposed exchange (with compression) or waiting for the slowest worker, the sum of "
-        "exchange_share and wait_share; null of canaries, and with one worker, but for the parameter server",
+        "share of a step that is exposed exchange (with compression) or waiting for the slowest "
+        "worker, the sum of "
+        "exchange_share and wait_share; null of canaries, and with one worker, but for the "
+        "parameter server",
     ),
     *_interval("comm_share", ""),
     Column(
@@ -273,7 +282,8 @@ TRIALS: tuple[Column, ...] = (
         "exchange_isolated_s",
         FLOAT,
         "s",
-        "a step's exchange alone, nothing to hide behind; timed once per world for points that share it",
+        "a step's exchange alone, nothing to hide behind; timed once per world for points that "
+        "share it",
     ),
     Column(
         "overlap_share",
@@ -312,7 +322,8 @@ TRIALS: tuple[Column, ...] = (
         "moved_bytes_per_step",
         FLOAT,
         "bytes",
-        "that they read and write, each by itself: an upper bound, what a compiler fuses moves less",
+        "that they read and write, each by itself: an upper bound, what a compiler fuses moves "
+        "less",
     ),
     Column(
         "peak_bytes_per_s",
@@ -324,13 +335,15 @@ TRIALS: tuple[Column, ...] = (
         "compute_share",
         FLOAT,
         "",
-        "of a step: arithmetic, at the peak, of operations for which it takes at least half as long as moving bytes",
+        "of a step: arithmetic, at the peak, of operations for which it takes at least half as "
+        "long as moving bytes",
     ),
     Column(
         "memory_share",
         FLOAT,
         "",
-        "of a step: moving bytes, of operations for which it takes at least half as long as arithmetic",
+        "of a step: moving bytes, of operations for which it takes at least half as long as "
+        "arithmetic",
     ),
     Column("launch_share", FLOAT, "", "of a step: launching its operations, one after the other"),
     Column(
@@ -356,7 +369,8 @@ TRIALS: tuple[Column, ...] = (
         "bytes_sent_per_step",
         FLOAT,
         "bytes",
-        "sent by one worker per step, mean of workers: by the tensors and formulas of its exchanges; of the parameter "
+        "sent by one worker per step, mean of workers: by the tensors and formulas of its "
+        "exchanges; of the parameter "
         "server the push, not the pull",
     ),
     Column(
@@ -524,7 +538,8 @@ RANKS: tuple[Column, ...] = (
         "bytes_sent",
         INT,
         "bytes",
-        "that it sent in the whole window, with warm-up found in it; of the parameter server the push, not the pull",
+        "that it sent in the whole window, with warm-up found in it; of the parameter server the "
+        "push, not the pull",
     ),
     Column(
         "messages_sent",
@@ -604,7 +619,8 @@ def _schema_of(table: str, workload_types: tuple[tuple[str, type], ...]) -> Any:
     for field, kind in workload_types:
         if f"workload_{field}" in taken:
             raise SweepError(
-                f"workload field {field!r} would be stored as workload_{field}, which is taken; rename it"
+                f"workload field {field!r} would be stored as workload_{field}, which is taken; "
+                "rename it"
             )
         meaning = f"field {field} of the workload" + (", as JSON" if kind is dict else "")
         columns.append(Column(f"workload_{field}", WORKLOAD_TYPES[kind], "", meaning))

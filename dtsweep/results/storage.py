@@ -153,7 +153,8 @@ def _file_system(where: str, shown: str) -> tuple[Any, str]:
     if "://" not in where:
         if found := re.match(r"(s3|gs|gcs|abfss?|hdfs):/*", where):
             raise SweepError(
-                f"results {shown!r} is not a folder; did you mean {found[1]}://{shown[found.end() :]}?"
+                f"results {shown!r} is not a folder; did you mean "
+                f"{found[1]}://{shown[found.end() :]}?"
             )
         return pafs.LocalFileSystem(), str(Path(where).expanduser().absolute())
     try:

@@ -415,7 +415,10 @@ def _nothing_in(store: Results) -> str:
     """Say what a place without results is, and what to do."""
     folder = Path(str(store))
     if folder.is_file():
-        return f"{store} is a file; results are a folder, made with: dtsweep run SWEEP.py --results FOLDER"
+        return (
+            f"{store} is a file; results are a folder, made with: dtsweep run SWEEP.py --results "
+            "FOLDER"
+        )
     if folder.name in ("trials", "ranks", "steps") and folder.is_dir():
         return f"no results in {store}, a part of some; did you mean {folder.parent}?"
     if runs := store.files(HISTORY["trials"]):

@@ -62,7 +62,8 @@ def make_private(folder: Path) -> None:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise SweepError(
-            f"{folder} is not a folder of this user, so logs there could be read or steered; remove it"
+            f"{folder} is not a folder of this user, so logs there could be read or steered; "
+            "remove it"
         )
     if stat.S_IMODE(found.st_mode) != 0o700:
         folder.chmod(0o700)

@@ -76,7 +76,10 @@ class NodeRequest:
         while not await asyncio.to_thread(self._group.wait, LOOK_EVERY_S):
             left_s = began + timeout_s - time.monotonic()
             if left_s <= 0:
-                reason = f"nodes for {workers} workers did not come in {timeout_s:g} s; see --node-timeout{silent}"
+                reason = (
+                    f"nodes for {workers} workers did not come in {timeout_s:g} s; see "
+                    f"--node-timeout{silent}"
+                )
                 raise SessionError("no_nodes", reason, hopeless_for="world")
             try:
                 is_hopeless = await asyncio.wait_for(asyncio.to_thread(self._is_refused), left_s)

@@ -140,7 +140,10 @@ class Session:
                 raise await self._why_not_up()
             if time.monotonic() > until:
                 up = ", ".join(map(str, sorted(self.facts))) or "none"
-                reason = f"of {self.workers} ranks these came up: {up}; does an import wait for something?"
+                reason = (
+                    f"of {self.workers} ranks these came up: {up}; does an import wait for "
+                    "something?"
+                )
                 raise SessionError("launch_failed", reason, hopeless_for="world")
             await look_for_orphans(within_s=until - time.monotonic())
             await self.wait(min(until - time.monotonic(), ORPHANS_EVERY_S))

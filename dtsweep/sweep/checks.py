@@ -37,19 +37,23 @@ def check_workload(workload: Any) -> None:
     for field_name, value in workload_fields(workload).items():
         if not _is_json(value):
             raise SweepError(
-                f"field {field_name!r} of workload {name} is {quoted(value)}, no JSON value; make it in a method",
+                f"field {field_name!r} of workload {name} is {quoted(value)}, no JSON value; make "
+                "it in a method",
                 word=field_name,
             )
         if isinstance(value, str) and value and is_secret(field_name):
             raise SweepError(
-                f"the name of field {field_name!r} of workload {name} marks a secret ({mark_in(field_name)}), and "
-                "fields are stored; rename it, or read the secret from a variable in a method, and set that in "
+                f"the name of field {field_name!r} of workload {name} marks a secret "
+                f"({mark_in(field_name)}), and "
+                "fields are stored; rename it, or read the secret from a variable in a method, and "
+                "set that in "
                 "Resources(environment=…)",
                 word=field_name,
             )
         if has_credentials(json.dumps(value)):
             raise SweepError(
-                f"field {field_name!r} of workload {name} has a URL with a password or token, and fields are stored; "
+                f"field {field_name!r} of workload {name} has a URL with a password or token, and "
+                "fields are stored; "
                 "read it from a variable in a method, and set that in Resources(environment=…)",
                 word=field_name,
             )
@@ -78,14 +82,17 @@ def check_axis(name: str, axis: Any, *, workload: Any) -> None:
     _check_name(name, [item.name for item in fields(workload) if _is_scalar_field(item, workload)])
     if name.startswith("env.") and is_secret(name.removeprefix("env.")):
         raise SweepError(
-            f"the name of axis {name!r} marks a secret ({mark_in(name)}), and the values of axes are printed and "
-            "stored; rename it, or set the secret in Resources(environment=…), which stores a hash of it",
+            f"the name of axis {name!r} marks a secret ({mark_in(name)}), and the values of axes "
+            "are printed and "
+            "stored; rename it, or set the secret in Resources(environment=…), which stores a hash "
+            "of it",
             word=name,
         )
     if is_search_space(axis):
         if axis.is_function():
             raise SweepError(
-                f"axis {name!r} is tune.sample_from, which no seed reaches; write a function of the point: lambda p: …",
+                f"axis {name!r} is tune.sample_from, which no seed reaches; write a function of "
+                "the point: lambda p: …",
                 word=name,
             )
     elif not callable(axis):
@@ -160,7 +167,8 @@ def as_scalar(name: str, value: Any) -> Scalar:
     if value is not None and type(value) not in (str, int, float, bool):
         kind = type(value).__name__
         raise SweepError(
-            f"axis {name!r} has {quoted(value)} ({kind}), no JSON scalar; use str, int, float, bool or None",
+            f"axis {name!r} has {quoted(value)} ({kind}), no JSON scalar; use str, int, float, "
+            "bool or None",
             word=name,
         )
     if isinstance(value, (int, float)) and not abs(value) < (
@@ -176,13 +184,16 @@ def as_scalar(name: str, value: Any) -> Scalar:
         and is_secret(name.removeprefix("workload."))
     ):
         raise SweepError(
-            f"the name of axis {name!r} marks a secret ({mark_in(name)}), and the values of axes are printed and "
-            "stored; rename it, or set the secret in Resources(environment=…), which stores a hash of it",
+            f"the name of axis {name!r} marks a secret ({mark_in(name)}), and the values of axes "
+            "are printed and "
+            "stored; rename it, or set the secret in Resources(environment=…), which stores a hash "
+            "of it",
             word=name,
         )
     if isinstance(value, str) and has_credentials(value):
         raise SweepError(
-            f"axis {name!r} has a URL with a password or token, and the values of axes are printed and stored; "
+            f"axis {name!r} has a URL with a password or token, and the values of axes are printed "
+            "and stored; "
             "set it in Resources(environment=…), which stores a hash of it",
             word=name,
         )

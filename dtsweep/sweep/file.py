@@ -118,7 +118,10 @@ def _what_failed(error: BaseException, module: ModuleType) -> str:
         settings = [
             name for name in inspect.signature(kind).parameters if (kind, name) != (Sweep, "file")
         ]
-        return f"{kind.__name__} has no setting {unexpected[2]!r}; {did_you_mean(unexpected[2], settings)}"
+        return (
+            f"{kind.__name__} has no setting {unexpected[2]!r}; "
+            f"{did_you_mean(unexpected[2], settings)}"
+        )
     frame = traceback.extract_tb(error.__traceback__)[-1]
     beside = (
         Path(frame.filename).parent == Path(str(module.__file__)).parent

@@ -138,7 +138,8 @@ class Point:
     learning_rate: float = axis(0.01, "Step size of the optimizer.", least=0)
     precision: str = axis(
         "fp32",
-        "fp32 and tf32 (on GPUs) set the matrix products, bf16 is autocast; parameters stay in fp32.",
+        "fp32 and tf32 (on GPUs) set the matrix products, bf16 is autocast; parameters stay in "
+        "fp32.",
         choices=tuple(PRECISIONS),
     )
     placement: str = axis(

@@ -112,18 +112,21 @@ class Measure:
             )
         if self.half_width is not None and not LEAST_HALF_WIDTH <= self.half_width < 1:
             raise SweepError(
-                f"half_width={self.half_width:g} must be at least {LEAST_HALF_WIDTH:g} and below 1: "
+                f"half_width={self.half_width:g} must be at least {LEAST_HALF_WIDTH:g} and below "
+                "1: "
                 "a share of the mean, such as 0.02",
                 word="half_width",
             )
         if self.check and not self.warmup_steps:
             raise SweepError(
-                "check=True compares the gradient of the first warm-up step: warmup_steps must be at least 1",
+                "check=True compares the gradient of the first warm-up step: warmup_steps must be "
+                "at least 1",
                 word="warmup_steps",
             )
         if self.energy and self.max_seconds < ENERGY_FROM_S:
             raise SweepError(
-                f"energy=True needs windows of {ENERGY_FROM_S:g} s, and max_seconds={self.max_seconds:g} ends them "
+                f"energy=True needs windows of {ENERGY_FROM_S:g} s, and "
+                f"max_seconds={self.max_seconds:g} ends them "
                 "before; raise it",
                 word="max_seconds",
             )
@@ -243,7 +246,8 @@ class Sweep:
             check_axis(name, axis, workload=self.workload)
         if {"global_batch", "accumulation"} <= set(self.axes):
             raise SweepError(
-                "axes 'global_batch' and 'accumulation' exclude each other: accumulation follows; leave one out",
+                "axes 'global_batch' and 'accumulation' exclude each other: accumulation follows; "
+                "leave one out",
                 word="global_batch",
             )
         if self.skip is not None and not callable(self.skip):
@@ -266,7 +270,8 @@ class Sweep:
             )
         if self.samples is not None and not drawn:
             raise SweepError(
-                "samples is set, but no axis is a search space such as tune.uniform(…); leave it out",
+                "samples is set, but no axis is a search space such as tune.uniform(…); leave it "
+                "out",
                 word="samples",
             )
 

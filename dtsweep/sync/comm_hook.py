@@ -62,7 +62,8 @@ class CommHook:
         values = bucket.buffer()
         if values.layout != torch.strided:
             raise TypeError(
-                f"{self._point.compression} needs dense gradients; leave sparse=True out of the model"
+                f"{self._point.compression} needs dense gradients; leave sparse=True out of the "
+                "model"
             )
         known = self._begun[bucket.index()] = self._known(bucket)
         known.mean.begin(values, self._mark)

@@ -69,7 +69,8 @@ def check_samples(job: Job, batch: Any) -> None:
         if callable(count):
             way_out = ""
         raise BatchError(
-            f"{what} {wrong[0]} samples where micro_batch={asked} asked for {asked}; give len(samples) of them{way_out}"
+            f"{what} {wrong[0]} samples where micro_batch={asked} asked for {asked}; give "
+            f"len(samples) of them{way_out}"
         )
 
 

@@ -131,7 +131,10 @@ def _take_quick_turn(loop: Loop, window: WindowTime, *, spent_s: float, store: S
     )
     if steps is None:
         rest = f"what checks leave of {QUICK_SHARE:.0%} of the window"
-        return f"no step without the exchange fits into {rest}; Measure(exchange='precise') takes the time for it"
+        return (
+            f"no step without the exchange fits into {rest}; Measure(exchange='precise') takes the "
+            "time for it"
+        )
     turn = Turn(exchanges=False, blocks=(0,))
     _run_turn(
         loop,
@@ -168,7 +171,10 @@ def _take_turns(loop: Loop, window: WindowTime, *, limit_s: float, store: Store)
     first_s = max(limit_s, FIRST_ROUND_S)
     steps = block_steps(window.step_s, limit_s=first_s, least=least, window_s=window.window_s)
     if steps is None:
-        return f"steps with and without the exchange would take longer than the {first_s:.0f} s that they may take"
+        return (
+            f"steps with and without the exchange would take longer than the {first_s:.0f} s that "
+            "they may take"
+        )
     # Whether there is memory for one: DDP's buckets stay where they are; gradients that are views
     # of them (`gradient_as_bucket_view`) then need room of their own.
     alone = functools.partial(loop.step, exchange=False)

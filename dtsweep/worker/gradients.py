@@ -21,7 +21,10 @@ but for rounding; without one the gradients of different batches differ by perce
 matrices and batches by 0.05 %.
 """
 
-IN_SHARDS = "each worker has a share of every gradient alone; Measure(check=True) compares them with one worker's"
+IN_SHARDS = (
+    "each worker has a share of every gradient alone; Measure(check=True) compares them with one "
+    "worker's"
+)
 """Reason why ranks are not compared in a mode that `shards`."""
 
 _NONE = torch.zeros(0, 3)
@@ -151,7 +154,8 @@ def judged(
     if any(len(each) != len(first) for each in sums):
         return (
             None,
-            "workers have models of different numbers of parameters, or not all call an optimizer of torch's",
+            "workers have models of different numbers of parameters, or not all call an optimizer "
+            "of torch's",
         )
     every = torch.nan_to_num(torch.stack(list(sums)))
     totals, norms, counts = every.unbind(-1)
@@ -165,8 +169,10 @@ def judged(
     if different:
         most = float(f"{float(apart.max()) * 100:.2g}")
         return False, (
-            f"gradients of {different} of {len(first)} parameters differ between workers by up to {most:g} %: "
-            "they were not exchanged; in loss, call model(...) itself, no method or module inside it"
+            f"gradients of {different} of {len(first)} parameters differ between workers by up to "
+            f"{most:g} %: "
+            "they were not exchanged; in loss, call model(...) itself, no method or module inside "
+            "it"
         )
     if len(set(digests)) == 1:
         return None, "all workers have the same batch, as far as it can be read"

@@ -197,7 +197,8 @@ def gradient_of_one_worker(
         model.zero_grad()
     if strays:
         raise UncheckedError(
-            "a copy of the model does not hold all of it: a function in it has parts of the original"
+            "a copy of the model does not hold all of it: a function in it has parts of the "
+            "original"
         )
     # Not the loss: in bf16 every gradient would be rounded for it.
     return [each / len(seeds) for each in total]

@@ -33,7 +33,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if "RANK" not in os.environ or not arguments:
             raise SweepError(
-                "run it as: torchrun --nproc-per-node N -m dtsweep.worker SWEEP.py workers=N [axis=value …]"
+                "run it as: torchrun --nproc-per-node N -m dtsweep.worker SWEEP.py workers=N "
+                "[axis=value …]"
             )
         settings = dict(parse_setting(text) for text in arguments[1:])
         sweep, found = read_sweep(arguments[0], settings)

@@ -123,7 +123,8 @@ def _read_records(file: Path) -> Tensor:
         raise _pickle_error(file)
     if not content or len(content) % RECORD_BYTES:
         raise SweepError(
-            f"{file} has {len(content)} bytes, no multiple of the {RECORD_BYTES} of a CIFAR-10 record; "
+            f"{file} has {len(content)} bytes, no multiple of the {RECORD_BYTES} of a CIFAR-10 "
+            "record; "
             "give a file of the CIFAR-10 binary version"
         )
     records = torch.frombuffer(content, dtype=torch.uint8).view(-1, RECORD_BYTES)
@@ -134,5 +135,6 @@ def _read_records(file: Path) -> Tensor:
 
 def _pickle_error(file: Path) -> SweepError:
     return SweepError(
-        f"{file} is in CIFAR-10's pickle layout, and unpickling runs code; get the binary version (*.bin)"
+        f"{file} is in CIFAR-10's pickle layout, and unpickling runs code; get the binary version "
+        "(*.bin)"
     )

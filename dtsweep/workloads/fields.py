@@ -37,6 +37,7 @@ def absolute_data(workload: object, data: object, *, names: Collection[str]) -> 
         return str(Path(data).absolute())
     allowed = " or ".join(map(repr, names))
     raise SweepError(
-        f"{type(workload).__name__}(data={data!r}) is neither {allowed} nor a path that exists in {Path.cwd()}"
+        f"{type(workload).__name__}(data={data!r}) is neither {allowed} nor a path that exists in "
+        f"{Path.cwd()}"
         + (f"; did you mean {near!r}?" if (near := nearest(str(data), names)) else "")
     )

@@ -111,7 +111,8 @@ class Gpt(KeepsSamples):
         text = _read_text(self.data)
         if len(text) <= self.sequence:
             raise SweepError(
-                f"the text {self.data} has {len(text)} bytes, and a sample needs {self.sequence + 1}; "
+                f"the text {self.data} has {len(text)} bytes, and a sample needs "
+                f"{self.sequence + 1}; "
                 "give a longer text or a smaller sequence"
             )
         return {"text": torch.frombuffer(bytearray(text), dtype=torch.uint8)}

@@ -129,7 +129,8 @@ class Transformers(KeepsSamples):
         """Check what can be checked without the library."""
         if self.model not in MODELS:
             raise SweepError(
-                f"Transformers(model={self.model!r}) is unknown; {did_you_mean(str(self.model), MODELS)}"
+                f"Transformers(model={self.model!r}) is unknown; "
+                f"{did_you_mean(str(self.model), MODELS)}"
             )
         if not isinstance(self.overrides, dict):
             raise SweepError(
@@ -249,6 +250,7 @@ def _library() -> Any:
         import transformers
     except ModuleNotFoundError as error:
         raise SweepError(
-            "the workload Transformers needs the transformers library: pip install 'dtsweep[models]'"
+            "the workload Transformers needs the transformers library: pip install "
+            "'dtsweep[models]'"
         ) from error
     return transformers
