@@ -15,7 +15,10 @@ from dtsweep.sweep.point import Point
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """A flat tensor that is exchanged again and again: gradients or changes of some parameters, or a piece of them."""
+    """Layout of a flat tensor that is exchanged in every step or period.
+
+    It holds gradients or changes of some parameters, or a part of them.
+    """
 
     numel: int
     dtype: torch.dtype
@@ -74,11 +77,11 @@ class Compression:
         return None
 
     def compress_alone(self, values: Tensor) -> Tensor:
-        """Make a payload that says everything by itself: for one reader who has the same layout, with `ranks=1`."""
+        """Make a payload that needs no other, for one reader with the same layout and `ranks=1`."""
         return self.compress(values)
 
     def expect(self) -> None:
-        """Count a payload of another that follows, where what it stands for depends on how many came before it."""
+        """Count a payload of another rank, if the meaning of payloads depends on their number."""
 
 
 def compression_for(point: Point, layout: Layout) -> Compression:

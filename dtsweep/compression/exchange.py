@@ -56,12 +56,12 @@ class Mean:
     """True if the next exchange is held against the exact one."""
 
     apart = norm = 0.0
-    """Of the exchange that was watched last: squared norms of the difference to the exact mean, and of that."""
+    """Squared norms of the last watched exchange: error, and exact mean."""
 
     def __init__(
         self, compression: Compression, collectives: Collectives, coding: Coding | None
     ) -> None:
-        """Take what makes payloads, what brings them together, and what makes them shorter on their way."""
+        """Create an exchange from a compression, a transport and an entropy coder."""
         self._compression = compression
         self._collectives = collectives
         self._coding = coding
@@ -101,7 +101,10 @@ class Mean:
 
 
 def apart_from_exact(mean: Tensor, given: Tensor, collectives: Collectives) -> tuple[float, float]:
-    """Squared norms of the difference between a mean and the exact one of what each worker has given, and of that."""
+    """Return squared norms of the error of a mean, and of the exact mean.
+
+    The exact mean is that of the uncompressed values of all workers.
+    """
     apart = norm = 0.0
     for part, own in zip(mean.split(WATCHED), given.split(WATCHED), strict=True):
         exact = collectives.all_reduce(own.to(torch.float64, copy=True))() / collectives.ranks
@@ -212,7 +215,7 @@ class Gathered(_Delivered):
 
 
 class Shared(_Delivered):
-    """Every worker averages its share of the values, and gives the mean to all, compressed again."""
+    """Exchange in which every worker averages its share and sends the mean, compressed, to all."""
 
     def _begin(self, values: Tensor, mark: Mark) -> None:
         payloads = [self._compression.compress(share) for share in self._shares(values)]
@@ -232,7 +235,10 @@ class Shared(_Delivered):
         mark("compress")
 
     def _shares(self, values: Tensor) -> list[Tensor]:
-        """A part for each worker, all as long as the first but the last ones, which may be empty."""
+        """Split into one part per worker.
+
+        All have the length of the first, except the last ones, which may be shorter or empty.
+        """
         ranks = self._collectives.ranks
         width = -(-len(values) // ranks)
         return [values[rank * width : (rank + 1) * width] for rank in range(ranks)]

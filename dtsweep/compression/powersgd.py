@@ -92,7 +92,7 @@ class PowerSgd(Compression):
 
 
 class _Matrices:
-    """Those of one shape: where they begin in the flat tensor, their thin factors, and what was left out of them."""
+    """Matrices of one shape: offsets in the flat tensor, factors and error feedback."""
 
     def __init__(
         self, begins: list[int], shape: tuple[int, int], rank: int, layout: Layout
@@ -113,7 +113,7 @@ class _Matrices:
 
 
 def _divided(layout: Layout, rank: int) -> tuple[list[_Matrices], Tensor]:
-    """The matrices that two thin ones are less than, by their shape; and the places of all the rest."""
+    """Group by shape the matrices that two factors are smaller than; list the rest's positions."""
     begins = dict[tuple[int, int], list[int]]()
     rest = list[Tensor]()
     begin = 0

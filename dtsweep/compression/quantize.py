@@ -14,11 +14,17 @@ from dtsweep.compression.scale_blocks import blocks_in, in_rows, largest_of
 from dtsweep.sweep.point import Point
 
 ROUNDER = 2.0**23
-"""A float of 32 bits that is so large keeps whole numbers alone: its lowest byte is the lowest byte of the addend."""
+"""Number whose float32 neighbours are whole numbers.
+
+After its addition, the lowest byte of the sum is the lowest byte of the addend.
+"""
 
 
 class _Quantized(Compression):
-    """A payload is the scales of all blocks, then the codes; a block with one that is not finite comes out as NaN."""
+    """Payload: the scales of all blocks, then the codes.
+
+    A block with a value that is not finite is decoded as NaN.
+    """
 
     zero: int
     """The code of 0; others are whole steps away."""

@@ -1,4 +1,7 @@
-"""`randomk`: values at places that all workers draw identically, with error feedback (Stich et al. 2018)."""
+"""`randomk`: values at random positions with error feedback (Stich et al. 2018).
+
+All workers draw the same positions.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from dtsweep.sweep.point import Point
 
 
 class RandomK(ErrorFeedback):
-    """A payload is the values alone, so it can be added up: its places follow from how many came before it."""
+    """Payload: the values alone, so that payloads can be summed.
+
+    The positions follow from the number of payloads before it.
+    """
 
     def __init__(self, layout: Layout, point: Point) -> None:
         """Take the share of the values that travels."""
@@ -44,7 +50,10 @@ class RandomK(ErrorFeedback):
         values.index_add_(0, self._positions, payload, alpha=scale)
 
     def _draw(self) -> Tensor:
-        """One place in each of as many parts, which begin anywhere: each place is as likely as any other."""
+        """Draw one position in each of equal parts with a random offset.
+
+        Each position is equally likely.
+        """
         numel = self._layout.numel
         count = self._count
         if not count:

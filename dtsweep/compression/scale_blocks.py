@@ -8,7 +8,10 @@ BLOCK = 256
 """Values that share a scale of 4 bytes."""
 
 CHUNK = 2**16
-"""Values that a CPU works on at a time: what they need fits into a core's cache. A multiple of `BLOCK`."""
+"""Number of values that a CPU processes at a time, so that they fit into a core's cache.
+
+A multiple of `BLOCK`.
+"""
 
 
 def blocks_in(numel: int) -> int:

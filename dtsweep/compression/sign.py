@@ -12,7 +12,10 @@ BITS = 8
 
 
 class Sign(ErrorFeedback):
-    """A payload is each block's mean magnitude, then the bits: in byte i those of values i, i + bytes, and so on."""
+    """Payload: each block's mean magnitude, then the sign bits.
+
+    Byte i has the bits of values i, i + bytes, and so on.
+    """
 
     def _compress(self, values: Tensor) -> Tensor:
         width = _bytes_for(len(values))

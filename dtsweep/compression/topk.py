@@ -1,4 +1,7 @@
-"""`topk`: the values of largest magnitude, with error feedback (Aji and Heafield 2017, Stich et al. 2018)."""
+"""`topk`: values of largest magnitude with error feedback.
+
+Aji and Heafield 2017, Stich et al. 2018.
+"""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class AfterBackwardMode(SyncMode):
         raise NotImplementedError
 
     def sum_over_ranks(self, values: Tensor) -> None:
-        """Replace values, (elements,), by their sums over all ranks, the same to the last bit on each."""
+        """Replace values, (elements,), by their sums over all ranks, bitwise equal on each rank."""
         raise NotImplementedError
 
     def average(self, values: Tensor, mean: Mean | None, mark: Mark) -> None:

@@ -86,7 +86,10 @@ class CommHook:
             bucket.mean.finish(bucket.values, unmarked)
 
     def _known(self, bucket: GradBucket) -> _Bucket:
-        """The bucket of this number; DDP deals the parameters out again after the first exchange, into other memory."""
+        """Return the bucket of this number.
+
+        DDP rebuilds its buckets in other memory after the first exchange.
+        """
         parameters = bucket.parameters()
         values = bucket.buffer()
         index = bucket.index()

@@ -1,4 +1,7 @@
-"""`fsdp`, `fsdp_grad`, `hsdp`: parameters, gradients and optimizer state in shards (ZeRO stages 3 and 2), by FSDP2."""
+"""`fsdp`, `fsdp_grad`, `hsdp`: sharded training (ZeRO stages 3 and 2) by FSDP2.
+
+Parameters, gradients and optimizer state are in shards.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ from dtsweep.sync.passes import passes, share_weights
 
 
 class Fsdp(SyncMode):
-    """torch's `fully_shard`, block by block: a block's parameters are whole only while it computes."""
+    """Mode on torch's `fully_shard`: a block's parameters are whole only while it computes."""
 
     reshards = True
-    """True if a block lets go of the other ranks' shards after forward, and gathers them again in backward."""
+    """True if a block frees gathered parameters after forward and gathers them again in backward."""
 
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it."""
@@ -29,7 +32,7 @@ class Fsdp(SyncMode):
         self._exchanges = True
 
     def mesh(self) -> DeviceMesh:
-        """The ranks among which parameters are in shards; of a second dimension, rows that are copies."""
+        """Mesh of the ranks that share the shards; rows of a second dimension are replicas."""
         return mesh_of_all(self._job)
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
@@ -64,7 +67,10 @@ class Fsdp(SyncMode):
         return loss
 
     def _switch(self, *, exchange: bool) -> None:
-        """Keep all parameters whole from the next pass on, so that nothing is gathered either; or shard them again."""
+        """Keep all parameters whole from the next pass on, or shard them again.
+
+        Whole parameters are not gathered.
+        """
         self._exchanges = exchange
         *blocks, whole = self._sharded
         whole.set_requires_gradient_sync(exchange)
@@ -76,7 +82,7 @@ class Fsdp(SyncMode):
                 module.reshard()
 
     def _give_shards(self) -> None:
-        """Have the optimizer do its work on this rank's shards, with gradients that nobody else has added to."""
+        """Update this rank's shards with its own gradients, without an exchange."""
         for whole in self._model.parameters():
             whole.grad = None
         for parameter in self._parameters:

@@ -1,4 +1,7 @@
-"""Process groups of a part of the ranks: made once for each shape and world, because each new one leaks threads."""
+"""Process groups of a part of the ranks.
+
+They are made once for each shape and world, because each new group leaks threads.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def _mesh(job: Job, shape: tuple[int, ...], names: tuple[str, ...]) -> DeviceMes
 
 
 def _workers_of_a_node(workers: int) -> int:
-    """Workers of each node, as the launcher of this process says; all of them, where that is nobody."""
+    """Number of workers on each node, from the launcher's variables; all workers without a launcher."""
     here = os.environ.get("LOCAL_WORLD_SIZE", str(workers))
     places: list[Any] = [None] * workers
     distributed.all_gather_object(
@@ -70,7 +73,7 @@ def _rows(places: list[Any], size: int) -> Iterator[list[Any]]:
 
 
 def forget_groups() -> None:
-    """Let go of all meshes, and begin to count again: before the world that they are made of ends."""
+    """Release all meshes and reset the count of collectives, before their world ends."""
     _meshes.clear()
     _messages.clear()
 
@@ -115,7 +118,7 @@ def _begun(group: distributed.ProcessGroup) -> int:
 
 
 class GroupCollectives:
-    """The collectives of a process group, by which compressed tensors come together (`compression.exchange`)."""
+    """Collectives of a process group that carry compressed tensors (`compression.exchange`)."""
 
     def __init__(self, group: distributed.ProcessGroup) -> None:
         """Take the group."""

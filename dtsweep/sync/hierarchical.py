@@ -1,4 +1,7 @@
-"""`hierarchical`: gradients are summed inside each node, the sums across nodes, each worker a share of them."""
+"""`hierarchical`: gradients are summed inside each node, then across nodes.
+
+Each worker exchanges its share across nodes.
+"""
 
 from __future__ import annotations
 

@@ -61,7 +61,10 @@ class LocalSgd(SyncMode):
         return loss
 
     def exchange_alone(self) -> int:
-        """Average the parameters, or once more what the last period has changed; a whole period shares it."""
+        """Average the parameters, or again the changes of the last period.
+
+        The cost is shared by a whole period.
+        """
         # Workers agree since: averaged as they are, they would send zeros, which a coding makes
         # next to nothing of.
         for bucket, agreed in zip(self._changes, self._agreed, strict=True):
@@ -71,7 +74,7 @@ class LocalSgd(SyncMode):
 
     @torch.no_grad()
     def _average(self, mark: Mark) -> None:
-        """Average the parameters, or where they are compressed what each worker has changed since all agreed."""
+        """Average the parameters; with compression, average each worker's changes of the period."""
         if not self.means:
             average_parameters(self._model.parameters(), distributed_c10d._get_default_group())
         for bucket, mean, agreed in zip(self._changes, self.means, self._agreed, strict=True):
@@ -84,7 +87,7 @@ class LocalSgd(SyncMode):
             mark("compress")
 
     def _make_means(self, model: nn.Module) -> None:
-        """Make room for what parameters change in a period, and for what all workers agreed on at its begin."""
+        """Allocate buffers for a period's changes and for the parameters at its start."""
         self._changes = buckets_of(model, None)
         self._agreed = buckets_of(model, None)
         group = GroupCollectives(distributed_c10d._get_default_group())

@@ -19,7 +19,10 @@ MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 
 Loss = torch.Tensor | float
-"""Of a step: on a GPU a detached scalar on the device, which may still be computed; on a CPU the number."""
+"""Loss of a step: a number on a CPU, a detached scalar on a GPU.
+
+The scalar may still be under computation.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +86,7 @@ class SyncMode:
         raise NotImplementedError
 
     def begin_period(self, done: int) -> None:
-        """Count the next step as the one after so many of a sync period; by default there are no periods."""
+        """Set the position of the next step in the sync period; by default there are no periods."""
 
     def drain(self) -> None:
         """End what is still under way.
@@ -106,12 +109,12 @@ class SyncMode:
         )
 
     def watch(self) -> None:
-        """Compare the next exchange with an exchange of the values themselves, where they are compressed."""
+        """With compression, compare the next exchange with an exchange of uncompressed values."""
         for mean in self.means:
             mean.is_watched = True
 
     def seen(self) -> tuple[float, float]:
-        """Of the exchange that was watched: this rank's squared norms of the difference to the exact, and of that."""
+        """Return this rank's squared norms for the watched exchange: error, and exact mean."""
         return sum(mean.apart for mean in self.means), sum(mean.norm for mean in self.means)
 
     def counters(self) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""The blocks of a model: what a mode that shards parameters gathers, computes and lets go of in one go."""
+"""Blocks of a model: the units that a sharding mode gathers, computes and releases."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def described(blocks: Sequence[nn.Module]) -> str:
 
 
 def _repeated(model: nn.Module) -> list[nn.Module]:
-    """Outermost modules that stand side by side with others of their class: composite ones, or layers."""
+    """Find the outermost modules that have siblings of their class: composite modules, or layers."""
     return _siblings(model, made_of_others=True) or _siblings(model, made_of_others=False)
 
 

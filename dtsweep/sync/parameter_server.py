@@ -198,7 +198,10 @@ class ParameterServer(SyncMode):
         return loss
 
     def watch(self) -> None:
-        """Have the next step compare what it would push, and not push it: the servers may be left."""
+        """Let the next step compare its push with the exact values instead of sending it.
+
+        The servers may have ended by then.
+        """
         self._is_watched = True
 
     def seen(self) -> tuple[float, float]:
@@ -227,7 +230,7 @@ class ParameterServer(SyncMode):
         ray.get([shard.leave.remote(self._job.rank) for shard in self._job.servers])
 
     def counters(self) -> Mapping[str, Any]:
-        """Bytes of gradients pushed, in how many pushes, and how late each step's came, in updates of others."""
+        """Return bytes and number of pushes, and the staleness of each step in updates of others."""
         counted = {
             "bytes_sent": self._bytes_sent,
             "messages_sent": self._messages_sent,

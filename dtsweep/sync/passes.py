@@ -1,4 +1,4 @@
-"""The forward and backward passes of a step, which all modes share; its samples, loss and optimizer."""
+"""Forward and backward passes of a step in all modes, with its samples, loss and optimizer."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def batches_of_steps(job: Job) -> Iterator[Iterator[Any]]:
 def loss_in_precision(
     point: Point, device: torch.device
 ) -> Callable[[nn.Module, Any], torch.Tensor]:
-    """Give the workload's loss, under autocast where the precision asks for it; parameters stay in fp32."""
+    """Wrap the workload's loss in autocast if the precision requires it; parameters stay in fp32."""
     plain: Callable[[nn.Module, Any], torch.Tensor] = point.workload.loss
     precision = PRECISIONS[point.precision]
     if not precision.is_autocast:

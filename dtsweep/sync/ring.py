@@ -12,10 +12,17 @@ from dtsweep.sync.groups import send_and_receive
 
 
 class Ring(AfterBackwardMode):
-    """Each rank sends to the next, 2 (n - 1) times a share of 1/n: first sums come together, then they go round."""
+    """Ring all-reduce: each rank sends 2 (n - 1) shares of 1/n to the next rank.
+
+    The first n - 1 turns sum the shares, the others distribute the sums.
+    """
 
     def sum_over_ranks(self, values: Tensor) -> None:
-        """Sum; the share of rank r is complete on rank r - 1 after n - 1 turns, and everywhere after as many more."""
+        """Sum the values in place.
+
+        The share of rank r is complete on rank r - 1 after n - 1 turns, and on all ranks after as
+        many more.
+        """
         workers, rank = self.ranks, self.rank
         shares = values.tensor_split(workers)
         received = torch.empty_like(shares[0])
@@ -38,7 +45,10 @@ class Ring(AfterBackwardMode):
         return lambda: rows
 
     def all_to_all(self, payloads: Tensor) -> Wait:
-        """Directly, from each rank to the next but one, two, three …: round the ring each would travel many times."""
+        """Send payloads directly to every other rank.
+
+        Along the ring each payload would travel many times.
+        """
         received = payloads.clone()
         for distance in range(1, self.ranks):
             to = (self.rank + distance) % self.ranks
@@ -47,7 +57,7 @@ class Ring(AfterBackwardMode):
         return lambda: received
 
     def _pass_on(self, given: Tensor, received: Tensor) -> None:
-        """Send to the next rank while the one before sends here; nothing where there is nothing to send."""
+        """Send to the next rank while receiving from the previous one; empty shares are not sent."""
         self._exchange(
             given, received, to=(self.rank + 1) % self.ranks, source=(self.rank - 1) % self.ranks
         )

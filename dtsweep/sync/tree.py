@@ -11,10 +11,16 @@ from dtsweep.sync.groups import send_and_receive
 
 
 class Tree(AfterBackwardMode):
-    """2 log2 n messages one after another, each of everything: fewer than a ring has, and larger."""
+    """Tree all-reduce: 2 log2 n consecutive messages of the whole tensor.
+
+    A ring has more messages, which are smaller.
+    """
 
     def sum_over_ranks(self, values: torch.Tensor) -> None:
-        """Sum; children are added in the order of their distance, so that every run adds up identically."""
+        """Sum the values in place.
+
+        Children are added in the order of their distance, so that every run gives the same bits.
+        """
         rank = self._job.rank
         workers = self._job.point.workers
         distances = [2**level for level in range((workers - 1).bit_length())]

@@ -1,4 +1,4 @@
-"""`zero1`: as `ddp`, but each rank keeps the optimizer's state of a part of the parameters (ZeRO stage 1)."""
+"""`zero1`: `ddp` with the optimizer's state divided among the ranks (ZeRO stage 1)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from dtsweep.sync.wrapped import WrappedMode
 
 
 class Zero1(WrappedMode):
-    """torch's `ZeroRedundancyOptimizer`: whole parameters are dealt out; who updates them sends them to the others."""
+    """Mode on torch's `ZeroRedundancyOptimizer`.
+
+    Each rank owns whole parameters, updates them and broadcasts them.
+    """
 
     def prepare(self, model: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """Wrap the model, its parameters in the order of their indices."""

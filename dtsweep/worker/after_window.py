@@ -1,4 +1,4 @@
-"""Everything that follows a window: checks, counts, the cost of the exchange, and on request a profile."""
+"""Steps after a window: checks, counts, the cost of the exchange, and on request a profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One attempt at a trial on one rank: builds it, has `timing` measure it, says how it ended. Imports no Ray."""
+"""One attempt at a trial on one rank: builds it, measures it, and returns its result.
+
+This module imports no Ray.
+"""
 
 from __future__ import annotations
 
@@ -131,7 +134,10 @@ def status_of(error: BaseException, *, has_peers: bool = True) -> str:
 
 
 def _tells_of_a_lost_peer(error: BaseException) -> bool:
-    """True if it is an error of the exchange, as a peer shows that is gone: the fault is not this rank's."""
+    """True if the error is one of the exchange, such as a lost peer causes.
+
+    The fault is then not this rank's.
+    """
     # Python's own connections, of a data set on another host, raise OSErrors with the same words.
     if not isinstance(error, RuntimeError):
         return False
@@ -244,7 +250,10 @@ def _product(
 
 
 def _steps_alone(point: Point, optimizer: str | None) -> bool:
-    """True if its optimizer surely asks no other rank: one that does would wait for it when its update is counted."""
+    """True if the optimizer is known not to communicate.
+
+    An optimizer that communicates would wait for the other ranks while its update is counted.
+    """
     return not point.has_own_optimizer or point.workers == 1 or optimizer in vars(torch.optim)
 
 
@@ -321,7 +330,7 @@ def _device_rates(context: RankContext, task: Task, point: Point) -> dict[str, A
 
 
 def _build(job: Job, seed: int) -> tuple[nn.Module, list[str]]:
-    """Make the model and what `batch` makes once, from the same seed on all ranks; also the flags of its batches."""
+    """Make the model and the first batch from the same seed on all ranks, with the batch's flags."""
     set_seed(seed)
     model = job.point.workload.build().to(job.device).train()
     return model, check_batch(job, seed=seed)
@@ -330,7 +339,7 @@ def _build(job: Job, seed: int) -> tuple[nn.Module, list[str]]:
 def _gradient_check(
     job: Job, model: nn.Module, task: Task, *, seeds: Sequence[int]
 ) -> GradientCheck | None:
-    """Check the first step's gradient where that is asked for and the mode's ranks should have it."""
+    """Check the first step's gradient if the sweep asks for it and the mode supports it."""
     info = MODES[job.point.sync]
     # A canary is a point of the sweep too, and is checked as that.
     if not task.measure.check or task.is_canary or not (info.same_gradients or info.shards):

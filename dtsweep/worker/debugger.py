@@ -16,18 +16,24 @@ from dtsweep.sweep.settings import Measure
 NO_LIMIT_S = 1e9
 
 _has_stopped = threading.Event()
-"""True if a debugger of Python's has stopped in this process; after `continue` no trace function tells."""
+"""True if a Python debugger has stopped in this process.
+
+After `continue`, no trace function is set any more.
+"""
 
 
 def without_deadline(measure: Measure) -> Measure:
-    """The limits; without one of time where a debugger is or was attached: who looks at a variable ends no window."""
+    """Return the limits, without those of time if a debugger is or was attached."""
     if is_debugged():
         return replace(measure, max_seconds=NO_LIMIT_S)
     return measure
 
 
 def is_debugged() -> bool:
-    """True if a debugger has stopped here, or watches by a trace function or (Python 3.12) by `sys.monitoring`."""
+    """True if a debugger has stopped here, or is attached.
+
+    It is attached by a trace function or, from Python 3.12 on, by `sys.monitoring`.
+    """
     monitoring = getattr(sys, "monitoring", None)
     watches = monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID) is not None
     return _has_stopped.is_set() or sys.gettrace() is not None or watches
@@ -35,7 +41,10 @@ def is_debugged() -> bool:
 
 @contextmanager
 def stops_noted() -> Iterator[None]:
-    """Note for a while that a debugger stops, by `breakpoint()` or `pdb.set_trace()`: all of them are `bdb.Bdb`."""
+    """Record within this context that a debugger stops.
+
+    `breakpoint()` and `pdb.set_trace()` both use `bdb.Bdb`.
+    """
     original = bdb.Bdb.set_trace
 
     def set_trace(self: bdb.Bdb, frame: FrameType | None = None) -> Any:

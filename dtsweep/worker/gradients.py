@@ -31,7 +31,7 @@ _NONE = torch.zeros(0, 3)
 """Sums of a rank whose optimizer was not called."""
 
 CHUNK = 2**20
-"""Elements of a gradient that are in double precision at a time: a model may leave no room for more."""
+"""Number of elements that are in double precision at a time, to limit memory."""
 
 
 class GradientRecord:
@@ -109,7 +109,7 @@ def _sums_that_fit(model: nn.Module) -> torch.Tensor | None:
 
 
 def sums_and_norms(parameters: Sequence[torch.nn.Parameter]) -> torch.Tensor:
-    """Of each parameter's gradient the sum, the norm and the number of elements: (parameters, 3) on the CPU."""
+    """Return sum, norm and number of elements of each gradient: (parameters, 3) on the CPU."""
     rows = []
     for parameter in parameters:
         gradient = parameter.grad

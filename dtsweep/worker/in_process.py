@@ -1,4 +1,4 @@
-"""A world of one rank in this very process: for a debugger, and to see a mistake at once. Neither Ray nor torchrun."""
+"""World of one rank in this process, for debugging; it needs neither Ray nor torchrun."""
 
 from __future__ import annotations
 

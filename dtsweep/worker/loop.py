@@ -27,7 +27,7 @@ class Segment:
     """`warmup`, `window`, `exchange` or `no_exchange`."""
 
     blocks: tuple[int, ...]
-    """Numbers of the blocks after the window that its steps are divided among evenly, else -1 alone."""
+    """Block numbers among which the steps after the window are divided; only -1 without blocks."""
 
     began: float
     times: Times
@@ -130,7 +130,7 @@ class Loop:
 
 @contextlib.contextmanager
 def without_collector(*, keep: bool) -> Iterator[None]:
-    """Collect garbage now, and then not again in this context, unless the collector is to stay on."""
+    """Collect garbage now, and disable the collector in this context unless it is to stay on."""
     was_on = gc.isenabled()
     gc.collect()
     if not keep:

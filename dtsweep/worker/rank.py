@@ -1,4 +1,4 @@
-"""Becoming a rank: what a worker process sets up and finds out about itself before its first trial."""
+"""Setup of a worker process as a rank, and its description, before the first trial."""
 
 from __future__ import annotations
 
@@ -36,10 +36,13 @@ class RankContext:
     facts: RankFacts
 
     exchanges: dict[Hashable, dict[str, Any]] = field(default_factory=dict)
-    """Times of exchanges by themselves, which this world has measured: they don't depend on the rest of the point."""
+    """Times of isolated exchanges that this world has measured, by what they depend on."""
 
     is_own_process: bool = False
-    """True if this is the user's own process: a debugger may be attached, which no limit of time hurries."""
+    """True if this is the user's own process, in which a debugger may be attached.
+
+    A debugger suspends limits of time.
+    """
 
 
 def gets_gpu(resources: Resources) -> bool:

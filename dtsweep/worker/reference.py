@@ -1,4 +1,4 @@
-"""The check on request: the gradient of a trial's first step against one worker's that runs all ranks' passes."""
+"""Check of the first step's gradient against one worker that runs all ranks' passes."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def gradient_of_one_worker(
 
 
 def squares(given: torch.Tensor, expected: torch.Tensor) -> tuple[float, float]:
-    """The squared norms of the difference of two gradients and of the expected one, in double precision."""
+    """Return squared norms of a gradient's error and of the expected one, in double precision."""
     apart = norm = torch.zeros((), dtype=torch.float64, device=given.device)
     for part, other in zip(_flat(given).split(CHUNK), _flat(expected).split(CHUNK), strict=True):
         exact = other.to(given.device).double()
@@ -251,7 +251,7 @@ def _twin(workload: Any) -> Any:
 
 
 def _copied(model: nn.Module) -> nn.Module:
-    """A copy of the model with the hooks of its parameters, which a copy of a parameter leaves out."""
+    """Copy the model with the hooks of its parameters, which `deepcopy` leaves out."""
     replica = copy.deepcopy(model)
     for own, copied in zip(model.parameters(), replica.parameters(), strict=True):
         copied._backward_hooks = own._backward_hooks

@@ -38,7 +38,7 @@ Beyond that a timer is wrong.
 """
 
 HOST_BOUND = 0.5
-"""Share of steps that had ended before the next was launched, from which on the host is what is measured."""
+"""Smallest share of steps that ended before the next launch in a host-bound window."""
 
 
 def time_trial(
@@ -92,7 +92,10 @@ def _windows(
     on_warm: Callable[[float], None],
     check: contextlib.AbstractContextManager[Any],
 ) -> tuple[Measured, float]:
-    """Measure windows until nothing is compiled inside one; also the seconds of the last one on the slowest rank."""
+    """Measure windows until one has no compilation.
+
+    Also returns the seconds of the last one on the slowest rank.
+    """
     job = loop.job
     can_restart = MODES[loop.job.point.sync].can_restart
     measure = window_limits(task.measure, job.device, counts_energy=context.telemetry.counts_energy)

@@ -95,7 +95,7 @@ def _print_row(row: dict[str, Any]) -> None:
 
 
 def _only_point(found: Sequence[Candidate], *, workers: int, device: torch.device) -> Point:
-    """Take the first point that can be measured; where axes have several values, those are the first ones."""
+    """Take the first possible point, with the first values of its axes."""
     possible = [candidate.point for candidate in found if candidate.reason is None]
     if not possible:
         raise SweepError(f"no point to measure: {found[0].reason}")

@@ -37,7 +37,7 @@ class ProcessGroups:
         return position()
 
     def wait_up_to(self, seconds: float) -> None:
-        """Give each collective and each look into the store so long, in this process's world and in later ones."""
+        """Set the timeout of collectives and store reads, in this world and later ones."""
         self._timeout = timedelta(seconds=seconds)
         self._root.set_timeout(self._timeout)
         if distributed.is_initialized():

@@ -51,7 +51,7 @@ class Workload(Protocol):
     """
 
     def build(self) -> nn.Module:
-        """Make the model, on the CPU, with initial weights from the torch seed that is set around the call."""
+        """Make the model on the CPU, with initial weights from torch's current seed."""
         ...
 
     def batch(self, samples: range, device: torch.device) -> Any:

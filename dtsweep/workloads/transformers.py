@@ -1,4 +1,4 @@
-"""Well-known models, built from their configurations with the `transformers` library; nothing is downloaded."""
+"""Models of the `transformers` library, built from configurations without a download."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Transformers(KeepsSamples):
     model: str
     """One of `resnet-50`, `vit-base`, `bert-base`, `gpt2`, `llama-160m`, `llama-1b`, `llama-8b`."""
     overrides: dict[str, Any] = field(default_factory=dict)
-    """Fields of the model's configuration class with other values, for example `{"num_hidden_layers": 2}`."""
+    """Overrides of the model's configuration, for example `{"num_hidden_layers": 2}`."""
     sequence: int = 128
     """Tokens per sample; not read by image models."""
     image_size: int = 224
