@@ -14,9 +14,9 @@ from dtsweep.compression.scale_blocks import blocks_in, in_rows, largest_of
 from dtsweep.sweep.point import Point
 
 ROUNDER = 2.0**23
-"""Number whose float32 neighbours are whole numbers.
+"""Number from which on float32 has whole numbers alone.
 
-After its addition, the lowest byte of the sum is the lowest byte of the addend.
+After it was added to a whole number, the lowest byte of the sum is the lowest byte of the addend.
 """
 
 

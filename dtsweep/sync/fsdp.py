@@ -82,7 +82,7 @@ class Fsdp(SyncMode):
                 module.reshard()
 
     def _give_shards(self) -> None:
-        """Update this rank's shards with its own gradients, without an exchange."""
+        """Give the optimizer zero gradients of this rank's shards, which need no exchange."""
         for whole in self._model.parameters():
             whole.grad = None
         for parameter in self._parameters:

@@ -63,7 +63,7 @@ class LocalSgd(SyncMode):
     def exchange_alone(self) -> int:
         """Average the parameters, or again the changes of the last period.
 
-        The cost is shared by a whole period.
+        Returns the number of steps that share the exchange.
         """
         # Workers agree since: averaged as they are, they would send zeros, which a coding makes
         # next to nothing of.

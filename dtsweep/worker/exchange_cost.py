@@ -38,7 +38,7 @@ LEAST_GPU_STEPS = 3
 """Timed steps of a block on a GPU, where they fit: its queue has to fill again after a barrier."""
 
 PATIENCE_S, PATIENCE_TURNS = 10.0, 3
-"""Wait of a rank whose turn failed: seconds, and a factor of the length of the turn."""
+"""Wait of a rank whose turn failed: seconds, plus a multiple of the length of the turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
