@@ -52,7 +52,10 @@ class StorageError(Exception):
 
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Control characters, but tab and newline: with them a stored text could move the cursor, or name the window."""
+"""Control characters except tab and newline.
+
+With them a stored text could move the cursor or rename the window.
+"""
 
 
 def printable(text: str) -> str:

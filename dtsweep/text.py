@@ -40,7 +40,7 @@ that they differ."""
 
 
 def say(console: Console, text: str, *, style: str = "") -> None:
-    """Print words as they are: nothing in a reason or a path is markup, or an order to the terminal."""
+    """Print words literally: a reason or a path is no markup and no terminal control sequence."""
     console.print(plain(text, style=style))
 
 
@@ -107,7 +107,7 @@ def format_number(value: float, *, digits: int = 4) -> str:
 
 
 def format_rate(value: float, low: float = math.nan, high: float = math.nan) -> str:
-    """Write a number per second in at most six or seven characters, with its interval in the same unit.
+    """Write a number per second in at most seven characters, with its interval in the same unit.
 
     >>> format_rate(812.34), format_rate(25810.2), format_rate(337012.0), format_rate(3370120.0)
     ('812.3', '25,810', '337.0k', '3.370M')
@@ -155,7 +155,7 @@ def format_interval(value: float, half: float, *, decimals: int = 9) -> str:
 
 
 def format_ends(value: float, low: float, high: float) -> str:
-    """Write a value with half of its interval; with both ends where that is wide, and one half much the longer one.
+    """Write a value with half of its interval, or both ends where it is wide and lopsided.
 
     >>> format_ends(48.2134, 47.9, 48.5), format_ends(642.0, 339.0, 6123.0), format_ends(48.2134, math.nan, math.nan)
     ('48.21 ± 0.30', '642 (339–6,123)', '48.21')
@@ -173,7 +173,7 @@ def is_lopsided(value: float, low: float, high: float) -> bool:
 
 
 def ends_of(known: Any, name: str) -> tuple[Any, Any]:
-    """Both ends of the interval of a column: of one row two numbers, of several rows two columns."""
+    """Both ends of the interval of a column: two numbers of one row, two columns of several."""
     return known[f"{name}_low"], known[f"{name}_high"]
 
 

@@ -1,4 +1,4 @@
-"""Questions to the table of trials: functions of a frame, or of a `Study` of it, which prepares each table once.
+"""Questions to the table of trials: functions of a frame or of a `Study`.
 
 Readers; imports pandas and SciPy in functions alone. Only `load` and `node_speeds` read files. In
 reading order:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EXPLAINS, OUTWEIGHS = 0.2, 2.0
-"""Smallest share of the device's work that can be its limit, and its smallest ratio to the next share.
+"""Smallest share of the device's work that can be its limit, and its least ratio to the next one.
 
 The shares of arithmetic, memory and launches are lower bounds, and peaks are known to about 10 %.
 """
@@ -179,7 +179,9 @@ def _judged(row: Row) -> Row:
 
 
 def parts_of(row: Row) -> list[Part]:
-    """Input, exchange, waiting and work of a point's step: they add up to it, each part in one of them alone.
+    """Divide a point's step into input, exchange, waiting and work.
+
+    The parts add up to the step; no time is in two of them.
 
     Args:
         row: of `over_launches`, unknown None, with `straggler` and `compute_share`.

@@ -1,4 +1,8 @@
-"""Did the machine drift? One fixed point of a session's largest world is measured at both ends of it and between."""
+"""Drift of the machine, from canaries.
+
+A canary is one fixed point of a session's largest world. It is measured at both ends of the session
+and between.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ WORLD = ("point_id", *(item.name for item in fields(World)), *_WHERE)
 
 
 def canaries_of(frame: pd.DataFrame) -> pd.DataFrame:
-    """Compare the canaries of a frame with each other; `canaries` of `dtsweep.analysis.study` describes the columns."""
+    """Compare the canaries of a frame; `dtsweep.analysis.study.canaries` describes the columns."""
     rows = frame[frame["role"].isin(["canary"]) & (frame["status"] == "ok")].dropna(
         subset=["step_mean_s"]
     )

@@ -87,7 +87,10 @@ def narrowed(points: pd.DataFrame, goal: Goal) -> pd.DataFrame:
 def unmeasured_of(
     points: pd.DataFrame, objective: Objective, condition: Condition
 ) -> tuple[str, ...]:
-    """Name the columns asked for that are null in points that are allowed and unknown: settings where no others are."""
+    """Name the given columns that are null in allowed but unknown points.
+
+    Only settings are named for which no other point has a value.
+    """
     asked = dict.fromkeys([objective.name, *condition.columns])
     unknown = points[points["is_unknown"] & points["is_allowed"]]
     settings = setting_columns(points)

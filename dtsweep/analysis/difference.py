@@ -1,4 +1,4 @@
-"""Is one point really faster than another? Ratios with an interval over launches, and what it leaves to say."""
+"""Ratio of two points with an interval over launches, and the verdict on it."""
 
 from __future__ import annotations
 

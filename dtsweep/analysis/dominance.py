@@ -28,8 +28,11 @@ _EQUAL = 1e-12
 """Logarithms that differ by less are those of equal numbers."""
 
 _FAR = 4.0
-"""A point that is significantly beaten by so many times the reach of the difference, 8 standard errors, is off in every
-draw, and so is what it beats."""
+"""Number of half-widths beyond which a significant difference holds in every draw.
+
+It is 8 standard errors. A point beaten by that much is off the frontier in every draw, and so is
+each point that it beats.
+"""
 
 _CELLS = 1 << 21
 """Pairs of points that are compared at once."""
@@ -140,7 +143,10 @@ def compare_near(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Ro
 
 
 def _with_what_beats(costs: PointCosts, numbers: Rows, waiting: Rows) -> tuple[Rows, Dominance]:
-    """Compare points with all, then what beats them, and so on: the points in this order, and what beats them."""
+    """Compare points with all others, then those that beat them, and so on.
+
+    Returns the points in this order and what beats them.
+    """
     seen = np.zeros(len(numbers), dtype=np.bool_)
     order, parts = waiting[:0], []
     while len(waiting):

@@ -27,10 +27,13 @@ _BATCH_SHAPE = ["workers", "micro_batch", "accumulation"]
 
 
 class Ladders(NamedTuple):
-    """Groups of points that differ in their number of workers, or of nodes, with what tells them apart."""
+    """Groups of points that differ only in their number of workers or nodes, and their settings."""
 
     rows: pd.DataFrame
-    """The points of each group, the smallest size first: `group`, `kind`, `base`, settings and measured columns."""
+    """Points of each group, smallest size first.
+
+    Columns: `group`, `kind`, `base`, settings and measured columns.
+    """
     size: str
     """Column that sizes are counted by."""
     compared: Mapping[Any, Contrasts]

@@ -111,7 +111,10 @@ def check_asked(*names: str) -> None:
 
 
 def points_of(trials: pd.DataFrame) -> pd.DataFrame:
-    """Combine the launches of each point, trials as `measured` gives them; `over_launches` describes the columns."""
+    """Combine the launches of each point into one row.
+
+    The trials are as `measured` gives them; `over_launches` describes the columns.
+    """
     groups = trials.groupby(list(POINT), dropna=False, sort=False)
     kept = [*setting_columns(trials), *(c for c in _FACTS if c in trials.columns)]
     points = groups[kept].first()
@@ -178,7 +181,11 @@ def _intervals(trials: pd.DataFrame, name: str, *, relative: bool) -> pd.DataFra
 
 
 def _halves(launches: Launches) -> Numbers:
-    """Columns of points: half of the interval over several launches, what one launch is widened by, whether pooled."""
+    """Intervals of points over launches, and how they were obtained.
+
+    Columns: half of the interval over several launches, the factor that widens a single launch, and
+    whether the variance is pooled.
+    """
     counts = launches.counts
     pool = launches.apart
     own = np.maximum(counts - 1, 0).astype("float64")

@@ -51,7 +51,10 @@ class Law:
     parameters: tuple[str, ...]
     """Shares from 0 to 1, as columns name them."""
     rate: Callable[[Any, Any], Any]
-    """Throughput relative to one worker, by workers and parameters (cases, parameters): (cases, sizes)."""
+    """Throughput relative to one worker: (cases, sizes).
+
+    Parameters have shape (cases, parameters).
+    """
     ends: bool
     """True if one more brings less the more there are."""
 
@@ -77,7 +80,7 @@ LAWS: Mapping[str, Law] = {
 
 
 def laws(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataFrame:
-    """Fit Amdahl's or Gustafson's law, and the Universal Scalability Law, to each group of `scaling`.
+    """Fit Amdahl's or Gustafson's law and the Universal Scalability Law to groups of `scaling`.
 
     Throughput of n workers relative to one is 1 ÷ (s + (1 − s) ÷ n) by Amdahl, n − s (n − 1) by
     Gustafson, and n ÷ (1 + σ (n − 1) + κ n (n − 1)) by the USL. Fitted are the logarithms of
@@ -161,7 +164,10 @@ def _range_of(name: str, values: Numbers) -> dict[str, float]:
 
 
 def _end(name: str, values: Numbers, *, sizes: Numbers) -> dict[str, Any]:
-    """A size with its interval, null where it is further than any; and whether it was measured up to there."""
+    """A size with its interval, and whether it lies within the measured sizes.
+
+    A value beyond the largest size considered is null.
+    """
     row: dict[str, Any] = {
         key: value if value < _FARTHEST else None for key, value in _range_of(name, values).items()
     }
@@ -178,7 +184,7 @@ def _peak(at: Numbers) -> Numbers:
 
 
 def _pays_to(law: Law, at: Numbers, *, base: float, worth: float) -> Numbers:
-    """The smallest whole number of workers from which one more adds less than `worth`, by parameters."""
+    """Smallest number of workers from which one more adds less than `worth`, by parameters."""
     least = worth * law.rate(np.array([base]), at) / base
     low = np.zeros((len(at), 1))
     high = np.full((len(at), 1), _FARTHEST)

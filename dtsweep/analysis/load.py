@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def load(results: Results | str | Path, *, canaries: bool = False) -> pd.DataFrame:
-    """Read one row per trial and harness: its newest `ok` attempt, else its newest; the oldest first.
+    """Read one row per trial and harness, oldest first.
+
+    It is the newest `ok` attempt, else the newest attempt.
 
     Whole numbers are Int64 and truth values boolean, with or without nulls. All others are float64
     (null is NaN), text, and UTC times.

@@ -27,14 +27,17 @@ class NextAxis(NamedTuple):
     """A field of a point; `workload` is what the workload itself could do otherwise."""
 
     at_most_share: float
-    """Of the step, what it attacks: gone altogether, it would make the step 1 ÷ (1 - share) times as fast."""
+    """Share of the step that the axis can reduce.
+
+    Removing that share makes the step 1 ÷ (1 - share) times as fast.
+    """
 
     why: str
     """Change that it would make, and the cost of that."""
 
 
 def next_axes(bound: str | None, row: Row) -> list[NextAxis]:
-    """Name two or three axes that fit what limits a point, its mode and its settings, the likeliest first.
+    """Name two or three axes that fit a point's bottleneck, mode and settings, best first.
 
     Args:
         bound: what limits it; None gives no axis.

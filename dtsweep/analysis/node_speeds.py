@@ -194,7 +194,7 @@ def _least_squares(
 
 
 def _relative(logs: Numbers, nodes: Indices, launches: Indices) -> tuple[Numbers, Numbers]:
-    """Logarithms of the speeds of linked nodes relative to the fastest, and half of their 95 % intervals.
+    """Speeds of linked nodes relative to the fastest one (logarithms), and their half-widths.
 
     These hold for all pairs of nodes together (Bonferroni): which node is the fastest is found from
     the same noise.

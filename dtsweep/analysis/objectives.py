@@ -1,4 +1,4 @@
-"""Objectives of frontiers and goals: which columns should be small or large, and how far launches know them."""
+"""Objectives of frontiers and goals: the direction of each column, and its precision."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Objective(NamedTuple):
     is_exact: bool
     """True if it is set and not measured."""
     is_relative: bool
-    """True if values are compared by their ratio; by their difference where one may be 0 or below."""
+    """True if values are compared by ratio; columns that may be 0 or negative by difference."""
 
     def costs(self, column: pd.Series[float]) -> Numbers:
         """Give values as costs, smaller is better: logarithms where ratios count.

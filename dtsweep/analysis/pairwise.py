@@ -90,7 +90,9 @@ class PairTest:
         return np.full(larger.shape, np.log1p(self.drift))
 
     def ratios(self, points: pd.DataFrame, others: pd.DataFrame) -> dict[str, Numbers]:
-        """Ratio of the objective of points to others', one of them a single point, with its 95 % interval.
+        """Ratio of points to others in the objective, with its 95 % interval.
+
+        One of the two sides is a single point.
 
         Returns:
             By the end of the column's name; less it, where one may be 0 or below; nan where it was

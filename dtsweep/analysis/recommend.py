@@ -48,10 +48,11 @@ class Recommendation:
     sure: Certainty
     """Certainty of the recommendation by its launches."""
     others: pd.DataFrame
-    """The other candidates, the best first: rows of `over_launches` with `ratio`, the objective of the recommended
-    point over theirs (less theirs where one may be 0 or below), `ratio_low` and `ratio_high`, its
-    95 % interval, null where there is no test, and `is_tied`, whether it is not significantly different from the best
-    one.
+    """Other candidates, best first, as rows of `over_launches` with the columns below.
+
+    `ratio` is the objective of the recommended point divided by theirs (minus theirs where it may
+    be 0 or negative). `ratio_low` and `ratio_high` are its 95 % interval, null without a test.
+    `is_tied` is true if the candidate does not differ significantly from the best one.
     """
     alternatives: pd.DataFrame
     """Points that are better by another column, or whose updates are not allowed.
@@ -185,7 +186,7 @@ def _recommended(
 
 
 def _best(cost: Cost, numbers: Rows) -> int:
-    """The place of the point with the least cost, unless launches that measured both tell another one to be better."""
+    """Position of the least cost, unless shared launches show another point to be better."""
     best = int(cost.launches.centres[numbers].argmin())
     for _ in range(len(numbers)):
         found = cost.contrasts(numbers[[best]], numbers)

@@ -103,7 +103,7 @@ def _shares_of_draws(drawn: Numbers) -> FrontierProbability:
 
 
 def _mixture(costs: PointCosts) -> Numbers:
-    """A root of the correlations between the errors of a point's costs, by the distances of launches from its mean."""
+    """Square root of the correlation matrix of a point's cost errors, from launches' deviations."""
     left = [np.nan_to_num(cost.launches.left).ravel() for cost in costs.costs]
     sizes = np.array([np.linalg.norm(each) for each in left])
     products = np.array([[one @ other for other in left] for one in left])
@@ -116,7 +116,9 @@ def _mixture(costs: PointCosts) -> Numbers:
 
 
 def _root(half_width: Numbers) -> Numbers:
-    """Symmetric root of a covariance whose differences have these reaches (classical scaling, Torgerson 1952).
+    """Symmetric root of the covariance whose differences have the given half-widths.
+
+    By classical scaling (Torgerson 1952).
 
     Only differences matter for a frontier; what all points have in common, as a launch that
     measured all, is left out.

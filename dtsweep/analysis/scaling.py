@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _OF_A_SIZE = {"workers", "hosts", "point_id", "launches", "samples_per_s"}
-"""Columns that are of one size, not of a group; and by kind those that sizes of a group differ in."""
+"""Columns of one size that a group does not share; by kind, the columns in which sizes differ."""
 _DIFFERING = {"weak": ["global_batch"], "strong": ["micro_batch", "accumulation"]}
 
 
@@ -58,7 +58,7 @@ def group_columns(rows: pd.DataFrame) -> list[str]:
 
 
 def group_row(there: pd.DataFrame, *, size: str) -> dict[str, Any]:
-    """Describe a group in one row: what its sizes share, how many there are (`sizes`), the largest, their cautions.
+    """Describe a group in one row: shared settings, `sizes`, the largest size, cautions.
 
     Args:
         there: rows of the group.

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class Study:
-    """A table of trials, and what questions to it prepare: each table is made when it is first asked for, and kept.
+    """A table of trials with the tables that analyses derive from it.
+
+    Each table is made when it is first needed, and kept.
 
     Nobody may change a table in place.
     """
@@ -79,7 +81,9 @@ class Study:
         return self._conditions[text]
 
     def where(self, text: str) -> Study:
-        """Leave out the trials of points that don't meet a condition, or are not known to; canaries stay.
+        """Leave out the trials of points that don't meet a condition; canaries stay.
+
+        A point that is not known to meet it is left out, too.
 
         Raises:
             SweepError: the condition can't be read.

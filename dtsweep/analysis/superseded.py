@@ -1,4 +1,4 @@
-"""Rows that newer ones supersede: of an older source of the workload, or with other environment variables."""
+"""Superseded rows: of an older source of the workload, or of other environment variables."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def older_source(frame: pd.DataFrame) -> pd.Series[Any]:
 
 
 def _sources_of(row: dict[str, Any]) -> dict[str, str]:
-    """The entries of `sources`, those of a field with its value: each value names data of its own."""
+    """Entries of `sources`; those of a field have its value, since each value names its data."""
     return {_with_value(name, row): content for name, content in json.loads(row["sources"]).items()}
 
 

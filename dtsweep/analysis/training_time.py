@@ -27,7 +27,7 @@ _WITH_ENDS = ("training_time_s", "samples_per_s", "speed_up", "efficiency", "gai
 def training_time(
     frame: Frame, *, samples: int, kind: Literal["strong", "weak"] | None = None
 ) -> pd.DataFrame:
-    """Give the time, speed-up, efficiency and energy of training on so many samples, for each number of workers.
+    """Estimate time, speed-up, efficiency and energy of training, for each number of workers.
 
     The fastest point of each number of workers stands for it, by the mean over its launches: a
     maximum of noisy rates and so a little too fast, more so where more settings were measured.
@@ -125,7 +125,7 @@ def _of_kind(points: pd.DataFrame, study: Study, *, kind: str) -> pd.DataFrame:
 
 
 def _fastest(points: pd.DataFrame) -> pd.DataFrame:
-    """The fastest point of each number of workers, smallest first, by table: exact updates first."""
+    """Fastest point of each number of workers, smallest first, by table; exact updates first."""
     order = {semantics: number for number, semantics in enumerate(SEMANTICS)}
     points = points.assign(order=points["semantics"].map(order))
     fastest = points.sort_values("samples_per_s", ascending=False, kind="stable").drop_duplicates(
@@ -153,7 +153,7 @@ def _kind(there: pd.DataFrame) -> str | None:
 
 
 def _cpu_joules_per_sample(trials: pd.DataFrame) -> pd.DataFrame:
-    """Energy of the CPUs of all hosts by `POINT`, where launches know it: mean power in the window over the rate."""
+    """CPU energy of all hosts by `POINT`, where launches know it: mean power over the rate."""
     joules = trials["cpu_energy_j"].astype("float64") / trials["window_s"] / trials["samples_per_s"]
     known = trials[[*POINT]].assign(cpu_energy_j_per_sample=joules)
     means = known.groupby(list(POINT), dropna=False)["cpu_energy_j_per_sample"].mean()

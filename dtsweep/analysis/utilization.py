@@ -12,7 +12,7 @@ _SAME_DEVICE = ("env_id", "precision", "cpus_per_worker")
 
 
 def by_best_peak(trials: pd.DataFrame) -> pd.DataFrame:
-    """Relate what devices did to the best peaks of all trials, where peaks are measured and not looked up.
+    """Relate what devices did to the best peaks of all trials, where peaks are measured.
 
     Each process measures its own peak, once: those of one machine lie some percent apart, and lower
     where workers with several threads measure at once. Two points of a sweep would differ by that

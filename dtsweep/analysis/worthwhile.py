@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 WORTH = 0.5
-"""Share of what a worker of the base does that one more has to add, unless the caller says otherwise."""
+"""Default of the share of a base worker's throughput that one more worker must add."""
 
 _TYPES: dict[str, Any] = {
     **dict.fromkeys(

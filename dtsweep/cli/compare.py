@@ -71,7 +71,7 @@ def difference(results: str, a: str, b: str, of: tuple[str, ...], as_json: bool)
 @click.option("--all", "show_all", is_flag=True, help="Show every comparison.")
 @json_option
 def compare(runs: tuple[str, ...], as_json: bool, show_all: bool, **options: Any) -> None:
-    """Say whether the run NEW is worse than BASE, beyond the noise of both: exit code 1 if that is significant.
+    """Test if the run NEW is slower than BASE beyond noise; exit code 1 if it significantly is.
 
     BASE and NEW are results of one sweep, measured with two versions of something.
     """

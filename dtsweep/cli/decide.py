@@ -82,7 +82,7 @@ def report(results: str, **asked: Any) -> None:
 @click.option("--compare-models", is_flag=True, help="Compare all models with each other.")
 @json_option
 def recommend(results: str, compare_models: bool, as_json: bool, **asked: str | None) -> None:
-    """Recommend one configuration for each model and environment, with its runner-up, trade-offs and code."""
+    """Recommend one configuration per model and environment, with runner-up and trade-offs."""
     from dtsweep.analysis import recommend as recommended
     from dtsweep.report import recommendation
 

@@ -137,7 +137,10 @@ def plan(
 )
 @json_option
 def doctor(address: str | None, results: str | None, as_json: bool) -> None:
-    """Check every node and the links between them: rates, counters, versions, clocks, networks, memory, disks, GPUs."""
+    """Check every node and the links between them, before a run.
+
+    Rates, counters, versions, clocks, networks, memory, disks and GPUs are checked.
+    """
     from dataclasses import asdict
 
     from dtsweep.doctor.diagnose import diagnose

@@ -1,4 +1,4 @@
-"""Arguments and options that commands share, and where their output goes: data to stdout, talk to stderr."""
+"""Arguments and options that commands share; data go to stdout, messages to stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The mean of a tensor over workers, compressed: begun and finished apart, so that other work can stand between.
+"""Compressed mean of a tensor over workers.
+
+It is begun and finished in two calls, so that other work can run in between.
 
 A class for each way in which payloads come together. Anyone who begins several tensors finishes them
 in the same order: so all workers begin their collectives in one order, whatever their clocks say.
@@ -159,7 +161,7 @@ class _Delivered(Mean):
         *,
         column: int,
     ) -> Arrive:
-        """Send payloads, which are filled up to the longest; where they are coded, first how long they are.
+        """Send payloads, padded to the longest one; coded payloads are preceded by their lengths.
 
         Args:
             payloads: bytes; without a coding on every worker as many.

@@ -1,4 +1,6 @@
-"""`powersgd`: each matrix as the product of two thin ones, with error feedback (Vogels et al. 2019).
+"""`powersgd`: each matrix as the product of two thin ones, with error feedback.
+
+Source: Vogels et al. 2019.
 
 torch's own hook can't be taken: inside a callback it waits for another collective, and where DDP
 has more than one bucket, gloo, whose threads run the callbacks, hangs.

@@ -1,4 +1,6 @@
-"""`int8`, `int4`: whole numbers between the least and the largest of a block, rounded at random to be right on average.
+"""`int8`, `int4`: integers between the least and the largest value of a block.
+
+Rounding is random and unbiased.
 
 As QSGD (Alistarh et al. 2017), with the largest magnitude of each block as its scale.
 """

@@ -16,7 +16,7 @@ from dtsweep.compression.scale_blocks import in_chunks
 from dtsweep.sweep.point import Point
 
 SAMPLE, AT_LEAST = 2**13, 2**16
-"""Values from which is guessed how large those are that travel, and how many there must be for it to pay."""
+"""Number of values sampled for the threshold, and least number of values for which it pays."""
 
 
 class TopK(ErrorFeedback):

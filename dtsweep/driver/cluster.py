@@ -61,7 +61,9 @@ class Cluster:
     def misfit(
         self, point: Point, *, each: Mapping[str, float], nodes: Sequence[Node] | None = None
     ) -> str | None:
-        """Say why a world can't be held, or None; with nodes of unknown types that shows only by waiting.
+        """Return why a world can't be placed, or None.
+
+        With nodes of unknown types only waiting shows it.
 
         Args:
             point: its workers and placement.
@@ -100,7 +102,7 @@ class Cluster:
         return math.ceil(world.workers / max(1, room))
 
     def _rooms(self, each: Mapping[str, float]) -> list[int]:
-        """Workers that each node can hold, of all that there are or, where that is known, may be at once."""
+        """Number of workers each node can hold; of all nodes that there may be, where known."""
         autoscaler = self.autoscaler or Autoscaler(types=(), max_nodes=0)
         types = autoscaler.types or ()
         # A node that could be added again counts among those that may be.

@@ -40,7 +40,7 @@ def connected(
     modules: Sequence[Path] = (),
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Cluster]:
-    """Use a Ray: the one named, else the one in `RAY_ADDRESS`, else this machine's cluster, else a private one.
+    """Connect to the given Ray, `RAY_ADDRESS`, this machine's Ray or a private one, in this order.
 
     Args:
         address: `local`, `auto`, HOST:PORT or None.
@@ -79,7 +79,7 @@ def connected(
 
 @contextmanager
 def _process_kept() -> Iterator[None]:
-    """Leave this process's environment, its handler of SIGTERM and its way of printing as they were.
+    """Keep this process's environment, its handler of SIGTERM and its print settings.
 
     Ray and Ray Tune change all three: what stays of them are a debugger that needs the Ray that is
     gone, the token of a cluster with which no other can be joined, and a Tune without loggers.
@@ -123,7 +123,7 @@ def _start_private(temporary: str, environment: Mapping[str, str]) -> None:
 
 @contextmanager
 def _environment(variables: Mapping[str, str], *, without: str) -> Iterator[None]:
-    """This process's environment with some variables more and one less, for a while: what it starts keeps them."""
+    """Change environment variables of this process for a while; child processes inherit them."""
     before = {name: os.environ.get(name) for name in (*variables, without)}
     os.environ.update(variables)
     os.environ.pop(without, None)
@@ -231,7 +231,7 @@ def _running() -> str:
 
 
 def _this_machines() -> str | None:
-    """The address of the cluster whose node this machine is: of the last `ray start`, if it still runs."""
+    """Address of this machine's cluster: of the last `ray start`, if it still runs."""
     address: str | None = services.find_bootstrap_address(None)
     if address not in services.find_gcs_addresses():
         return None

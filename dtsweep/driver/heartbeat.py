@@ -1,4 +1,7 @@
-"""True if the Ray of a run is still there: Ray itself waits a minute, and then ends the driver where it stands."""
+"""Heartbeat of the Ray of a run.
+
+Ray itself waits a minute and then ends the driver at once.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ class Heartbeat:
         self._answered = time.monotonic()
 
     def is_gone(self, *, now: float) -> bool:
-        """True if this machine's node has ended, or the head has been silent for too long, by the monotonic clock."""
+        """True if this machine's node has ended, or the head is silent for too long.
+
+        By the monotonic clock.
+        """
         if self.answers():
             self._answered = now
         # A busy node that does not answer in time has not ended; one that refuses has.

@@ -13,7 +13,10 @@ from dtsweep.metrics.attempt_result import AttemptResult
 
 @dataclass(frozen=True, kw_only=True)
 class NodeLife:
-    """From when until when a node that can hold a worker was up, by its head's clock, in seconds since the epoch."""
+    """Start and end of a node that can hold a worker.
+
+    In seconds since the epoch, by the clock of its head.
+    """
 
     began: float
     ended: float | None
@@ -28,7 +31,7 @@ class NodeLifetimes:
     """Resources of one worker."""
 
     def idle_node_s(self, result: AttemptResult, *, wall_s: float) -> float | None:
-        """Node-seconds of an attempt that has just ended in which none of its ranks was on a node that was up.
+        """Idle node-seconds of an attempt that has just ended: nodes up without any of its ranks.
 
         Args:
             result: what became of it.
@@ -60,7 +63,7 @@ def node_s(lives: Sequence[NodeLife], *, began: float, ended: float) -> float:
 
 
 def lifetimes_of(each: Mapping[str, float]) -> list[NodeLife]:
-    """The lives of all nodes that can hold a worker, as the head knows them: also of some that are gone.
+    """Lifetimes of all nodes that can hold a worker, from the head; some of them have ended.
 
     Args:
         each: resources of one worker.

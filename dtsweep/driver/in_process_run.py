@@ -1,4 +1,4 @@
-"""The run in this very process: one worker, no Ray; for a debugger, and to see a mistake at once."""
+"""Run in this process: one worker, no Ray; for debugging and fast errors."""
 
 from __future__ import annotations
 

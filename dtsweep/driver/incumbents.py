@@ -36,7 +36,9 @@ class Incumbents:
         self._unbeaten[product] = _with(self._unbeaten.get(product, []), rival)
 
     def of(self, point: Point) -> tuple[tuple[float, float], ...]:
-        """Latency and throughput of what no other one of a point's semantics and model beats, itself left out.
+        """Latency and throughput of the frontier of a point's semantics and model.
+
+        The point itself is left out.
 
         Its model is known once a point with the same fields of the workload was measured.
         """

@@ -1,4 +1,7 @@
-"""The run on a Ray, private or not: connects, has `prepare` lay the plan out and `tuner` run it, and stores its end."""
+"""Run on a Ray cluster, private or not.
+
+Connects, has `prepare` lay out the plan and `tuner` run it, and stores the end of the run.
+"""
 
 from __future__ import annotations
 

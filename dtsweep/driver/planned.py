@@ -1,4 +1,4 @@
-"""A run that is planned: its options, what the results have already, and the recorder that it needs."""
+"""A planned run: its options, the results that exist, and its recorder."""
 
 from __future__ import annotations
 

@@ -94,7 +94,10 @@ def prepare(sweep: Sweep, plan: Plan, cluster: Cluster) -> Prepared:
 def _growing_once(
     groups: Sequence[Sequence[Trial]], cluster: Cluster, sweep: Sweep
 ) -> list[Sequence[Trial]]:
-    """Sort sessions so that nodes are asked for once and then given back: most nodes first, repeats side by side."""
+    """Sort sessions so that nodes are requested once and then released: most nodes first.
+
+    Repeats of a world are neighbours.
+    """
     worlds = [group[0].point.world for group in groups]
     least = cache(partial(cluster.least_nodes, each=resources_of_worker(sweep)))
     first = {world: index for index, world in reversed([*enumerate(worlds)])}
@@ -102,7 +105,7 @@ def _growing_once(
 
 
 def _by_launch(groups: Sequence[Sequence[Trial]], *, slots: int) -> list[Sequence[Trial]]:
-    """Join the worlds that one session can run, the largest first; several slots share them, one after the other."""
+    """Join the worlds that one session can run, largest first; several slots share them in turn."""
     launches = group_launches(groups)
     if slots > 1:
         return [group for worlds in launches for group in worlds]

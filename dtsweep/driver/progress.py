@@ -16,7 +16,7 @@ from dtsweep.sweep.point import CHOSEN_FIELDS, Point, is_left_out
 from dtsweep.text import duration, format_number, format_rate, plain
 
 LONG_S = 15.0
-"""An attempt that has run for longer is named in the live line: most then wait for a session or for nodes."""
+"""Seconds after which the live line names an attempt; most such attempts wait for nodes."""
 
 Product = tuple[str, str | None]
 """Semantics and model: more of one is not a substitute for another."""
@@ -66,7 +66,7 @@ class Progress:
             self._live = None
 
     def say(self, text: str, *, by_words: bool = False) -> None:
-        """Print a line; a terminal breaks it anywhere, so that what is copied is whole, or between words."""
+        """Print a line; on a terminal unbroken, so that copied text stays whole."""
         self._console.print(plain(text), soft_wrap=not (by_words and self._console.is_terminal))
 
     def began(self, trial_id: str, point: Point) -> None:

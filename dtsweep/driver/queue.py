@@ -24,7 +24,10 @@ CANARY_EVERY_S = 600.0
 """In a session that goes on for longer, the canary is measured in between as well."""
 
 PROFILE_TRIES = 3
-"""Trials of a world that are profiled until one ends well: more of them the profiler itself may break."""
+"""Trials of a world that are profiled until one succeeds.
+
+The limit holds because the profiler itself may fail.
+"""
 
 
 @dataclass(kw_only=True)
@@ -42,7 +45,10 @@ class SlotQueue:
 
 
 class Queue:
-    """Hands out attempts slot by slot: each session's trials between two canaries, retries behind their world."""
+    """Hands out attempts by slot.
+
+    Canaries stand around each session's trials, retries after their world.
+    """
 
     def __init__(
         self,
@@ -228,7 +234,7 @@ class Queue:
         self._watch(queue)
 
     def _watch(self, queue: SlotQueue) -> None:
-        """Put the canary of the first trial, whose world is the largest, at both ends of a session."""
+        """Put the canary of the first trial, whose world is the largest, at both ends."""
         first = queue.group[0][0]
         is_watched = self._sweep.measure.canary and len(queue.group) >= CANARY_TRIALS
         canary = None
@@ -250,7 +256,10 @@ class Queue:
             self._watch(queue)
 
     def _watch_smaller(self, queue: SlotQueue, full: Point) -> None:
-        """Have a session whose canary ran out of memory, and those after it, watched by a smaller micro-batch."""
+        """Use a smaller micro-batch for canaries, once a session's canary ran out of memory.
+
+        Later sessions use it, too.
+        """
         waiting = [(trial, attempt) for trial, attempt in queue.group if not trial.is_canary]
         alike = (trial for trial, _ in waiting if trial.point.world == full.world)
         smaller = choose_canaries(

@@ -1,4 +1,4 @@
-"""Turns each finished attempt into rows, stores them with logs and profiles, and keeps the tally."""
+"""Turns each finished attempt into rows, stores them, and keeps the tally of the run."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Recorder:
         started_at: datetime,
         error: Exception,
     ) -> dict[str, Any]:
-        """Store an attempt whose row can't be: why, and the steps as the ranks sent them, where that can be."""
+        """Store an attempt whose row can't be stored: the reason, and its steps where possible."""
         traceback.print_exception(error)
         what = f"its numbers can't be stored ({error_line(error)}); measured as {result.status}"
         row = {
@@ -165,7 +165,7 @@ class Recorder:
         return row
 
     def rivals(self, point: Point) -> tuple[tuple[float, float], ...]:
-        """Latency and throughput of the best that this run has measured of a point's semantics and model."""
+        """Best latency and throughput in this run so far, of a point's semantics and model."""
         return self._rivals.of(point)
 
     def store_unmeasured(

@@ -34,7 +34,9 @@ def results_of(sweep: Sweep, *, in_process: bool = False) -> str:
 
 
 def refuse_what_ray_deletes(results: str) -> None:
-    """Refuse a folder in the code of a Ray job, which Ray unpacks below its session and deletes when it needs the room.
+    """Refuse a results folder inside the code of a Ray job.
+
+    Ray unpacks that code below its session and deletes it when space is short.
 
     And any other folder of a session, which the next one does not have.
 
@@ -100,7 +102,7 @@ def run(
 
 
 def execute(sweep: Sweep, found: Sequence[Candidate], options: Options) -> RunTally:
-    """Run a sweep whose points are listed, for the command line and for `run`; messages go to stderr.
+    """Run a sweep whose points are listed, for the command line and `run`; messages go to stderr.
 
     Raises:
         SweepError: the sweep, the options or the results can't be used.

@@ -115,7 +115,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
     @property
     def unstored(self) -> list[Running]:
-        """Attempts without a row: those under way, and those that ended but whose result could not be fetched."""
+        """Attempts without a row: running ones, and ended ones whose result was not fetched."""
         return [*self._unfetched, *self.running.values()]
 
     def next_tuner(self) -> None:
@@ -148,7 +148,10 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         }
 
     def _ask_ahead(self, index: int) -> None:
-        """Have a slot ask for the nodes that its next session lacks, while the last trials of this one run."""
+        """Let a slot request the nodes that its next session lacks.
+
+        It does so during the last trials of this session.
+        """
         if self._nodes is None:
             return
         slot = self._slots[index]
@@ -218,7 +221,7 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
         )
 
     def _collect(self, ended: Running, reply: Mapping[str, Any]) -> AttemptResult:
-        """Fetch an attempt's result; where its slot's process has ended or is stuck, make one that says so.
+        """Fetch an attempt's result; make one where the slot's process has ended or hangs.
 
         Args:
             ended: the attempt.
@@ -293,7 +296,10 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
 
 def without_head(result: AttemptResult) -> AttemptResult:
-    """An attempt that ended while the cluster's head did not answer: what Ray then does in parallel slows it down."""
+    """An attempt that ended while the cluster's head did not answer.
+
+    Ray's parallel work then slows the driver down.
+    """
     if result.status != "ok":
         return result
     return replace(

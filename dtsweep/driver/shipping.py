@@ -30,7 +30,7 @@ LEFT_OUT = (".env", ".env.*", ".git")
 
 
 def pickled_workload(sweep: Sweep, *, is_shipped: bool) -> Code:
-    """Pickle the workload: a class of the sweep file by value, what it imports from the folder by name.
+    """Pickle the workload: classes of the sweep file by value, modules of its folder by name.
 
     Args:
         sweep: its workload travels.
@@ -59,13 +59,16 @@ def pickled_workload(sweep: Sweep, *, is_shipped: bool) -> Code:
 
 
 def own_modules(sweep: Sweep) -> list[Path]:
-    """List the user's own modules and packages that the workload imports; a compiled module alone Ray does not take."""
+    """List the user's own modules and packages that the workload imports.
+
+    Ray refuses a compiled module that is not in a package.
+    """
     found = sources_of(sweep.workload, file=sweep.file).modules
     return [path for path in found if path.is_dir() or path.suffix == ".py"]
 
 
 def shipped_modules(folder: Path | None, modules: Sequence[Path] = ()) -> list[str]:
-    """List what travels to the nodes: dtsweep as it is here, and each module and package next to the sweep file.
+    """List what is sent to the nodes: this dtsweep, and modules next to the sweep file.
 
     Args:
         folder: the sweep file's.
@@ -92,7 +95,9 @@ def shipped_modules(folder: Path | None, modules: Sequence[Path] = ()) -> list[s
 
 
 def modules_of_job(environment: Mapping[str, str]) -> list[str]:
-    """List the modules that a Ray job brings, where this process is its entrypoint: Ray would drop them for ours.
+    """List the modules of a Ray job, if this process is its entrypoint.
+
+    Otherwise Ray would drop them in favour of ours.
 
     >>> modules_of_job({"RAY_JOB_CONFIG_JSON_ENV_VAR": '{"runtime_env": {"py_modules": ["gcs://_ray_pkg_1.zip"]}}'})
     ['gcs://_ray_pkg_1.zip']
@@ -111,7 +116,7 @@ def travelling(modules: Sequence[str]) -> dict[str, Any]:
 
 
 def _by_own_name(path: Path) -> Path:
-    """A path by which the same module is found once, and under the name that it is imported by: it may be a link."""
+    """Resolved path of a module that keeps its import name; the path may be a symbolic link."""
     return path.parent.resolve() / path.name
 
 

@@ -40,7 +40,10 @@ MOST_COUNTED_S = 5.0
 
 
 class OwnTime:
-    """The time in which the driver itself ran: one that was stopped, by Ctrl-Z or a debugger, has yet to hear slots."""
+    """Time for which the driver itself ran.
+
+    A driver that was stopped by Ctrl-Z or a debugger has not yet read messages of slots.
+    """
 
     def __init__(self) -> None:
         """None has passed."""
@@ -170,7 +173,10 @@ def close_slots(slots: Sequence[SlotActor], say: Callable[[str], None]) -> dict[
 
 
 def stop_slots(slots: Sequence[SlotActor]) -> dict[str, str]:
-    """End all sessions while their ranks work, and then their slots; return the logs of those that had the time."""
+    """End all sessions while their ranks work, then their slots.
+
+    Returns the logs of those that finished in time.
+    """
     logs: dict[str, str] = {}
     try:
         stopping = [slot.actor.stop.remote() for slot in slots]

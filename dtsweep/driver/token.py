@@ -50,7 +50,7 @@ def send_token_if_asked(address: str) -> None:
 
 
 def forget_token() -> None:
-    """Have Ray read again whether it sends a token, and which; by itself it remembers the first answers."""
+    """Make Ray read again if it sends a token, and which; Ray caches its first answers."""
     # In this order: a thread of Ray that still runs would look for the token where there may be
     # none.
     Config.initialize("")

@@ -36,7 +36,7 @@ TUNE_SETTINGS = {
 
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-"""Signals that end a run: Ctrl-C, a job's end, a terminal's end, and the notice of a batch system."""
+"""Signals that end a run: Ctrl-C, end of a job, end of a terminal, notice of a batch system."""
 
 RUNNER_RESTARTS = 2
 """Number of times that Tune may replace the process of a waiting trial."""

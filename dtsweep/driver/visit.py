@@ -1,4 +1,4 @@
-"""Visits to all nodes, side by side: a small task on each, answers within a bounded time, and their versions."""
+"""Tasks on all nodes in parallel, with answers in bounded time, and their versions."""
 
 from __future__ import annotations
 

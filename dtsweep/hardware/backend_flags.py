@@ -1,4 +1,7 @@
-"""Process-wide settings of torch and Python, kept while code runs that may change them: a workload's, in its trial."""
+"""Process-wide settings of torch and Python, restored after code that may change them.
+
+An example is a workload in its trial.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +143,10 @@ def _freeze(is_frozen: bool) -> None:
 
 
 def _fp32_precisions() -> dict[str, Flag]:
-    """The precision of fp32 by backend and operation; torch's own attribute of oneDNN sets it for all backends."""
+    """Precision of fp32 by backend and operation.
+
+    torch's own attribute of oneDNN sets it for all backends.
+    """
     if not _has("_C._get_fp32_precision_getter"):
         return {}
     read = torch._C._get_fp32_precision_getter

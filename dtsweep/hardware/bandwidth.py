@@ -35,7 +35,10 @@ class OperationRates:
     """Measured rates of one device."""
 
     launch_s: float
-    """From one operation of a pass to the next where each has one number: Python, autograd, dispatch."""
+    """Seconds between two operations of a pass with one element each.
+
+    Python, autograd and dispatch take them.
+    """
 
     moved_bytes: tuple[int, ...]
     """Bytes that the tried operations read and wrote together, ascending."""
@@ -115,7 +118,7 @@ def rates_of(
 
 
 def _doubling_s(count: int, device: torch.device) -> float:
-    """Seconds in which so many numbers are doubled: the best of all tries, as few as other work leaves."""
+    """Seconds to double this many numbers: the least of all tries, which is least disturbed."""
     source = torch.ones(count, device=device)
     queued = QUEUED[device.type]
     times = list[float]()

@@ -31,7 +31,7 @@ def fingerprint(
     packages: Collection[str] = (),
     nvml: Any = pynvml,
 ) -> dict[str, Any]:
-    """Describe this rank: the columns of `ranks` that do not change from trial to trial, and `machine`.
+    """Describe this rank: columns of `ranks` that are equal in all trials, and `machine`.
 
     Args:
         device: of this rank.

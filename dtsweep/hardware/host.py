@@ -28,7 +28,7 @@ def network_bytes() -> dict[str, tuple[int, int]]:
 
 
 def cpu_energy_counters(powercap: Path = POWERCAP) -> dict[str, tuple[int, int]] | None:
-    """Read the energy of each CPU package (RAPL) and where its counter wraps around, in microjoules.
+    """Read the energy of each CPU package (RAPL) and its counter's range, in microjoules.
 
     Returns:
         None where there is no such counter, or only root may read it.
@@ -51,7 +51,7 @@ def cpu_energy_counters(powercap: Path = POWERCAP) -> dict[str, tuple[int, int]]
 def cpu_energy_j(
     first: Mapping[str, tuple[int, int]] | None, last: Mapping[str, tuple[int, int]] | None
 ) -> float | None:
-    """Energy that all CPU packages used between two readings; a counter may have wrapped around once.
+    """Energy that all CPU packages used between two readings; a counter may wrap around once.
 
     >>> cpu_energy_j({"intel-rapl:0": (9_000_000, 10_000_000)}, {"intel-rapl:0": (2_000_000, 10_000_000)})
     3.0

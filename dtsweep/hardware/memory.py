@@ -51,7 +51,7 @@ def peak_bytes(device: torch.device) -> int:
 
 
 def oom_status(error: BaseException) -> str | None:
-    """`oom_host` or `oom_device` where an exception says that there is no memory left, as a trial's status."""
+    """Status of a trial for an exception about lack of memory: `oom_host` or `oom_device`."""
     text = str(error)
     if isinstance(error, MemoryError) or "DefaultCPUAllocator" in text:
         return "oom_host"

@@ -1,4 +1,4 @@
-"""A GPU as its driver sees it, through NVML: what it does, how it is set, how it is linked to its neighbours."""
+"""A GPU by NVML, its driver's interface: activity, settings, and links to other GPUs."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class Gpu:
         return found
 
     def settings(self) -> dict[str, Any]:
-        """Read how the GPU is set, and by which driver: the same for equal GPUs, None where unknown."""
+        """Read settings and driver of the GPU: equal for equal GPUs, None where unknown."""
         ecc = self.ask("nvmlDeviceGetEccMode")
         mig = self.ask("nvmlDeviceGetMigMode")
         persistence = self.ask("nvmlDeviceGetPersistenceMode")
@@ -172,7 +172,7 @@ class Gpu:
         }
 
     def link(self, other: Gpu) -> str:
-        """Name the way to another GPU of this machine: what they share, then which peer access works.
+        """Name the link to another GPU of this machine: the shared part, then the peer access.
 
         For example `system`, `hostbridge p2p` or `node p2p nvlink`.
         """

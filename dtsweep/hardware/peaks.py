@@ -36,11 +36,11 @@ class MatmulRates(NamedTuple):
     """By the clock: on a CPU less if others work at the same time."""
 
     alone: float
-    """By the CPU time that it took, which other work does not change; on a GPU the same as reached."""
+    """Rate by consumed CPU time, which other work does not change; on a GPU equal to `reached`."""
 
 
 class Peak(NamedTuple):
-    """The dense rates of a device, in TFLOP/s by precision; a precision that is not listed is unknown."""
+    """Dense rates of a device, in TFLOP/s by precision; a missing precision is unknown."""
 
     name: str
     """A regular expression, searched in the device's name as torch and NVML give it."""
@@ -179,7 +179,10 @@ def matmul_rates(device: torch.device, precision: str, *, beside: int = 0) -> Ma
 
 
 def _flops_on_cpu(dtype: torch.dtype) -> MatmulRates:
-    """Grow the product until it takes about `PRODUCT_S`, then try it again and again: the best, and CPU time of all."""
+    """Enlarge the product until it takes about `PRODUCT_S`, then repeat it.
+
+    Returns the best time, and the CPU time of all repeats.
+    """
     size, device = 256, torch.device("cpu")
     # A small product is slow for its size, so the first guess is too small as well: guess again
     # from there.

@@ -1,4 +1,4 @@
-"""Random states of a process: set, and kept while something draws that must not change what is drawn after it."""
+"""Random states of a process: set, and restored after code that draws numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def set_seed(seed: int) -> None:
 
 @contextmanager
 def random_states_kept(device: torch.device) -> Iterator[None]:
-    """Give Python's, NumPy's and torch's random states back as they were, on the CPU and on this device."""
+    """Restore the random states of Python, NumPy and torch, on the CPU and on this device."""
     own = random.getstate()
     numpy_own = np.random.get_state()
     try:

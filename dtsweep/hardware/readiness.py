@@ -23,7 +23,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def free_memory_bytes(cgroup: Path = CGROUP) -> int:
-    """Memory that processes can still take: of the machine, or of the container where that has less."""
+    """Memory still available to processes: of the machine, or of a container that has less."""
     found = [int(psutil.virtual_memory().available)]
     for folder, limit, used, prefix in (
         (cgroup, "memory.max", "memory.current", ""),
@@ -44,7 +44,9 @@ def free_memory_bytes(cgroup: Path = CGROUP) -> int:
 
 
 def _cached_bytes(stat: str, prefix: str) -> int:
-    r"""Files in a group's usage, which the kernel lets go when memory is wanted; Ray's monitor leaves them out too.
+    r"""Page cache in a group's usage, which the kernel frees on demand.
+
+    Ray's memory monitor leaves it out, too.
 
     >>> _cached_bytes("anon 5\nactive_file 2\ninactive_file 3\n", "")
     5
@@ -121,7 +123,9 @@ def _can_listen(answer: tuple[Any, ...]) -> bool:
 
 
 def nccl_interfaces(asked: str | None, known: Sequence[str]) -> list[str]:
-    """The interfaces that NCCL may take, by its rule for `NCCL_SOCKET_IFNAME`: beginnings of names, `=` whole, `^` not.
+    """Interfaces that NCCL may use, by the rule of `NCCL_SOCKET_IFNAME`.
+
+    Names are prefixes; `=` asks for the whole name, `^` excludes.
 
     >>> nccl_interfaces("=eth0", ["eth0", "eth01", "lo"]), nccl_interfaces("^eth,lo", ["eth0", "ib0", "lo"])
     (['eth0'], ['ib0'])
@@ -150,7 +154,7 @@ def nccl_interfaces(asked: str | None, known: Sequence[str]) -> list[str]:
 
 
 def gpus(*, nvml: Any = pynvml) -> list[dict[str, Any]] | None:
-    """All GPUs of this host, no matter who may use them: what runs on each, and errors of its memory.
+    """All GPUs of this host, whoever may use them: their processes, and errors of their memory.
 
     Returns:
         For each `name`, `used_bytes`, `utilization`, `processes`, `memory_errors` (uncorrected,

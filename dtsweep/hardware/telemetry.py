@@ -1,4 +1,7 @@
-"""Telemetry: what a rank's device and host did in a window, from counters at its edges and a rare reading between."""
+"""Telemetry: what a rank's device and host did in a window.
+
+Counters are read at its edges, other values at long intervals between.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from dtsweep.hardware.nvml import CHOSEN_LIMITS, Reading, find_gpu, limit_names
 from dtsweep.sweep.settings import ENERGY_FROM_S
 
 LOOK_BACK_S = 1.0
-"""NVML's utilization and power may look back this far: readings before say nothing of the window."""
+"""Seconds that NVML's utilization and power may look back; earlier readings are ignored."""
 
 BUSY, LOW_CLOCK = 0.5, 0.9
 """A device that is utilized this much should run at this share of its highest clock."""
@@ -38,7 +41,7 @@ READ_COLUMNS: Mapping[str, tuple[str, Callable[[list[Any]], Any], float]] = {
     "throttle_reasons": ("limits", _names_of_limits, 0.0),
     "power_w": ("power_w", fmean, LOOK_BACK_S),
 }
-"""Columns of `ranks` from readings: which field of a `Reading`, how its values become one, and from which second on."""
+"""Columns of `ranks` from readings: field of a `Reading`, reduction, and first second used."""
 
 
 @dataclass(frozen=True, kw_only=True)

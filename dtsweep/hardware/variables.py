@@ -1,4 +1,4 @@
-"""Environment variables that change what libraries do, as against those that name a rank, a run or a place."""
+"""Environment variables that change what libraries do, not those that name a rank, run or place."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ ENDINGS = (
     "_REDIS_URL",
     "_VISIBLE_DEVICES",
 )
-"""Variables of those families that end so say where files lie, how much is logged, or which device is whose."""
+"""Endings of variables of those families that set paths, log levels or device numbers."""
 
 
 def ambient(

@@ -1,4 +1,4 @@
-"""Differences between points, each to each: the test of `difference`, frontiers, recommendations and speed-ups."""
+"""Differences between points: the test of `difference`, frontiers and recommendations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Rows = NDArray[np.intp]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Contrasts:
-    """Differences between the logarithms of launch means, of some points (rows) to others (columns)."""
+    """Differences between logarithms of launch means: of points (rows) to others (columns)."""
 
     estimate: Numbers
     """(points, others), nan where one of them was not measured."""
@@ -104,7 +104,7 @@ def contrasts(launches: Launches, first: Rows, second: Rows) -> Contrasts:
 def _by_launch(
     launches: Launches, first: Rows, second: Rows
 ) -> tuple[Numbers, tuple[Numbers, ...]]:
-    """Number of launches measured both; and from these the estimate and what `half_width_of` gives of it."""
+    """Number of launches that measured both, the estimate, and its `half_width_of`."""
     # A launch of one point pairs it with nothing.
     columns = launches.there.sum(axis=0) > 1
     ours, theirs = (
@@ -126,7 +126,7 @@ def _by_launch(
 
 
 def _by_mean(launches: Launches, first: Rows, second: Rows) -> tuple[Numbers, ...]:
-    """Estimate and what `half_width_of` gives of it, from all launches of each as if they had nothing in common."""
+    """Estimate and its half-width by `half_width_of`, from all launches of each as independent."""
     counts = launches.counts
     variances = launches.squares / (counts - 1) / counts
     parts = np.add.outer(*((variances**2 / (counts - 1))[points] for points in (first, second)))

@@ -1,4 +1,4 @@
-"""A curve of one or two parameters between 0 and 1, fitted to logarithms with errors that may have parts in common."""
+"""Fit of curves with one or two parameters in [0, 1] to logarithms with correlated errors."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ class Fit:
     best: Numbers
     """(parameters,)."""
     edge: Numbers
-    """(cases, parameters): the best, then the edge of what the data leave possible. The 95 % interval of a number that
-    rises or falls with the parameters lies between its least and its largest value here."""
+    """Best parameters, then the edge of what the data allow: (cases, parameters).
+
+    The 95 % interval of a function monotonic in the parameters lies between its least and largest
+    value here.
+    """
     residual: float
     """Distance from the curve, root of the mean square by degrees of freedom."""
     errors: str
@@ -37,7 +40,7 @@ class Fit:
 def fitted(
     curve: Callable[[Numbers], Numbers], values: Numbers, *, reaches: Numbers, parameters: int
 ) -> Fit:
-    """Fit a curve by least squares, and find what of its parameters lies so near to the best that it is possible, too.
+    """Fit a curve by least squares, and find the parameters that the data do not exclude.
 
     The edge is the one of the likelihood ratio (profile intervals), which keeps to parameters from 0
     to 1.
@@ -87,7 +90,10 @@ def _inverse_root(covariance: Numbers) -> Numbers:
 
 
 def _is_contradicted(least: float, free: int) -> bool:
-    """True if the distance from the curve is more than 95 % of what noise makes, each reach 1.96 errors at least."""
+    """True if the distance from the curve exceeds the 95 % quantile of noise.
+
+    Each half-width counts as 1.96 standard errors at least.
+    """
     from scipy.stats import chi2
 
     return bool(least * 1.96**2 > chi2.ppf(0.95, free))
@@ -114,7 +120,7 @@ def _edge(
     curve: Callable[[Numbers], Numbers],
     limit: float,
 ) -> Numbers:
-    """Follow rays from the best, along the bounds where they leave them, to where `over` crosses 0."""
+    """Follow rays from the best parameters, then along the bounds, to where `over` crosses 0."""
     size = len(best)
     angles = np.arange(_RAYS) * 2 * np.pi / _RAYS
     if size == 2:

@@ -1,4 +1,4 @@
-"""Frontiers of numbers: which rows no other one dominates, the volume that they dominate, and their knee."""
+"""Frontiers of numbers: rows that no other row dominates, their hypervolume, their knee."""
 
 from __future__ import annotations
 

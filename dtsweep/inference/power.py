@@ -27,10 +27,14 @@ class Power(NamedTuple):
     """Power analysis of two points."""
 
     detectable: float
-    """Logarithm of the smallest true ratio that they would tell with `POWER`; nan without a test."""
+    """Logarithm of the smallest true ratio detected with probability `POWER`, or nan.
+
+    It is nan without a test.
+    """
     more_launches: int | None
-    """Of each point, so that a true ratio as large as the estimated one is significant with `POWER`.
-0 if it already is.
+    """Launches per point for which the estimated ratio is significant with probability `POWER`.
+
+    0 if it already is.
     """
     reason: Reason | None
     """Reason for which that number is None."""

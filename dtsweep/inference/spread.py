@@ -1,4 +1,4 @@
-"""Launches of points in one environment, how far those of one job lie apart, and how well a sweep knows that."""
+"""Launches of points in one environment, the variance between them, and its degrees of freedom."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 POINT = ("point_id", "env_id", "hosts")
-"""Columns that launches of one point agree in: the same point on other hardware, or on more hosts, is another job."""
+"""Columns equal in all launches of a point.
+
+The same point on other hardware or on more hosts is another job.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +178,9 @@ def spread_of(trials: pd.DataFrame, of: str) -> pd.DataFrame:
 
 
 def degrees_of(there: NDArray[np.bool_]) -> int:
-    """Count launches less one for each set of points that share launches, directly or by way of others.
+    """Degrees of freedom of each set of points that share launches, directly or through others.
+
+    It is the number of launches minus one.
 
     Args:
         there: (points, launches), True where a launch measured a point.

@@ -1,4 +1,4 @@
-"""Variance of launch means: what windows say of their own error, and what launches add, pooled over points."""
+"""Variance of launch means: the error within windows, and the variance between launches, pooled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ POOLED_FROM = 4
 """Degrees of freedom from which on the pool says something about a point with one launch."""
 
 WITHIN_DEGREES = 6
-"""Degrees of freedom that standard errors of windows count for, however many steps: they may all be off by a third."""
+"""Degrees of freedom of windows' standard errors, however many steps they have.
+
+All of them may be off by a third.
+"""
 
 _ALIKE = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 1e6])
 """Degrees of freedom that are tried for how far the points' variances agree with the pool.
@@ -100,7 +103,7 @@ def pooled_together(values: Numbers, within: Numbers, *, counted: int) -> Pool:
 def moderated(
     pool: Pool, expected: Numbers, *, weight: Numbers, within: Numbers, own: Known
 ) -> Known:
-    """Combine the variance that a pool expects of an estimate with the residuals of the very launches behind it.
+    """Combine a pooled variance of an estimate with the residuals of the launches behind it.
 
     That is the moderated variance of Smyth (2004): the mean of both by degrees of freedom. The
     expected one has as many as the pool knows it with; less where it rests on what windows say
@@ -170,7 +173,7 @@ def _pooled(
 
 
 def _beside_launches(values: Numbers, variances: Numbers) -> tuple[Numbers, Numbers]:
-    """Squares and degrees of freedom of each point, when it and each launch have a level of their own."""
+    """Sums of squares and degrees of freedom by point, without effects of points and launches."""
     there = ~np.isnan(values)
     launches = there.sum(axis=1, keepdims=True)
     weights = there / variances[:, None]

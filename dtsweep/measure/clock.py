@@ -1,4 +1,7 @@
-"""Clocks: when each phase and step ended. On a CPU the monotonic clock, on a GPU events on its stream, read late."""
+"""Clocks: the end of each phase and step.
+
+On a CPU the monotonic clock, on a GPU events on its stream, which are read after the window.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from numpy.typing import NDArray
 from dtsweep.results.statuses import PHASE_MEANINGS
 
 Times = Mapping[str, NDArray[np.float64]]
-"""By column (`start_s`, `step_s`, `data_s` …): (steps,) seconds; a phase that was not measured is absent."""
+"""By column (`start_s`, `step_s`, `data_s` …): (steps,) seconds; unmeasured phases are absent."""
 
 
 class Clock(Protocol):
@@ -30,10 +33,10 @@ class Clock(Protocol):
         """Say that what ran since the last mark was this phase."""
 
     def end_step(self) -> None:
-        """End a step at its last mark, it has at least one; waits for no step that the device just began."""
+        """End a step at its last mark; does not wait for a step that the device just began."""
 
     def so_far(self) -> NDArray[np.float64]:
-        """The lengths of the steps that are known to have ended: (steps,) seconds; waits for nothing."""
+        """Lengths of the steps known to have ended: (steps,) seconds; does not wait."""
 
     def stop(self) -> float:
         """Wait for the device; return the seconds since the start."""

@@ -68,7 +68,7 @@ def median_of(levels: Level) -> Level:
 
 
 def level_of(step_s: Any, *, error_s: Any, half_width: Any) -> Level:
-    """The level that a canary shows, known as well as the steps that came say, without what is rare.
+    """Level of a canary, with an uncertainty as its steps show it; rare events are left out.
 
     Args:
         step_s: its mean step, or a column of them.

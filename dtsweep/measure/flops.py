@@ -27,8 +27,10 @@ from dtsweep.sweep.precision import PRECISIONS
 from dtsweep.sweep.values import workload_fields
 
 SAMPLES = (2, 4)
-"""Micro-batches that are counted, to see that twice the samples take twice the work. Not 1: batch normalization
-refuses a single sample."""
+"""Micro-batches that are counted, to verify that the work is linear in samples.
+
+Not 1: batch normalization refuses a single sample.
+"""
 
 TOLERANCE = 0.01
 """By which share of itself the count may differ from linear."""
@@ -268,7 +270,10 @@ def _convolution_backward(
 
 @contextmanager
 def _plain_kernels() -> Iterator[None]:
-    """Have attention and recurrent layers run as matrix products, which are counted, not as kernels, which are not."""
+    """Let attention and recurrent layers run as matrix products.
+
+    Those are counted; their kernels are not.
+    """
     libraries: tuple[Any, ...] = (torch.backends.cudnn, torch.backends.mkldnn)
     before = [library.enabled for library in libraries]
     try:

@@ -22,7 +22,7 @@ ALONE, ALONE_S, BATCHES = 10, 0.04, 5
 
 
 def time_alone(exchange: Callable[[], int], device: torch.device) -> tuple[float, float]:
-    """Time the exchange of a step by itself: the slowest rank's mean of a batch, in seconds per step.
+    """Time the exchange of a step by itself: the slowest rank's mean, in seconds per step.
 
     Args:
         exchange: does it; returns how many steps share one.
@@ -49,7 +49,7 @@ def time_alone(exchange: Callable[[], int], device: torch.device) -> tuple[float
 
 
 def fits_in_memory(work: Callable[[], object], device: torch.device) -> bool:
-    """Run `work` (no collectives inside); True if no rank ran out of memory. All ranks get the same answer.
+    """Run `work` without collectives; True if no rank ran out of memory, equal on all ranks.
 
     A rank that gave up alone would keep the others waiting in their next exchange. Its log says
     what was full.
@@ -69,7 +69,7 @@ def fits_in_memory(work: Callable[[], object], device: torch.device) -> bool:
 def failure_anywhere(
     error: Exception | None, said: str, *, store: Store, patience_s: float
 ) -> str | None:
-    """Agree whether work of all ranks, with or without collectives in it, has failed on any of them.
+    """Agree if work of all ranks, with or without collectives, failed on any of them.
 
     Not by an exchange: where a rank failed in the middle of one, the others wait there.
 

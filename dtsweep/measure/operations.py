@@ -18,13 +18,13 @@ _MOVES_NOTHING = frozenset(
     f"aten::{name}"
     for name in ("empty", "empty_like", "empty_strided", "new_empty", "_unsafe_view", "lift_fresh")
 )
-"""Operations that only make room, or look at numbers in another way, in addition to those that torch knows as views."""
+"""Operations that only allocate memory or reinterpret it, beside those torch lists as views."""
 
 _PICKS = frozenset(f"aten::{name}" for name in ("embedding", "index", "index_select", "gather"))
 """Operations that read no more of a tensor than they give."""
 
 _EDGE = 4
-"""Rows and columns of the parameter that stands for all others, when an optimizer's operations are counted."""
+"""Rows and columns of the sample parameter with which an optimizer's operations are counted."""
 
 
 class OperationLog(TorchDispatchMode):
@@ -36,7 +36,7 @@ class OperationLog(TorchDispatchMode):
         self._flops = flops
         self.noted: list[Noted] = []
         self.scores: set[tuple[int, ...]] = set()
-        """Of attention that one kernel may do, which never writes them: elements, and both lengths."""
+        """Scores of fused attention, which are never in memory: elements, and both lengths."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation, and note it."""
@@ -58,7 +58,7 @@ class OperationLog(TorchDispatchMode):
 
 
 class Attention(TorchFunctionMode):
-    """Tells a recorder the sizes of attention's scores, which torch's own kernels keep to themselves."""
+    """Records the sizes of attention's scores, which torch's fused kernels do not expose."""
 
     def __init__(self, recorder: OperationLog) -> None:
         """Register a listener."""
@@ -86,7 +86,7 @@ def _lengths(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def moved_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Bytes that an operation moves: of each tensor that it reads or writes, what is in memory of it.
+    """Bytes that an operation moves: those in memory of each tensor that it reads or writes.
 
     >>> moved_bytes([torch.zeros(10), torch.zeros(1).expand(10)])
     44

@@ -1,4 +1,4 @@
-"""Trace of some steps by torch's profiler, and on a GPU what they spent their time on. Never inside a timed window."""
+"""Trace of some steps by torch's profiler, with GPU time by class; never inside a timed window."""
 
 from __future__ import annotations
 

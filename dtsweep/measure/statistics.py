@@ -111,7 +111,9 @@ def with_unseen(half_s: float, *, mean_s: float, steps: int) -> float:
 
 
 def over_periods(series: Series, period: int) -> Series:
-    """Means of whole periods: where every `period`-th step has an exchange, steps vary by pattern, not by chance.
+    """Means of whole periods.
+
+    With an exchange in every `period`-th step, steps differ by pattern, not by chance.
 
     >>> over_periods(np.array([1.0, 3.0, 2.0, 4.0]), 2)
     array([2., 3.])
@@ -157,7 +159,7 @@ def correlation_time(series: NDArray[Any], *, strata: NDArray[np.int64] | None =
 
 
 def correlated_steps(series: Series) -> float:
-    """Count the steps of a series that are worth one independent step: 1 and more, the larger of two estimates.
+    """Count the steps of a series per independent step: at least 1, the larger of two estimates.
 
     Args:
         series: (steps,) seconds, three or more.
@@ -227,7 +229,7 @@ def binomial_quantile(q: float, n: int, p: float) -> int:
 
 
 def is_bimodal(series: Series) -> bool:
-    """True if step times come in two clusters: each of a tenth of the steps or more, and a gap between them.
+    """True if step times form two clusters, each of at least a tenth of the steps, with a gap.
 
     After the best split in two, the means are further apart than 4 / √2 times the root of the
     summed variances (Ashman's D above 4; a split Gaussian has 2.6, a split uniform distribution
@@ -258,7 +260,9 @@ def is_bimodal(series: Series) -> bool:
 def step_times_together(
     starts: Sequence[Series], times: Sequence[Series], *, period: int = 1
 ) -> Series:
-    """Mean step of each sync period of ranks that step together, from latest end to latest end: (periods,) seconds.
+    """Mean step of each sync period of ranks that step together: (periods,) seconds.
+
+    Periods are from latest end to latest end.
 
     They add up to the time from the first start to the last end. Per step the slowest rank's own
     time would be too
@@ -281,7 +285,9 @@ def step_times_together(
 
 
 def steps_in(ends: Series, seconds: Any) -> Any:
-    """Number of steps ended within `seconds` of the start, the last one as a fraction; for one moment or an array.
+    """Number of steps ended within `seconds` of the start, with the last one as a fraction.
+
+    `seconds` is one moment or an array.
 
     >>> float(steps_in(np.array([1.0, 2.0, 4.0]), 3.0))
     2.5
@@ -290,7 +296,7 @@ def steps_in(ends: Series, seconds: Any) -> Any:
 
 
 def students_t(degrees: Any) -> Any:
-    """Give the factor from a standard error to half of a 95 % interval; nan without degrees of freedom.
+    """Factor from a standard error to half of a 95 % interval; nan without degrees of freedom.
 
     >>> round(float(students_t(2)), 3)
     4.303

@@ -15,15 +15,19 @@ from dtsweep.sweep.settings import Measure
 FIRST_LOOK = 30
 FIRST_RACE_LOOK = 15
 LOOK_FACTOR = 1.2
-"""Steps before the first look at the interval, and what the next ones are further out: a rule that looks at every
-step stops by luck."""
+"""Steps before the first look at the interval, and the factor to the next look.
+
+A rule that looks at every step stops by luck.
+"""
 
 LONG_STEP_S, FIRST_LONG_LOOK = 0.3, 8
 """Step time above which a check costs next to nothing, and the steps before the first check."""
 
 FEWEST_STEPS, FEWEST_PERIODS = 20, 8
-"""Steady steps (of long ones as many as before the first look), and sync periods, that an interval needs to be
-believed before a limit."""
+"""Least steady steps and sync periods of a valid interval before a limit ends the window.
+
+Of long steps as many as before the first look.
+"""
 
 RACE_MARGIN = 0.02
 RACE_HALF_WIDTH = 0.10
@@ -39,8 +43,10 @@ What is known by then is judged with the steps of all ranks, in the row's column
 """
 
 AFTER, AFTER_S = 0.5, 5.0
-"""Most that rounds after a window may take (`exchange="precise"`): a share of `max_seconds`, and no longer than the
-window took or these seconds, whichever is more."""
+"""Limits of rounds after a window with `exchange="precise"`.
+
+A share of `max_seconds`, and no longer than the window or these seconds, whichever is more.
+"""
 
 WINDOWS = 3
 """Windows of a trial at most: one in which something was compiled is measured again."""
@@ -119,7 +125,7 @@ def is_precise(known: Estimate, *, within: float, counts_unseen: bool = True) ->
 
 
 def is_dominated(known: Estimate, race: Race) -> bool:
-    """True if some rival is clearly better in both, latency and rate, than a point of these steps at its very best."""
+    """True if a rival is clearly better in latency and rate than these steps at their best."""
     # While steps still get faster, the best is yet to come. What is rare and has not come makes no
     # point better.
     found = known.steadiness
@@ -169,7 +175,10 @@ class Rule:
         self._first_race = min(FIRST_RACE_LOOK, self._first)
 
     def rehearse(self) -> None:
-        """Do once what a look does: its first time, which imports, must not fall into the window."""
+        """Perform one look in advance.
+
+        The first look imports modules, which must not happen in the window.
+        """
         # Of so few steps: as many as the window asks for can be millions.
         brief = Rule(
             replace(self._measure, min_steps=1), race=self._race, counts_unseen=self._counts_unseen
@@ -177,7 +186,7 @@ class Rule:
         brief.look(np.ones(REHEARSED_STEPS), seconds=math.inf)
 
     def next_look(self, steps: int) -> int:
-        """The next step after `steps` at which the interval is looked at: a multiple of the period."""
+        """Next step after `steps` at which the interval is looked at: a multiple of the period."""
         if self._race is None:
             first = self._first
         else:
@@ -188,7 +197,10 @@ class Rule:
         return at
 
     def limit(self, *, steps: int, seconds: float) -> str | None:
-        """Say which maximum is reached, or that a window without a wanted half-width is long enough; or None."""
+        """Name the limit that is reached, or None.
+
+        Limits are the maxima, and a sufficient length without a wanted half-width.
+        """
         measure = self._measure
         if steps >= measure.max_steps:
             return "max_steps"

@@ -1,4 +1,4 @@
-"""Breakdown of a GPU's trace: what a step spent its time on, as intervals merged by class. Needs no torch.
+"""Breakdown of a GPU's trace: intervals of a step, merged by class; does not need torch.
 
 The classes are those of Holistic Trace Analysis, <https://hta.readthedocs.io>.
 """

@@ -64,8 +64,11 @@ OPERATIONS: Mapping[str, str] = {
     ),
     **dict.fromkeys(("barrier", "monitored_barrier_", "check_for_nan"), "nothing"),
 }
-"""From torch's operators to what they do: those of `c10d`, which its functions, DDP's reducer and FSDP2 call, and the
-functional ones, which `DTensor` and compiled code call."""
+"""Effects of torch's operators.
+
+Those of `c10d` are called by its functions, DDP's reducer and FSDP2; the functional ones by
+`DTensor` and compiled code.
+"""
 
 _NAMESPACES = ("c10d", "_c10d_functional", "symm_mem")
 
@@ -74,7 +77,10 @@ _GIVEN = ("input_tensors", "input_tensor", "input_list", "inputs", "input", "ten
 
 
 class Counting(TorchDispatchMode):
-    """Counts, as a context around steps, what its rank sends; on a CPU and a GPU, in forward and backward."""
+    """Counts what its rank sends, as a context around steps.
+
+    It works on CPU and GPU, in forward and backward.
+    """
 
     supports_higher_order_operators = True
 
@@ -95,7 +101,7 @@ class Counting(TorchDispatchMode):
 
     @property
     def messages_sent(self) -> int | None:
-        """Calls to a process group that sent something: each collective is one, each point-to-point send another."""
+        """Calls to a process group that sent data: collectives and point-to-point sends."""
         if self.unknown:
             return None
         return self._messages

@@ -1,4 +1,4 @@
-"""Steps without the exchange after a window: how many, in which order, and the share of a step that they tell.
+"""Steps without the exchange after a window: their number, their order, and the resulting share.
 
 `Measure(exchange="quick")` runs one turn of steps without the exchange and compares it with the
 window. `Measure(exchange="precise")` runs rounds. There a block is some timed steps of one kind,
@@ -20,8 +20,10 @@ PAIRS = 4
 """Pairs of blocks in a round: A BB AA BB A. After each round ranks ask whether there is another."""
 
 LEAD = 1
-"""Steps at the start of a turn that are not timed: a step's forward begins with what the step before it decided (DDP
-shares buffers after one with an exchange), and a GPU's queue has to fill."""
+"""Steps at the start of a turn that are not timed.
+
+DDP decides in the step before if buffers are broadcast, and a GPU's queue has to fill.
+"""
 
 KNOWN = 0.02
 """Half of the 95 % interval of a step's share, from which on it is known well enough."""
@@ -36,10 +38,10 @@ BLOCK_S = 0.02
 """Least time of a block's timed steps: short blocks are mostly lead-in, long ones are few."""
 
 FIRST_ROUND_S = 10.0
-"""Seconds that the first round may take in any case. Otherwise short windows would say nothing about slow points."""
+"""Seconds that the first round may take in any case, so that slow points have a result, too."""
 
 QUICK_SHARE, FIXED_S = 0.25, 0.05
-"""Budget after a window with `exchange="quick"`: a share of the window, and seconds for checks and counts."""
+"""Budget after a window with `exchange="quick"`: a share of it, plus seconds for checks."""
 
 LEAST_QUICK_STEPS = 8
 """Steps of a quick turn, where they fit: fewer do not show their own noise."""
@@ -134,7 +136,7 @@ def quick_steps(
 
 
 def by_pair(blocks: NDArray[np.float64]) -> tuple[Series, Series]:
-    """Tell the blocks of whole rounds apart: those with the exchange and those without it, one of each pair.
+    """Divide the blocks of whole rounds into those with and those without the exchange, in pairs.
 
     >>> with_it, without = by_pair(np.array([3.0, 1.0, 1.0, 3.0]))
     >>> with_it.tolist(), without.tolist()

@@ -24,14 +24,19 @@ BATCHES = 20
 """Medians that a drift is found in, at most."""
 
 LEAST_SPIKE = 0.01
-"""Share of the median step: less does not stand out, whatever a clock that counts in microseconds makes of the rest."""
+"""Least share of the median step that counts as a difference.
+
+Clocks that count in microseconds make smaller ones.
+"""
 
 SPIKY, BY_CHANCE = 0.01, 0.01
-"""Share of spikes that is too much, and how likely so many spikes may be where they are no larger share."""
+"""Share of spikes that is too much, and the allowed probability of a false alarm."""
 
 SURE, SURE_AFTER_WARMUP = 1.75, 0.6
-"""Number of half 95 % intervals tell a difference from noise: more than one, since a cut is the best of many, and a
-window is looked at in several ways. Less after a warm-up: what is left of it may well still fall.
+"""Half-widths of 95 % intervals that tell a difference from noise.
+
+More than one, since a cut is the best of many and a window is examined in several ways. Less after
+a warm-up: what is left of it may well still fall.
 """
 
 
@@ -60,7 +65,7 @@ class Steadiness:
         return max(abs(self.drift or 0.0) if self.is_sure else 0.0, self.unsettled)
 
     def drifts(self, *, within: float) -> bool:
-        """True if the step time was still on its way when the window ended: by more than a share of it."""
+        """True if the step time was still changing at the end, by more than a share of it."""
         return self.moves > within
 
     def widen(self, share: float, *, within: float) -> float | None:
@@ -126,7 +131,7 @@ def spikes(series: Series) -> NDArray[np.bool_]:
 
 
 def is_spiky(series: Series) -> bool:
-    """True if surely more than one step in a hundred is a spike: so many come by chance in 1 % of windows.
+    """True if significantly more than 1 % of steps are spikes; false in 99 % of healthy windows.
 
     Args:
         series: (steps,) seconds. A single spike is never enough.
@@ -174,7 +179,10 @@ def steady_from(series: Series) -> int | None:
 
 
 def _surely_differ(before: Series, after: Series) -> bool:
-    """True if the means of two parts differ by more than the second part's noise, which the first may hide."""
+    """True if means of two parts differ by more than the second part's noise.
+
+    The noise of the first part may contain the difference.
+    """
     worth = effective_count(after)
     error = float(after.std(ddof=1)) * math.sqrt(
         1 / max(1.0, len(before) * worth / len(after)) + 1 / worth
@@ -216,7 +224,7 @@ def drift(series: Series) -> tuple[float, float]:
 
 
 def _local_medians(series: Series) -> Series:
-    """The median of each step and the five before and after it; at the ends the series is mirrored."""
+    """Running median of each step and the five before and after it; the ends are mirrored."""
     if len(series) < 11:
         return np.full(len(series), np.median(series))
     medians: Series = np.median(sliding_window_view(np.pad(series, 5, mode="reflect"), 11), axis=1)

@@ -1,4 +1,4 @@
-"""The steps of a window: rank 0 asks the `Rule` at some of them whether to stop, the others read its answer."""
+"""Steps of a window: rank 0 asks the `Rule` at some of them, the others read its answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dtsweep.measure.stopping import Rule
 from dtsweep.sweep.settings import Measure
 
 LOOK_S = 0.2
-"""Seconds between two looks at the clock, about: rare enough to cost nothing, often enough for `max_seconds`."""
+"""Approximate seconds between two looks at the clock: rare enough for no cost, within limits."""
 
 LOOK_SHARE = 0.002
 """Share of the window that looks at the interval, which take about a millisecond each, may take."""
@@ -35,7 +35,7 @@ class Store(Protocol):
 
 
 def _stride(measure: Measure, period_s: float, period: int) -> int:
-    """Sync periods from one look at the clock to the next: `LOOK_S`, but at least two looks in the shortest window."""
+    """Sync periods between two looks at the clock: `LOOK_S`, but two looks in any window."""
     if period_s <= 0:
         # Without a warm-up nothing is known: a long stride could outlast every limit.
         return 1

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Numbers = NDArray[np.float64]
 
 CLOSE = 2.0
-"""Factor between arithmetic and moving bytes of an operation up to which rates don't tell which takes longer."""
+"""Ratio of arithmetic to memory time up to which rates don't tell which of them is longer."""
 
 
 class Noted(NamedTuple):
@@ -31,7 +31,7 @@ class Noted(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PassOperations:
-    """The operations of a forward and backward pass, one after the other, for two numbers of samples."""
+    """Operations of a forward and backward pass in order, for two numbers of samples."""
 
     samples: tuple[int, int]
     flops: Numbers
@@ -51,7 +51,7 @@ class PassOperations:
         return cls(samples, table[..., 0], table[..., 1])
 
     def at(self, micro_batch: int) -> tuple[Numbers, Numbers]:
-        """FLOPs and bytes of each operation with so many samples: on the line through both numbers."""
+        """FLOPs and bytes of each operation for this many samples, linear between both counts."""
         few, many = self.samples
         place = (micro_batch - few) / (many - few)
         flops, moved = (
@@ -66,13 +66,13 @@ class StepWork:
 
     operations: int
     moved_bytes: float
-    """Upper bound: of operations that a compiler makes one, the tensors between them stay in caches."""
+    """Upper bound: a compiler fuses operations, and tensors between them stay in caches."""
 
     compute_s: float
-    """The arithmetic, at the peak, of operations for which it may take longer than moving their bytes."""
+    """Seconds at the peak rate of operations that arithmetic may limit."""
 
     memory_s: float
-    """To move the bytes of operations for which that may take longer; of those that are close, both count."""
+    """Seconds to move the bytes of operations that memory may limit; close ones count in both."""
 
     launch_s: float
     """To launch them, one after the other."""

@@ -28,7 +28,7 @@ class AttemptResult:
     """Number of workers it has; a smaller world is made of some of them."""
 
     explained_by: int = 0
-    """The process of the session whose log explains it: a rank's, or one that was idle in the trial."""
+    """Process of the session whose log explains the result: a rank's, or one idle in the trial."""
 
     startup_s: float | None = None
     """Start of the session and of its parameter servers, where this attempt waited for them."""

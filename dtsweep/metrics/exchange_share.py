@@ -1,4 +1,4 @@
-"""Shares of a step that go into the exchange, into waiting for the slowest worker, and into loading batches.
+"""Shares of a step: the exchange, waiting for the slowest worker, and loading batches.
 
 Exchange is what a step takes longer than the longest own work of a rank in it, wait what that is
 longer than the ranks' mean. Neither depends on how many steps were timed, nor on how long blocks
@@ -31,7 +31,7 @@ PARTS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class _Times:
-    """Seconds of each unit, a pair of blocks or a part of the window: (units,), sums over its steps."""
+    """Seconds of each unit, a pair of blocks or a part of the window: (units,), summed."""
 
     steps: Series
     """With the exchange, mean of the ranks: in step all take as long."""
@@ -50,7 +50,7 @@ class _Times:
 
 
 def exchange_columns(point: Point, ranks: Sequence[Measured]) -> Row:
-    """Exchange and wait by the difference to steps without the exchange, else by what steps spend on them.
+    """Exchange and wait by the difference to steps without the exchange, else by marked time.
 
     Args:
         point: what was measured.
@@ -93,7 +93,7 @@ def _by_pairs(ranks: Sequence[Measured]) -> Row:
 
 
 def _by_window(point: Point, ranks: Sequence[Measured]) -> Row:
-    """Shares of a step, by the window and one turn of steps without the exchange that follows it."""
+    """Shares of a step, from the window and one turn of steps without the exchange after it."""
     window = view_of(point, ranks).periods
     free = np.stack([rank.of_part("step_s", "no_exchange") for rank in ranks])
     longest = free.max(axis=0)
@@ -160,7 +160,7 @@ def _wait_share(window: Series, wait: Series, own: Series, *, correlated: float)
 
 
 def _error_of_mean(series: Series) -> tuple[float, int]:
-    """Standard error of a mean as a share of it, and the number of independent steps that it rests on."""
+    """Relative standard error of a mean, and its number of independent steps."""
     units = max(NOISE_FROM, int(len(series) / correlated_steps(series)))
     return float(series.std(ddof=1) / series.mean()) / math.sqrt(units), units
 
@@ -245,7 +245,7 @@ def _columns_of(name: str, known: Share) -> Row:
 
 
 def _pass_s(point: Point, ranks: Sequence[Measured], part: str) -> float:
-    """A forward/backward pass with its data: mean of the rank for which it takes longest, in seconds."""
+    """Forward/backward pass with its data: mean of the slowest rank, in seconds."""
     steps = [np.sum([rank.of_part(name, part) for name in PASS_COLUMNS], axis=0) for rank in ranks]
     return max(float(seconds.mean()) for seconds in steps) / point.accumulation
 

@@ -68,7 +68,9 @@ def is_unstable(row: Row, ranks: Sequence[Measured]) -> bool:
 
 
 def later_blocks(ranks: Sequence[Measured]) -> Series:
-    """Mean step of each block with the exchange, after the window: (blocks,) seconds, mean of the ranks.
+    """Mean step of each block with the exchange after the window: (blocks,) seconds.
+
+    Each is the mean of the ranks.
 
     In step all take as long, but for where a block's end scatters between them.
     """

@@ -1,4 +1,4 @@
-"""True if the numbers of a row can all be true: what in it contradicts itself, its device or its cores.
+"""Contradictions in the numbers of a row: with each other, its device or its cores.
 
 Every bound is an identity of the row or follows from physics, none from what is usual: no honest
 row is named. What is unknown contradicts nothing.
@@ -24,8 +24,11 @@ EDGE_S = 5.0
 """Time for a worker after its last two steps to leave its servers, on a busy machine."""
 
 OVER_PEAK = 1.05
-"""Times a data sheet's dense peak. Clocks go up to 17 % over the sheet's (H100 NVL, RTX A6000), and no training
-step reaches nine tenths of what its clock allows."""
+"""Allowed multiple of a data sheet's dense peak.
+
+Clocks go up to 17 % over the sheet's (H100 NVL, RTX A6000), and no training step reaches nine
+tenths of what its clock allows.
+"""
 
 CORE_FLOPS_PER_S = MappingProxyType({"fp32": 64 * 6.2e9, "bf16": 2048 * 6.2e9})
 """Upper bound of one core's FLOP/s, by precision.
@@ -36,7 +39,7 @@ wait for each other, make it slower than an honest step.
 """
 
 OVER_MATMUL = 4.0
-"""Times the matrix product, where that is more than the table: of kinds of cores that it does not know."""
+"""Allowed multiple of the measured matrix product, for devices whose cores the table lacks."""
 
 CPU_CLOCK_S = 0.2
 """Largest error of a process's CPU time."""
@@ -94,7 +97,7 @@ def plausibility_columns(
 
 
 def judged_columns(flags: Sequence[str] | None, found: Sequence[str]) -> Row:
-    """The columns that say what contradictions a row has: `implausible`, null where there are none, and `flags`."""
+    """Columns on contradictions of a row: `implausible`, null without any, and `flags`."""
     return {
         "implausible": "; ".join(found) or None,
         "flags": [*_listed(flags), *(["implausible"] if found else [])],
@@ -123,7 +126,7 @@ def contradictions(row: Mapping[str, Any]) -> list[str]:
 
 
 def _rate(row: Mapping[str, Any]) -> str | None:
-    """Samples per second times the mean step are the samples of a step, where it is one of all workers."""
+    """Check that rate times mean step gives the samples of a step, for steps of all workers."""
     known = _known(row, "samples_per_s", "step_mean_s", "global_batch")
     if known is None:
         return None
@@ -168,7 +171,10 @@ def _utilization(row: Mapping[str, Any], name: str) -> str | None:
 
 
 def _rate_apart(point: Point, ranks: Sequence[Measured], rate: float) -> str | None:
-    """The samples of steps that are each worker's own: those that ended while all had steps, up to one more of each."""
+    """Check the samples of steps that are each worker's own.
+
+    They ended while all workers had steps, up to one more of each.
+    """
     starts = [rank.of_part("start_s") for rank in ranks]
     ends = [start + rank.of_part("step_s") for start, rank in zip(starts, ranks, strict=True)]
     began = max(start[0] for start in starts)
@@ -211,7 +217,10 @@ def _phases(measured: Measured) -> str | None:
 
 
 def _memory(measured: Measured, device_bytes: int | None) -> str | None:
-    """A rank's memory is its device's, on a CPU its machine's; not the sum of ranks, which share pages."""
+    """Check a rank's memory against its device's, on a CPU its machine's.
+
+    The sum of ranks is not checked, since they share pages.
+    """
     if device_bytes is None or measured.memory_peak_bytes <= device_bytes:
         return None
     return (
@@ -221,7 +230,10 @@ def _memory(measured: Measured, device_bytes: int | None) -> str | None:
 
 
 def _cpu_time(measured: Measured, facts: RankFacts) -> str | None:
-    """A process can't use more CPU time than its machine's CPUs have in the window: else the window's clock is slow."""
+    """Check CPU time against the machine's CPUs in the window.
+
+    More than they have means that the window's clock is slow.
+    """
     used_s = _cpu_s(measured)
     # A variable can make Python count fewer CPUs than the process may use.
     cpus = max(facts.machine.get(name) or 0 for name in ("cpus", "cpus_allowed"))

@@ -14,7 +14,7 @@ from dtsweep.measure.warmup import Steadiness
 from dtsweep.measure.work import StepWork
 
 Steps = Mapping[str, NDArray[Any]]
-"""Columns of the table `steps`, each (steps,), over warm-up, window and what follows; times in seconds."""
+"""Columns of the table `steps`, each (steps,), from warm-up to checks; times in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class RankColumns:
     """From the common start until this rank's work is done, in seconds."""
 
     build_s: float | None = None
-    """From taking the task to the warm-up: model, first batches, what the mode sets up, rates of the device."""
+    """Seconds from receiving the task to the warm-up: model, first batches, mode, rates."""
 
     warmup_s: float | None = None
     """From then to the window's start, with windows that were measured again."""
@@ -162,7 +162,7 @@ class Measured(RankColumns, TrialColumns):
     """Reason for missing steps without the exchange, if the mode can leave it out."""
 
     batch_fault: tuple[str, str] | None = None
-    """Of a batch after the window that has another size or could not be made: the trial's status and its reason."""
+    """Status and reason for a batch after the window that failed or has another size."""
 
     gradients_reason: str | None = None
     """Ranks whose gradients differ, with the next step; or the reason why that is unknown."""
@@ -174,7 +174,10 @@ class Measured(RankColumns, TrialColumns):
     """Reason for a missing profile that was asked for."""
 
     steadiness: Steadiness | None = None
-    """Of the window; None until the driver has found it, with the warm-up, in the steps of all ranks."""
+    """Telemetry of the window.
+
+    None until the driver has found window and warm-up in the steps of all ranks.
+    """
 
     def of_part(self, name: str, part: str = "window") -> NDArray[np.float64]:
         """A column of the steps of one part alone."""

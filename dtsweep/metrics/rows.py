@@ -1,4 +1,4 @@
-"""Rows from what the ranks sent; `driver.recorder` adds status, session, log, times and provenance."""
+"""Rows from what the ranks sent; `driver.recorder` adds status, session, log and provenance."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def trial_row(
 
 
 def with_warmup_marked(point: Point, results: ResultsByRank) -> dict[int, RankResult]:
-    """Mark in each rank's steps which are warm-up: those before the window, and those found in it."""
+    """Mark the warm-up in each rank's steps: those before the window, and those found in it."""
     measured = {
         rank: result.measured
         for rank, result in sorted(results.items())

@@ -55,13 +55,13 @@ def own_steps(rank: Measured, *, is_alone: bool = False) -> Series:
 
 
 def has_quick_turn(rank: Measured) -> bool:
-    """True if one turn without the exchange follows the window, and no rounds with and without it."""
+    """True if one turn without the exchange follows the window, not rounds with and without."""
     parts = rank.steps["part"]
     return bool((parts == "no_exchange").any() and not (parts == "exchange").any())
 
 
 def correlated_own_steps(ranks: Sequence[Measured]) -> float:
-    """Number of a rank's own steps that are worth one independent step, by the window: 1 and more, mean of the ranks.
+    """Number of a rank's own steps per independent step in the window: at least 1, mean of ranks.
 
     A few steps after a window hardly show that they are correlated. In the window loading and
     forward are a rank's own; a whole step is as long on all ranks. What the ranks have in common
@@ -147,7 +147,7 @@ def _bounds(series: Sequence[Series], *, correlated: float) -> Series | None:
 
 
 def _half_width(series: Series, correlated: float) -> float:
-    """Half of the 95 % interval of a mean, in seconds, if at least so many steps are worth one independent step."""
+    """Half of a mean's 95 % interval, in seconds, if it has enough independent steps."""
     half_s = mean_half_width(series)
     assert half_s is not None, "there are enough steps"
     if correlated == 1.0:

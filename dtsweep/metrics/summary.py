@@ -209,7 +209,7 @@ def _stop_reason(ended_by: str, *, share: float | None, half_width: float | None
 
 
 def _without_intervals(row: Row) -> Row:
-    """The columns of a window that drifts: of what still moves no interval says where it comes to rest."""
+    """Columns of a window that drifts; its intervals are null, since its end value is unknown."""
     kinds = ("samples_per_s", "step_", "latency_s")
     ends = ("_low", "_high", "_error")
     return {

@@ -25,7 +25,7 @@ from dtsweep.sweep.point import Point
 
 
 def mark_warmup(point: Point, ranks: Sequence[Measured]) -> list[Measured]:
-    """Mark which steps are warm-up: those before the window, and those at its start that are not steady yet.
+    """Mark the warm-up steps: those before the window, and those at its start that are not steady.
 
     Args:
         point: what was measured.
@@ -68,7 +68,7 @@ class WindowView:
     """The ranks' windows as one series, and what it says of the rate."""
 
     steps: Series
-    """(steps,) seconds in the order of time: the common ones, or those of all ranks where each has its own."""
+    """(steps,) seconds in order of time: common steps, or the own steps of all ranks."""
 
     strata: NDArray[np.int64]
     """(steps,) the kind of each step: whose it is, and its place in the sync period."""
@@ -90,7 +90,7 @@ class WindowView:
 
 
 def view_of(point: Point, ranks: Sequence[Measured]) -> WindowView:
-    """View the windows of all ranks as the point's steps are: of all ranks together, or each rank's own.
+    """View the windows of all ranks: steps of all ranks together, or each rank's own.
 
     Args:
         point: what was measured.
@@ -157,7 +157,7 @@ def _in_time(ranks: Sequence[Measured], *, period: int = 1) -> tuple[Series, NDA
 
 
 def _steady_together(ranks: Sequence[Steps], found: Sequence[int]) -> bool:
-    """True if all ranks are steady for at least half of the time in which all are in their windows."""
+    """True if all ranks are steady for at least half of the time that all windows share."""
     windows = [steps["start_s"][steps["part"] == "window"] for steps in ranks]
     last = [steps["step_s"][steps["part"] == "window"][-1] for steps in ranks]
     ended = min(starts[-1] + seconds for starts, seconds in zip(windows, last, strict=True))
@@ -185,7 +185,9 @@ class _Span:
 def _asynchronous_rate(
     point: Point, ranks: Sequence[Measured]
 ) -> tuple[float, float | None, float | None]:
-    """Samples per second while all workers were steadily at work; its 95 % half-width and standard error as shares.
+    """Samples per second while all workers were steady, with its error.
+
+    The 95 % half-width and the standard error are shares of it.
 
     The window ends with the first worker that stops; the others' step under way then counts by its
     share. How well the rate is known is seen in bins of time, each as long as a step of the slowest

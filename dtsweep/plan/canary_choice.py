@@ -1,4 +1,7 @@
-"""Canaries: a fixed point of a session's largest world that it measures at both ends and between, to see drift."""
+"""Canaries: a fixed point of a session's largest world, measured at both ends and between.
+
+They show drift of the machine.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from dtsweep.sweep.modes import MODE_FIELDS, MODES
 from dtsweep.sweep.point import DEFAULTS, World, identity
 
 CANARY_TRIALS = 2
-"""Trials of a session from which on it has canaries: around a single one they would cost twice what they watch."""
+"""Least trials of a session with canaries; around a single one they would double its cost."""
 
 
 def choose_canaries(trials: Sequence[Trial]) -> Mapping[World, Trial]:

@@ -19,7 +19,7 @@ TRIAL_REST_S = 0.5
 
 
 def expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str, Any]]) -> float:
-    """Expect what finished trials took; without them a window between the shortest and the longest."""
+    """Expect what finished trials took, else a window between the shortest and the longest."""
     sessions = _trials_of_sessions(sweep, trials)
     windows = (
         len(trials) + 2 * sum(count >= CANARY_TRIALS for count in sessions) * sweep.measure.canary
@@ -31,7 +31,7 @@ def expected_s(sweep: Sweep, trials: Sequence[Trial], rows: Sequence[Mapping[str
 def are_brief(
     sweep: Sweep, groups: Sequence[Sequence[Trial]], rows: Sequence[Mapping[str, Any]]
 ) -> bool:
-    """True if the smaller worlds of each launch are expected to take less than a start of their own.
+    """True if smaller worlds of each launch should take less time than a start of their own.
 
     Args:
         sweep: whose trials they are.

@@ -200,12 +200,12 @@ def _other_setting(row: Mapping[str, Any], now: Mapping[str, Any]) -> str | None
 
 
 def _is_cut_short(sweep: Sweep, row: Mapping[str, Any]) -> bool:
-    """True if the race ended a trial, known to 10 %, that this sweep would measure as well as all others."""
+    """True if the race ended a trial, known to 10 %, that this sweep would measure in full."""
     return row["status"] == "ok" and row["stop_reason"] == "dominated" and not sweep.measure.race
 
 
 def _environment(sweep: Sweep, row: Mapping[str, Any]) -> dict[str, str]:
-    """The environment that this row would have now: variables that an axis sets are the point's own."""
+    """Environment that this row would have now; variables of an axis belong to the point."""
     stored: dict[str, str] = json.loads(row["environment"] or "{}")
     swept = {name.removeprefix("env.") for name in sweep.axes if name.startswith("env.")}
     points_own = {name: value for name, value in stored.items() if name in swept}
@@ -219,7 +219,7 @@ def _environment(sweep: Sweep, row: Mapping[str, Any]) -> dict[str, str]:
 def _in_order(
     sweep: Sweep, inside: Mapping[World, Sequence[Point]], *, repeat: int
 ) -> Iterator[Point]:
-    """World after world, shuffled inside: slow drift of the machine falls on no point in particular."""
+    """Shuffle points within each world, so that slow drift of the machine hits no point more."""
     for world, points in inside.items():
         shuffled = [*points]
         random.Random(f"{sweep.seed}/{repeat}/{astuple(world)}").shuffle(shuffled)
@@ -250,7 +250,7 @@ def _pruned(
     full: Sequence[Point],
     fine: Sequence[Point],
 ) -> tuple[list[Trial], Sequence[Candidate]]:
-    """Skip the points that would run out of device memory as others have; one is skipped in all its repeats."""
+    """Skip points that would run out of device memory as others have, in all their repeats."""
     reasons = {}
     if sweep.measure.prune and full:
         reasons = out_of_memory(to_run, full, fine=FittingPoints(fine))
@@ -268,7 +268,10 @@ def _pruned(
 
 
 def _differs(measure: Measure, stored: str) -> str:
-    """Say where a done trial, whose settings are given as JSON, was measured under other limits than now."""
+    """Name the limits under which a done trial was measured, if they are not the present ones.
+
+    The trial's settings are given as JSON.
+    """
     then = json.loads(stored)
     # Another version may have had other settings: what only one of the two knows is no difference.
     now = {
@@ -295,7 +298,7 @@ def reasons(plan: Plan) -> Counter[str]:
 
 
 def unread_everywhere(plan: Plan) -> dict[str, Any]:
-    """Axes whose every value is one that some points don't read, so that these are skipped; with the default to add."""
+    """Axes whose every value is skipped by points that don't read it, with the default to add."""
     planned = [
         *(trial.point for trial in (*plan.to_run, *plan.done)),
         *(skipped.point for skipped in plan.skipped),

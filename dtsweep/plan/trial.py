@@ -39,7 +39,10 @@ def groups_of(trials: Sequence[Trial], *, fresh: bool) -> list[list[Trial]]:
 
 
 def group_launches(groups: Sequence[Sequence[Trial]]) -> list[list[Sequence[Trial]]]:
-    """Sort groups of trials by the launch that can run them, where sessions nest: its worlds differ in size alone."""
+    """Sort groups of trials by the launch that can run them.
+
+    Where sessions nest, worlds of one launch differ in size alone.
+    """
     launches: dict[Any, list[Sequence[Trial]]] = {}
     for group in groups:
         first = group[0]

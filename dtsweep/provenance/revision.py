@@ -8,7 +8,7 @@ from pathlib import Path
 
 TIMEOUT_S = 5.0
 ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
-"""Variables that git sets in its hooks; they would point to another repository than the folder's."""
+"""Variables that git sets in its hooks; they would select another repository."""
 
 
 def git_commit(folder: Path | None) -> str | None:

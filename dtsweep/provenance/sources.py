@@ -35,8 +35,10 @@ class Sources:
     """Sources of a class of workloads."""
 
     digests: dict[str, str] = field(default_factory=dict)
-    """Of its source: `class Net`, `layers.py`, of a notebook also names that it defines; and versions
-    here of `package NAME`."""
+    """Changes of the source: `class Net`, `layers.py`, and versions here of `package NAME`.
+
+    Of a notebook also names that it defines.
+    """
 
     place: str = ""
     """Name of the file in which the class stands; empty for one that was typed in."""
@@ -48,11 +50,13 @@ class Sources:
     """Names of classes and functions whose source cannot be found: then there is no digest."""
 
     modules: list[Path] = field(default_factory=list, compare=False)
-    """The user's own modules that the source imports: their files, and the outermost folders of packages."""
+    """User modules that the source imports: their files, and the top folders of packages."""
 
     contents: dict[tuple[Path, bool], str | None] = field(default_factory=dict, compare=False)
-    """Of paths that fields name, and whether folders count, as they were when they were first asked for: the same for
-    all rows of a run."""
+    """Facts about paths that fields name, as of the first question, equal for all rows of a run.
+
+    They include if folders count.
+    """
 
     def with_data(self, fields: Mapping[str, Any]) -> dict[str, str]:
         """All of it for a workload with these fields: with the contents of data that a field names.
@@ -225,7 +229,7 @@ def _of_module(name: str, found: Sources) -> Iterable[str]:
 
 @lru_cache(maxsize=1024)
 def _read(source: bytes, *, package: str) -> tuple[str, list[str]]:
-    """A digest of a module's source as Python reads it, and what it imports; asked several times in a run."""
+    """Digest of a module's parsed source, and its imports; computed once in a run."""
     try:
         tree = tree_of(source)
     except SyntaxError:
@@ -235,7 +239,10 @@ def _read(source: bytes, *, package: str) -> tuple[str, list[str]]:
 
 
 def _loaded_beside(sweep_file: Path | None) -> Iterator[str]:
-    """Name the modules of a sweep file's folder that are loaded, but for sweep files, scripts and what is installed."""
+    """Name the loaded modules of a sweep file's folder.
+
+    Sweep files, scripts and installed packages are left out.
+    """
     if sweep_file is None:
         return
     folders = tuple(
@@ -252,7 +259,7 @@ def _loaded_beside(sweep_file: Path | None) -> Iterator[str]:
 
 
 def _texts(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """The texts of a field with what they are called: `data`, and of a list or dict `data[0]` or `data[train]`."""
+    """Texts of a field by name: `data`; of a list or dict `data[0]` or `data[train]`."""
     if isinstance(value, str) and value.startswith(('"', "[", "{")):
         try:
             value = json.loads(value)
@@ -302,7 +309,10 @@ def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def changes_of_row(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Say by the columns `workload_digest` and `sources` what `changes` says; nothing where a digest is unknown."""
+    """Compare sources by the columns `workload_digest` and `sources`, in the words of `changes`.
+
+    Empty where a digest is unknown.
+    """
     digests = then["workload_digest"], now["workload_digest"]
     if None in digests or digests[0] == digests[1]:
         return []

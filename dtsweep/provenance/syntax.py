@@ -165,7 +165,9 @@ def as_text(tree: Any) -> str:
 
 
 def imported(tree: ast.AST, *, package: str) -> Iterator[str]:
-    r"""Name what code imports, in functions too; of `from a import b` both `a` and `a.b`, which may be no module.
+    r"""Name what code imports, in functions too.
+
+    `from a import b` gives `a` and `a.b`, which may be no module.
 
     Args:
         tree: of the code.

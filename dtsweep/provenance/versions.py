@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 
 def versions() -> dict[str, str]:
-    """Versions of what measures, by the column that keeps them; a package that has none is left out."""
+    """Versions of the measuring packages, by column; a package without a version is left out."""
     found = {"python_version": platform.python_version()}
     for package in ("dtsweep", "torch", "ray"):
         try:
@@ -28,7 +28,9 @@ def all_versions() -> dict[str, str]:
 
 
 def release(version: str) -> str:
-    """A version without the build's label and the patch level: those may differ between a head and its workers.
+    """A version without build label and patch level.
+
+    Those may differ between a head and its workers.
 
     >>> release("2.13.0+cu126")
     '2.13'
@@ -88,7 +90,7 @@ def slow_import() -> str | None:
 
 
 def package_versions(names: Iterable[str]) -> dict[str, str]:
-    """Versions of installed packages by the names that they are imported by; one that is not installed is left out.
+    """Versions of installed packages by import name; missing packages are left out.
 
     >>> set(package_versions(["numpy", "no_such_package"]))
     {'numpy'}

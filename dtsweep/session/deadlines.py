@@ -42,7 +42,7 @@ class AttemptProgress:
     """Time at which the task was handed out."""
 
     windows: int = 0
-    """Windows that all ranks have begun: one in which something was compiled is followed by another."""
+    """Number of windows that all ranks have begun; after a compilation another one follows."""
 
     warm_at: float | None = None
     """Time at which the last rank began the last of them."""
@@ -59,7 +59,9 @@ class AttemptProgress:
     def at(
         self, now: float, *, warm_ups: Sequence[float], failures: Collection[str]
     ) -> AttemptProgress:
-        """The progress with what ranks have said by now; the first to fail sets the grace of the others, once.
+        """Progress with the ranks' latest messages.
+
+        The first failure sets the grace of the other ranks, once.
 
         Args:
             now: by the monotonic clock.

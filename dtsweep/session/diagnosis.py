@@ -146,7 +146,7 @@ def node_of_actor(actor_id: str) -> RankNode | None:
 
 
 async def _was_killed_for_memory(ranks: Ranks, rank: int) -> bool:
-    """True if a dead rank's container has lost a process for want of memory since the attempt began."""
+    """True if a dead rank's container lost a process to lack of memory in this attempt."""
     before = ranks.kills.get(rank)
     if before is None:
         return False
@@ -155,7 +155,7 @@ async def _was_killed_for_memory(ranks: Ranks, rank: int) -> bool:
 
 
 async def _lost_nodes(nodes: Collection[RankNode]) -> list[str]:
-    """Names of nodes that are gone: Ray notices a node's end seconds later than its processes' end."""
+    """Names of lost nodes; Ray reports them seconds after the end of their processes."""
     if not nodes:
         return []
     here = ray.get_runtime_context().get_node_id()

@@ -12,7 +12,7 @@ from dtsweep.errors import error_line
 from dtsweep.results.statuses import ATTEMPTS
 
 STOPPED = {"T": "stopped by a signal (SIGSTOP)", "t": "stopped by a debugger"}
-"""States of a process, as proc(5) has them, in which it does nothing until somebody lets it go on."""
+"""States of a process, as in proc(5), in which it does nothing until it is continued."""
 
 OTHER_INTERFACE = (
     "Resources(environment={'GLOO_SOCKET_IFNAME': …}), on GPUs NCCL_SOCKET_IFNAME, names the "
@@ -27,7 +27,7 @@ PASSING = (
     "Address already in use",
     "address already in use",
 )
-"""Words of a group that could not be made because a rank had just ended, or its port was taken in between."""
+"""Messages of a failed group whose rank had just ended or whose port was taken meanwhile."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +111,7 @@ def why_not_up(error: BaseException | None, *, workers: int, node_timeout_s: flo
 
 
 def is_death(status: str) -> bool:
-    """True if what ended a start from outside was a death, which may come again wherever the ranks run."""
+    """True if a start ended by a death, which may happen again wherever the ranks run."""
     # What is left once nodes have gone is looked at before the next start.
     return status not in ("node_lost", "preempted")
 

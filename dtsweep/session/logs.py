@@ -28,7 +28,7 @@ KEPT_S = 3600.0
 
 
 def open_log(session: str, rank: int, *, root: Path | None = None) -> tuple[Path, IO[bytes]]:
-    """Open a rank's log to append to it, in a folder that nobody else reads, and sweep away those of dead sessions.
+    """Open a rank's log to append to it, in a private folder, and remove those of dead sessions.
 
     The file is locked as long as this process or a child of it has it open.
 
@@ -104,7 +104,7 @@ def _is_held(file: Path) -> bool:
 def keep_bounded(
     log: Path, *, most_bytes: int = MOST_LOG_BYTES, look_s: float = LOOK_S
 ) -> threading.Thread:
-    """Cut a log of this process whenever it has grown too long, from a thread, as long as the file is there."""
+    """Cut a log of this process when it is too long, from a thread, while the file exists."""
 
     def watch() -> None:
         while True:

@@ -1,4 +1,7 @@
-"""Number of processes of a container the kernel has killed for want of memory: it counts them by control group."""
+"""Number of processes of a container that the kernel killed for lack of memory.
+
+The kernel counts them by control group.
+"""
 
 from __future__ import annotations
 

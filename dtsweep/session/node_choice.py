@@ -12,7 +12,10 @@ from dtsweep.sweep.point import World
 from dtsweep.text import count_of
 
 STRIKES = 2
-"""A node on which as many trials lost a process, and nowhere else, is left out where the others can do without it."""
+"""Number of trials that lost a process on a node, and only there, before it is left out.
+
+It is used again where the other nodes don't suffice.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +43,7 @@ class NodeChoice:
     """Both are left out."""
 
     lacking: int = 0
-    """For how many of its workers nodes have to be added, once all that runs on the others has ended."""
+    """Number of its workers for which nodes must be added, once the others are free."""
 
     misfit: str | None = None
     """Reason why the other nodes can't hold it, if none can be added."""
@@ -67,7 +70,7 @@ class FailureCounts:
         self._nodes[trial_id] = self._nodes.get(trial_id, frozenset()) | {node_id}
 
     def struck(self) -> frozenset[str]:
-        """Nodes on which so many trials died, and nowhere else: one that dies anywhere is at fault itself."""
+        """Nodes on which enough trials died; a trial that died on several nodes counts for none."""
         counts = Counter(next(iter(nodes)) for nodes in self._nodes.values() if len(nodes) == 1)
         return frozenset(node_id for node_id, count in counts.items() if count >= STRIKES)
 
@@ -148,7 +151,9 @@ def choose_nodes(
 
 
 def workers_lacking(rooms: Sequence[int], *, workers: int, placement: str) -> int:
-    """For how many workers of a world nodes have no room: all of one that needs a single node that is not there.
+    """Number of a world's workers without room on the nodes.
+
+    It is all of them where a world needs a single node that does not exist.
 
     Args:
         rooms: how many workers each could hold.

@@ -1,4 +1,4 @@
-"""The nodes of a cluster as a slot sees them: which of them its next session must not use, and why."""
+"""Nodes of a cluster as a slot sees them: those its next session must not use, and reasons."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ class NodeWatch:
         self._failure_counts.died(trial_id, node_id)
 
     def reset_nodes(self, starts: Sequence[str]) -> None:
-        """Take back what was noted of starts of one world, which came up nowhere, if they died on several nodes."""
+        """Forget failed starts of one world if they died on several nodes.
+
+        The world is at fault itself.
+        """
         self._failure_counts.reset_nodes(starts)
 
     def failure_counts(self) -> dict[str, frozenset[str]]:
@@ -49,7 +52,7 @@ class NodeWatch:
         return self._failure_counts.by_trial()
 
     def take_notes(self) -> list[str]:
-        """Lines on nodes that have been left out, or are used again, since these were taken last."""
+        """Lines on nodes left out or used again since the last call."""
         notes, self._notes = self._notes, []
         return notes
 
@@ -66,7 +69,7 @@ class NodeWatch:
         return all(leaving.get(node_id, math.inf) > until for node_id in node_ids)
 
     async def choose(self, world: World, *, within_s: float) -> NodeChoice:
-        """Choose the nodes that a session of this world must not use, and note which are new among them.
+        """Choose the nodes that a session of this world must not use, and note the new ones.
 
         Args:
             world: how many workers, and how they are placed.

@@ -28,7 +28,7 @@ def pinned_to(node_id: str) -> NodeAffinitySchedulingStrategy:
 
 
 async def on_node(node_id: str, function: Any, *arguments: Any) -> Any:
-    """Call a function on a node: here, or by a task without CPUs; where that fails or takes too long, say so."""
+    """Call a function on a node: here, or by a task without CPUs; report failure and timeout."""
     if node_id == ray.get_runtime_context().get_node_id():
         # On a thread: ranks are asked side by side, and others go on meanwhile.
         answer: Any = asyncio.to_thread(function, *arguments)
@@ -76,7 +76,7 @@ def read_tail(path: str, is_last: bool) -> str:
 
 
 def write_stacks(pid: int) -> str:
-    """Have a process on this node write all its stacks to its log; return its state, a letter of proc(5).
+    """Make a process on this node write its stacks to its log; return its state (proc(5)).
 
     A process that is stopped (T) writes none. Empty where it has just ended; its log says as much.
     """

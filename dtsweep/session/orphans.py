@@ -37,13 +37,13 @@ def orphans(groups: Iterable[PlacementGroupTableData], *, job_id: str) -> list[b
 
 
 async def look_for_orphans(*, within_s: float) -> None:
-    """Remove orphans, once; a head of Ray that does not answer in time is asked again at the caller's next look."""
+    """Remove orphans once; a head that does not answer in time is asked again at the next look."""
     with suppress(ray.exceptions.RayError, TimeoutError):
         await asyncio.wait_for(asyncio.to_thread(remove_orphans), within_s)
 
 
 def remove_orphans() -> int:
-    """Give back what trainers of this job held that were killed: the processes and the resources; return how many."""
+    """Release processes and resources of this job's killed trainers; return their number."""
     from ray._private.state import state
 
     # Ray's own function for it leaves out who made a group.

@@ -96,12 +96,12 @@ class NodeRequest:
                 raise SessionError("infeasible", reason, hopeless_for="world")
 
     def _is_refused(self) -> bool:
-        """True if the autoscaler can't meet the request, which is not to wait for what a killed session holds."""
+        """True if the autoscaler can't meet the request; killed sessions don't count as users."""
         remove_orphans()
         return is_refused(scaling_state(), group=self._group.id.hex())
 
     def keep_alive(self) -> PlacementGroup | None:
-        """Have the nodes that came count as used, with all that workers need free: Train takes its time to start.
+        """Keep the new nodes in use, with all that workers need free, until Train has started.
 
         Returns:
             What does so; None where the nodes have gone again.
@@ -145,7 +145,9 @@ class NodeRequests:
         """From when until when nodes were waited for last, by the monotonic clock."""
 
     async def ask_ahead(self, world: World | None) -> None:
-        """Ask for what the next session will lack, once this one has its nodes: before, it would take them.
+        """Request what the next session will lack, once this one has its nodes.
+
+        A request before that would take them away.
 
         Args:
             world: the next session's; None to ask for nothing any more.

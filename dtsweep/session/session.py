@@ -1,4 +1,4 @@
-"""One session: the TorchTrainer run of a world on a thread, its ranks, and smaller worlds of them."""
+"""One session: the TorchTrainer run of a world on a thread, its ranks, smaller worlds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dtsweep.sweep.settings import Measure
 from dtsweep.sweep.task import Task
 
 ORPHANS_EVERY_S = 1.0
-"""While ranks are waited for, what killed sessions still hold is looked for: Ray may take seconds to see them end."""
+"""Seconds between two looks for resources of killed sessions; Ray may notice their end late."""
 
 
 class SessionError(Exception):
@@ -83,12 +83,12 @@ class Session:
         self.world = world
         self.workers = world.workers
         self.members: Sequence[int] = range(world.workers)
-        """The ranks of the session that the last task was for, in the order of their ranks in its world."""
+        """Ranks of the session that ran the last task, in the order of their ranks in its world."""
         self.name = f"{time.strftime('%Y%m%dT%H%M%S')}-w{world.workers}-{os.urandom(3).hex()}"
         self.inbox: list[asyncio.Queue[Any]] = [asyncio.Queue() for _ in range(world.workers)]
         self.facts: dict[int, RankFacts] = {}
         self.warm: dict[int, list[float]] = {}
-        """By rank in the trial's world, the slowest step of each warm-up that it has ended, in seconds."""
+        """Slowest step in seconds of each warm-up that a rank has ended, by rank in the world."""
         self.results: dict[int, RankResult] = {}
         self.kills: dict[int, MemoryKills | None] = {}
         """By rank, what its container had counted as it asked for a task last."""
@@ -105,7 +105,7 @@ class Session:
         self._storage = Path(settings.storage) / self.name
 
     def fits(self, task: Task) -> bool:
-        """True if this session may run a task: its world is the session's, or differs in being smaller alone."""
+        """True if this session may run a task: its world is the session's, or only smaller."""
         wanted = task.point.world
         is_smaller = self._settings.nests and wanted.workers < self.workers
         if is_smaller:
@@ -199,7 +199,7 @@ class Session:
         self.changed.set()
 
     def warm_ups(self) -> list[float]:
-        """The slowest step of any rank, in seconds, of each warm-up that all ranks of the world have ended."""
+        """Slowest step of any rank, in seconds, of each warm-up that all ranks have ended."""
         return [max(steps) for steps in zip(*self.warm.values(), strict=False)]
 
     def member_facts(self) -> dict[int, RankFacts]:
@@ -207,7 +207,7 @@ class Session:
         return {rank: self.facts[member] for rank, member in enumerate(self.members)}
 
     def nodes_of_shards(self, task: Task) -> list[RankFacts]:
-        """Ranks that a task's parameter servers live next to: shard i on the node of rank i mod workers."""
+        """Ranks next to which a task's parameter servers run: shard i at rank i mod workers."""
         return [
             self.facts[self.members[index % task.point.workers]]
             for index in range(task.point.servers)
@@ -287,7 +287,7 @@ class Session:
         return await self.tails(is_last=True)
 
     async def tails(self, *, is_last: bool | None = None) -> dict[str, str]:
-        """The ends of the ranks' logs, by `<session>/<rank>`; where these are the last, the nodes forget them."""
+        """Ends of the ranks' logs, by `<session>/<rank>`; final ones are deleted on the nodes."""
         if is_last is None:
             last = not self.state.has_trainer
         else:

@@ -1,4 +1,7 @@
-"""The parameter server's shards, each on the node of a rank: started, kept, dropped; one that fails is named."""
+"""Shards of the parameter server, each on the node of a rank: started, kept, ended.
+
+A failed shard is named.
+"""
 
 from __future__ import annotations
 

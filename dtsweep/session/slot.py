@@ -36,7 +36,7 @@ from dtsweep.sweep.point import World
 from dtsweep.sweep.task import HEADING, Task
 
 LEFT_OVER = 0.01
-"""Share of the device's memory that may be left after a trial, against after the session's first."""
+"""Share of the device's memory still in use after a trial, compared with the session's first."""
 
 
 class Slot:
@@ -63,7 +63,7 @@ class Slot:
         self._requests = NodeRequests(settings, self._nodes)
 
     async def prepare(self, group: str, world: World) -> None:
-        """Begin to start the session of the first task, which `run` will bring; that tells what became of it."""
+        """Begin to start the session of the first task; `run` reports the outcome."""
         if not self._attempts:
             self._launch(group, world)
 
@@ -75,7 +75,7 @@ class Slot:
         await self._requests.ask_ahead(world)
 
     async def run(self, task: Task) -> None:
-        """Run one attempt in the session that fits it, or wait for one under way; its result waits for `collect`.
+        """Run one attempt in the session that fits it; `collect` returns the result.
 
         Who asked first may have ended; another process then asks again.
         """
@@ -150,7 +150,10 @@ class Slot:
         )
 
     async def close(self) -> dict[str, str]:
-        """End with the run, as a private Ray does, which takes the ranks along; return the logs that became known."""
+        """End with the run; a private Ray ends the ranks, too.
+
+        Returns the logs that became known.
+        """
         self._requests.withdraw()
         session = self._open_session
         if session is not None and self._settings.is_private:
@@ -231,7 +234,7 @@ class Slot:
         return self._session
 
     def _named(self, session: str) -> Session | None:
-        """The session of this name, while it is the slot's: ranks of an earlier one may still call."""
+        """Session of this name if it is the slot's; ranks of an earlier one may still call."""
         if self._session is not None and self._session.name == session:
             return self._session
         return None

@@ -118,7 +118,7 @@ def node_selector(nodes: Sequence[str] | None, without: Sequence[str]) -> dict[s
 
 
 def no_restarts() -> dict[str, int]:
-    """All limits on restarts that this Ray's `FailureConfig` has, at 0: the slot starts again itself, and says why.
+    """All restart limits of this Ray's `FailureConfig`, at 0: the slot restarts by itself.
 
     A worker group that Train restarted would be other ranks under the name of the session.
     """

@@ -82,7 +82,7 @@ def serve(config: Mapping[str, Any]) -> None:
 
 
 def _redirect_output(session: str, rank: int) -> Path:
-    """Send all output of this process to a file on its node, where a signal also writes its stacks."""
+    """Send all output of this process to a file on its node; a signal writes its stacks there."""
     path, file = open_log(session, rank)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(ValueError):

@@ -126,7 +126,7 @@ def _draw(name: str, space: Any, random: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class _Asked(Point):
-    """A point whose `global_batch` was asked for and whose accumulation is not yet known; axis functions see it."""
+    """A point with a given `global_batch` and unknown accumulation, as axis functions see it."""
 
     asked: int
 
@@ -222,7 +222,7 @@ def _call(
 
 
 def by_world(points: Iterable[Point]) -> dict[World, list[Point]]:
-    """Sort points by their worlds, the largest world first: the order in which sessions are started."""
+    """Sort points by world, largest first: the order in which sessions are started."""
     inside: dict[World, list[Point]] = {}
     for point in points:
         inside.setdefault(point.world, []).append(point)

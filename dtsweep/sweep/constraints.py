@@ -37,7 +37,10 @@ class Constraint:
 
 
 def _leaves_parameters_out(workload: Any) -> bool:
-    """True if the workers' passes may use other parameters: who gathers a shard then waits for who does not."""
+    """True if the workers' passes may use other parameters.
+
+    A worker that gathers a shard then waits for one that does not.
+    """
     return bool(dict(getattr(workload, "ddp_options", {})).get("find_unused_parameters"))
 
 

@@ -193,7 +193,7 @@ def _located(error: SweepError, path: Path, source: bytes) -> SweepError:
 
 
 def _line_of(error: SweepError, file: str, source: bytes) -> int | None:
-    """Find the line to name: where the user's code raised, else the line of the error's word, else of the call."""
+    """Find the line to name: of the user's exception, of the error's word, or of the call."""
     tree = _tree(source)
     calls = _frames(error, file)[-1:] or _sweep_calls(tree)
     found = (
@@ -245,7 +245,7 @@ def _lines_with(word: str, tree: ast.AST) -> Iterator[int]:
 
 
 def _frames(error: BaseException, file: str) -> list[tuple[int, int]]:
-    """First and last line of the calls in this file that an exception went through, the outermost first."""
+    """First and last line of the calls in this file on an exception's path, outermost first."""
     frames = traceback.extract_tb(error.__traceback__)
     return [
         (frame.lineno or 0, frame.end_lineno or 0) for frame in frames if frame.filename == file

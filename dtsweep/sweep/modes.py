@@ -59,20 +59,22 @@ class ModeInfo:
     """From the fields of a point to the server processes that its ranks need in addition."""
 
     same_gradients: bool = False
-    """True if all ranks give their optimizers the same gradients; a trial in which they don't is `wrong_gradient`."""
+    """True if all ranks give their optimizers equal gradients, else it is `wrong_gradient`."""
 
     shards: bool = False
     """True if a rank keeps a part of each parameter and gradient alone, as a `DTensor`."""
 
     shards_optimizer: bool = False
-    """True if a rank keeps the optimizer's state of a part of the parameters alone: `ddp` may not fit where it does."""
+    """True if a rank keeps only its part of the optimizer's state; it may fit where `ddp` won't."""
 
     exchanges_each_pass: bool = False
     """True if each pass of a step exchanges, not the last alone."""
 
     can_skip_exchange: bool = False
-    """True if `step(exchange=False)` works, which measures an exchange that hides behind other work; else steps mark
-    what they spend on the exchange as `sync`."""
+    """True if `step(exchange=False)` works, which measures an overlapped exchange.
+
+    Otherwise steps mark the time spent on the exchange as `sync`.
+    """
 
     can_exchange_alone: bool = False
     """True if `exchange_alone` works, which times the exchange by itself."""

@@ -239,7 +239,7 @@ class Point:
 
     @property
     def reads(self) -> Mapping[str, Any]:
-        """The fields of `CHOSEN_FIELDS` that its mode and its compression read, with their own defaults.
+        """Fields of `CHOSEN_FIELDS` that its mode and compression read, with their own defaults.
 
         >>> sorted(Point(sync="local_sgd", compression="powersgd").reads)
         ['compression_rank', 'sync_period']
@@ -270,7 +270,7 @@ class Point:
         return f"compression {self.compression}"
 
     def columns(self) -> dict[str, Scalar]:
-        """The point's own fields as they are stored: None where its mode and compression do not read them.
+        """Fields of the point as they are stored: None where mode and compression don't read them.
 
         >>> Point(sync="local_sgd").columns()["overlap"]
         """

@@ -1,4 +1,4 @@
-"""Environment variables whose values nobody else should read: found by name, stored and shown as a short hash."""
+"""Secret environment variables: found by name, stored and shown as a short hash."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def has_credentials(text: str) -> bool:
 
 
 def hidden(environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables as they are stored and shown: a secret is `hidden:` and a short hash, which hides to itself.
+    """Variables as stored and shown: a secret is `hidden:` and a short hash of its value.
 
     >>> hidden({"NCCL_ALGO": "Ring", "HF_TOKEN": "hidden:03f9"})
     {'NCCL_ALGO': 'Ring', 'HF_TOKEN': 'hidden:03f9'}

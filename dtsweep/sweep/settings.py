@@ -16,7 +16,7 @@ from dtsweep.sweep.secret import is_secret
 from dtsweep.sweep.values import coerced
 
 LEAST_HALF_WIDTH = 0.005
-"""An interval is never given narrower than this share of the mean: what is rare may not have come yet."""
+"""Least half-width given, as a share of the mean; rare events may not have happened yet."""
 
 
 ENERGY_FROM_S = 5.0
@@ -65,19 +65,22 @@ class Measure:
     """True if a point that is clearly dominated stops early, known to 10 %."""
 
     prune: bool = True
-    """True if a point is skipped where one with a smaller `micro_batch`, all else equal, ran out of device memory."""
+    """True if a point is skipped once one with a smaller `micro_batch` ran out of memory."""
 
     canary: bool = True
-    """True if both ends of a session of several trials measure one fixed point, to see the machine drift."""
+    """True if one fixed point is measured at both ends of a session, to show drift."""
 
     energy: bool = False
-    """True if windows last at least 5 s where a device counts its energy; in shorter ones it is unknown."""
+    """True if windows last at least 5 s where a device counts its energy; shorter ones lack it."""
 
     check: bool = False
-    """True if the gradient of the first step is compared with one worker's (`gradient_error`); costs its passes."""
+    """True if the gradient of the first step is compared with one worker's (`gradient_error`).
+
+    The comparison costs those passes.
+    """
 
     exchange: _EXCHANGE = "quick"
-    """Measurement of the exchange's share of a step, in modes whose exchange hides behind other work.
+    """Method for the exchange's share of a step, in modes whose exchange overlaps other work.
 
     `quick` runs steps without the exchange, for at most a quarter of the window's time and 50 ms.
     `precise` alternates steps with and without it until the share is known to 2 points, which takes
@@ -88,7 +91,7 @@ class Measure:
     """True if Python's garbage collector stays on inside the window."""
 
     nested: bool = True
-    """True if smaller worlds are made of the processes of a larger one that stay, instead of a session each."""
+    """True if smaller worlds run in the processes of a larger session, not in their own."""
 
     fresh: bool = False
     """True if every trial gets a session of its own: slow, the reference for sessions."""
@@ -156,7 +159,10 @@ class Resources:
     """
 
     peak_flops_per_s: Mapping[str, float] = field(default_factory=dict)
-    """Dense FLOP/s of a worker's device by precision, such as `{"bf16": 989e12}`: goes before dtsweep's own table."""
+    """Dense FLOP/s of a worker's device by precision, such as `{"bf16": 989e12}`.
+
+    It replaces dtsweep's own table.
+    """
 
     def __post_init__(self) -> None:
         """Refuse numbers that can't be meant."""
@@ -226,7 +232,7 @@ class Sweep:
     """Resources of each worker."""
 
     samples: int | None = None
-    """Points drawn from the search spaces for each combination of the lists: the same draws for each of them."""
+    """Points drawn from the search spaces for each combination of the lists, with equal draws."""
 
     seed: int = 0
     """Seeds weights, data, drawn points and the order of trials."""

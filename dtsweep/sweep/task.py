@@ -28,7 +28,7 @@ class Task:
     point_id: str
 
     point: Point
-    """Without its workload: what passes the task on need not be able to import the workload's class."""
+    """The task without its workload, for processes that can't import the workload's class."""
 
     workload: Mapping[str, Any]
     """All fields of the point's workload."""
@@ -48,7 +48,7 @@ class Task:
     """Peak rate of a worker's device at this precision, if the sweep gives it."""
 
     rivals: tuple[tuple[float, float], ...] = ()
-    """Latency in seconds and samples per second of points that were measured, for `Measure(race=True)`."""
+    """Latency in seconds and samples per second of measured points, for `Measure(race=True)`."""
 
     is_profiled: bool = False
     """True if torch's profiler records some steps after the window."""
@@ -60,7 +60,7 @@ class Task:
 
     @property
     def heading(self) -> str:
-        """The line that stands before what it prints: which attempt at which trial, and its settings as axes."""
+        """Line before the output of an attempt: attempt, trial, and its settings as axes."""
         own = {name: value for name, value in self.point.columns().items() if value is not None}
         variables = {f"env.{name}": value for name, value in self.point.environment.items()}
         fields = {f"workload.{name}": quoted(value) for name, value in self.workload.items()}
@@ -109,5 +109,5 @@ def _closer(measure: Measure) -> Measure:
 
 
 def trial_name(sweep: Sweep, point: Point, *, repeat: int, **overrides: Any) -> str:
-    """Name a trial; what is not in the name is stored next to it: limits, resources, versions, machine."""
+    """Name of a trial; limits, resources, versions and machine are stored next to it."""
     return identity(point, seed=sweep.seed, repeat=repeat, fresh=sweep.measure.fresh, **overrides)

@@ -71,7 +71,7 @@ def stored_fields(workload: Any) -> dict[str, Scalar]:
 
 
 def read_fields(workload: Any) -> dict[str, Any]:
-    """The fields that tell two workloads of one class apart: what its model does not read (`unread_fields`) is None."""
+    """Fields that tell two workloads of one class apart; `unread_fields` of its model are None."""
     unread = getattr(workload, "unread_fields", ())
     return {
         name: None if name in unread else value for name, value in workload_fields(workload).items()

@@ -15,7 +15,9 @@ from dtsweep.sync.passes import passes, share_weights
 
 
 class AfterBackwardMode(SyncMode):
-    """Gradients lie one behind another in buckets, one per type where the point gives no size; a mode sums a bucket.
+    """Gradients in consecutive buckets, which a mode sums one by one.
+
+    Without a bucket size there is one bucket per type.
 
     A parameter that a pass did not use counts with a gradient of zeros. Towards a compression a
     mode is what brings payloads together (`compression.exchange.Collectives`): here by sums, others

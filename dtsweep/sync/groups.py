@@ -53,7 +53,7 @@ def _mesh(job: Job, shape: tuple[int, ...], names: tuple[str, ...]) -> DeviceMes
 
 
 def _workers_of_a_node(workers: int) -> int:
-    """Number of workers on each node, from the launcher's variables; all workers without a launcher."""
+    """Number of workers on each node, from the launcher's variables, else all workers."""
     here = os.environ.get("LOCAL_WORLD_SIZE", str(workers))
     places: list[Any] = [None] * workers
     distributed.all_gather_object(
@@ -90,7 +90,7 @@ def wait_up_to(timeout: timedelta) -> None:
 
 
 def position() -> int:
-    """Number of collectives this rank has begun, in all groups together; as many on all ranks that are in step.
+    """Number of collectives this rank has begun in all groups; equal on ranks that are in step.
 
     Messages between two ranks are left out: a rank at the end of a tree has fewer of them.
     """

@@ -95,7 +95,7 @@ class SyncMode:
         """
 
     def exchange_alone(self) -> int:
-        """Do the exchange of a step by itself, with nothing to hide behind, where `can_exchange_alone`.
+        """Run the exchange of a step by itself, without overlap, where `can_exchange_alone`.
 
         Returns:
             How many steps share one such exchange.

@@ -10,7 +10,7 @@ from torch import nn
 
 
 def blocks_of(workload: Any, model: nn.Module) -> list[nn.Module]:
-    """The workload's own blocks of a model, else the modules that it repeats; none that shares a parameter.
+    """Blocks of a model: the workload's own, else its repeated modules; none shares a parameter.
 
     Tied parameters must be gathered together: blocks that have one in common with the rest are left
     to the model.

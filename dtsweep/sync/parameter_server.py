@@ -1,4 +1,4 @@
-"""`parameter_server`: workers push gradients to shards of the parameters and pull what came of them.
+"""`parameter_server`: workers push gradients to shards, which update parameters; workers pull them.
 
 Both sides stand here: `Shard` is the server (a plain class that the session wraps as Ray actors),
 and `ParameterServer` the worker. How far workers may run apart is `staleness`: 0 is

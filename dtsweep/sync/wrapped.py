@@ -97,7 +97,7 @@ class WrappedMode(SyncMode):
         return {"bucket_cap_mb": max(size, 1) / MIB}
 
     def _give_gradients(self) -> None:
-        """Have every parameter have a gradient where DDP will ask for those of all passes since its last exchange.
+        """Give each parameter a gradient where DDP needs those of all passes since an exchange.
 
         With `find_unused_parameters` it takes passes without exchange for parts of one step: a
         parameter that one of them used must have a gradient in the next exchange, though the

@@ -33,7 +33,9 @@ PROFILED_STEPS = 5
 def after_window(
     loop: Loop, model: nn.Module, task: Task, window: WindowTime, *, context: RankContext
 ) -> dict[str, Any]:
-    """Do what follows a window. Where a step fails, the trial keeps its row without what would have come after.
+    """Do what follows a window.
+
+    After a failed step the trial keeps its row without what would have come after.
 
     Args:
         loop: after its window.
@@ -171,7 +173,7 @@ def _sent_in_window(counts: list[Counting], *, period: int, window_steps: int) -
 
 
 def compression_error(loop: Loop, task: Task) -> float | None:
-    """Do a period of steps more, and compare what they exchange with the same exchange of the values themselves.
+    """Run one more period, and compare its exchange with the exchange of uncompressed values.
 
     Args:
         loop: after its window.

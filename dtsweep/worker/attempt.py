@@ -330,7 +330,7 @@ def _device_rates(context: RankContext, task: Task, point: Point) -> dict[str, A
 
 
 def _build(job: Job, seed: int) -> tuple[nn.Module, list[str]]:
-    """Make the model and the first batch from the same seed on all ranks, with the batch's flags."""
+    """Make the model and the first batch with the same seed on all ranks; report its flags."""
     set_seed(seed)
     model = job.point.workload.build().to(job.device).train()
     return model, check_batch(job, seed=seed)

@@ -25,7 +25,7 @@ class BatchError(ValueError):
 
 
 def check_batch(job: Job, *, seed: int) -> list[str]:
-    """Make the first batch twice from the same random states, and look whether it is what was asked for.
+    """Make the first batch twice from the same random states, and check it.
 
     Returns:
         The flag `unrepeatable` where the same sample numbers give other data.

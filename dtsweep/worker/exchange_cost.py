@@ -152,7 +152,7 @@ def _patience_s(steps: int, step_s: float) -> float:
 
 
 def _noise_of_a_step(loop: Loop) -> float:
-    """Standard deviation of the window's steps as a share of their mean, with their autocorrelation counted.
+    """Relative standard deviation of the window's steps, with their autocorrelation counted.
 
     Infinite if the window is too short to show it.
     """
@@ -163,7 +163,10 @@ def _noise_of_a_step(loop: Loop) -> float:
 
 
 def _take_turns(loop: Loop, window: WindowTime, *, limit_s: float, store: Store) -> str | None:
-    """Run rounds of steps with and without the exchange until its share is known or the time spent, or say why not."""
+    """Run rounds of steps with and without the exchange until its share is known.
+
+    They also end when the time is spent; the reason is returned.
+    """
     device = loop.job.device
     least = 1
     if device.type == "cuda":

@@ -15,10 +15,11 @@ from dtsweep.hardware.memory import oom_status
 from dtsweep.worker.batch_checks import digest_of
 
 AGREE = 1e-5
-"""By how much sums and norms of one parameter's gradient may differ between ranks, as a share of the norm (of the
-sum's scale: times the root of the number of elements). Ranks of an exchange get the same numbers
-but for rounding; without one the gradients of different batches differ by percents, those of large
-matrices and batches by 0.05 %.
+"""Tolerance between ranks of a parameter's gradient sum and norm, as a share of the norm.
+
+For sums the scale is the norm times the root of the number of elements. Ranks of an exchange get
+the same numbers but for rounding. Without an exchange, gradients of different batches differ by
+percents, those of large matrices and batches by 0.05 %.
 """
 
 IN_SHARDS = (
@@ -35,7 +36,9 @@ CHUNK = 2**20
 
 
 class GradientRecord:
-    """The gradients that a rank gives its optimizer in a step, as a context around that step, and the step's batches.
+    """Gradients that a rank gives its optimizer in a step, and the step's batches.
+
+    Used as a context around that step.
 
     Gradients are kept as sums and norms in double precision, parameter by parameter, not bitwise:
     nodes may round differently. They are those of the whole model, in its order: an optimizer may

@@ -54,7 +54,7 @@ class Loop:
         lead: int = 0,
         drain: bool = False,
     ) -> float:
-        """The timed loop: as many steps as the window has; nothing else stands between start and end.
+        """Timed loop: as many steps as the window has, and nothing else between start and end.
 
         Args:
             name: of the segment.

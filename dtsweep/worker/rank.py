@@ -60,7 +60,7 @@ def gets_gpu(resources: Resources) -> bool:
 
 
 def take_device(resources: Resources, *, index: int) -> torch.device:
-    """Choose a device where no Ray deals them out: the GPU with this index, where there are GPUs and workers get one.
+    """Choose a device where Ray does not: the GPU with this index, if workers use GPUs.
 
     Args:
         resources: what each worker gets; its threads are set, too.

@@ -156,7 +156,7 @@ class GradientCheck:
 def gradient_of_one_worker(
     job: Job, model: nn.Module, *, seeds: Sequence[int], limit_s: float
 ) -> list[torch.Tensor]:
-    """Run the passes that all ranks have in the first step, one after another, each rank's on a new copy of the model.
+    """Run the first step's passes of all ranks one after another, each on a new copy of the model.
 
     Args:
         job: the trial.

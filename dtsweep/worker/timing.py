@@ -72,7 +72,7 @@ def time_trial(
 
 
 def window_limits(measure: Measure, device: torch.device, *, counts_energy: bool) -> Measure:
-    """Have all ranks keep the same limits: where energy is wanted and a rank's device counts it, long enough for it.
+    """Make all ranks use the same limits, long enough for energy if a rank's device counts it.
 
     Args:
         measure: what the sweep says.

@@ -95,7 +95,7 @@ class ProcessGroups:
 
 
 def _by_default_none(group: distributed.ProcessGroup) -> None:
-    """Let functions of `torch.distributed` take the group of their time, instead of the one of their import.
+    """Let `torch.distributed` functions use the current group, instead of the one at their import.
 
     Those whose default it is would exchange with ranks that have left, and keep its threads and
     sockets.

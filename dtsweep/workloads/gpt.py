@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Gpt(KeepsSamples):
-    """A pre-norm decoder with learned positions, causal attention, an MLP of 4 × width, and no dropout.
+    """Pre-norm decoder with learned positions, causal attention, MLP of 4 × width, no dropout.
 
     The output layer has weights of its own (not tied to the embedding). A sample is `sequence`
     tokens, and each predicts the next one.
@@ -41,9 +41,11 @@ class Gpt(KeepsSamples):
     vocabulary: int = 256
     """Different tokens; at least 256 for text, whose tokens are its UTF-8 bytes."""
     data: str = "synthetic"
-    """"synthetic" (512 samples of random tokens), "pydoc" (the topics in Python's own documentation, which
-    differ a little between Python versions), or the path of a UTF-8 text file. A relative path is
-    taken from the folder where dtsweep is started.
+    """Text to train on: "synthetic", "pydoc" or the path of a UTF-8 file.
+
+    "synthetic" is 512 samples of random tokens. "pydoc" is the topics in Python's own
+    documentation, which differ a little between Python versions. A relative path starts at the
+    folder in which dtsweep is started.
     """
 
     def __post_init__(self) -> None:
@@ -71,7 +73,7 @@ class Gpt(KeepsSamples):
         return self.sequence
 
     def build(self) -> nn.Module:
-        """Make the decoder: tokens (samples, sequence) to scores (samples, sequence, vocabulary)."""
+        """Make the decoder: tokens (samples, sequence) to (samples, sequence, vocabulary)."""
         from dtsweep.workloads.decoder import Decoder
 
         return Decoder(

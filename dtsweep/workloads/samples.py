@@ -31,7 +31,7 @@ class KeepsSamples:
 
 
 def seeded_generator() -> torch.Generator:
-    """Make a CPU generator from torch's seed, so that all ranks, given one seed, draw the same samples.
+    """Make a CPU generator from torch's seed, so that ranks with one seed draw equal samples.
 
     Drawing from it leaves torch's own generator, and with it the weights, alone.
     """
