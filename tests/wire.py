@@ -23,7 +23,6 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
-from torch.multiprocessing.spawn import spawn
 
 from dtsweep.measure.clock import CpuClock
 from dtsweep.measure.traffic import Counting
@@ -33,6 +32,7 @@ from dtsweep.sweep.point import Point
 from dtsweep.sync.mode import Job, SyncMode, load_mode
 from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
 from tests.pages import ROOT
+from tests.ranks import spawn
 
 CPU = torch.device("cpu")
 WIDTH, SIDE, BLOCKS = 512, 64, 4

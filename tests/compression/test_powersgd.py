@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
-from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
 from dtsweep.compression.exchange import mean_for, unmarked
 from dtsweep.sweep.point import Point
 from tests.compression.simulated import Simulated, on_ranks
+from tests.ranks import spawn
 
 RANKS, RANK, EXACT, STEPS = 2, 4, 2, 12
 SHAPES = [torch.Size(shape) for shape in ((60, 50), (50,), (60, 50), (40, 30), (3, 4))]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 from torch import distributed, nn
-from torch.multiprocessing.spawn import spawn
 
 from dtsweep.measure.profile import profiled
+from tests.ranks import spawn
 
 pytestmark = [
     pytest.mark.gpu,

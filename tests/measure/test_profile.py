@@ -15,10 +15,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import distributed, nn
-from torch.multiprocessing.spawn import spawn
 
 from dtsweep.measure.profile import Profile, ProfileError, profiled
 from dtsweep.measure.trace import CLASSES, WINDOW, breakdown, covered, split
+from tests.ranks import spawn
 
 CPU = torch.device("cpu")
 SECOND = 10**9

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.tensor import DTensor
-from torch.multiprocessing.spawn import spawn
 
 from dtsweep.measure.clock import CpuClock
 from dtsweep.sweep.point import Point
 from dtsweep.sync.mode import Job, load_mode
 from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
+from tests.ranks import spawn
 
 WORKERS, NODE = 4, 2
 MODES = ("ddp", "zero1", "fsdp_grad", "fsdp", "hsdp")

@@ -20,7 +20,6 @@ import pytest
 import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.tensor import DTensor
-from torch.multiprocessing.spawn import spawn
 
 from dtsweep.measure.clock import CpuClock
 from dtsweep.sweep.modes import MODES, SEMANTICS, ModeInfo
@@ -28,6 +27,7 @@ from dtsweep.sweep.point import Point
 from dtsweep.sync.groups import forget_groups, messages, position
 from dtsweep.sync.mode import Job, load_mode
 from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
+from tests.ranks import spawn
 
 CPU = torch.device("cpu")
 WORLDS = (1, 2, 4)

@@ -22,7 +22,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, distributed, nn
 from torch.distributed.tensor import DTensor
-from torch.multiprocessing.spawn import spawn
 
 from dtsweep.measure.clock import CpuClock
 from dtsweep.sweep.modes import MODES
@@ -30,6 +29,7 @@ from dtsweep.sweep.point import DEFAULTS, Point
 from dtsweep.sync.groups import forget_groups
 from dtsweep.sync.mode import Job, load_mode
 from dtsweep.sync.passes import batches_of_steps, loss_in_precision, make_optimizer
+from tests.ranks import spawn
 
 CPU = torch.device("cpu")
 WORLDS = (1, 2, 4)

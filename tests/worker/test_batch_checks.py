@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from torch import Tensor, distributed, nn
-from torch.multiprocessing.spawn import spawn
 
 from dtsweep import Measure, Sweep
 from dtsweep.metrics.rank_result import RankResult
@@ -25,6 +24,7 @@ from dtsweep.worker.attempt import _steps_alone, run_attempt
 from dtsweep.worker.batch_checks import BatchError, check_batch, digest_of, tensors_in
 from dtsweep.worker.gradients import judged, sums_and_norms
 from dtsweep.worker.rank import become_rank
+from tests.ranks import spawn
 from tests.sharded import ShardedOptimizer
 
 WORKERS = 2

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, distributed, nn
-from torch.multiprocessing.spawn import spawn
 
 from dtsweep import Measure, Sweep
 from dtsweep.hardware.memory import peak_bytes
@@ -38,6 +37,7 @@ from dtsweep.worker.loop import Loop
 from dtsweep.worker.rank import RankContext, become_rank
 from dtsweep.worker.reference import GradientCheck, UncheckedError, gradient_of_one_worker
 from dtsweep.workloads import Cifar10Cnn
+from tests.ranks import spawn
 from tests.sharded import ShardedOptimizer
 
 SHORT = Measure(

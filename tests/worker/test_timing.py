@@ -16,7 +16,6 @@ import psutil
 import pytest
 import torch
 from torch import Tensor, distributed, nn
-from torch.multiprocessing.spawn import spawn
 
 from dtsweep import Measure, Sweep
 from dtsweep.hardware.telemetry import Telemetry
@@ -30,6 +29,7 @@ from dtsweep.worker.attempt import run_attempt
 from dtsweep.worker.in_step import NO_MEMORY
 from dtsweep.worker.rank import become_rank
 from dtsweep.worker.timing import window_limits
+from tests.ranks import spawn
 from tests.stand_in_nvml import GPU, StandInNvml, show_a_gpu
 
 CPU = torch.device("cpu")

@@ -18,7 +18,6 @@ import torch
 from torch import distributed, nn
 from torch.distributed import distributed_c10d
 from torch.distributed.nn import functional
-from torch.multiprocessing.spawn import spawn
 
 from dtsweep.measure.clock import CpuClock
 from dtsweep.sweep.modes import MODES
@@ -27,6 +26,7 @@ from dtsweep.sync.groups import all_groups, mesh_of_nodes
 from dtsweep.sync.mode import Job, load_mode
 from dtsweep.sync.passes import batches_of_steps, make_optimizer
 from dtsweep.worker.world import ProcessGroups
+from tests.ranks import spawn
 
 PROCESSES = 4
 WORLDS: list[tuple[int, ...]] = [(0, 1, 2, 3), (1, 3), (2,), (0, 2, 3), (0, 1, 2, 3), (0, 1)]
