@@ -1,8 +1,8 @@
-"""Is what limits a step named rightly? Workloads that are made to be bound in one way each, run on a private Ray.
+"""Check what `bottleneck` names as a step's limit, on workloads that are bound in one way each.
 
-Each launch is judged by itself, as a sweep without repeats is, and all of them together. A GPU that
-waits for its host and NCCL's exchange can't be made without a GPU: they are tried on rows in
-tests/analysis/test_bottleneck.py.
+They run on a private Ray. Each launch is judged by itself, as a sweep without repeats is, and all
+of them together. A GPU that waits for its host and NCCL's exchange can't be made without a GPU:
+they are tried on rows in tests/analysis/test_bottleneck.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A sweep file for benchmarks/bottlenecks.py: workloads that are made to be bound in one way each."""
+"""A sweep file for benchmarks/bottlenecks.py: workloads that are bound in one way each."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def sent(compression: Compression, coding: Coding | None, values: Tensor) -> int
 def turns(
     point: Point, megabytes: int, *, device: torch.device, turns: int
 ) -> dict[str, list[float]]:
-    """Seconds of copy, compression and decompression, turn by turn; and the share of the bytes that travels."""
+    """Seconds of copy, compression and decompression by turn, and the share of bytes sent."""
     layout = Layout(
         numel=megabytes * MATRIX.numel(),
         dtype=torch.float32,
@@ -143,7 +143,8 @@ def main() -> None:
     ]
     print(heading("What does compression cost for each byte, beside a copy?"), end="\n\n")
     print(
-        "Times as long as a copy of the same turn, median (quartiles); share: bytes sent of bytes given.",
+        "Times as long as a copy of the same turn, median (quartiles); "
+        "share: bytes sent of bytes given.",
         end="\n\n",
     )
     print(table(["compression", "share", *parts], ratios), end="\n\n")

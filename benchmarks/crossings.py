@@ -1,4 +1,4 @@
-"""What the rows of `slow_network` say: step times by bandwidth, where they cross, and where arithmetic says so."""
+"""Step times by bandwidth from rows of `slow_network`; crossings, measured and by arithmetic."""
 
 from __future__ import annotations
 
@@ -58,12 +58,18 @@ class Curve:
     """
 
     def over_rates(self, launch: int | None = None) -> list[float]:
-        """Step times, the fastest rate first: a launch's, but for rates that it left out; or the shortest ones."""
+        """Step times, the fastest rate first.
+
+        They are a launch's, except for rates that it left out, or the shortest ones.
+        """
         own = {} if launch is None else self.launches[launch]
         return [own.get(rate, cell.step_s) for rate, cell in self.cells.items()]
 
     def share(self, rate: float) -> str:
-        """The exchange's share of a step, in percent; where no steps without it were taken, by those at the fastest."""
+        """The exchange's share of a step, in percent.
+
+        Without steps that leave it out, the share comes from those at the fastest rate.
+        """
         cell, fastest = self.cells[rate], next(iter(self.cells.values()))
         if cell.comm_share is not None:
             return f"{cell.comm_share * 100:.0f}"
@@ -141,7 +147,10 @@ def crossing(rates: Sequence[float], plain: Sequence[float], other: Sequence[flo
 
 
 def measured_crossings(plain: Curve, other: Curve) -> list[float]:
-    """Where another variant begins to win, in Mbit/s: by the shortest steps of all launches, and by each launch."""
+    """Rates in Mbit/s at which another variant begins to win.
+
+    The first is by the shortest steps of all launches, the others by one launch each.
+    """
     rates = list(plain.cells)
     launches = [None, *range(min(len(plain.launches), len(other.launches)))]
     return [

@@ -68,7 +68,10 @@ def curves(panels: Mapping[str, Mapping[str, Line]], *, x: str, y: str) -> str:
         )
         parts += [*_frame(field, title, x, y), *_lines(field, lines)]
     width, height = step * len(panels), TOP + HEIGHT + BOTTOM
-    opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">'
+    opening = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        'font-family="sans-serif">'
+    )
     return "\n".join(
         [opening, f'<rect width="{width}" height="{height}" fill="white"/>', *parts, "</svg>", ""]
     )
@@ -95,7 +98,7 @@ def _frame(field: Field, title: str, x: str, y: str) -> list[str]:
 
 
 def _lines(field: Field, lines: Mapping[str, Line]) -> list[str]:
-    """Lines with points, and their names beside their ends, moved apart where they would lie on each other."""
+    """Lines with points, and their names next to their ends, moved apart where they overlap."""
     parts, ends = [], []
     for (name, line), colour in zip(lines.items(), COLOURS * len(lines), strict=False):
         places = [(field.across(x), field.down(y)) for x, y in sorted(line)]
@@ -125,7 +128,8 @@ def _ticks(low: float, high: float, steps: Sequence[int] = (1, 2, 5)) -> list[in
 
 
 def _stroke(left: float, top: float, right: float, bottom: float, colour: str = "#dddddd") -> str:
-    return f'<line x1="{left:.1f}" y1="{top:.1f}" x2="{right:.1f}" y2="{bottom:.1f}" stroke="{colour}"/>'
+    ends = f'x1="{left:.1f}" y1="{top:.1f}" x2="{right:.1f}" y2="{bottom:.1f}"'
+    return f'<line {ends} stroke="{colour}"/>'
 
 
 def _text(

@@ -1,4 +1,4 @@
-"""Is the cost of the exchange measured without bias? Simulated ranks whose exchange, overlap and jitter are known.
+"""Bias of the measured cost of the exchange, on simulated ranks with known exchange and jitter.
 
 A rank's own step takes 20 ms, times its jitter: normal, drawn for each step and rank, with or
 without autocorrelation. With the exchange all ranks wait for the longest own step of each step, and
@@ -199,7 +199,7 @@ def in_window(job: Job, random: np.random.Generator, *, steps: int) -> list[Meas
 
 
 def shares(job: Job, *, steps: int, repetitions: int, method: str) -> list[str]:
-    """A row of the table: truth and mean of the shares, and what share of their intervals covers the truth.
+    """A row of the table: truth and mean of the shares, and the coverage of their intervals.
 
     Args:
         job: whose steps are drawn.
@@ -250,7 +250,8 @@ def named(job: Job, *, steps: int, repetitions: int, method: str) -> str:
         else:
             ranks = [sent(series, sync_s=np.zeros(steps)) for series in job.own(random, steps)]
         stragglers.append(skew_columns(ranks, nodes)["straggler"] or "")
-    return f"{np.mean([name.startswith('rank 1 ' if job.slow else 'rank') for name in stragglers]):.3f}"
+    expected = "rank 1 " if job.slow else "rank"
+    return f"{np.mean([name.startswith(expected) for name in stragglers]):.3f}"
 
 
 def table_of_shares(windows: Sequence[int], repetitions: int) -> str:
@@ -330,9 +331,10 @@ def main() -> None:
     options = parser.parse_args()
     print(heading("Is what the exchange costs told as it is?"), end="\n\n")
     print(
-        "Truth / mean of the trials / how often the interval covers the truth; comm ± is the median half-width in"
+        "Truth / mean of the trials / how often the interval covers the truth; "
+        "comm ± is the median half-width in\npoints.",
+        end="\n\n",
     )
-    print("points.", end="\n\n")
     print(table_of_shares((30, 100, 1000), options.repetitions), end="\n\n")
     print(
         "How often a straggler is named among equal ranks; the slower one where there is one.",

@@ -1,4 +1,4 @@
-"""Does dtsweep's loop train as fast as a plain PyTorch loop, and a session as fast as a fresh launch?
+"""Speed of dtsweep's loop against a plain PyTorch loop, and of a session against a fresh launch.
 
 Four comparisons of samples per second, for a compute-heavy and a communication-heavy point, and for
 two whose steps take 5 ms and next to no time, where what the instruments cost per step shows best;
@@ -91,10 +91,13 @@ WARMUP = 5
 """Steps before every block, in both loops."""
 
 FEW = 10
-"""Steps of a turn, and of the block by which the length of the others is found; the least that a block has."""
+"""Fewest steps of a block, and those of a turn and of the block that sets the others' length."""
 
 TURN_LAUNCHES = 6
-"""Launches in which loops take turns: where things lie in memory makes one of them faster, otherwise in each launch."""
+"""Launches in which loops take turns.
+
+The layout of memory makes one of the loops faster, differently in each launch.
+"""
 
 DTSWEEP, PLAIN, EDGE = "dpe"
 """How the loops are called in a row of blocks, such as dppd."""
@@ -104,7 +107,7 @@ LEARNING_RATES = (0.008, 0.009, 0.01)
 
 
 def plain_loop(point: Point, *, rank: int, device: torch.device, steps: int) -> float:
-    """Train as a PyTorch user writes it by hand; return the seconds that the steps took on this rank."""
+    """Train as a PyTorch user writes it by hand; return the seconds of the steps on this rank."""
     torch.manual_seed(0)
     workload = point.workload
     model, optimizer = BY_HAND[point.sync](workload.build().to(device).train(), point, device)
@@ -337,8 +340,8 @@ def same_ranks(name: str, *, pairs: int, steps: int, workers: int) -> list[str]:
         int(np.sum(abs(wall_s - mean_s) <= reach_s * factor)) for factor in (1, 2**0.5)
     )
     what = (
-        f"same ranks, ABBA; the plain loop's wall per step lies in {inside} of {pairs} rows' intervals "
-        f"(±{np.median(reach_s / mean_s):.1%}), in {nearly} of those √2 times as wide"
+        f"same ranks, ABBA; the plain loop's wall per step lies in {inside} of {pairs} rows' "
+        f"intervals (±{np.median(reach_s / mean_s):.1%}), in {nearly} of those √2 times as wide"
     )
     return row(what, {DTSWEEP: ours[:, 0], PLAIN: plain[:, 0]}, paired=True)
 
@@ -400,7 +403,10 @@ def separate(
 def sessions(
     name: str, *, launches: int, steps: int, workers: int
 ) -> dict[str, NDArray[np.float64]]:
-    """The last trial of a session, and a trial alone, in turns; learning rates tell a session's trials apart."""
+    """The last trial of a session, and a trial alone, in turns.
+
+    A session's trials differ in their learning rates.
+    """
     sweep = sweep_of(name, workers=workers, steps=steps)
     rates: dict[str, list[float]] = {"session": [], "fresh": []}
     for index in range(launches):
@@ -418,7 +424,7 @@ def sessions(
 
 
 def row(what: str, rates: Mapping[str, NDArray[np.float64]], *, paired: bool = False) -> list[str]:
-    """Two series side by side: count, medians with quartiles, and the ratio of the first to the second."""
+    """Two series: count, medians with quartiles, and the ratio of the first to the second."""
     first, second = rates.values()
     if paired:
         ratio = float(np.median(first / second))
@@ -491,7 +497,10 @@ def main() -> None:
     rows = [cells for name in options.points for cells in measured(name, options)]
     compared = ["dtsweep or session, samples/s", "edge-only, plain or fresh"]
     headers = ["what", "n each", *compared, "ratio", "95 % interval", "more per step, µs"]
-    note = f"{options.workers} workers; median (quartiles); how the intervals are made: benchmarks/fidelity.py."
+    note = (
+        f"{options.workers} workers; median (quartiles); "
+        "how the intervals are made: benchmarks/fidelity.py."
+    )
     print(
         heading("Does dtsweep's loop train as fast as a plain PyTorch loop?"),
         table(headers, rows),

@@ -123,7 +123,8 @@ def main() -> None:
     print(heading("how fast is the frontier of a million points found?"))
     print()
     print(
-        "Seconds, in brackets times ours; – is not asked (not installed, or over the limit with fewer points)."
+        "Seconds, in brackets times ours; – is not asked "
+        "(not installed, or over the limit with fewer points)."
     )
     print()
     print(table(["points lie in", "objectives", "points", "on the frontier", *LIBRARIES], cells))

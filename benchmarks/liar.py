@@ -1,4 +1,4 @@
-"""A sweep file for benchmarks/lies.py: a network that can do something else than its row would say."""
+"""A sweep file for benchmarks/lies.py: a network that can do something else than its row says."""
 
 from __future__ import annotations
 

@@ -84,12 +84,17 @@ class Own:
         return make()
 
     def batch(self, samples, device):
-        return torch.full((len(samples), 4), float(len(Path(self.data).read_bytes())), device=device)
+        size = float(len(Path(self.data).read_bytes()))
+        return torch.full((len(samples), 4), size, device=device)
 
     def loss(self, model, batch):
         return model(batch).square().mean()
 
-sweep = Sweep(workload=Own(), axes={{"workers": [1]}}, measure=Measure(half_width=None, max_seconds=0.5, min_seconds=0))
+sweep = Sweep(
+    workload=Own(),
+    axes={{"workers": [1]}},
+    measure=Measure(half_width=None, max_seconds=0.5, min_seconds=0),
+)
 '''
 
 

@@ -109,9 +109,8 @@ def run(sweep: Sweep, results: str) -> pd.DataFrame:
     """
     frame = dtsweep.run(sweep, results, address="local")
     if set(frame["status"]) - {"ok", "skipped"}:
-        raise SystemExit(
-            f"not all trials are ok: {frame[['status', 'reason']].drop_duplicates().to_dict('records')}"
-        )
+        ends = frame[["status", "reason"]].drop_duplicates().to_dict("records")
+        raise SystemExit(f"not all trials are ok: {ends}")
     return frame
 
 

@@ -1,4 +1,4 @@
-"""Is a smaller world inside a larger one's session measured as in a launch of its own, and what does it save?
+"""Compare a smaller world in a larger one's session with its own launch, and the time it saves.
 
 A pair is two launches that live at the same time: one of two workers, of which one is idle while
 the points of one worker run, and one of one worker. They take turns, trial by trial in the order

@@ -1,4 +1,4 @@
-"""What does a trial cost beyond the training itself: in a session, by torchrun, with a TorchTrainer of its own?
+"""Cost of a trial beyond the training itself: in a session, by torchrun, in its own TorchTrainer.
 
 The training itself is the measured window (`window_s`: from the ranks' common start to the last
 one's end). All else counts as overhead, for all three alike: starting, building the model, warm-up,
@@ -87,8 +87,9 @@ def main() -> None:
         heading("What does a trial cost beyond the training itself?"),
         settings(read_sweep(POINT)[0].measure),
         _comparison(session, by_torchrun, overheads(fresh)),
-        f"{options.workers} workers; median (quartiles). The session started once in {startup_s:.1f} s. With that, "
-        f"Ray's start and end and all else, a trial of these {len(session)} took {rest_s * 1e3:.1f} ms beyond its "
+        f"{options.workers} workers; median (quartiles). The session started once in "
+        f"{startup_s:.1f} s. With that, Ray's start and end and all else, a trial of these "
+        f"{len(session)} took {rest_s * 1e3:.1f} ms beyond its "
         f"window of {session['window_s'].median() * 1e3:.1f} ms.",
         _flatness(session, looks, set(ranks)),
         sep="\n\n",
@@ -218,7 +219,10 @@ def _flatness(session: pd.DataFrame, looks: Sequence[Look], ranks: set[int]) -> 
 
 
 def _memory(usages: Mapping[int, Usage], ranks: set[int]) -> list[str]:
-    """Resident memory of each kind of process, of several the largest, with a rank's threads and descriptors."""
+    """Resident memory of each kind of process, with a rank's threads and descriptors.
+
+    Of several processes the largest number counts.
+    """
     own = [usages[pid] for pid in ranks]
     session = [usage for usage in usages.values() if usage.title.startswith("ray::Slot")]
     groups = [[usages[psutil.Process().pid]], session, own]

@@ -74,7 +74,10 @@ class Clocks:
         self._inner = [0.0]
 
     def around(self, name: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that does the work and notes its time under a name; that of `Loop.run` under its segment's."""
+        """A function that does the work and notes its time under a name.
+
+        Time of `Loop.run` counts under its segment's name.
+        """
 
         def run(*arguments: Any, **named: Any) -> Any:
             self._inner.append(0.0)
@@ -91,7 +94,7 @@ class Clocks:
 
 
 def ranks(file: str) -> list[dict[str, Any]]:
-    """In a rank: run the points of a sweep file; give the seconds of each part, attempt by attempt."""
+    """In a rank: run the points of a sweep file; return the seconds of each part by attempt."""
     distributed.init_process_group("gloo")
     sweep, _ = read_sweep(ROOT / file)
     context = become_rank(
@@ -126,7 +129,10 @@ def ranks(file: str) -> list[dict[str, Any]]:
 
 
 def in_a_session(file: str) -> list[list[str]]:
-    """Run a sweep file's first point in one session, at many learning rates; a row of the table for each part."""
+    """Run a sweep file's first point in one session, at many learning rates.
+
+    The table has a row for each part.
+    """
     sweep, _ = read_sweep(ROOT / file)
     axes = {
         name: values[:1] if isinstance(values, list) else values

@@ -113,7 +113,7 @@ def series() -> NDArray[np.float64]:
 def windows(
     steps: NDArray[np.float64], drawn: NDArray[np.int64], rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Draw a window of steps for each drawn launch, in blocks that wrap around: (launches drawn, steps)."""
+    """Draw a window of steps per drawn launch, in blocks that wrap around: (launches, steps)."""
     length = steps.shape[1]
     starts = rng.integers(length, size=(len(drawn), length // BLOCK, 1))
     places = (starts + np.arange(BLOCK)).reshape(len(drawn), -1) % length
@@ -122,7 +122,9 @@ def windows(
 
 
 def simulated(*, sweeps: int, launches: int, slower: float, shared: bool) -> pd.DataFrame:
-    """Give the differences of the first point to the second in simulated sweeps, which are environments here.
+    """Return the differences of the first point to the second in simulated sweeps.
+
+    A sweep is an environment here.
 
     Args:
         sweeps: how many.
@@ -205,7 +207,10 @@ def told_apart(cell: Cell, *, sweeps: int, launches: int, shared: bool, seed: in
 
 
 def held(cell: Cell, *, sweeps: int, launches: int, seed: int) -> list[str]:
-    """Number of intervals over launches of their own hold the truth: of the first two points, and of the others."""
+    """Share of intervals that hold the truth: of the first two points, and of the others.
+
+    Each point has launches of its own.
+    """
     points = over_launches(noisy(cell, sweeps=sweeps, launches=launches, shared=False, seed=seed))
     holds = (points["samples_per_s_low"] <= 100) & (points["samples_per_s_high"] >= 100)
     first = points["point_id"].isin([FIRST, SECOND])
@@ -213,7 +218,10 @@ def held(cell: Cell, *, sweeps: int, launches: int, seed: int) -> list[str]:
 
 
 def left_out(*, sweeps: int, shared: bool, seed: int) -> str:
-    """In how many sweeps one of two points is off the frontier that are both best: 3 launches, noise 2.5 %."""
+    """Share of sweeps in which one of two best points is off the frontier.
+
+    There are 3 launches, with noise of 2.5 %.
+    """
     cell = Cell("", [2.5, 2.5])
     rows, others = (
         noisy(cell, sweeps=sweeps, launches=3, shared=shared, seed=number)
@@ -259,12 +267,14 @@ def uneven(*, sweeps: int, seed: int) -> list[str]:
             ["two of ten points", *(f"{kind}, {count}" for kind in kinds for count in LAUNCHES)],
             told,
         ),
-        f"Called faster or slower, by launches, in {sweeps} sweeps each; the two are equal but where it says apart. "
+        f"Called faster or slower, by launches, in {sweeps} sweeps each; "
+        "the two are equal but where it says apart. "
         "Not alike: against the assumption that launches add as much to all points.",
         table(["points", "launches of their own", "first two", "others"], intervals),
         f"Intervals that hold the truth, in {sweeps // 10 + 1} sweeps each.",
         table(["two points", "one is off the frontier"], off),
-        f"Latency 100 and 97, throughput 100 and 99, each with noise of 2.5 %, 3 launches; {sweeps} sweeps each.",
+        "Latency 100 and 97, throughput 100 and 99, each with noise of 2.5 %, 3 launches; "
+        f"{sweeps} sweeps each.",
     ]
 
 
@@ -284,7 +294,7 @@ def real(*, sweeps: int, launches: int) -> pd.DataFrame:
 
 
 def row(what: str, found: pd.DataFrame, *, launches: int) -> list[str]:
-    """How often the two were told apart, by throughput and by latency, and how far apart they seemed."""
+    """Number of sweeps that don't distinguish the two, by throughput and latency, and ratios."""
     cells = [what, str(launches), " and ".join(sorted(found["method"].unique()))]
     for of in ("samples_per_s", "latency_s"):
         rows = found[found["of"] == of]
@@ -337,7 +347,10 @@ def main() -> None:
     each = ["{}: not distinguishable", "ratio", "half-width"]
     headers = ["sweeps", "launches", "method"]
     headers += [head.format(name) for name in ("throughput", "median step") for head in each]
-    note = "Ratios of the first point to the second, median (quartiles); half-widths of their 95 % intervals, median."
+    note = (
+        "Ratios of the first point to the second, median (quartiles); "
+        "half-widths of their 95 % intervals, median."
+    )
     parts = [
         heading("Are two points told apart only where they differ?"),
         table(headers, rows),

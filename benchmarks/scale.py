@@ -1,4 +1,4 @@
-"""What do ten thousand trials cost: to plan, store, resume, merge, report, and to run with nothing to train?
+"""Cost of ten thousand trials: to plan, store, resume, merge, report, and run without training.
 
 Each part runs in a process of its own, whose wall time and peak of resident memory are given.
 `resume` is a plan of trials that are all done, each in files of its own, as many kills would leave
@@ -47,7 +47,10 @@ import resource, subprocess, sys
 subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
-"""Runs a command and prints its peak of resident memory; a fork of this process would begin with this one's."""
+"""Runs a command and prints its peak of resident memory.
+
+A fork of this process would begin with this one's peak.
+"""
 
 POINTS_PER_TRIAL = 10
 """A plan is looked at with so many more points."""

@@ -1,4 +1,4 @@
-"""Does a rank take the memory that arithmetic says, mode by mode? What sharding saves, on 2 and 4 ranks.
+"""Compare the memory that a rank takes in each mode with arithmetic, on 2 and 4 ranks.
 
 The model is 8 blocks of `Linear(1024, 4096)` and `Linear(4096, 1024)`, 256 MiB of parameters in
 fp32, trained by AdamW with one sample per pass: activations are 0.2 MiB, a thousandth of the
@@ -117,7 +117,7 @@ def of_ddp(model: Blocks, workers: int) -> Memory:  # noqa: ARG001  # all of it 
 
 
 def of_zero1(model: Blocks, workers: int) -> Memory:
-    """Parameters, buckets, a share of the averages; gradients, three numbers for each of one parameter."""
+    """Parameters, buckets, a share of averages; gradients, and three of the largest parameter."""
     whole = model.depth * model.block_bytes
     return Memory(kept=2 * whole + 2 * whole / workers, more=whole + 3 * model.largest_bytes)
 
@@ -253,7 +253,8 @@ def main() -> None:
     print(heading("Does a rank take the memory that arithmetic says?"), end="\n\n")
     print(table([*headers, "difference", "as malloc comes, MiB"], rows), end="\n\n")
     print(
-        f"{MODEL.depth * MODEL.block_bytes / 2**20:.0f} MiB of parameters; the arithmetic is in benchmarks/sharding.py."
+        f"{MODEL.depth * MODEL.block_bytes / 2**20:.0f} MiB of parameters; "
+        "the arithmetic is in benchmarks/sharding.py."
     )
 
 

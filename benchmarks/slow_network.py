@@ -94,11 +94,13 @@ KEPT = (
 """Columns of a row."""
 
 BURST_S, LEAST_BURST_BYTES = 0.0005, 72 * 1024
-"""What passes at once: so long at the rate, but at least a packet of the loopback, whose MTU is 64 KiB."""
+"""Burst that passes at once: so long at the rate, at least a loopback packet (MTU 64 KiB)."""
 
 SLOW_MBITS = 500
-"""Behind a rate below it, where steps take seconds and differ little, the first launch alone measures, and the exchange
-is not timed by itself."""
+"""Rates below it are slow: steps take seconds and differ little.
+
+The first launch alone measures them, and the exchange is not timed by itself.
+"""
 
 CHECK_S = 0.5
 """How long the transfer takes that checks a limit."""

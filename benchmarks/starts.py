@@ -1,4 +1,4 @@
-"""Where do the seconds of a run go that are no measurement: by phase, by process, by import; and a launch beside Ray's.
+"""Seconds of a run outside the measurement, by phase, process and import; a launch against Ray's.
 
 The run is one of the command line, in a process of its own, of a sweep file: phases are told by its
 lines and by the rows' times, processes are looked at while it runs. A launch of a session is

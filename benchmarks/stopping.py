@@ -1,4 +1,6 @@
-"""When may a window end? dtsweep's rule beside fixed windows, AdaptDL's and nvbench's, on made and on real step times.
+"""Rules that end a window: dtsweep's, fixed windows, AdaptDL's and nvbench's.
+
+They are compared on simulated and on real step times.
 
 Every rule is played the same step times, from a job's first step on, and says after how many of
 them it ends, which mean it then gives, and with which 95 % interval:
@@ -60,13 +62,16 @@ LOOK_S = 0.001
 """What a look takes."""
 
 BLOCKS, BLOCK_STEPS = 12, 4
-"""After the window: blocks of steps that are compared with it, in turn with as many steps that are not."""
+"""Number of blocks after the window that are compared with it, and steps of a block.
+
+As many steps between the blocks are not compared.
+"""
 
 WRONG = 0.02
 """From which share of the truth on a mean is wrong."""
 
 NOISE, SETTLED, NOISES, LEAST_SAMPLES = 0.005, 0.05, 512, 10
-"""nvbench's `max-noise`, when its noise has settled, how many values of it are kept, and its `min-samples`."""
+"""nvbench's `max-noise`, the spread of settled noise, the values kept of it, and `min-samples`."""
 
 TRUTH_FROM = 40
 """Steps left out of a real series for its true mean: by then all of them are steady."""
@@ -122,7 +127,7 @@ def by_dtsweep(series: Series, period: int = 1) -> Stopped:
 
 
 def window_of(series: Series, *, skipped: int, period: int) -> tuple[int, str]:
-    """Step through a window on a clock that the steps move on: how many there were, and why it ended."""
+    """Step through a window on a clock that the steps advance: their number, and why it ended."""
     now, done, window = 0.0, 0, series[skipped:]
     measure = replace(MEASURE, max_steps=min(MEASURE.max_steps, len(window)))
 
@@ -350,7 +355,7 @@ def share_of(which: NDArray[np.bool_], among: NDArray[np.bool_]) -> str:
 def by_length(
     regimes: Mapping[str, Regime], lengths: Sequence[float], *, repetitions: int, seed: int
 ) -> str:
-    """A table of dtsweep's rule: a row for each kind of step times, a column for each length of a step."""
+    """A table of dtsweep's rule: a row per kind of step times, a column per length of a step."""
     rows: list[list[str]] = []
     of_length: dict[float, list[Played]] = defaultdict(list)
     for number, (name, regime) in enumerate(regimes.items()):
@@ -385,7 +390,7 @@ def length(step_s: float) -> str:
 
 
 def beside_others(step_s: float, *, repetitions: int) -> str:
-    """A table of all rules: how often the interval covers, steps, and how often the mean is wrong."""
+    """A table of all rules: coverage of the interval, steps, and the share of wrong means."""
     rows: list[list[str]] = []
     all_steps: dict[str, list[float]] = defaultdict(list)
     for number, (name, regime) in enumerate(REGIMES.items()):
@@ -420,7 +425,7 @@ def caught_later(*, repetitions: int) -> str:
 
 
 def replayed(folder: Path) -> str:
-    """A table of real step times: how often the interval covers, steps, and how far the mean is from the truth."""
+    """A table of real step times: coverage of the interval, steps, and the error of the mean."""
     kinds: dict[str, list[Series]] = defaultdict(list)
     for path in sorted(folder.glob("*.npy")):
         kinds[path.stem.rsplit("_", 1)[0]].append(np.load(path))
@@ -441,7 +446,10 @@ def replayed(folder: Path) -> str:
 def replay(
     rule: Callable[[Series], Stopped], group: Sequence[Series], *, starts: Sequence[int]
 ) -> str:
-    """A cell: of a rule that begins at each series' first step (0), or somewhere in its first half (other seeds)."""
+    """A cell of a rule that begins at each series' first step, or somewhere in its first half.
+
+    A start of 0 means the first step; others are seeds.
+    """
     seen, distances = [], []
     for series in group:
         truth = float(series[TRUTH_FROM:].mean())
@@ -456,14 +464,18 @@ def replay(
 
 
 OF_A_CELL = (
-    "How often the interval covers the true mean or there is none (the steps drift, which is flagged) / mean steps / "
-    "how many end `precise` / how many of these have a mean that is off by more than 2 % / how many have no interval."
+    "How often the interval covers the true mean or there is none (the steps drift, which is "
+    "flagged) / mean steps / how many end `precise` / how many of these have a mean that is off by "
+    "more than 2 % / how many have no interval."
 )
-OF_A_RULE = "How often the interval covers the true mean / mean steps / how often the mean is off by more than 2 %."
+OF_A_RULE = (
+    "How often the interval covers the true mean / mean steps / "
+    "how often the mean is off by more than 2 %."
+)
 OF_LATER = (
-    "How often the interval covers the true mean or there is none / how often the mean is off by more than 2 % / how "
-    f"often the window is flagged `unstable`, by {BLOCKS} blocks of {BLOCK_STEPS} steps after it / how many of the "
-    "wrong ones are."
+    "How often the interval covers the true mean or there is none / how often the mean is off by "
+    f"more than 2 % / how often the window is flagged `unstable`, by {BLOCKS} blocks of "
+    f"{BLOCK_STEPS} steps after it / how many of the wrong ones are."
 )
 OF_REAL = (
     "Real step times. How often the interval covers the true mean, that of all steps but the first "

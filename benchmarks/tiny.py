@@ -1,4 +1,7 @@
-"""What is left of a trial's time when its training takes next to none? Settings are the defaults but for the window."""
+"""A sweep file for benchmarks/overhead.py: its training takes next to no time.
+
+Settings are the defaults except for the window.
+"""
 
 from dtsweep import Measure, Resources, Sweep, workloads
 

@@ -1,4 +1,4 @@
-"""Draw the frontiers of results as an SVG that needs no program to be looked at: docs/frontier.svg shows `make sweep`.
+"""Draw the frontiers of results as an SVG; docs/frontier.svg shows `make sweep`.
 
 python docs/picture.py results/batchsize docs/frontier.svg
 """
@@ -60,8 +60,10 @@ def picture(content: Content) -> str:
     below = [line for doubt in content.doubts for line in textwrap.wrap(doubt, LETTERS)]
     height = HEIGHT + (LINE * len(below) + BELOW if below else 0)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
-        f'<rect x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8" fill="white" stroke="{LIGHT}"/>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+        'font-family="sans-serif">',
+        f'<rect x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8" '
+        f'fill="white" stroke="{LIGHT}"/>',
         text(
             18,
             28,
@@ -94,7 +96,8 @@ def _axes(field: Field) -> Iterator[str]:
         yield text(LEFT - 8, down + 4, tick_label(value), anchor="end")
     for value in field.step_ms.ticks:
         across = field.across(value)
-        yield f'<line x1="{across:.1f}" y1="{TOP}" x2="{across:.1f}" y2="{bottom}" stroke="{LIGHT}"/>'
+        ends = f'x1="{across:.1f}" y1="{TOP}" x2="{across:.1f}" y2="{bottom}"'
+        yield f'<line {ends} stroke="{LIGHT}"/>'
         yield text(across, bottom + 18, tick_label(value), anchor="middle")
     yield text((LEFT + right) / 2, bottom + 38, "step time, ms", anchor="middle")
     yield text(LEFT + 4, TOP - 6, "samples/s")
@@ -123,7 +126,8 @@ def _colour(found: Frontier) -> str:
 def _beaten(field: Field, found: Frontier) -> Iterator[str]:
     for _, row in found.dominated.iterrows():
         across, down = field.place(row)
-        yield f'<circle cx="{across:.1f}" cy="{down:.1f}" r="4" fill="{_colour(found)}" opacity="0.3"/>'
+        centre = f'cx="{across:.1f}" cy="{down:.1f}"'
+        yield f'<circle {centre} r="4" fill="{_colour(found)}" opacity="0.3"/>'
 
 
 def _line(field: Field, found: Frontier) -> Iterator[str]:
@@ -158,11 +162,12 @@ def _bars(field: Field, row: Any) -> str:
 
 
 def _ring(across: float, down: float) -> str:
-    return f'<circle cx="{across:.1f}" cy="{down:.1f}" r="9" fill="none" stroke="{DARK}" stroke-width="1.2"/>'
+    centre = f'cx="{across:.1f}" cy="{down:.1f}"'
+    return f'<circle {centre} r="9" fill="none" stroke="{DARK}" stroke-width="1.2"/>'
 
 
 def _named(across: float, down: float, words: str) -> Iterator[str]:
-    """Words near the lower end, where few points are, and a line from there to the point that they name."""
+    """Words near the lower end, where few points are, and a line to the point that they name."""
     is_right, bottom = across > WIDTH / 2, HEIGHT - BOTTOM - 14
     line = f"M{across:.1f} {down + 8:.1f} V{bottom - 16}"
     yield f'<path d="{line}" stroke="{DARK}" stroke-width="1.2" stroke-dasharray="2 3"/>'

@@ -1,4 +1,4 @@
-"""Writes what docs/ takes from the code: columns.md, and the tables between marks in other pages."""
+"""Write what docs/ takes from the code: columns.md, and tables between marks in other pages."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def _yes(holds: bool) -> str:
 
 
 def carriers() -> str:
-    """The table of modes and compressions: which go together, and by which constraint the others don't."""
+    """The table of modes and compressions: pairs that work, and the constraint on the others."""
     found = {
         (mode, name): _reason(Point(sync=mode, compression=name))
         for mode in MODES
@@ -202,7 +202,7 @@ def carriers() -> str:
 
 
 def _reason(point: Point) -> str | None:
-    """Why a point can't be measured, in words for all modes and compressions of which it is said; None where it can."""
+    """Reason why a point can't be measured, for any mode and compression; None if it can."""
     applying = (
         constraint.reason for constraint in CONSTRAINTS if constraint.applies(point, Harness())
     )

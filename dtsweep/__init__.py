@@ -18,33 +18,33 @@ readers are processes that read results:
     errors          what a user did that can't be measured, in one line
     text            numbers and tables for the terminal
     provenance      what a number was measured with: versions, source, revision
-    sweep           the question: axes, points, settings                        any process
-    workloads       what is trained: three methods, a family to choose from     ranks
-    results         what is kept: three Parquet data sets                       driver, readers
-    hardware        devices and hosts: what they are, can do, and did           ranks, doctor
-    measure         the instruments: clocks, windows, statistics                ranks, driver, readers
+    sweep           the question: axes, points, settings                    any process
+    workloads       what is trained: three methods, a family to choose from ranks
+    results         what is kept: three Parquet data sets                   driver, readers
+    hardware        devices and hosts: what they are, can do, and did       ranks, doctor
+    measure         the instruments: clocks, windows, statistics            ranks, driver, readers
 
 What measures imports nothing of what reads:
 
-    compression     what travels in place of gradients, a family to choose from ranks
-    sync            how workers combine their work, a family to choose from     ranks
-    metrics         from raw steps to rows                                      driver, slots, ranks
-    worker          one trial in one worker process; knows nothing of Ray       ranks
-    session         one live worker group, handed trial after trial             slots, ranks
-    plan            what is done, what is to do, in which order                 any process
-    driver          the run: connect, hand out, store                           driver
+    compression     payloads in place of gradients, a family to choose from ranks
+    sync            how workers combine their work, a family to choose from ranks
+    metrics         from raw steps to rows                                  driver, slots, ranks
+    worker          one trial in one worker process; knows nothing of Ray   ranks
+    session         one live worker group, handed trial after trial         slots, ranks
+    plan            what is done, what is to do, in which order             any process
+    driver          the run: connect, hand out, store                       driver
 
 What reads, from rows to a recommendation:
 
-    inference       statistics of launches: variances, contrasts, power         readers
-    analysis        questions to the table of trials                            readers
-    report          views of results for people and programs                    readers
-    compare         run against run                                             readers
+    inference       statistics of launches: variances, contrasts, power     readers
+    analysis        questions to the table of trials                        readers
+    report          views of results for people and programs                readers
+    compare         run against run                                         readers
 
 Callers of both:
 
-    doctor          looks at every node before money is spent                   driver, every node
-    cli             the command line: reads the sweep file, runs, reports       driver, readers
+    doctor          looks at every node before money is spent               driver, every node
+    cli             the command line: reads the sweep file, runs, reports   driver, readers
 """
 
 from __future__ import annotations

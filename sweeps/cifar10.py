@@ -1,7 +1,8 @@
-"""How long does one pass over the 50,000 images of CIFAR-10 take, and how much of that do more workers save?
+"""One pass over CIFAR-10: how long does it take, and how much of that do more workers save?
 
-Four launches of each point give the intervals. The images are noise of the same shape; the data set
-itself is `workloads.Cifar10Cnn(data="folder")`. On a cluster, go on with `--set workers=1,2,4,8`.
+Four launches of each point give the intervals. The 50,000 images are noise of the same shape; the
+data set itself is `workloads.Cifar10Cnn(data="folder")`. On a cluster, go on with
+`--set workers=1,2,4,8`.
 """
 
 from dtsweep import Measure, Sweep, workloads

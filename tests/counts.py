@@ -9,7 +9,7 @@ from typing import Any
 
 
 def calls_of(function: Callable[[], Any]) -> int:
-    """Run a function; count all calls that it makes, of Python and of C, comparisons of dataclasses among them."""
+    """Run a function and count its calls of Python and of C, with comparisons of dataclasses."""
     count = 0
 
     def note(frame: Any, event: str, argument: Any) -> None:

@@ -1,4 +1,4 @@
-"""The README and the pages of docs/ as tests see them: blocks, tables, and a folder to run their commands in."""
+"""The README and docs/ as tests see them: blocks, tables, and a folder to run commands in."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def tables(page: str, *, first: str) -> list[dict[str, str]]:
 
 
 def make_study(folder: Path) -> None:
-    """Put the example sweeps into a folder, with results of batchsize.py as a run would leave them."""
+    """Put the example sweeps into a folder, with results of batchsize.py as a run leaves them."""
     shutil.copytree(
         ROOT / "sweeps", folder / "sweeps", ignore=shutil.ignore_patterns("__pycache__")
     )
@@ -97,7 +97,7 @@ def make_study(folder: Path) -> None:
 
 
 def make_results(folder: Path, name: str) -> None:
-    """Put results of batchsize.py, as another run of it would leave them, beside the sweeps of `make_study`."""
+    """Put results of another run of batchsize.py next to the sweeps of `make_study`."""
     sweep, found = read_sweep(folder / "sweeps" / "batchsize.py")
     results, start = Results(folder / "results" / name), datetime(2026, 1, 1, tzinfo=UTC)
     points = [candidate.point for candidate in found if candidate.reason is None]

@@ -14,7 +14,7 @@ from scipy.signal import lfilter
 def drawn(
     count: int, steps: int, *, cv: float, rho: float = 0.0, seed: int = 0
 ) -> NDArray[np.float64]:
-    """So many series of mean 1 s, each step of which remembers `rho` of the one before: (count, steps)."""
+    """(count, steps) series of mean 1 s, whose steps correlate by `rho` with the one before."""
     noise = np.random.default_rng(seed).normal(size=(count, steps))
     noise[:, 1:] *= np.sqrt(1 - rho**2)
     return 1 + cv * lfilter([1.0], [1.0, -rho], noise, axis=1)
@@ -23,7 +23,7 @@ def drawn(
 def warming_up(
     count: int, steps: int, *, slower: float, tau: float, cv: float = 0.02
 ) -> NDArray[np.float64]:
-    """Series that begin this share slower, and come e times closer to 1 s with every `tau` steps."""
+    """Series that begin this share slower, and come e times closer to 1 s every `tau` steps."""
     return drawn(count, steps, cv=cv) * (1 + slower * np.exp(-np.arange(steps) / tau))
 
 

@@ -1,4 +1,4 @@
-"""A sweep of two worlds in one session, where a process of the session ends while the smaller one is measured."""
+"""A sweep of two worlds in one session, with a process that ends while the smaller one runs."""
 
 import os
 import signal

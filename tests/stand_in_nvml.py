@@ -1,4 +1,4 @@
-"""A stand-in of NVIDIA's library, for machines without a GPU. It raises the library's own errors."""
+"""A stand-in of NVIDIA's library for machines without a GPU; it raises the library's errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ UUID = "0b1c"
 
 @dataclass
 class StandInNvml:
-    """One device, or `devices` alike; its functions answer with the fields, a function in `unsupported` refuses."""
+    """One device, or several equal ones (`devices`).
+
+    Its functions answer with the fields; a function in `unsupported` refuses.
+    """
 
     utilization: int = 90
     memory_bytes: int = 10
@@ -98,7 +101,7 @@ class MissingNvml:
 
 
 def show_a_gpu(patch: Callable[[Any, str, Any], None] = setattr) -> None:
-    """Have torch say of the stand-in's device what it would; for good, where `patch` is not undone."""
+    """Have torch describe the stand-in's device; for good, unless `patch` is undone."""
     properties = SimpleNamespace(name="A GPU", uuid=UUID)
     patch(torch.cuda, "get_device_properties", lambda _: properties)
 

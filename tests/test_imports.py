@@ -1,4 +1,4 @@
-"""Rooms and their files stand in the order in which their docstrings list them, and heavy libraries have owners."""
+"""Rooms and files stand in the order of their docstrings, and heavy libraries have owners."""
 
 from __future__ import annotations
 
@@ -45,13 +45,14 @@ ONLY_IN_FUNCTIONS = {
     "scipy": "measure inference analysis compare",
     "moocore": "inference",
     "transformers": "workloads",
-    "torch": "session doctor workloads.samples workloads.cifar10 workloads.gpt workloads.transformers",
+    "torch": "session doctor workloads.samples workloads.cifar10 workloads.gpt "
+    "workloads.transformers",
 }
 """Who may import what only where it is needed, so that the module itself is light."""
 
 MEASURING = "hardware measure results workloads compression sync metrics worker session plan driver"
 READING = "inference analysis report compare"
-"""The two wings. The first imports nothing of the second, except for the table that `dtsweep.run` returns."""
+"""The two wings. The first imports nothing of the second, except the table of `dtsweep.run`."""
 
 RETURNED = ("driver.run", "dtsweep.analysis.load.load")
 """The one import, in a function, that runs from the first wing to the second."""
@@ -95,7 +96,7 @@ ORDER = [
 
 
 def names_of_modules() -> dict[str, Path]:
-    """The package's modules by the names that the docstrings use; faces and commands that only pass on, not."""
+    """The package's modules by their names in docstrings, without `__init__` and `__main__`."""
     files = {file.relative_to(PACKAGE): file for file in PACKAGE.rglob("*.py")}
     named = {
         ".".join(part.with_suffix("").parts).removesuffix(".__init__"): file
@@ -109,7 +110,7 @@ def names_of_modules() -> dict[str, Path]:
 
 
 def imports_of(node: ast.AST, *, in_function: bool = False) -> Iterator[Import]:
-    """Yield what code imports when it runs: not for type checkers, and not what a module runs as a command."""
+    """Yield what code imports when it runs: not for type checkers, and not as a command."""
     for child in ast.iter_child_nodes(node):
         match child:
             case ast.If(
@@ -244,7 +245,8 @@ def test_a_plan_loads_no_heavy_library(tmp_path: Path) -> None:
 def test_a_broken_sweep_file_is_refused_before_a_heavy_library_is_loaded(tmp_path: Path) -> None:
     file = tmp_path / "study.py"
     file.write_text(
-        "from dtsweep import Sweep, workloads\nsweep = Sweep(workload=workloads.Gpt(), axes={'worker': []})"
+        "from dtsweep import Sweep, workloads\n"
+        "sweep = Sweep(workload=workloads.Gpt(), axes={'worker': []})"
     )
     assert heavy_after(command("run", str(file), "--address", "local"), exit_code=2) == set()
 

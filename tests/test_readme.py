@@ -1,4 +1,4 @@
-"""What the README and docs/ show works: their commands are run, their code too, and their links lead somewhere."""
+"""Commands and code of the README and docs/ run, and their links lead somewhere."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ CLOUD = [line for line in commands() if line.startswith(("ray up ", "ray exec ")
 """Not run."""
 
 BY_RAY = [line for line in commands() if line.startswith(("ray start ", "ray job ", "export RAY_"))]
-"""What they do is run in `tests/driver`, with addresses of this machine: `ray start` by `test_hosts.py` and
-`test_connect.py`, with more options; jobs, and by variables what is exported, by `test_connect.py`.
+"""Run in `tests/driver`, with addresses of this machine.
+
+`test_hosts.py` and `test_connect.py` run `ray start`, with more options. `test_connect.py` runs
+jobs, and sets what is exported as variables.
 """
 
 CONTROLS = [line for line in commands() if line.startswith("torchrun ")]

@@ -1,4 +1,4 @@
-"""The benchmark behind docs/compression.md: where step times cross, and how it ends without rights."""
+"""The benchmark behind docs/compression.md: crossings of step times, and its end without rights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ WORK_S, OWN_S = 0.1, 0.05
 
 
 def rows(name: str, *, megabytes: float, own_s: float | None = None) -> list[dict[str, object]]:
-    """Rows of two launches of a job without overlap, the second of which is slower and leaves the slowest rate out."""
+    """Rows of two launches of a job without overlap.
+
+    The second launch is slower and leaves the slowest rate out.
+    """
     made: list[dict[str, object]] = []
     for launch, rate in [(0, RATES[0]), (0, RATES[1]), (0, RATES[2]), (1, RATES[0]), (1, RATES[1])]:
         step_s = WORK_S * (1 + launch) + (own_s or 0) + 2 * megabytes * 8 / rate

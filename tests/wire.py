@@ -1,4 +1,4 @@
-"""What the modes send between processes of this machine: as dtsweep counts it, and as the kernel does.
+"""Bytes that modes send between processes of this machine, counted by dtsweep and by the kernel.
 
 A network namespace has a loopback of its own, on which nothing else is sent: `in_a_namespace`
 starts this file in one.
@@ -86,7 +86,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class Blocks:
-    """A stack of equal blocks between two small layers: parameters of 4 MB, whose shards need no filling up."""
+    """A stack of equal blocks between two small layers: 4 MB, sharded without padding."""
 
     def build(self) -> nn.Module:
         blocks = (nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(BLOCKS))
@@ -112,7 +112,7 @@ def model_bytes() -> int:
 
 
 def sent_on_loopback() -> int:
-    """Bytes that the kernel has sent through the loopback of this network namespace, headers included."""
+    """Bytes that the kernel has sent through this network namespace's loopback, with headers."""
     (line,) = [
         line
         for line in Path("/proc/net/dev").read_text("utf-8").splitlines()
@@ -164,7 +164,10 @@ class Trained:
             self.clock.end_step()
 
     def without_exchange(self) -> int:
-        """What the kernel sends in as many steps without the exchange; in none, where a step can't leave it out."""
+        """Bytes that the kernel sends in as many steps without the exchange.
+
+        If a step can't leave it out, they are of no step.
+        """
         if not self.info.can_skip_exchange:
             return kernel_bytes(lambda: None)
         # The first of them may still gather what later ones have.
@@ -173,7 +176,7 @@ class Trained:
 
 
 def counted(work: Callable[[], object]) -> dict[str, Any]:
-    """What a rank sends in some work, per step: as it is counted, and all ranks together as the kernel does."""
+    """Bytes that a rank sends per step of some work, as counted; of all ranks, by the kernel."""
     counting = Counting()
 
     def under_count() -> None:
@@ -191,7 +194,7 @@ def counted(work: Callable[[], object]) -> dict[str, Any]:
 
 
 def all_ranks_agree_with_kernel(found: Mapping[str, Any]) -> bool:
-    """True if the bytes of all ranks are what the kernel counted on rank 0; the same on all ranks."""
+    """True if all ranks' bytes are what the kernel counted on rank 0; the same on all ranks."""
     values = torch.tensor([found["bytes"], found["kernel"] - found["idle"]], dtype=torch.float64)
     kernel = values[1:].clone()
     distributed.broadcast(kernel, src=0)
@@ -215,7 +218,7 @@ def count_variant(name: str, *, workers: int, rank: int) -> dict[str, Any]:
 
 
 def count_compiled(*, workers: int, rank: int) -> dict[str, Any]:
-    """The same of a model that is compiled; also how often what was compiled ran, and was compiled anew."""
+    """Counts of a compiled model, with the number of its runs and of its compilations."""
     graphs, runs = [0], [0]
 
     def backend(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:

@@ -6,12 +6,12 @@ reading order:
     superseded      which rows to leave out: of an older source, or of other environment variables
     load            reads the table of trials, without rows that newer ones supersede
     utilization     shares of what devices can do, by one measure
-    launches        selects the measured trials, and combines the launches of each point into one row
+    launches        selects the measured trials; combines the launches of each point into one row
     condition_terms  one comparison of a condition: true, false or unknown for each row
     canaries        whether the machine changed while it was measured
     where           conditions on points, as a user writes them
     ladders         groups of points by their number of workers or nodes
-    study           tables of one results folder, each prepared once; `over_launches`, `launch_sigma`, `canaries`
+    study           tables of one results folder, each prepared once (such as `over_launches`)
     naming          which point somebody means
     difference      whether two points can be distinguished, with a verdict
     objectives      which columns should be small or large, and how far launches know them
@@ -25,7 +25,7 @@ reading order:
     node_speeds     how fast the nodes of a mixed cluster are relative to each other
     next_axes       what to try next at a point that one thing limits
     bottleneck      what limits each point
-    pairwise        compares points with one of them by one objective, also where each has one launch
+    pairwise        compares points with one of them by one objective, even with one launch each
     candidates      which points may be recommended for a goal, and why others may not
     recommend       which configuration to take for a goal, and how sure that is
 """

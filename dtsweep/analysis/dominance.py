@@ -17,10 +17,12 @@ Rows = NDArray[np.intp]
 Truth = NDArray[np.bool_]
 
 STANDINGS = {
-    "frontier": "no other point beats it by the means over launches (of two points: over those that they share)",
+    "frontier": "no other point beats it by the means over launches (of two points: over those "
+    "that they share)",
     "undecided": "another point does, but launches can't tell, or tell it of points in a circle",
     "dominated": "launches can tell that another point beats it",
-    "untested": "another point beats it, both have one launch, and nothing else says how far launches differ",
+    "untested": "another point beats it, both have one launch, and nothing else says how far "
+    "launches differ",
 }
 """Relation of a point to the others."""
 
@@ -122,9 +124,9 @@ def compare_near(costs: PointCosts, numbers: Rows) -> tuple[NDArray[np.str_], Ro
 
     Near is none where nothing can be tested.
 
-    A point that is significantly and by far worse than one which nothing beats is dominated, whatever else
-    there is. All others are compared with all, and so is what beats them, so that no circle is
-    overlooked.
+    A point that is significantly and by far worse than one which nothing beats is dominated,
+    whatever else there is. All others are compared with all, and so is what beats them, so that no
+    circle is overlooked.
     """
     best = np.flatnonzero(on_frontier(costs.centres(numbers)))
     if not costs.has_tests(numbers):

@@ -84,8 +84,8 @@ def laws(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataF
 
     Throughput of n workers relative to one is 1 ÷ (s + (1 − s) ÷ n) by Amdahl, n − s (n − 1) by
     Gustafson, and n ÷ (1 + σ (n − 1) + κ n (n − 1)) by the USL. Fitted are the logarithms of
-    speed-ups by least squares, weighted by the errors that `difference` finds; the base's error is in
-    all of them. A law needs as many sizes as parameters, and two more: its base, and one that
+    speed-ups by least squares, weighted by the errors that `difference` finds; the base's error is
+    in all of them. A law needs as many sizes as parameters, and two more: its base, and one that
     can contradict it.
 
     Args:
@@ -96,9 +96,9 @@ def laws(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataF
     Returns:
         One row per group and law: what `worthwhile` has of a group; `law`; `serial_share` (s), or
         `contention` (σ) and `coherency` (κ); `peak`, the size of the USL's highest throughput, null
-        where κ can't be distinguished from 0; `pays_to`, the smallest size from which one more adds less
-        than `worth` by the law, null where it always adds more; `_low` and `_high` of each, its 95
-        % interval, null where there is no end; `peak_extrapolates`,
+        where κ can't be distinguished from 0; `pays_to`, the smallest size from which one more adds
+        less than `worth` by the law, null where it always adds more; `_low` and `_high` of each,
+        its 95 % interval, null where there is no end; `peak_extrapolates`,
         `pays_to_extrapolates`: True where it lies outside the sizes measured; `residual`, the
         distance of speed-ups from the law as a share; `errors`, what intervals go by: `launches`,
         or `residuals` where launches say nothing, or say that the law misses (`contradicted`, else

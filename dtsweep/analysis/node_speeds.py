@@ -29,9 +29,9 @@ def node_speeds(results: Results | str | Path) -> pd.DataFrame:
 
     By what a step takes a rank without waiting for others (`work_s` of `ranks`), the mean over a
     node's ranks of the same trial. Nodes are compared within trials alone: a trial that ran on two
-    of them says how fast the one is relative to the other, whatever was trained, and trials link nodes
-    that no trial had both of. Least squares on logarithms: in each launch with a level of its own
-    for each trial, then over launches, since what is particular to a launch is in all of its
+    of them says how fast the one is relative to the other, whatever was trained, and trials link
+    nodes that no trial had both of. Least squares on logarithms: in each launch with a level of its
+    own for each trial, then over launches, since what is particular to a launch is in all of its
     trials.
 
     Args:

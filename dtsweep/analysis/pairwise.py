@@ -57,9 +57,9 @@ class PairTest:
     def excess(self, numbers: Rows, other: Rows) -> Excess:
         """Compare points with another one.
 
-        Two with one launch each, where nothing says how far launches differ, are distinguished by the
-        intervals within them and by the drift of the machine: not at all where that is unknown. An
-        interval that is not known counts as the widest that is; where there is none, as `UNKNOWN_HALF`.
+        Two with one launch each, where nothing says how far launches differ, are distinguished by
+        the intervals within them and by the drift of the machine: not at all where that is unknown.
+        An unknown interval counts as the widest known one; where there is none, as `UNKNOWN_HALF`.
         """
         found = self.cost.contrasts(numbers, other)
         is_tested = found.tested[:, 0]

@@ -90,10 +90,10 @@ def recommend(
     goal's `least_rate`, and their numbers don't contradict each other; one worker with inexact
     updates is a candidate only where there is no other. No frontier is computed.
 
-    Of the best candidate and of those that it is not significantly different from (by `inference.contrasts`; with one
-    launch each by the intervals within them and the machine's drift, not at all where that is
-    unknown) and whose means are within 5 % of it, the one with the fewest workers is recommended,
-    of several the best.
+    The recommendation is the candidate with the fewest workers, of several the best, among those
+    close to the best one: not significantly different from it, and with means within 5 % of it.
+    Differences are tested by `inference.contrasts`; with one launch each, by the intervals within
+    them and the machine's drift, not at all where that is unknown.
 
     Args:
         frame: one row per trial, as `dtsweep.load(results, canaries=True)` gives it, or a study of

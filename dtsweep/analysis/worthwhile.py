@@ -43,11 +43,12 @@ def worthwhile(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd
     Returns:
         One row per group: `group`, `kind`, `base` and settings as in `scaling`; `sizes` (how many)
         and `largest`; `pays_to`, the smallest size from which the step to the next doesn't pay;
-        `pays_to_low`, the smallest from which it is not significantly worthwhile; `pays_to_high`, the smallest
-        from which it significantly does not (the three are null unless some step significantly does not pay, and so
-        are not within the sizes measured); `pays_at_least`, as `pays_to_low`, also if no step significantly
-        fails to pay (null if nothing is significant, or each step pays); `next_size`, the size
-        measured after `pays_to`; `verdict`, a code of `dtsweep.inference.verdicts.KneeVerdict`;
+        `pays_to_low`, the smallest from which it does not significantly pay; `pays_to_high`, the
+        smallest from which it significantly does not (the three are null unless some step
+        significantly does not pay, and so are not within the sizes measured); `pays_at_least`, as
+        `pays_to_low`, also if no step significantly fails to pay (null if nothing is significant,
+        or each step pays); `next_size`, the size measured after `pays_to`; `verdict`, a code of
+        `dtsweep.inference.verdicts.KneeVerdict`;
         `verdict_reason`, a code, null unless that is unknown; `caution`, of any of the sizes.
 
     Raises:

@@ -185,12 +185,13 @@ def _notes(
         return _differences(found)
     runs = count_of(len(found.base), "earlier run")
     tested = [row for row in rows if row["p_value"] is not None]
-    notes = [
-        f"Each of {runs} counts as one launch: how far runs differ is in the intervals."
-        if found.is_by_run
-        else f"{runs}: intervals are by launches. What changes from one run to the next for no reason is not in them; "
-        f"--against LAST learns it from {RUNS_FROM} runs on."
-    ]
+    if found.is_by_run:
+        notes = [f"Each of {runs} counts as one launch: how far runs differ is in the intervals."]
+    else:
+        notes = [
+            f"{runs}: intervals are by launches. What changes from one run to the next for no "
+            f"reason is not in them; --against LAST learns it from {RUNS_FROM} runs on."
+        ]
     if len(tested) > 1:
         notes.append(
             f"Told means that any of the {len(tested)} comparisons is told wrongly in at most 5 % "

@@ -2,8 +2,9 @@
 
 It is begun and finished in two calls, so that other work can run in between.
 
-A class for each way in which payloads come together. Anyone who begins several tensors finishes them
-in the same order: so all workers begin their collectives in one order, whatever their clocks say.
+A class for each way in which payloads come together. Anyone who begins several tensors finishes
+them in the same order: so all workers begin their collectives in one order, whatever their clocks
+say.
 """
 
 from __future__ import annotations

@@ -3,25 +3,25 @@
 The driver's process; imports Ray and Ray Tune, except `run` and what it imports. In reading order:
 
     progress        the live line of a run
-    queue           which attempt comes next, and what follows from how one ended; no Ray, no clock of its own
+    queue           which attempt comes next, and what follows from how one ended; no Ray, no clock
     incumbents      what a point is raced against
     tally           how the trials of a run ended, and its exit code
     unmeasured      attempts and points without a measurement, and what their rows say
     recorder        turns each finished attempt into rows and stores them
     planned         a run that is planned: options, results so far, its recorder
-    shipping        the workload and the user's modules, packed for the nodes; tasks travel through slots
+    shipping        workload and user's modules, packed for the nodes; tasks travel through slots
     autoscaler      whether a Ray has one, and which nodes it can add
     cluster         what a Ray has, and what fits on it
     token           Ray's token: sent to a cluster that asks for one
     connect         which Ray is used: one that runs, or a private one
-    visit           tasks and answers of all nodes, side by side; other versions than the driver's are refused
+    visit           tasks and answers of all nodes, side by side; refuses versions not the driver's
     heartbeat       whether the Ray of a run is still there
     prepare         a plan laid out on a cluster; pure
     slots           the actors of the slots: started, watched, ended, replaced
     idle            how long an autoscaler's nodes stand idle
-    scheduler       gives Ray Tune the queue's attempts, fetches their results from slots, has them stored
+    scheduler       gives Ray Tune the queue's attempts, fetches results from slots, has them stored
     tuner           runs Ray Tune; its `TrialRunner`, an actor, has a slot run each attempt; signals
-    on_ray          the run on a Ray, private or not: connects, has `prepare` and `tuner` do the rest
+    on_ray          a run on a Ray, private or not: connects, has `prepare` and `tuner` do the rest
     in_process_run  the run in this very process, without Ray
     run             plan, lay out, have measured, store
 """

@@ -105,7 +105,8 @@ def configured(text: str | None) -> Autoscaler:
 
     Types are unknown where it says too little.
 
-    >>> configured("{max_workers: 3, head_node_type: h, available_node_types: {h: {}, w: {resources: {CPU: 8}}}}")
+    >>> types = "{h: {}, w: {resources: {CPU: 8}}}"
+    >>> configured(f"{{max_workers: 3, head_node_type: h, available_node_types: {types}}}")
     Autoscaler(types=[NodeType(name='w', resources={'CPU': 8.0}, max_nodes=3)], max_nodes=3)
     >>> configured(None)
     Autoscaler(types=None, max_nodes=None)

@@ -181,8 +181,8 @@ class Queue:
         Args:
             slot: that ran it.
             task: the attempt.
-            hopeless_for: whose other trials would end the same way: of its `world` or of the whole `run`;
-                None gives up none.
+            hopeless_for: whose other trials would end the same way: of its `world` or of the whole
+                `run`; None gives up none.
 
         Returns:
             Trials of this slot and of those that no slot has begun, and the tasks that they would

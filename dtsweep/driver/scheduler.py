@@ -225,8 +225,8 @@ class Scheduler(Searcher):  # type: ignore[misc]  # Ray has no types
 
         Args:
             ended: the attempt.
-            reply: of Tune's process; empty where it could not be kept alive, which is not a fault of
-                the slot's.
+            reply: of Tune's process; empty where it could not be kept alive, which is not a fault
+                of the slot's.
         """
         said = ended.stuck or "the session's process was killed"
         if ended.stuck is None and not reply.get("slot_died"):

@@ -70,8 +70,8 @@ def refuse_other_versions(
 ) -> None:
     """See that all nodes have the driver's versions, at the cost of a task on each and no launch.
 
-    A node that does not answer is not a reason to refuse: its ranks tell their versions when they come
-    up.
+    A node that does not answer is not a reason to refuse: its ranks give their versions when they
+    come up.
 
     Args:
         cluster: to which this process is connected.

@@ -43,12 +43,16 @@ _FUNCTIONS = {
     "_C._is_multithreading_enabled": "_C._set_multithreading_enabled",
     "_C._get_nnpack_enabled": "_C._set_nnpack_enabled",
     "_C._get_sdp_priority_order": "_C._set_sdp_priority_order",
-    "_C._get_cpu_allow_fp16_reduced_precision_reduction": "_C._set_cpu_allow_fp16_reduced_precision_reduction",
+    "_C._get_cpu_allow_fp16_reduced_precision_reduction": (
+        "_C._set_cpu_allow_fp16_reduced_precision_reduction"
+    ),
     "backends.cuda.flash_sdp_enabled": "backends.cuda.enable_flash_sdp",
     "backends.cuda.mem_efficient_sdp_enabled": "backends.cuda.enable_mem_efficient_sdp",
     "backends.cuda.math_sdp_enabled": "backends.cuda.enable_math_sdp",
     "backends.cuda.cudnn_sdp_enabled": "backends.cuda.enable_cudnn_sdp",
-    "backends.cuda.fp16_bf16_reduction_math_sdp_allowed": "backends.cuda.allow_fp16_bf16_reduction_math_sdp",
+    "backends.cuda.fp16_bf16_reduction_math_sdp_allowed": (
+        "backends.cuda.allow_fp16_bf16_reduction_math_sdp"
+    ),
     "backends.cuda.preferred_blas_library": "backends.cuda.preferred_blas_library",
     "backends.cuda.preferred_linalg_library": "backends.cuda.preferred_linalg_library",
     "backends.mha.get_fastpath_enabled": "backends.mha.set_fastpath_enabled",

@@ -54,7 +54,8 @@ class OperationRates:
     def seconds(self, moved: NDArray[np.float64]) -> NDArray[np.float64]:
         """Time of operations that move these numbers of bytes, without their launch.
 
-        >>> OperationRates(1e-6, (10, 1000), (10.0, 5.0)).seconds(np.array([5.0, 1000.0, 4000.0])).tolist()
+        >>> rates = OperationRates(1e-6, (10, 1000), (10.0, 5.0))
+        >>> rates.seconds(np.array([5.0, 1000.0, 4000.0])).tolist()
         [0.5, 200.0, 800.0]
         """
         rates = np.interp(

@@ -53,7 +53,8 @@ def cpu_energy_j(
 ) -> float | None:
     """Energy that all CPU packages used between two readings; a counter may wrap around once.
 
-    >>> cpu_energy_j({"intel-rapl:0": (9_000_000, 10_000_000)}, {"intel-rapl:0": (2_000_000, 10_000_000)})
+    >>> first = {"intel-rapl:0": (9_000_000, 10_000_000)}
+    >>> cpu_energy_j(first, {"intel-rapl:0": (2_000_000, 10_000_000)})
     3.0
     """
     if first is None or last is None or first.keys() != last.keys():

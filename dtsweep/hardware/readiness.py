@@ -127,8 +127,10 @@ def nccl_interfaces(asked: str | None, known: Sequence[str]) -> list[str]:
 
     Names are prefixes; `=` asks for the whole name, `^` excludes.
 
-    >>> nccl_interfaces("=eth0", ["eth0", "eth01", "lo"]), nccl_interfaces("^eth,lo", ["eth0", "ib0", "lo"])
-    (['eth0'], ['ib0'])
+    >>> nccl_interfaces("=eth0", ["eth0", "eth01", "lo"])
+    ['eth0']
+    >>> nccl_interfaces("^eth,lo", ["eth0", "ib0", "lo"])
+    ['ib0']
     >>> nccl_interfaces(None, ["docker0", "eth0", "lo"]), nccl_interfaces(None, ["docker0", "lo"])
     (['eth0'], ['docker0'])
     >>> nccl_interfaces(None, ["eth0", "ib0", "lo"]), nccl_interfaces(None, ["lo", "virbr0"])

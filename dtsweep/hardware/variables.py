@@ -143,7 +143,8 @@ def ambient(
         own_variables: names of those that the sweep sets: they are a point's own, or the whole
             sweep's.
 
-    >>> ambient({"NCCL_ALGO": "Ring", "NCCL_DEBUG": "WARN", "CUDA_VISIBLE_DEVICES": "3"}, own_variables=["NCCL_ALGO"])
+    >>> environment = {"NCCL_ALGO": "Ring", "NCCL_DEBUG": "WARN", "CUDA_VISIBLE_DEVICES": "3"}
+    >>> ambient(environment, own_variables=["NCCL_ALGO"])
     {'NCCL_DEBUG': 'WARN'}
     """
     left_out = NOT_OF_THE_MACHINE.union(own_variables)

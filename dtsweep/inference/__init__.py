@@ -5,9 +5,9 @@ Readers; imports pandas and SciPy in functions alone. Frames enter by `spread` a
 
     verdicts        verdicts of comparisons, their reasons and methods, as stable codes
     variance        pools the variance between launches, and combines it with a point's own
-    spread          means of launches by point, in one environment; `Launches` pools their variance when asked
+    spread          means of launches by point, in one environment; `Launches` pools their variance
     contrasts       differences between points, each to each, with their intervals
     power           how many more launches would tell two points apart
-    pareto          frontiers of numbers: rows that no other row dominates, the volume below, the knee
+    pareto          frontiers of numbers: rows that no other row dominates, volume below them, knee
     fits            a curve through what was measured, with the intervals of its parameters
 """

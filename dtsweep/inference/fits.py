@@ -42,8 +42,8 @@ def fitted(
 ) -> Fit:
     """Fit a curve by least squares, and find the parameters that the data do not exclude.
 
-    The edge is the one of the likelihood ratio (profile intervals), which keeps to parameters from 0
-    to 1.
+    The edge is the one of the likelihood ratio (profile intervals), which keeps to parameters from
+    0 to 1.
 
     Args:
         curve: (cases, parameters) to logarithms (cases, values).

@@ -5,7 +5,7 @@ Ranks; the driver too, but for the instruments of a step; `statistics` and `drif
 
     statistics      rates and latencies with their intervals
     turns           steps with and without the exchange in turns, and what they tell
-    warmup          where in the steps the warm-up ends (the driver marks it), and whether the rest is steady
+    warmup          the step at which the warm-up ends (the driver marks it); is the rest steady?
     drift           levels of canaries, and whether they differ
     stopping        the rule by which a window ends: limits, precision, race
     window          the steps of a window, which ranks end at the same one without a collective

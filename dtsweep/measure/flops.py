@@ -73,8 +73,9 @@ def count_flops(
     that it does not know. Attention counts whole, as if it were not causal, and as its two matrix
     products: what a flash kernel computes again in backward is in neither figure.
 
-    What is computed again (`torch.utils.checkpoint`, `use_reentrant` or not) is distinguished from the rest
-    of backward by autograd, which is on while it runs; it is in the hardware's figure alone.
+    What is computed again (`torch.utils.checkpoint`, `use_reentrant` or not) is distinguished from
+    the rest of backward by autograd, which is on while it runs; it is in the hardware's figure
+    alone.
 
     Args:
         workload: the one that trained, with the fields of the point. Its `flops_per_sample`, where

@@ -187,8 +187,8 @@ def quantile_interval(
     """95 % interval of a quantile by order statistics; None where the steps are too few for it.
 
     The series counts as many independent values as its indicator has, step by step "not above the
-    quantile": what makes neighbours similar is seen near the quantile, where a few large spikes don't
-    hide it.
+    quantile": what makes neighbours similar is seen near the quantile, where a few large spikes
+    don't hide it.
 
     Args:
         series: (steps,) seconds in the order of time; of workers that step apart all together.
@@ -265,11 +265,12 @@ def step_times_together(
     Periods are from latest end to latest end.
 
     They add up to the time from the first start to the last end. Per step the slowest rank's own
-    time would be too
-    long: where a step ends scatters from rank to rank, and what a rank gains in one step it loses
-        in the next.
+    time would be too long: where a step ends scatters from rank to rank, and what a rank gains in
+    one step it loses in the next.
 
-    >>> one, other = np.array([1.0, 3.0]), np.array([2.0, 2.0])  # seconds, of two steps on two ranks
+    Two steps on two ranks:
+
+    >>> one, other = np.array([1.0, 3.0]), np.array([2.0, 2.0])
     >>> step_times_together([np.array([0.0, 1.0]), np.array([0.0, 2.0])], [one, other])
     array([2., 2.])
 

@@ -11,7 +11,7 @@ The driver, and rank 0 under torchrun; `rank_result` ranks and slots too, `attem
     window_view     the ranks' windows as one series, its warm-up marked
     exchange_share  what a step spends on the exchange, on waiting and on loading batches
     flags           what to know before trusting a trial's numbers
-    summary         the measured columns of a trial, from the steps, counters and telemetry of all ranks
+    summary         measured columns of a trial, from the steps, counters and telemetry of all ranks
     plausible       whether a row's numbers can all be true
-    rows            rows from what the ranks sent; the recorder adds status, session, times and provenance
+    rows            rows from what the ranks sent; the recorder adds status, session, provenance
 """

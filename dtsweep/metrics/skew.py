@@ -126,9 +126,9 @@ def _bounds(series: Sequence[Series], *, correlated: float) -> Series | None:
 
     None from too few steps.
 
-    What affects all ranks in one step distinguishes nothing, so the noise is the spread of each rank around
-    the others. It is taken for at least as large as it is on the average rank: a rank may look
-    quiet by chance.
+    What affects all ranks in one step distinguishes nothing, so the noise is the spread of each
+    rank around the others. It is taken for at least as large as it is on the average rank: a rank
+    may look quiet by chance.
 
     Args:
         series: (steps,) seconds of own work, of each rank.

@@ -285,7 +285,8 @@ def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
     A package or file that only one of the two could see is not a difference.
 
-    >>> changes({"a.py": "1", "package timm": "1.0", "field data": "2"}, {"a.py": "3", "package timm": "1.1"})
+    >>> then = {"a.py": "1", "package timm": "1.0", "field data": "2"}
+    >>> changes(then, {"a.py": "3", "package timm": "1.1"})
     ['another a.py', 'timm 1.0 (1.1 now)']
     """
     said = []
@@ -326,7 +327,8 @@ def in_a_line(said: list[str], *, place: str) -> str:
         said: by `changes`.
         place: file of the class.
 
-    >>> in_a_line(["another class Net", "another a.py", "no b.py", "no c.py", "no d.py"], place="net.py")
+    >>> said = ["another class Net", "another a.py", "no b.py", "no c.py", "no d.py"]
+    >>> in_a_line(said, place="net.py")
     'another class Net (net.py), another a.py, no b.py and 2 more'
     """
     named = [

@@ -54,7 +54,8 @@ def mismatches(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
 
     What travels there has no version.
 
-    >>> mismatches({"torch_version": "2.12.1"}, {"torch_version": "2.13.0", "ray_version": "2.60.0"})
+    >>> here = {"torch_version": "2.13.0", "ray_version": "2.60.0"}
+    >>> mismatches({"torch_version": "2.12.1"}, here)
     ['torch 2.12.1, but 2.13.0 where dtsweep runs; install the same on all nodes']
     >>> mismatches({}, {"torch_version": "2.13.0"})
     ['torch is not installed, but 2.13.0 where dtsweep runs; install the same on all nodes']

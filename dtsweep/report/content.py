@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 _SCALING_TITLES = {
     "weak": "Weak scaling by {per}s, same micro_batch and accumulation",
-    "strong": "Strong scaling by {per}s, same global_batch, fastest micro_batch × accumulation (a noisy maximum)",
+    "strong": "Strong scaling by {per}s, same global_batch, fastest micro_batch × accumulation "
+    "(a noisy maximum)",
 }
 
 MOST_LADDERS = 200

@@ -93,9 +93,8 @@ def drift_notes(drift: float | None) -> list[str]:
 def words_on(row: dict[str, Any]) -> str:
     """Say what a row of `difference` says, in sentences.
 
-    >>> one = {"of": "latency_s", "ratio": 3.7, "verdict": "unknown"}
-    >>> words_on(one | {"more_launches_reason": "one_launch_each"})
-    'Unknown by latency_s: 3.700 times by the means, but one launch each, and nothing says how far launches differ.'
+    >>> words_on({"of": "latency_s", "ratio": None, "verdict_reason": "not_measured"})
+    'Unknown by latency_s: not measured.'
     """
     if row["ratio"] is None:
         return f"Unknown by {row['of']}: {REASON_WORDS[row['verdict_reason']]}."

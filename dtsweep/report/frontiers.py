@@ -71,7 +71,10 @@ class Frontier:
         if met.empty:
             return "No point of it is known to meet the condition."
         both = met["latency_s"].notna() & met["samples_per_s"].notna()
-        return f"No point has {'all that frontiers are of' if both.any() else 'both a step time and a throughput'}."
+        missing = "both a step time and a throughput"
+        if both.any():
+            missing = "all that frontiers are of"
+        return f"No point has {missing}."
 
     @cached_property
     def shown(self) -> pd.DataFrame:

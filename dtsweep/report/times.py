@@ -37,6 +37,15 @@ _KINDS = {
 _UNITS = {"h": 3600.0, "min": 60.0, "s": 1.0}
 """Of times, the largest first: taken where the longest has two of it."""
 
+_WITHOUT_INTERVAL = (
+    "A speed-up without ± is of too few launches: whether launches differ by as much, repeats tell."
+)
+
+_OF_THE_DATA_ALONE = (
+    "The time is that of the data alone, without the start; "
+    "nothing is said of the loss that it leads to."
+)
+
 
 def training_times(*, samples: int, price: float | None) -> Callable[[Study], TrainingTimes]:
     """Make the section of training on so many samples.
@@ -157,7 +166,7 @@ def _notes(rows: pd.DataFrame) -> list[str]:
         ends = ", in brackets are its ends"
     notes = {
         f"± is half of the 95 % interval{ends}{within}.": rows["interval"].notna().any(),
-        "A speed-up without ± is of too few launches: whether launches differ by as much, repeats tell.": unknown,
-        "The time is that of the data alone, without the start; nothing is said of the loss that it leads to.": True,
+        _WITHOUT_INTERVAL: unknown,
+        _OF_THE_DATA_ALONE: True,
     }
     return [note for note, holds in notes.items() if holds]

@@ -15,7 +15,8 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
         "rank_died": "a worker process ended",
         "node_lost": "a machine went away",
         "preempted": "a machine was taken back by its owner",
-        "collateral": "ended by the failure of a peer of its trial, of its session, or of the process of its slot",
+        "collateral": "ended by the failure of a peer of its trial, of its session, or of the "
+        "process of its slot",
         "nan": "the loss was not finite",
         "wrong_gradient": "the workers' gradients were not exchanged",
         "user_error": "the workload raised an exception",
@@ -24,7 +25,8 @@ STATUS_MEANINGS: Mapping[str, str] = MappingProxyType(
         "timeout": "too few steps within the allowed time",
         "cancelled": "interrupted by the user",
         "storage": "measured, but its numbers could not be stored",
-        "launch_failed": "the workers could not be started: an import, or the group in which they exchange",
+        "launch_failed": "the workers could not be started: an import, or the group in which they "
+        "exchange",
         "version_mismatch": "the workers' versions differ from the driver's",
     }
 )
@@ -42,25 +44,33 @@ FLAG_MEANINGS: Mapping[str, str] = MappingProxyType(
         "implausible": "numbers that can't all be true: the column `implausible` says which",
         "imprecise": "the mean step time is known less well than `half_width` asked for",
         "drift": "the step time still rose or fell when the window ended: its mean has no interval",
-        "unstable": "soon after the window the same steps took another time; found with exchange='precise' alone",
+        "unstable": "soon after the window the same steps took another time; found with "
+        "exchange='precise' alone",
         "spiky": "surely more than 1 % of the steps stand out from their neighbours",
         "bimodal": "step times come in two clusters, so a median says little",
         "autocorrelated": "neighbouring steps resemble each other over more than five steps",
-        "recompiled": "something was compiled inside the window, or inside one that was measured again for that",
+        "recompiled": "something was compiled inside the window, or inside one that was measured "
+        "again for that",
         "timer_mismatch": "the steps add up to another time than the window, by more than 0.5 %",
-        "unrepeatable": "`batch` gives other data for the same sample numbers, so that runs differ in their samples",
-        "unchecked": "`Measure(check=True)` could not compare the first step's gradient; the log says why",
-        "input_bound": "waiting for data takes more than 5 % of a step, which need not be what limits it",
-        "host_bound": "in most steps the GPU was less than a step behind its host: it waits for work",
+        "unrepeatable": "`batch` gives other data for the same sample numbers, so that runs differ "
+        "in their samples",
+        "unchecked": "`Measure(check=True)` could not compare the first step's gradient; the log "
+        "says why",
+        "input_bound": "waiting for data takes more than 5 % of a step, which need not be what "
+        "limits it",
+        "host_bound": "in most steps the GPU was less than a step behind its host: it waits "
+        "for work",
         "shared_gpu": "other processes used the device",
         "throttled": "the device lowered its clock for power or heat",
         "ecc": "the device's memory had errors (ECC) in the window",
         "xid": "the device's driver reported an error (Xid) in the window",
         "clock_low": "the device ran at less than 90 % of its highest clock",
-        "window_short": "energy is null: the window is under 5 s; `Measure(energy=True)` makes it long enough",
+        "window_short": "energy is null: the window is under 5 s; `Measure(energy=True)` makes it "
+        "long enough",
         "oom_retry": "the allocator ran full, emptied its cache and tried again",
         "memory_left": "the trial left memory behind, so the next one got a new session",
-        "canary_drift": f"over {CANARY_DRIFT:.0%} and more than chance from its world's earlier canaries of this run",
+        "canary_drift": f"over {CANARY_DRIFT:.0%} and more than chance from its world's earlier "
+        "canaries of this run",
         "adjacent_launches": "the repeats of a world followed each other",
     }
 )

@@ -160,7 +160,8 @@ def workers_lacking(rooms: Sequence[int], *, workers: int, placement: str) -> in
         workers: of the world.
         placement: of the world.
 
-    >>> [workers_lacking([2, 1], workers=4, placement=p) for p in ("pack", "strict_pack", "strict_spread")]
+    >>> placements = ("pack", "strict_pack", "strict_spread")
+    >>> [workers_lacking([2, 1], workers=4, placement=placement) for placement in placements]
     [1, 4, 2]
     """
     if can_hold(rooms, workers=workers, placement=placement):

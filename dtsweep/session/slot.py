@@ -2,8 +2,8 @@
 
 `Slot` is an actor without CPUs on the driver's node. Each session runs `TorchTrainer.fit()` on a
 thread, and the ranks ask the slot: `next_task` gives a rank its task, `finished` takes its result.
-A task of another group, or of a world that is not a part of the session's, ends the session and starts
-the next; so do ranks that are out of step, memory that a trial left behind, a lost device, a
+A task of another group, or of a world that is not a part of the session's, ends the session and
+starts the next; so do ranks that are out of step, memory that a trial left behind, a lost device, a
 profile on a GPU, and nodes that leave.
 """
 

@@ -51,7 +51,8 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     ),
     Constraint(
         applies=lambda point, _: point.compression is not None and not MODES[point.sync].carries,
-        reason="{point.sync} has no place for compression: what it exchanges is not in dtsweep's hands",
+        reason="{point.sync} has no place for compression: what it exchanges is not in dtsweep's "
+        "hands",
     ),
     Constraint(
         applies=lambda point, _: (
@@ -59,7 +60,8 @@ CONSTRAINTS: tuple[Constraint, ...] = (
             and COMPRESSIONS[point.compression].exchange
             not in (MODES[point.sync].carries or EXCHANGES)
         ),
-        reason="{point.sync} adds up what travels on its way, which payloads of {point.compression} can't be",
+        reason="{point.sync} adds up what travels on its way, "
+        "which payloads of {point.compression} can't be",
     ),
     Constraint(
         applies=lambda point, _: (
@@ -71,7 +73,8 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     ),
     Constraint(
         applies=lambda point, _: not point.overlap and point.bucket_bytes is not None,
-        reason="with overlap=False all gradients travel together, in one bucket: bucket_bytes is not read",
+        reason="with overlap=False all gradients travel together, in one bucket: "
+        "bucket_bytes is not read",
     ),
     Constraint(
         applies=lambda point, _: (
@@ -90,7 +93,8 @@ CONSTRAINTS: tuple[Constraint, ...] = (
         applies=lambda point, _: (
             point.optimizer != DEFAULTS["optimizer"] and point.has_own_optimizer
         ),
-        reason="{point.workload.__class__.__name__} has an optimizer of its own, the point's is not read",
+        reason="{point.workload.__class__.__name__} has an optimizer of its own, "
+        "the point's is not read",
     ),
     Constraint(
         applies=lambda point, harness: (

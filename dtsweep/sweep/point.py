@@ -341,8 +341,10 @@ DEFAULTS: Mapping[str, Any] = {
 def is_left_out(name: str, value: Any) -> bool:
     """True if names of points leave a field out: it is quiet, and its value the default or unknown.
 
-    >>> is_left_out("overlap", True), is_left_out("overlap", False), is_left_out("sync_period", None)
-    (True, False, False)
+    >>> is_left_out("overlap", True), is_left_out("overlap", False)
+    (True, False)
+    >>> is_left_out("sync_period", None)
+    False
     """
     return AXES[name].is_quiet and (value is None or value == DEFAULTS[name])
 

@@ -11,8 +11,8 @@ from dtsweep.errors import without_credentials
 
 SECRET = re.compile(
     """
-    KEY | TOKEN(?!I[ZS]) | SECRET | PASS | PWD | CRED(?!IT) | COOKIE | JWT | AUTH(?!OR) | AUTHORI[SZ]
-    | CONNECTION.*STRING | STRING.*CONNECTION
+    KEY | TOKEN(?!I[ZS]) | SECRET | PASS | PWD | CRED(?!IT) | COOKIE | JWT
+    | AUTH(?!OR) | AUTHORI[SZ] | CONNECTION.*STRING | STRING.*CONNECTION
     """,
     re.VERBOSE,
 )

@@ -4,7 +4,7 @@ Ranks; imports torch, and `parameter_server` Ray. The list of modes is `dtsweep.
 reading order:
 
     mode            what a mode is, and the trial as one rank sees it
-    passes          the passes of a step, its loss in the point's precision, its optimizer: all modes share them
+    passes          a step's passes, loss in the point's precision and optimizer, for all modes
     groups          process groups of a part of the ranks, made once for each world
     model_blocks    the blocks of a model that shards parameters, the workload's own or found
     buckets         values of some parameters in one tensor

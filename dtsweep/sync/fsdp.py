@@ -24,7 +24,7 @@ class Fsdp(SyncMode):
     """Mode on torch's `fully_shard`: a block's parameters are whole only while it computes."""
 
     reshards = True
-    """True if a block frees gathered parameters after forward and gathers them again in backward."""
+    """True if a block frees parameters after forward and gathers them again in backward."""
 
     def __init__(self, job: Job) -> None:
         """Take the trial as one rank sees it."""

@@ -118,7 +118,7 @@ class SyncMode:
         return sum(mean.apart for mean in self.means), sum(mean.norm for mean in self.means)
 
     def counters(self) -> Mapping[str, Any]:
-        """Counters since the last call: `bytes_sent`, `messages_sent`, `staleness` (one per step)."""
+        """Counters since the last call: `bytes_sent`, `messages_sent`, `staleness` of each step."""
         return {}
 
     def close(self) -> None:

@@ -67,7 +67,7 @@ def described(blocks: Sequence[nn.Module]) -> str:
 
 
 def _repeated(model: nn.Module) -> list[nn.Module]:
-    """Find the outermost modules that have siblings of their class: composite modules, or layers."""
+    """Find the outermost modules with siblings of their class: composite modules, or layers."""
     return _siblings(model, made_of_others=True) or _siblings(model, made_of_others=False)
 
 

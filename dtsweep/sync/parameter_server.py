@@ -230,7 +230,7 @@ class ParameterServer(SyncMode):
         ray.get([shard.leave.remote(self._job.rank) for shard in self._job.servers])
 
     def counters(self) -> Mapping[str, Any]:
-        """Return bytes and number of pushes, and the staleness of each step in updates of others."""
+        """Return bytes and number of pushes, and each step's staleness in updates of others."""
         counted = {
             "bytes_sent": self._bytes_sent,
             "messages_sent": self._messages_sent,

@@ -129,7 +129,7 @@ def batches_of_steps(job: Job) -> Iterator[Iterator[Any]]:
 def loss_in_precision(
     point: Point, device: torch.device
 ) -> Callable[[nn.Module, Any], torch.Tensor]:
-    """Wrap the workload's loss in autocast if the precision requires it; parameters stay in fp32."""
+    """Wrap the workload's loss in autocast if the precision needs it; parameters stay fp32."""
     plain: Callable[[nn.Module, Any], torch.Tensor] = point.workload.loss
     precision = PRECISIONS[point.precision]
     if not precision.is_autocast:

@@ -57,7 +57,7 @@ class Ring(AfterBackwardMode):
         return lambda: received
 
     def _pass_on(self, given: Tensor, received: Tensor) -> None:
-        """Send to the next rank while receiving from the previous one; empty shares are not sent."""
+        """Send to the next rank while receiving from the previous one, except empty shares."""
         self._exchange(
             given, received, to=(self.rank + 1) % self.ranks, source=(self.rank - 1) % self.ranks
         )

@@ -128,9 +128,8 @@ def digest_of(batch: Any) -> bytes:
             if oom_status(error):
                 raise
             # A nested one has a name of its own, each time another, for its ragged side.
-            digest.update(
-                f"{tensor.dtype} {[size for size in tensor.shape if isinstance(size, int)]}".encode()
-            )
+            sizes = [size for size in tensor.shape if isinstance(size, int)]
+            digest.update(f"{tensor.dtype} {sizes}".encode())
     return digest.digest()
 
 

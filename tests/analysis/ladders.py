@@ -1,4 +1,4 @@
-"""Ladders of made-up throughput: worlds of some sizes whose rates follow a law, with the noise of launches."""
+"""Ladders of simulated throughput: worlds whose rates follow a law, with noise of launches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ladder(
     count: int = 1,
     **fields: Any,
 ) -> pd.DataFrame:
-    """Trials of worlds of these sizes: weak scaling of 4 samples per worker, or strong scaling of 64 per step.
+    """Trials of worlds: weak scaling of 4 samples per worker, or strong scaling of 64 per step.
 
     Args:
         rates: samples/s by workers.
@@ -72,5 +72,8 @@ def published() -> dict[int, float]:
 def universal(
     sizes: Sequence[int], *, contention: float, coherency: float = 0.0
 ) -> dict[int, float]:
-    """Throughput by the Universal Scalability Law, 100 samples/s by one worker; Amdahl's without coherency."""
+    """Throughput by the Universal Scalability Law, 100 samples/s by one worker.
+
+    Without coherency it is Amdahl's law.
+    """
     return {n: 100 * n / (1 + contention * (n - 1) + coherency * n * (n - 1)) for n in sizes}

@@ -1,4 +1,4 @@
-"""Sweeps of made-up noise: points whose launches differ by what their windows say, and by what launches add."""
+"""Sweeps of simulated noise: points with variance within windows and between launches."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def launches_in(logs: NDArray[np.float64], within: NDArray[np.float64]) -> Launc
 
 
 def frame_of(logs: NDArray[np.float64], errors: NDArray[np.float64]) -> pd.DataFrame:
-    """Make the trials of one sweep: points "0", "1" … with rates of these logarithms, and latencies to match.
+    """Make the trials of one sweep: points "0", "1" … with rates of these logarithms.
+
+    Latencies match the rates.
 
     Args:
         logs: (points, launches), nan where a launch did not measure a point.

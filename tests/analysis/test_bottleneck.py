@@ -1,4 +1,4 @@
-"""What limits a point: named where the noise carries it, with the number, and not where it can't be told."""
+"""The limit of a point: named with its number where it is significant, else unknown."""
 
 from __future__ import annotations
 
@@ -247,8 +247,10 @@ def test_an_axis_attacks_no_more_than_its_share_of_the_step() -> None:
     assert found["bound"] == "memory"
     # More bytes than the step has time for: rates were measured at another moment.
     assert [each[:2] for each in found["next_axes"]] == [
-        ("accumulation", pytest.approx(0.3)), ("precision", pytest.approx(0.98)), ("workload", pytest.approx(0.98)),
-    ]  # fmt: skip
+        ("accumulation", pytest.approx(0.3)),
+        ("precision", pytest.approx(0.98)),
+        ("workload", pytest.approx(0.98)),
+    ]
 
 
 def test_a_point_far_below_the_peak_is_told_to_make_larger_products() -> None:

@@ -129,7 +129,10 @@ def test_one_of_two_canaries_that_is_hardly_known_lets_nothing_be_told() -> None
 
 
 def measured(random: np.random.Generator, steps: int) -> tuple[float, float]:
-    """A canary of 1 s whose steps spread by 3 % and resemble their neighbours: its mean step and half-width."""
+    """Mean step and half-width of a canary of 1 s.
+
+    Its steps spread by 3 % and resemble their neighbours.
+    """
     drawn = random.normal(size=60 + steps) * math.sqrt(1 - 0.8**2)
     series = 1 + 0.03 * signal.lfilter([1.0], [1.0, -0.8], drawn)[60:]
     half = reported_half_width(series)
@@ -155,9 +158,7 @@ def flagged(
     return float(canaries(trials(*rows))["flagged"].fillna(value=False).mean())
 
 
-def test_a_steady_machine_is_seldom_called_drifted_though_canaries_are_known_to_2_percent_only() -> (
-    None
-):
+def test_a_steady_machine_is_seldom_called_drifted_by_canaries_known_to_2_percent() -> None:
     random = np.random.default_rng(0)
     pairs = [(measured(random, 71), measured(random, 71)) for _ in range(400)]
     # What the means alone would say.

@@ -1,4 +1,4 @@
-"""Number of points stand to each other: as if each were compared with each, at a small part of the work."""
+"""Dominance without all pairs: as if each point were compared with each, with less work."""
 
 from __future__ import annotations
 

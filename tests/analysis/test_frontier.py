@@ -30,7 +30,10 @@ def test_a_slower_step_with_less_throughput_is_dominated() -> None:
 def measured(
     latency_s: list[float], samples_per_s: list[float], *, noise: float, seed: int
 ) -> pd.DataFrame:
-    """Three launches of points with these true values, whose windows say nothing of the noise between launches."""
+    """Three launches of points with these true values.
+
+    Their windows say nothing of the noise between launches.
+    """
     rng = np.random.default_rng(seed)
     shape = (len(latency_s), 3)
     latencies, rates = (
@@ -173,7 +176,7 @@ def test_a_dominated_point_is_slower_in_both_by_some_verdict(seed: int) -> None:
 
 
 def surer(frame: pd.DataFrame, of: str) -> float:
-    """Probability that point 0 is the better one of two in one quantity, by the interval of their difference."""
+    """Probability that point 0 is the better of two, by the interval of their difference."""
     found = difference(frame, "0", "1").set_index("of").loc[of]
     better = np.log(found["ratio"]) * (1 if of == "samples_per_s" else -1)
     return float(stats.norm.cdf(1.96 * better / np.log(found["ratio_high"] / found["ratio"])))

@@ -38,7 +38,9 @@ def two_launches(
 
 
 def alike(*, points: int, launches: int, together: bool, single: int = 0) -> pd.DataFrame:
-    """400 sweeps, each an environment, of points with one true rate and `single` more with one launch each.
+    """400 sweeps, each an environment, of points with one true rate.
+
+    Another `single` points have one launch each.
 
     Launches differ by 3 %, steps leave 2 %; `together`: a launch measures all points, which its
     particularity shifts alike.
@@ -55,7 +57,10 @@ def alike(*, points: int, launches: int, together: bool, single: int = 0) -> pd.
 def made_of(
     rates: NDArray[np.float64], *, errors: NDArray[np.float64], together: bool
 ) -> pd.DataFrame:
-    """Trials of rates and of their standard errors within a launch as shares: (sweeps, points, launches)."""
+    """Trials of rates and of their standard errors within a launch, as shares.
+
+    Both are (sweeps, points, launches).
+    """
     sweep, point, launch = (axis.ravel() for axis in np.indices(rates.shape))
     frame = trials({}).loc[[0] * rates.size].reset_index(drop=True)
     return frame.assign(

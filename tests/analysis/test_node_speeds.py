@@ -25,7 +25,10 @@ def ranks_of(
     factors: dict[str, float] = FACTORS,
     seed: int = 0,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Trials and ranks: each trial on the nodes of a mix, a rank for each mention, with work of its own size."""
+    """Trials and ranks: each trial on the nodes of a mix, with work of its own size.
+
+    A node has a rank for each mention.
+    """
     rng = np.random.default_rng(seed)
     trials = pd.DataFrame(
         {"attempt_id": map(str, range(len(mixes))), "launch": map(str, range(len(mixes)))}

@@ -162,9 +162,7 @@ def test_only_exact_updates_are_recommended_unless_others_are_allowed() -> None:
     assert allowed.point["point_id"] == "b"
 
 
-def test_one_worker_is_neither_offered_nor_taken_without_the_exact_updates_that_cost_it_nothing() -> (
-    None
-):
+def test_one_worker_is_neither_offered_nor_taken_without_exact_updates() -> None:
     alone = launches("b", 140, semantics="local", step_mean_s=0.1)
     assert one(launches("a", 100), alone).alternatives.empty
     allowed = Goal(maximize="samples_per_s", allow=("local",))

@@ -1,4 +1,4 @@
-"""Conditions on points: a small grammar, three truth values, and refusals that say what was expected."""
+"""Conditions on points: a small grammar, three truth values, and errors with what was expected."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ def test_no_difference_found_and_unknown_are_different_words(tmp_path: Path, bas
     once = store_run(tmp_path / "once", {4: [100.0], 16: [200.0]})
     said = in_one_line(command("difference", once, "micro_batch=4", "micro_batch=16"))
     assert said.startswith(
-        "Unknown by samples_per_s: 0.500 times by the means, but one launch each, and nothing says how far launches "
-        "differ. Unknown by latency_s"
+        "Unknown by samples_per_s: 0.500 times by the means, but one launch each, "
+        "and nothing says how far launches differ. Unknown by latency_s"
     )
     assert "Measure(repeats=3) would tell how far launches differ." in said
 
@@ -95,7 +95,8 @@ def test_in_process_a_difference_is_not_said_to_be_told_by_repeats_that_this_mod
     again = store_run(tmp_path / "again", {4: [100.0], 16: [200.0]}, harness="in_process")
     words = as_json("compare", place, again)["words"]
     assert words.endswith(
-        "Runs --in-process have one launch of each point: a history of them would tell (--against LAST)."
+        "Runs --in-process have one launch of each point: "
+        "a history of them would tell (--against LAST)."
     )
 
 
@@ -131,7 +132,10 @@ def test_where_nothing_ended_ok_no_point_is_looked_for(tmp_path: Path) -> None:
 
 def test_the_drift_of_the_machine_stands_beside_what_it_hides(tmp_path: Path, base: Path) -> None:
     new = with_canaries(store_run(tmp_path / "new", {4: [80.0], 16: [200.0]}, day=2), 0.1, 0.15)
-    note = "The machine drifted: by up to 50% within a run; single launches don't tell differences below that."
+    note = (
+        "The machine drifted: by up to 50% within a run; "
+        "single launches don't tell differences below that."
+    )
     done = command("compare", base, new)
     assert done.exit_code == 0
     assert note in in_one_line(done)
@@ -199,7 +203,8 @@ def test_where_nothing_is_told_the_words_say_what_would_have_been(
     assert done.exit_code == 0
     said = in_one_line(done)
     assert re.match(
-        r"No regression told by 4 comparisons; a slowdown of [\d.]+ % would mostly have been told\. ",
+        r"No regression told by 4 comparisons; "
+        r"a slowdown of [\d.]+ % would mostly have been told\. ",
         said,
     )
     assert "4 comparisons told nothing: --all shows them" in said
@@ -242,8 +247,8 @@ def test_points_of_one_run_alone_are_listed(tmp_path: Path, base: Path) -> None:
     assert [point["label"] for point in found["only_new"]] == ["ddp micro_batch=64"]
     said = in_one_line(command("compare", base, new))
     assert (
-        "Only in the earlier run: 1 point ddp micro_batch=16 Only in the new run: 1 point ddp micro_batch=64"
-        in said
+        "Only in the earlier run: 1 point ddp micro_batch=16 "
+        "Only in the new run: 1 point ddp micro_batch=64" in said
     )
 
 

@@ -15,7 +15,11 @@ WITHIN = 0.003
 
 
 def run(logs: Any) -> pd.DataFrame:
-    """What `measured` gives of a run: (points, launches) logarithms of rates, nan where a launch measured no point."""
+    """Launches of a run, as `measured` returns them.
+
+    Args:
+        logs: (points, launches) logarithms of rates, nan where a launch did not measure a point.
+    """
     logs = np.asarray(logs, dtype=np.float64)
     points, launches = (~np.isnan(logs)).nonzero()
     rates = np.exp(logs[points, launches])

@@ -1,4 +1,4 @@
-"""Least squares by several workers, each with rows of its own: how many steps each compression takes to the optimum."""
+"""Least squares by several workers with their own rows: steps to the optimum by compression."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def problem(worker: int) -> tuple[Tensor, Tensor]:
-    """The rows of one worker, and what a matrix of `SHAPE` should make of them, with noise; each worker's differ."""
+    """The rows of one worker, and their products with a matrix of `SHAPE`, with noise.
+
+    Each worker's differ.
+    """
     random = torch.Generator().manual_seed(worker)
     given = torch.randn(ROWS, SHAPE[0], generator=random) * torch.linspace(0.5, 1.5, SHAPE[0])
     truth = torch.randn(SHAPE, generator=torch.Generator().manual_seed(99))
@@ -42,7 +45,7 @@ def optimum() -> Tensor:
 
 
 def steps_to_optimum(compression: str | None) -> int:
-    """Steps of gradient descent until all workers' weights are near the optimum, and stay there for 20 steps."""
+    """Steps of gradient descent until all workers' weights stay near the optimum for 20 steps."""
     best = optimum()
 
     def train(worker: Simulated) -> list[float]:

@@ -1,4 +1,4 @@
-"""What every compression promises, on flat tensors that were made to be hard: properties, no process is started."""
+"""Properties of every compression, on flat tensors made to be hard, without processes."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ SLOWER = {
     "powersgd": 1.5,
     "randomk": 1.5,
 }
-"""Number of times as many steps as the exact mean a compression may take, with the settings of `convex`."""
+"""Most steps of a compression, relative to the exact mean, with the settings of `convex`."""
 
 exact = functools.cache(lambda: steps_to_optimum(None))
 

@@ -34,7 +34,10 @@ NEAR = {
     "randomk": 1e-6,
     "powersgd": 1e-6,
 }
-"""Largest difference to the exact mean, as a share of the largest value; of `powersgd` where nothing is a matrix."""
+"""Largest difference to the exact mean, as a share of the largest value.
+
+With `powersgd` no tensor is a matrix.
+"""
 
 
 def values_of(rank: int, numel: int, step: int = 0) -> Tensor:

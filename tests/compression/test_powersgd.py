@@ -1,4 +1,4 @@
-"""`powersgd` beside torch's own hook on one bucket, with which it works: as many bytes, as near to the mean."""
+"""`powersgd` against torch's own hook on one bucket: as many bytes, as near to the mean."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHAPES = [torch.Size(shape) for shape in ((60, 50), (50,), (60, 50), (40, 30), (
 
 
 def gradients(rank: int, step: int) -> list[Tensor]:
-    """Of matrices what is the same in each step, in directions of falling size, and a little that is not."""
+    """Matrices with a constant part, in directions of falling size, and a little noise by step."""
     random, found = torch.Generator().manual_seed(7 * rank), []
     for index, shape in enumerate(SHAPES):
         kept = torch.randn(shape, generator=random) * 0.8 ** torch.arange(shape[-1])
@@ -91,7 +91,7 @@ def ours(worker: Simulated) -> tuple[list[list[Tensor]], int]:
 
 
 def far(means: list[list[Tensor]], *, from_step: int) -> Tensor:
-    """Of each parameter: how far all that came since a step is from all that was given, as a share of that."""
+    """Difference of the sum since a step to the exact sum, as a share of it, for each parameter."""
     exact = [
         [
             torch.stack(both).mean(dim=0)

@@ -106,9 +106,7 @@ def test_a_problem_names_the_node_and_the_next_step(changes: dict[str, Any], pro
     assert re.match(re.escape(f"gpu-1: {problem}").replace(r"\.\*", ".*"), found), found
 
 
-def test_an_absent_interface_is_a_problem_anywhere_what_only_matters_between_hosts_or_to_ranks_there_alone() -> (
-    None
-):
+def test_an_absent_interface_is_a_problem_anywhere_and_others_only_where_they_matter() -> None:
     (absent,) = find_host_problems(
         [host_row(gloo_address="", asked={"GLOO_SOCKET_IFNAME": "ib0"})], dashboard=None
     )

@@ -26,7 +26,8 @@ def test_healthy_nodes_have_no_problems() -> None:
         ),
         (
             {"nvml": False},
-            "gpu-1: NVML gives no energy; make libnvidia-ml visible (in containers NVIDIA_DRIVER_CAPABILITIES)",
+            "gpu-1: NVML gives no energy; make libnvidia-ml visible "
+            "(in containers NVIDIA_DRIVER_CAPABILITIES)",
         ),
         (
             {"clock_source": "hpet"},
@@ -34,7 +35,8 @@ def test_healthy_nodes_have_no_problems() -> None:
         ),
         (
             {"rates": {"bf16": compare_with_peak(247.25e12, 989e12)}},
-            "gpu-1: bf16 reaches 25% of the data sheet's peak; look for other jobs, heat and power limits",
+            "gpu-1: bf16 reaches 25% of the data sheet's peak; "
+            "look for other jobs, heat and power limits",
         ),
     ],
 )

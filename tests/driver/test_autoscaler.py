@@ -1,4 +1,4 @@
-"""Autoscalers: whether there is one, what it can add, and nodes that come for a world and go after it."""
+"""Autoscalers: detection, what one can add, and nodes that come for a world and go after it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_path_is_one_of_the_user_and_a_configuration_that_is_missing_is_of_unk
 
 
 def look_beside_monitor(option: str, *, port: str = "6379") -> HeadFacts:
-    """The facts of this machine while a process runs that is called as Ray calls a head's monitor."""
+    """The facts of this machine while a process runs under the name of a head's monitor."""
     script = "/ray/autoscaler/v2/monitor.py"
     asleep = [sys.executable, "-c", "print(flush=True); import time; time.sleep(60)"]
     command = [*asleep, script, "--logs-dir=/tmp", "--gcs-address=10.0.0.1:6379", option]
@@ -213,7 +213,11 @@ SHAPES += [(3, "strict_spread", 1), (3, "strict_spread", 2)]
 
 sweep = Sweep(
     workload=Small(),
-    axes={"workers": [1, 2, 3, 5], "placement": ["strict_spread", "strict_pack"], "micro_batch": [1, 2]},
+    axes={
+        "workers": [1, 2, 3, 5],
+        "placement": ["strict_spread", "strict_pack"],
+        "micro_batch": [1, 2],
+    },
     skip=lambda p: None if (p.workers, p.placement, p.micro_batch) in SHAPES else "not asked",
     measure=Measure(half_width=None, canary=False, nested=False, min_seconds=5, max_seconds=6),
     resources=Resources(cpus_per_worker=1),
@@ -226,14 +230,18 @@ from ray._raylet import GcsClient
 
 client, until = GcsClient(address=sys.argv[1]), time.monotonic() + 60
 while True:
-    infos = [info for info in client.get_all_node_info(timeout=10).values() if info.resources_total.get("CPU")]
+    infos = client.get_all_node_info(timeout=10).values()
+    infos = [info for info in infos if info.resources_total.get("CPU")]
     if time.monotonic() > until or all(info.end_time_ms for info in infos):
         break
     time.sleep(0.2)
-lives = [(info.start_time_ms / 1e3, info.end_time_ms / 1e3, info.resources_total["CPU"]) for info in infos]
+lives = [
+    (info.start_time_ms / 1e3, info.end_time_ms / 1e3, info.resources_total["CPU"])
+    for info in infos
+]
 print(json.dumps(sorted(lives)))
 """
-"""Waits until all nodes with CPUs are gone, and prints from when until when each was up, and its CPUs."""
+"""Waits until all nodes with CPUs are gone; prints the start, end and CPUs of each."""
 
 REQUESTS = """
 import asyncio, sys
@@ -250,14 +258,23 @@ CPU = {"CPU": 1}
 class Slot:
     def __init__(self, seconds=60.0):
         request.INFEASIBLE_S = 3.0
-        settings = Settings(code=Code(pickled=b"", folder=None), node_timeout_s=seconds, storage="", is_private=False,
-                            cpus_per_worker=1, gpus_per_worker=0, environment={}, is_autoscaled=True)
+        settings = Settings(
+            code=Code(pickled=b"", folder=None),
+            node_timeout_s=seconds,
+            storage="",
+            is_private=False,
+            cpus_per_worker=1,
+            gpus_per_worker=0,
+            environment={},
+            is_autoscaled=True,
+        )
         self.watch = NodeWatch(settings)
         self.requests = request.NodeRequests(settings, self.watch)
 
     async def come(self, workers, placement="pack"):
+        world = World(workers=workers, placement=placement, environment=())
         try:
-            return sorted(await self.requests.come(World(workers=workers, placement=placement, environment=())))
+            return sorted(await self.requests.come(world))
         except SessionError as error:
             return f"{error.status}: {error}"
 
@@ -290,7 +307,8 @@ def call(slot, method, *arguments):
     return ray.get(getattr(slot, method).remote(*arguments))
 
 def nodes():
-    return sorted(node["NodeID"] for node in ray.nodes() if node["Alive"] and "CPU" in node["Resources"])
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    return sorted(node["NodeID"] for node in alive if "CPU" in node["Resources"])
 
 def slot_of(*arguments, name="slot"):
     return ray.remote(num_cpus=0)(Slot).options(name=name).remote(*arguments)
@@ -461,7 +479,7 @@ def test_a_head_that_is_silent_for_some_seconds_fails_no_session(growing: str) -
 
 
 @pytest.mark.ray
-def test_struck_nodes_are_replaced_while_others_can_come_and_what_a_killed_session_holds_is_given_back(
+def test_struck_nodes_are_replaced_and_what_a_killed_session_holds_is_given_back(
     growing: str,
 ) -> None:
     assert told_by(STRUCK, growing).splitlines() == [
@@ -522,7 +540,7 @@ def test_a_kill_costs_one_attempt_where_the_world_takes_all_that_the_autoscaler_
 def growing_head(
     configuration: Path, *, v2: bool, most: int = 4, types: object = TYPES
 ) -> Iterator[str]:
-    """Start a head without CPUs whose autoscaler can add as many nodes of these types; give its address."""
+    """Start a head without CPUs whose autoscaler adds such nodes; return its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

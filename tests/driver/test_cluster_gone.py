@@ -81,7 +81,10 @@ def test_a_cluster_that_stops_ends_the_run_in_a_line_with_what_was_done_stored(
         initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
     )
     session = cluster.head_node.get_session_dir_path()
-    gone = f"dtsweep: Ray at {cluster.address} has stopped, or can't be reached any more; what was done is stored; "
+    gone = (
+        f"dtsweep: Ray at {cluster.address} has stopped, or can't be reached any more; "
+        "what was done is stored; "
+    )
     arguments = [
         "--address",
         cluster.address,
@@ -146,7 +149,10 @@ def test_a_head_that_dies_as_a_run_begins_ends_it_in_a_line_before_ray_does(
         initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
     )
     head = cluster.head_node.all_processes["gcs_server"][0].process.pid
-    gone = f"dtsweep: Ray at {cluster.address} has stopped, or can't be reached any more; what was done is stored; "
+    gone = (
+        f"dtsweep: Ray at {cluster.address} has stopped, or can't be reached any more; "
+        "what was done is stored; "
+    )
     process = subprocess.Popen(
         [
             sys.executable,

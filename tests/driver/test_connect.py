@@ -1,4 +1,4 @@
-"""Which Ray is joined and how: addresses, tokens, jobs, and the user's own modules that go there."""
+"""Connections to a Ray: addresses, tokens, jobs, and the user's own modules that go there."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def with_python(home: Path | str, **more: str) -> dict[str, str]:
-    """The environment of a user whose `python` and `ray` are those of this test, and who has not installed dtsweep."""
+    """The environment of a user with this test's `python` and `ray`, but without dtsweep."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = without_ray(HOME=str(home), PATH=path, **more)
     environment.pop("PYTHONPATH", None)
@@ -258,7 +258,8 @@ def seen(boxed):  # a worker asks the driver for what is small
     import net
     there = Path(net.__file__).parent
     assert "py_modules_files" in there.parts, f"{there} did not travel"
-    return sorted(path.name for path in there.rglob("*") if path.suffix != ".pyc"), ray.get(boxed[0])
+    files = sorted(path.name for path in there.rglob("*") if path.suffix != ".pyc")
+    return files, ray.get(boxed[0])
 
 def asked_by_train():
     settings = Settings(

@@ -53,7 +53,8 @@ def faults(
         (
             "stop",
             "hang",
-            f"rank 1 on {socket.gethostname()} is stopped by a signal (SIGSTOP); no answer after 8 s ",
+            f"rank 1 on {socket.gethostname()} is stopped by a signal (SIGSTOP); "
+            "no answer after 8 s ",
         ),
         ("oom", "oom_device", "rank 1: OutOfMemoryError: CUDA out of memory"),
         ("nan", "nan", "rank 0: the loss is not finite from step 0 on"),

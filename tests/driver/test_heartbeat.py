@@ -91,7 +91,7 @@ def test_a_head_that_takes_connections_and_says_nothing_is_silent(
     assert not Heartbeat(head=address_of(listening), node=address_of(frozen)).is_gone(now=now + 1e6)
 
 
-def test_a_failure_while_the_head_is_silent_waits_until_it_is_gone_and_one_beside_a_head_that_answers_does_not(
+def test_a_failure_waits_while_the_head_is_silent_and_not_while_it_answers(
     listening: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heartbeat_module, "LOOK_EVERY_S", 0.01)

@@ -1,4 +1,4 @@
-"""Hosts of their own on this machine: network namespaces on a bridge, whose files are hidden from each other."""
+"""Several hosts on this machine: network namespaces on a bridge, with files of their own."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def wait_until_up(process: subprocess.Popen[str]) -> None:
 
 @pytest.fixture
 def hosts(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """Three hosts: a head without CPUs, and two of one CPU from which the folder `hidden` is hidden."""
+    """Three hosts: a head without CPUs, and two of one CPU that don't see the folder `hidden`."""
     name = f"dts{os.getpid()}"
     (tmp_path / "hidden").mkdir()
     processes: list[subprocess.Popen[str]] = []
@@ -125,11 +125,13 @@ def hosts(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             # In one folder nodes that start at once give their sockets the same names; paths of
             # sockets must be short.
             folders = [tmp_path_factory.mktemp("h") / "t" for _ in hosts]
-            at = "--head --num-cpus=0 --port=6379 --node-ip-address=10.77.0.1 --include-dashboard=false"
-            processes.append(ray_start(hosts[0], f"{at} --temp-dir={folders[0]}"))
+            at = "--head --num-cpus=0 --port=6379 --node-ip-address=10.77.0.1"
+            at += f" --include-dashboard=false --temp-dir={folders[0]}"
+            processes.append(ray_start(hosts[0], at))
             wait_until_up(processes[0])
             for number, (host, folder) in enumerate(zip(hosts[1:], folders[1:], strict=True), 2):
-                at = f"--address=10.77.0.1:6379 --num-cpus=1 --node-ip-address=10.77.0.{number} --temp-dir={folder}"
+                at = f"--address=10.77.0.1:6379 --num-cpus=1 --node-ip-address=10.77.0.{number}"
+                at += f" --temp-dir={folder}"
                 processes.append(ray_start(host, at, hidden=tmp_path / "hidden"))
             for process in processes[1:]:
                 wait_until_up(process)

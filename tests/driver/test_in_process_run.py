@@ -1,4 +1,4 @@
-"""A run in this very process: one worker, no Ray. What a debugger and a first mistake need, and what tests need."""
+"""A run in this very process: one worker, no Ray; for debuggers, first mistakes and tests."""
 
 from __future__ import annotations
 
@@ -245,8 +245,9 @@ def command(
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     (tmp_path / "study.py").write_text(before + FILE.replace("LOSS", loss).replace("MAX", limit))
-    watch = "import atexit, sys; atexit.register(lambda: print('ray' in sys.modules, file=sys.stderr)); "
-    code = f"{watch}from dtsweep.cli import main; main()"
+    report = "print('ray' in sys.modules, file=sys.stderr)"
+    watch = f"import atexit, sys; atexit.register(lambda: {report})"
+    code = f"{watch}; from dtsweep.cli import main; main()"
     return subprocess.run(
         [sys.executable, "-c", code, "run", "study.py", "--in-process", *arguments],
         cwd=tmp_path,
@@ -301,7 +302,10 @@ def test_an_edit_of_a_module_that_a_method_imports_refuses_to_go_on_and_says_whi
     assert command(tmp_path, loss).returncode == 0
     (tmp_path / "my_sizes.py").write_text("SIZE = 2\n")
     done = command(tmp_path, loss)
-    line = "dtsweep: these results have another my_sizes.py; measure everything again with --rerun all, or keep both"
+    line = (
+        "dtsweep: these results have another my_sizes.py; "
+        "measure everything again with --rerun all, or keep both"
+    )
     assert done.returncode == 2
     assert [said.startswith(line) for said in done.stderr.splitlines()[:-1]] == [True], done.stderr
     done = command(tmp_path, loss + " + 1")
@@ -379,7 +383,10 @@ def test_an_address_beside_it_is_refused(tmp_path: Path, dtsweep_command: Comman
     assert "--address" in done.stderr
 
 
-STOP_ONCE = "import sys; sys.modules.setdefault('stopped', None) or sys.modules.update(stopped=sys) or breakpoint()"
+STOP_ONCE = (
+    "import sys; sys.modules.setdefault('stopped', None) "
+    "or sys.modules.update(stopped=sys) or breakpoint()"
+)
 
 
 @pytest.mark.parametrize(

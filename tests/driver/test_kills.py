@@ -1,4 +1,4 @@
-"""Processes of a run that are killed: what each of them had is given back, and the next trial is measured."""
+"""Killed processes of a run: what each had is given back, and the next trial is measured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ KILLS = Path(__file__).parents[1] / "struck" / "kills.py"
 
 @pytest.fixture(scope="module")
 def attempts(tmp_path_factory: pytest.TempPathFactory, dtsweep_command: Command) -> pd.DataFrame:
-    """All attempts of a run on a private Ray whose CPUs one session takes, by what is killed, the first ones first."""
+    """All attempts of a run on a private Ray whose CPUs one session takes.
+
+    They are sorted by what is killed, the first ones first.
+    """
     folder = tmp_path_factory.mktemp("kills")
     # Its ranks are not to be killed on their import.
     (folder / "import").touch()

@@ -1,4 +1,4 @@
-"""A node that its owner takes back, with notice: what it had goes on elsewhere, and it is given nothing more."""
+"""A node taken back by its owner, with notice: its work goes on elsewhere, and it gets no more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STRUCK = Path(__file__).parents[1] / "struck" / "struck.py"
 
 
 @pytest.mark.ray
-def test_a_trial_under_way_on_a_node_that_is_taken_back_is_tried_again_and_no_other_is_handed_to_such_a_node(
+def test_a_trial_on_a_node_that_is_taken_back_is_tried_again_and_the_node_gets_no_other(
     tmp_path: Path, dtsweep_command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DTSWEEP_TEST_MARK", str(tmp_path))

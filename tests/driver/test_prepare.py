@@ -1,4 +1,4 @@
-"""A plan laid out on a cluster: GPUs, slots, what does not fit, and the order on an autoscaler. Nothing is started."""
+"""A plan laid out on a cluster: GPUs, slots, what does not fit, and the autoscaler's order."""
 
 from __future__ import annotations
 
@@ -198,9 +198,7 @@ def test_on_an_autoscaler_the_repeats_of_a_world_follow_each_other_and_rows_say_
     assert grows.flags == ("adjacent_launches",)
 
 
-def test_on_an_autoscaler_a_smaller_world_shares_a_session_only_where_that_is_shorter_than_a_start() -> (
-    None
-):
+def test_on_an_autoscaler_a_smaller_world_shares_a_session_only_if_a_start_is_longer() -> None:
     grows = cluster_of(TWO_OF_TWO, adds((1, {"CPU": 2.0})))
     brief = Measure(half_width=None, min_seconds=1)
     few: dict[str, list[Any]] = {"workers": [1, 2], "micro_batch": [1, 2]}

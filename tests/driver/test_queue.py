@@ -1,4 +1,4 @@
-"""The queue of a run: sessions between canaries, retries, giving up, profiles; without Ray, in milliseconds."""
+"""The queue of a run: sessions between canaries, retries, giving up, profiles; without Ray."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ def smallest(trial: Trial) -> Trial:
     return replace(trial, point=replace(trial.point, micro_batch=1))
 
 
-def test_what_differs_from_a_full_point_by_a_larger_micro_batch_alone_is_skipped_with_the_reason() -> (
+def test_a_point_with_only_a_larger_micro_batch_than_a_full_one_is_skipped_with_the_reason() -> (
     None
 ):
     queue = queue_of(axes=RISING, canary=False, repeats=2)
@@ -333,9 +333,7 @@ def test_a_canary_that_ran_out_skips_nothing() -> None:
     assert queue.prune(canary, "oom_device") == []
 
 
-def test_a_session_whose_canary_ran_out_is_watched_by_a_smaller_micro_batch_as_are_those_after_it() -> (
-    None
-):
+def test_sessions_after_a_canary_that_ran_out_are_watched_by_a_smaller_micro_batch() -> None:
     queue = queue_of(axes={"micro_batch": [2, 4, 8]}, repeats=2)
     canary, task = take(queue)
     assert canary.point.micro_batch == 4

@@ -1,4 +1,4 @@
-"""Rows of what a run brings: kept even where the results can't be written; and what the command exits with."""
+"""Rows of a run, kept even if results can't be written, and exit codes of the command."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_a_failure_before_any_step_is_a_row_in_every_mode(kept: Kept, sync: str)
     assert (row["status"], row["reason"], row["sync"]) == ("rank_died", "why", sync)
 
 
-def test_a_row_names_the_harness_that_started_its_workers_and_its_environment_is_that_of_the_harness(
+def test_a_row_has_the_harness_that_started_its_workers_and_its_environment(
     tmp_path: Path,
 ) -> None:
     (trial, *_) = trials_of(workers=1)

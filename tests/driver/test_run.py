@@ -53,7 +53,9 @@ sweep = Sweep(
         "micro_batch": lambda p: 8 // p.workers,
         "accumulation": [1, 2],
     },
-    measure=Measure(half_width=None, min_steps=16, min_seconds=0, warmup_steps=2, max_steps=64, repeats=1),
+    measure=Measure(
+        half_width=None, min_steps=16, min_seconds=0, warmup_steps=2, max_steps=64, repeats=1
+    ),
     resources=Resources(environment={"DTSWEEP_EXAMPLE": "set", "HF_TOKEN": "hf_hunter2"}),
 )
 '''

@@ -30,9 +30,9 @@ def test_an_attempt_is_overdue_once_all_deadlines_of_its_session_have_passed(
     assert overdue(running, settings(tmp_path)) is None
     running.watched_s = bound_s
     said = overdue(running, settings(tmp_path))
-    assert (
-        said
-        == f"the session was not done with the attempt after {bound_s:.0f} s, all its deadlines together"
+    assert said == (
+        f"the session was not done with the attempt after {bound_s:.0f} s, "
+        "all its deadlines together"
     )
 
 

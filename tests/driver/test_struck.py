@@ -1,4 +1,4 @@
-"""What strikes a run from outside on a cluster: processes that end, a node that is taken back; nothing is lost."""
+"""Failures from outside a run on a cluster: dead processes, a node taken back; nothing is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Visits to nodes: one that does not answer is named, and one with other versions before anything is launched."""
+"""Visits to nodes: one that does not answer, or has other versions, is named before any launch."""
 
 from __future__ import annotations
 

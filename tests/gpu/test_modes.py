@@ -1,4 +1,4 @@
-"""Every mode that needs no Ray trains with one rank on NCCL; with one GPU there is nobody to exchange with."""
+"""Every mode without Ray trains with one rank on NCCL; with one GPU nothing is exchanged."""
 
 from __future__ import annotations
 

@@ -99,7 +99,8 @@ def test_sockets_cores_and_threads_are_told_apart(tmp_path: Path) -> None:
     # Two sockets of two cores of two threads.
     logical = [(socket, core) for _ in range(2) for socket in range(2) for core in range(2)]
     cpuinfo = "\n".join(
-        f"processor\t: {i}\nmodel name\t: A CPU @ 2.0 GHz: fast\nphysical id\t: {socket}\ncore id\t\t: {core}\n"
+        f"processor\t: {i}\nmodel name\t: A CPU @ 2.0 GHz: fast\n"
+        f"physical id\t: {socket}\ncore id\t\t: {core}\n"
         for i, (socket, core) in enumerate(logical)
     )
     system = "sys/devices/system"

@@ -16,7 +16,7 @@ SIZE, NOISE = 64 * 2**20, 16 * 2**20
 
 @pytest.fixture
 def shared() -> Iterator[mmap.mmap]:
-    """Pages as Ray's object store maps them into each of its processes: in use, and the process' own to no part."""
+    """Pages as Ray's object store maps them into its processes: in use, none the process' own."""
     with mmap.mmap(-1, SIZE) as memory:
         yield memory
 

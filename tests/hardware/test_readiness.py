@@ -21,7 +21,7 @@ from tests.stand_in_nvml import MissingNvml, StandInNvml
     ("folder", "limit", "used", "prefix"),
     [(".", "max", "current", ""), ("memory", "limit_in_bytes", "usage_in_bytes", "total_")],
 )
-def test_a_container_that_may_take_less_than_the_machine_has_says_so_and_files_it_read_are_none_of_it(
+def test_free_memory_of_a_container_is_by_its_limit_without_the_files_that_it_read(
     tmp_path: Path, folder: str, limit: str, used: str, prefix: str
 ) -> None:
     assert free_memory_bytes(tmp_path) > 2**20
@@ -52,7 +52,7 @@ def test_this_host_has_a_loopback() -> None:
     assert "127.0.0.1" in interfaces()["lo"]
 
 
-def test_gloo_takes_the_interface_that_is_asked_for_else_the_host_names_address_else_the_loopback() -> (
+def test_gloo_takes_the_interface_asked_for_else_the_host_name_s_address_else_the_loopback() -> (
     None
 ):
     known = {"lo": ["127.0.0.1"], "eth0": ["10.0.0.1", "fe80::1"]}

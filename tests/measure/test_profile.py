@@ -1,4 +1,4 @@
-"""The profile of some steps: intervals whose answer is seen at a glance, and real traces of a CPU."""
+"""The profile of some steps: intervals with an answer by eye, and real traces of a CPU."""
 
 from __future__ import annotations
 

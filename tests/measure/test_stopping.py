@@ -22,7 +22,7 @@ from tests.series import drawn, warming_up
 
 ADAPTIVE = Measure(min_seconds=0, max_seconds=10_000)
 LOOSE = Measure(half_width=0.05, min_seconds=0, max_seconds=10_000)
-"""Known to 5 %: of steps of a second 3 × 0.38 ÷ 30 is 3.8 %, what may come yet after 30 that were all the same."""
+"""Known to 5 %: after 30 equal steps of a second, 3 × 0.38 ÷ 30 is 3.8 %, what may come yet."""
 
 NO_RIVALS = Race(rivals=(), samples_per_step=1)
 

@@ -1,4 +1,4 @@
-"""What modes send is what formulas say of them, and what the kernel counts on a loopback of their own."""
+"""Bytes that modes send: as formulas say, and as the kernel counts on a loopback of their own."""
 
 from __future__ import annotations
 

@@ -224,7 +224,10 @@ def stores(request: pytest.FixtureRequest, tcp_stores: list[TCPStore]) -> list[S
 
 
 def run_together(ranks: list[Rank]) -> list[int]:
-    """Run all ranks, each on a thread; no barrier between steps, so they run apart as far as the looks let them."""
+    """Run all ranks, each on a thread.
+
+    Without a barrier between steps, they run apart as far as the looks let them.
+    """
     threads = [threading.Thread(target=rank.run, daemon=True) for rank in ranks]
     for thread in threads:
         thread.start()

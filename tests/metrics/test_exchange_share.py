@@ -1,4 +1,4 @@
-"""Exchange, wait and stragglers: numbers that can be checked in the head, and drawn ranks whose shares are known."""
+"""Exchange, wait and stragglers: numbers checked in the head, and ranks with known shares."""
 
 from __future__ import annotations
 
@@ -392,7 +392,10 @@ def test_a_mode_with_a_sync_period_has_one_method_however_long_its_window(period
 def taken(
     ranks: int, *, blocks: int, size: int, cv: float, exposed: float, seed: int
 ) -> list[Sent]:
-    """Ranks of a second a step; with the exchange all take the longest of them and what of the exchange is exposed."""
+    """Ranks of a second a step.
+
+    With the exchange, all take the longest step of them and the exchange's exposed part.
+    """
     own = drawn(ranks, 2 * blocks * size, cv=cv, seed=seed).reshape(ranks, 2, blocks, size)
     together = own[:, 0].max(axis=0) + exposed
     turns = [pairs([0.0] * blocks, [0.0] * blocks) for _ in range(ranks)]

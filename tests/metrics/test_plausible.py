@@ -227,7 +227,8 @@ def test_throughput_of_workers_apart_is_that_of_their_steps(factor: float) -> No
     known, results = marked([outcome(STEADY)] * 2, sync="parameter_server")
     row = {"samples_per_s": 80 * factor, "semantics": "stale", "flags": []}
     words = plausibility_columns(point, row, known, results)["implausible"]
-    wrong = f"samples_per_s of {80 * factor:.4g} is {80 * factor:.4g} steps in the 4 s in which all workers had steps"
+    rate = f"{80 * factor:.4g}"
+    wrong = f"samples_per_s of {rate} is {rate} steps in the 4 s in which all workers had steps"
     assert words == (None if factor == 1 else f"{wrong}, and these were 80 to 80")
 
 

@@ -139,7 +139,8 @@ def test_another_device_than_the_results_have_is_refused() -> None:
     message = other_devices({0: facts()}, known={"H100"})
     assert message is not None
     assert message.startswith(
-        "these results were measured on H100, this run is on EPYC; measure everything again with --rerun"
+        "these results were measured on H100, this run is on EPYC; "
+        "measure everything again with --rerun"
     )
     assert other_devices({0: facts()}, known={"H100", "EPYC"}) is None
     assert other_devices({0: facts()}, known=()) is None

@@ -604,9 +604,7 @@ def test_a_mean_that_is_known_less_well_than_wanted_is_flagged_imprecise() -> No
     assert "imprecise" in flags_of(outcome([1.0, 1.0]))
 
 
-def test_a_step_time_that_still_rises_or_falls_is_flagged_as_drift_and_its_mean_has_no_interval() -> (
-    None
-):
+def test_a_step_time_that_rises_or_falls_is_flagged_as_drift_and_its_mean_has_no_interval() -> None:
     rising, falling = np.linspace(1.0, 1.5, 120), np.linspace(2.0, 1.0, 120)
     late = np.append(np.full(70, 1.05), np.ones(50))
     # Noise enough for intervals of percentiles, if it didn't rise.

@@ -309,9 +309,7 @@ def test_a_plan_counts_two_canaries_for_each_launch_of_several_trials() -> None:
     assert expected_s(apart, {"workers": [1, 2]}) == pytest.approx(2 * each + 2 * SESSION_START_S)
 
 
-def test_a_start_is_expected_to_take_the_median_of_those_of_sessions_not_of_servers_nor_the_slowest() -> (
-    None
-):
+def test_a_start_is_expected_to_take_the_median_of_sessions_starts_not_of_servers() -> None:
     sweep = replace(SWEEP, axes={"workers": [1]}, measure=Measure(canary=False))
     (row,) = rows(sweep)
 
@@ -380,7 +378,10 @@ LARGER = Sweep(
 
 
 def ended(sweep: Sweep, **status: str) -> list[dict[str, Any]]:
-    """Rows of the trials with one worker and one pass, of those micro-batches whose status is given as `of_2="ok"`."""
+    """Rows of the trials with one worker and one pass.
+
+    A micro-batch has a row if its status is given, such as `of_2="ok"`.
+    """
     one = {
         f"of_{row['micro_batch']}": row
         for row in rows(sweep)
@@ -399,9 +400,7 @@ def pruned(
     ]
 
 
-def test_a_stored_point_that_ran_out_of_memory_skips_those_that_differ_by_a_larger_micro_batch_alone() -> (
-    None
-):
+def test_a_stored_point_that_ran_out_of_memory_skips_the_same_with_a_larger_micro_batch() -> None:
     reason = "micro_batch=2 ran out of memory; prune=False measures it"
     assert pruned(LARGER, ended(LARGER, of_2="oom_device")) == [
         (1, 1, 4, reason),

@@ -244,7 +244,9 @@ sweep = Sweep(workload=Own(), axes={"workers": [1]})
     "layers.py": "from sizes import SIZE\n",
     "sizes.py": "SIZE = 3\n",
     "by_name.py": "A = 1\n",
-    "nets/__init__.py": "from .block import Block\ndef make(size):\n    from . import extra\n    return Block\n",
+    "nets/__init__.py": (
+        "from .block import Block\ndef make(size):\n    from . import extra\n    return Block\n"
+    ),
     "nets/block.py": "from nets.inner.deep import A\nclass Block: ...\n",
     "nets/extra.py": "B = 1\n",
     "nets/inner/deep.py": "from ..sibling import C as A\n",
@@ -371,7 +373,8 @@ def test_sources_are_the_same_in_every_process_and_folder_and_load_nothing_heavy
         "import sys; from pathlib import Path; from dtsweep.sweep.file import read_sweep\n"
         "from dtsweep.provenance.sources import sources_of\n"
         f"path = Path({str(tmp_path / 'own.py')!r}); sweep, _ = read_sweep(path)\n"
-        "print(sources_of(sweep.workload, file=path).columns({}), {'torch', 'numpy', 'nets'} & set(sys.modules))"
+        "columns = sources_of(sweep.workload, file=path).columns({})\n"
+        "print(columns, {'torch', 'numpy', 'nets'} & set(sys.modules))"
     )
     said = set()
     for seed, place in (("1", tmp_path), ("2", ROOT), ("3", Path("/"))):

@@ -1,4 +1,4 @@
-"""What counts of a module, and its syntax tree as text, which is the same by every release of Python."""
+"""The parts of a module that count; its syntax tree as text, equal in all releases of Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from dtsweep.provenance.syntax import as_text, tree_of
 CODE = '''
 def text(d: dict, *names, width=0x10, **more) -> str:
     """Quotes: " and ' and \\\\."""
-    big = 10 ** 5, 1e999, 2j, ..., None, True, b"\\x00'", u"text", "\\U0001fae8", "a" f"b{d['a']!r:>{width}}" "c"
+    big = 10 ** 5, 1e999, 2j, ..., None, True, b"\\x00'", u"text", "\\U0001fae8", \
+"a" f"b{d['a']!r:>{width}}" "c"
     return f"{d['a']}" + f'{d["a"]}' + f"{width = :.2f}" + f"{{}}" + f"""{d["a"]
 }"""
 '''
@@ -124,8 +125,9 @@ def test_all_else_counts(lines: str) -> None:
 
 
 def test_a_question_inside_a_loop_does_not_count_but_the_loop_does() -> None:
-    loop = "for width in (1, 2):\n    print(width)\n    run(Sweep(workload=Net(), axes={'seed': [SEED]}))"
-    assert counted(loop) == counted("for width in (1, 2):\n    print(width)")
+    loop = "for width in (1, 2):\n    print(width)"
+    question = "\n    run(Sweep(workload=Net(), axes={'seed': [SEED]}))"
+    assert counted(loop + question) == counted(loop)
 
 
 def test_names_that_a_module_gives_to_dtsweep_are_followed() -> None:
@@ -136,7 +138,10 @@ def test_names_that_a_module_gives_to_dtsweep_are_followed() -> None:
 
 
 def test_what_is_under_main_counts_where_the_class_of_a_script_is_defined_there() -> None:
-    guard = "if __name__ == '__main__':\n    class {}:\n        size = {}\n    frame = run(Sweep(axes={}))"
+    guard = (
+        "if __name__ == '__main__':\n    class {}:\n        size = {}\n"
+        "    frame = run(Sweep(axes={}))"
+    )
     assert counted(guard.format("Other", 1, 1)) == counted("")
     own = counted(guard.format("Other", 1, 1), script_class="Other")
     assert "class Other" in own

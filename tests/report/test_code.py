@@ -61,7 +61,8 @@ def given(batches):
 def trained(code, batches):
     names = given(batches)
     exec(code, names)
-    return [getattr(each, "full_tensor", lambda: each)().detach() for each in names["model"].parameters()]
+    parameters = names["model"].parameters()
+    return [getattr(each, "full_tensor", lambda: each)().detach() for each in parameters]
 
 first = 4 * int(os.environ["RANK"])
 whole = list(torch.rand(6, 8, 3, generator=torch.Generator().manual_seed(1)))
@@ -76,7 +77,7 @@ for code, code_of_one, error, port in json.load(open("codes.json")):
     before = given(whole)["model"].parameters()
     assert max((each - other).abs().max() for each, other in zip(expected, before)) > 10 * error
 """
-"""Trains by the code of two workers, each on its half of each batch, and by that of one worker on whole ones."""
+"""Trains by the code of two workers, each on half of each batch, and by one worker's on it all."""
 
 
 GIVEN = """\
@@ -249,7 +250,8 @@ def test_one_worker_needs_no_exchange_and_has_a_program(axes: dict[str, Any]) ->
 def test_the_reason_for_no_program_names_first_what_torch_lacks() -> None:
     row = row_of(Point(workers=2, sync="local_sgd", sync_period=4, placement="spread"))
     assert why_no_training(row) == (
-        "torch alone does not have sync='local_sgd', sync_period=4; not expressed either: placement='spread'"
+        "torch alone does not have sync='local_sgd', sync_period=4; "
+        "not expressed either: placement='spread'"
     )
 
 

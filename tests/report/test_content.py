@@ -278,7 +278,8 @@ def test_the_gradient_of_a_compressed_exchange_is_not_called_another_one() -> No
     rows = [FAST | {"gradient_error": error} | lossy for error in (0.6, 0.02)]
     (note,) = [note for note in content_of(trials(*rows)).notes if note.startswith("Gradient")]
     assert note == (
-        "Gradient of the first step against one worker's: up to 0.6 apart in 2 trials of ddp sign fp32: "
+        "Gradient of the first step against one worker's: "
+        "up to 0.6 apart in 2 trials of ddp sign fp32: "
         "what the compression changes in one exchange, and not wrong by that."
     )
 
@@ -392,7 +393,8 @@ def test_a_report_can_be_of_other_objectives_and_of_points_that_meet_a_condition
     assert set(found.difference["point_b"]) == {"fast"}
     assert content.objectives == ["memory_peak_bytes"]
     assert content.doubts[:2] == [
-        "Frontiers are of memory_peak_bytes small, samples_per_s large; the plot shows step time and throughput.",
+        "Frontiers are of memory_peak_bytes small, samples_per_s large; "
+        "the plot shows step time and throughput.",
         "Only points where workers<=1: 1 point left out; trials are counted of all.",
     ]
     (unknown, *_) = content_of(trials(*rows), where="step_p99_s<=1").doubts
@@ -410,5 +412,6 @@ def test_of_very_many_ladders_a_report_does_not_ask_what_pays(
     assert many.worthwhile.empty
     assert many.laws.empty
     assert many.sentences == [
-        f"Not asked of {len(few.worthwhile)} groups; dtsweep.analysis.worthwhile and laws answer for each."
+        f"Not asked of {len(few.worthwhile)} groups; "
+        "dtsweep.analysis.worthwhile and laws answer for each."
     ]

@@ -22,7 +22,7 @@ SHOWN = r"lost\x1b]0;owned\x07 \x9b31mred\x0d\x1b[2J end"
 
 
 def orders_in(text: str) -> list[str]:
-    """Control characters in what a terminal was sent, without the colours that `rich` sets itself."""
+    """Control characters in a terminal's output, without the colours that `rich` sets itself."""
     return CONTROL.findall(re.sub(r"\x1b\[[0-9;]*m", "", text))
 
 

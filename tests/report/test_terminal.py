@@ -38,8 +38,8 @@ def test_the_first_line_counts_trials_by_status() -> None:
 def test_what_does_not_vary_is_said_once() -> None:
     text = printed(sweep())
     assert (
-        "In all points: optimizer=sgd, learning_rate=0.01, precision=fp32, placement=pack, workload.layers=4"
-        in text
+        "In all points: optimizer=sgd, learning_rate=0.01, precision=fp32, placement=pack, "
+        "workload.layers=4" in text
     )
     assert text.count("sgd,") == 1
 
@@ -248,9 +248,10 @@ def test_intervals_within_one_launch_are_called_so() -> None:
     one: dict[str, Any] = {"point_id": "a", **figures}
     again = one | {"repeat": 2, "step_p50_s": 0.12}
     other = one | {"point_id": "b"}
+    said = " ".join(printed(trials(one)).split())
     assert (
-        "intervals are within one launch, and Measure(repeats=3) would tell how far launches differ."
-        in " ".join(printed(trials(one)).split())
+        "intervals are within one launch, and Measure(repeats=3) would tell "
+        "how far launches differ." in said
     )
     assert "within one launch for 1 of 2 points" in printed(trials(one, again, other))
     assert "half of the 95 % interval over launches." in printed(trials(one, again))
@@ -324,7 +325,10 @@ def test_numbers_that_cannot_be_true_are_marked_in_every_table_and_sentence_and_
     true, wrong = (
         measured(MODES[0], workers=workers, micro_batch=8, accumulation=1) for workers in (1, 2)
     )
-    words = "mfu is 1.37 of a dense peak of 989 TFLOP/s (table): are flops_per_sample, precision and peak right?"
+    words = (
+        "mfu is 1.37 of a dense peak of 989 TFLOP/s (table): "
+        "are flops_per_sample, precision and peak right?"
+    )
     text = printed(
         trials(true, wrong | {"flags": ["implausible"], "implausible": words}), width=width
     )
@@ -336,8 +340,8 @@ def test_numbers_that_cannot_be_true_are_marked_in_every_table_and_sentence_and_
     assert "Highest throughput (implausible): 1.9" in table
     said = " ".join(table.split())
     assert (
-        f"Implausible: numbers of 1 trial can't all be true; --all shows what they beat. ddp workers=2: {words}"
-        in said
+        "Implausible: numbers of 1 trial can't all be true; --all shows what they beat. "
+        f"ddp workers=2: {words}" in said
     )
     assert (
         next(line for line in scaling.splitlines() if "1 → 2" in line).split()[-1] == "implausible"
@@ -443,8 +447,8 @@ def test_where_the_exchange_is_empty_a_line_says_why() -> None:
     assert "Exchange + wait is empty on 1 trial with one worker.\n" in printed(trials(known, alone))
     text = printed(trials(known, alone, full, full, old))
     assert (
-        "empty on 1 trial with one worker; on 2 trials: no memory for it; on 1 trial: no reason stored.\n"
-        in text
+        "empty on 1 trial with one worker; on 2 trials: no memory for it; "
+        "on 1 trial: no reason stored.\n" in text
     )
 
 
@@ -505,8 +509,8 @@ def test_a_session_that_drifted_is_named_with_its_trials() -> None:
     row = {"step_p50_s": 0.1, "samples_per_s": 20, "session": "s"}
     text = told(row, row, canary("s", 0.1), canary("s", 0.11))
     assert (
-        "largest drift inside a session 10.0% ±1.6%. Drifted more than 2 %: 1 session with 2 trials: s."
-        in text
+        "largest drift inside a session 10.0% ±1.6%. "
+        "Drifted more than 2 %: 1 session with 2 trials: s." in text
     )
     assert "Too imprecise" not in text
 
@@ -517,13 +521,13 @@ def test_a_session_whose_canaries_are_too_imprecise_to_tell_is_named_and_called_
     row = {"step_p50_s": 0.1, "samples_per_s": 20, "session": "s"}
     vague = told(row, canary("s", 0.1, half_width=0.03), canary("s", 0.104, half_width=0.03))
     assert (
-        "largest drift inside a session 4.0% ±4.4%. Too imprecise to tell 2 %: 1 session with 1 trial: s."
-        in vague
+        "largest drift inside a session 4.0% ±4.4%. "
+        "Too imprecise to tell 2 %: 1 session with 1 trial: s." in vague
     )
     unknown = told(row, canary("s", 0.1, half_width=None), canary("s", 0.11, half_width=None))
     assert (
-        "largest drift inside a session 10.0%. Too imprecise to tell 2 %: 1 session with 1 trial: s."
-        in unknown
+        "largest drift inside a session 10.0%. "
+        "Too imprecise to tell 2 %: 1 session with 1 trial: s." in unknown
     )
 
 

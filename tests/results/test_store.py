@@ -335,7 +335,8 @@ for count in itertools.count(1):
         continue
     states.add(state)
     seen = contents(folder)
-    assert seen == stored(1, 2, 3) or (what == "commit" and seen == stored(1, 2, 3, 4)), (count, seen)
+    is_committed = what == "commit" and seen == stored(1, 2, 3, 4)
+    assert seen == stored(1, 2, 3) or is_committed, (count, seen)
     if not killed:
         break
     act(folder)
@@ -638,7 +639,10 @@ def test_steps_that_are_gone_are_told_with_the_way_out(tmp_path: Path) -> None:
     assert len(store.steps(tmp_path)) == 8
     assert len(load(tmp_path)) == 3
     files(tmp_path, "steps")[0].unlink()
-    lost = r"/steps has lost the steps of {} attempts; put its files back, or measure them again with --rerun all"
+    lost = (
+        r"/steps has lost the steps of {} attempts; put its files back, "
+        r"or measure them again with --rerun all"
+    )
     with pytest.warns(UserWarning, match=lost.format(1)):
         assert len(store.steps(tmp_path)) == 4
     shutil.rmtree(tmp_path / "steps")
@@ -829,6 +833,9 @@ def test_what_is_done_is_read_without_pandas_ray_and_torch(tmp_path: Path) -> No
     for number in (1, 2):
         commit(results, number)
     where = repr(str(tmp_path))
-    code = f"import sys; from dtsweep.results.store import Results; assert len(Results({where}).attempts()) == 2\n"
+    code = (
+        "import sys; from dtsweep.results.store import Results; "
+        f"assert len(Results({where}).attempts()) == 2\n"
+    )
     done = run(f"{code}print(sorted({{'pandas', 'ray', 'torch'}} & set(sys.modules)))")
     assert done.stdout == "[]\n", done.stderr

@@ -1,4 +1,4 @@
-"""Shards of the parameter server that don't come up, on a real Ray: each is named with what is wrong."""
+"""Shards of the parameter server that don't start, on a real Ray: each is named with its error."""
 
 from __future__ import annotations
 

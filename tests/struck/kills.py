@@ -1,4 +1,4 @@
-"""A sweep of which a process is killed in each trial but the last, on a Ray that has just the CPUs of its world."""
+"""A sweep with a killed process in each trial but the last, on a Ray with just its world's CPUs."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What the sweep beside it needs. A rank that imports this lacks a package until the mark says that it is there."""
+"""A module that the sweep needs: a rank that imports it lacks a package until the mark exists."""
 
 import os
 from pathlib import Path

@@ -26,7 +26,7 @@ def is_first(strike: str) -> bool:
 
 
 def take_node_back() -> None:
-    """Have the owner of this node give notice, as one of spot machines does, and train on until it is gone."""
+    """Give notice as the owner of a spot machine does, and train on until the node is gone."""
     give_notice("notice", NOTICE_S)
     time.sleep(60)
 

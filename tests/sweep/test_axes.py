@@ -101,9 +101,7 @@ def test_the_last_axis_runs_fastest_and_the_same_point_counts_once() -> None:
     assert [p.sync_period for p in found] == [8]
 
 
-def test_fields_of_the_workload_and_the_environment_are_axes_and_a_value_none_leaves_a_variable_unset() -> (
-    None
-):
+def test_workload_fields_and_variables_are_axes_and_none_leaves_a_variable_unset() -> None:
     found = points({"workload.width": [16, 32], "env.OMP_X": [None, 1, "a,b"]})
     assert [(p.workload.width, dict(p.environment)) for p in found] == [
         (width, environment)
@@ -374,7 +372,8 @@ def test_a_setting_without_values_says_how_to_write_it(text: str) -> None:
         (lambda: Measure(check=1), "check=1 must be True or False"),  # type: ignore[arg-type]
         (
             lambda: Measure(check=True, warmup_steps=0),
-            "check=True compares the gradient of the first warm-up step: warmup_steps must be at least 1",
+            "check=True compares the gradient of the first warm-up step: "
+            "warmup_steps must be at least 1",
         ),
         (lambda: Measure(energy="yes"), "energy='yes' must"),  # type: ignore[arg-type]
         (lambda: Measure(half_width="2 %"), "half_width='2 %' must be a finite number or None"),  # type: ignore[arg-type]

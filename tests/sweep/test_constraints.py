@@ -122,7 +122,8 @@ def test_passes_that_leave_parameters_out_where_these_are_in_shards() -> None:
         mode for mode, info in MODES.items() if info.shards
     }
     assert found["fsdp"] == (
-        "fsdp needs passes that use every parameter; Forked has find_unused_parameters in its ddp_options"
+        "fsdp needs passes that use every parameter; "
+        "Forked has find_unused_parameters in its ddp_options"
     )
     assert impossible(Point(sync="fsdp", workload=Own())) is None
 

@@ -1,4 +1,4 @@
-"""A broken sweep file: one line that names the file, the line, the nearest right name and the next step."""
+"""A broken sweep file: one line with file, line, nearest right name and next step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,16 @@ class Net:
 
 SWEEP = (
     HEAD
-    + "sweep = Sweep(\n    workload=Net(),\n    axes={\n        'workers': [1, 2],\n        AXIS\n    },\n    REST\n)\n"
+    + """\
+sweep = Sweep(
+    workload=Net(),
+    axes={
+        'workers': [1, 2],
+        AXIS
+    },
+    REST
+)
+"""
 )
 
 
@@ -146,7 +155,8 @@ def test_a_typo_is_answered_with_the_right_name(tmp_path: Path, text: str, right
         ),
         (
             axis("'micro_batch': [{'a': 1}]"),
-            "axis 'micro_batch' has {'a': 1} (dict), no JSON scalar; use str, int, float, bool or None",
+            "axis 'micro_batch' has {'a': 1} (dict), no JSON scalar; "
+            "use str, int, float, bool or None",
         ),
         (
             axis("'learning_rate': [float('nan')]"),
@@ -175,7 +185,8 @@ def test_a_typo_is_answered_with_the_right_name(tmp_path: Path, text: str, right
         ),
         (
             rest("resources=Resources(peak_flops_per_s={'int4': 1e15})"),
-            "peak_flops_per_s has 'int4': 1000000000000000.0; it must be FLOP/s by precision, such as {'bf16': 989e12}",
+            "peak_flops_per_s has 'int4': 1000000000000000.0; "
+            "it must be FLOP/s by precision, such as {'bf16': 989e12}",
         ),
         (rest("measure=Measure(min_steps='many')"), "min_steps='many' must be a whole number"),
         (
@@ -183,14 +194,15 @@ def test_a_typo_is_answered_with_the_right_name(tmp_path: Path, text: str, right
             "samples is set, but no axis is a search space such as tune.uniform(…); leave it out",
         ),
         (
-            HEAD
-            + "from ray import tune\nsweep = Sweep(workload=Net(), axes={\n'micro_batch': tune.randint(1, 9)  # <-\n})",
+            HEAD + "from ray import tune\nsweep = Sweep(workload=Net(), axes={\n"
+            "'micro_batch': tune.randint(1, 9)  # <-\n})",
             "axis 'micro_batch' is drawn from a search space: say how often, Sweep(samples=N)",
         ),
         (
             HEAD + "from ray import tune\nsweep = Sweep(workload=Net(), samples=2, axes={\n"
             "'micro_batch': tune.sample_from(lambda _: 8)  # <-\n})",
-            "axis 'micro_batch' is tune.sample_from, which no seed reaches; write a function of the point: lambda p: …",
+            "axis 'micro_batch' is tune.sample_from, which no seed reaches; "
+            "write a function of the point: lambda p: …",
         ),
         (
             HEAD + "sweep = Sweep(axes={}, workload=Net)  # <-",
@@ -336,8 +348,10 @@ def test_a_file_is_read_as_python_reads_it(tmp_path: Path, lead: str) -> None:
 def test_reading_a_sweep_file_imports_no_heavy_library(tmp_path: Path) -> None:
     path = written(tmp_path, axis("'micro_batch': [4, 8]"))
     code = (
-        "import sys; from dtsweep.sweep.file import read_sweep; print(len(read_sweep(sys.argv[1])[1]),"
-        " sorted({'ray', 'torch', 'pandas', 'numpy', 'pyarrow', 'scipy', 'click'} & set(sys.modules)))"
+        "import sys; from dtsweep.sweep.file import read_sweep; "
+        "_, found = read_sweep(sys.argv[1]); "
+        "heavy = {'ray', 'torch', 'pandas', 'numpy', 'pyarrow', 'scipy', 'click'}; "
+        "print(len(found), sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True

@@ -50,7 +50,7 @@ settings = st.fixed_dictionaries(
 
 
 @given(settings, st.randoms())
-def test_one_point_has_one_identity_whatever_the_order_of_its_fields_and_whatever_is_left_to_the_defaults(
+def test_one_point_has_one_identity_by_any_order_of_its_fields_with_defaults_left_out(
     values: dict[str, Any], random: Any
 ) -> None:
     point = Point(**values)
@@ -94,9 +94,7 @@ def test_identity_is_the_hash_of_canonical_json_without_defaults_so_names_outliv
     )
 
 
-def test_identity_counts_workload_fields_seed_and_repeat_and_takes_1_and_1_0_of_a_float_field_as_one() -> (
-    None
-):
+def test_identity_counts_workload_fields_seed_and_repeat_and_takes_1_of_a_float_as_1_0() -> None:
     point = Point(workload=Net())
     names = {
         identity(point, seed=0, repeat=0),

@@ -36,7 +36,10 @@ PERIOD = 2
 WIDTH, SIDE = 70, 9
 
 FARTHEST = {"fp16": 1e-3, "bf16": 5e-3, "int8": 0.05, "int4": 0.8}
-"""Of the difference to the exact mean, as a share of that; with error feedback a step may send what is older."""
+"""Largest difference to the exact mean, as a share of it.
+
+With error feedback a step may send what is older.
+"""
 
 LOSSLESS: Mapping[str, Mapping[str, Any]] = {
     "topk": {"compression_ratio": 1.0},
@@ -47,12 +50,12 @@ LOSSLESS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class Curve:
-    """A network with matrices that a low rank is less than, on samples that are made from their numbers."""
+    """A network with matrices of more than a low rank, on samples made from their numbers."""
 
     dtype: str = "float32"
     ddp_options: Mapping[str, Any] = field(default_factory=dict)
     is_channels_last: bool = False
-    """True if it begins with convolutions whose weights lie in memory in another order than their indices."""
+    """True if it begins with convolutions whose weights are not contiguous in memory."""
 
     def build(self) -> nn.Module:
         if self.is_channels_last:
@@ -124,7 +127,7 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """Every mode without Ray with each of its compressions, coded where that can be, and without one."""
+    """Every mode without Ray, with each of its compressions, coded if possible, and without one."""
     for mode in [name for name, info in MODES.items() if info.carries and not info.needs_ray]:
         yield Case(mode=mode, compression=None, dtype="float64")
         for name in COMPRESSIONS:

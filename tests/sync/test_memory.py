@@ -1,4 +1,4 @@
-"""What a rank keeps of the model, its gradients and its optimizer's state, to the byte, by sync mode."""
+"""Bytes that a rank keeps of model, gradients and optimizer state, exactly, by sync mode."""
 
 from __future__ import annotations
 

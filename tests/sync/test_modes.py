@@ -38,13 +38,13 @@ MICRO_BATCH = 2
 LONGEST = timedelta(seconds=120)
 """A mode whose ranks wait for each other in vain fails instead of hanging."""
 BACK = 3
-"""Steps with the exchange that follow those without it; DDP orders its buckets anew after the first."""
+"""Steps with the exchange after those without it; DDP rebuilds its buckets after the first."""
 CASES = ("plain", "accumulation", "between", "no_exchange")
 WITHOUT_RAY = [name for name, mode in MODES.items() if not mode.needs_ray]
 SKIPPING = [name for name in WITHOUT_RAY if MODES[name].can_skip_exchange]
 ALONE = [name for name in WITHOUT_RAY if MODES[name].can_exchange_alone]
 FARTHEST = {"exact": 0.0, "lossy": 0.1, "stale": 1.0, "local": 0.5}
-"""By semantics: how far from the weights of plain training a mode's may be, as a share of the way to those."""
+"""Largest distance from the weights of plain training by semantics, as a share of its way."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,10 @@ def begun() -> int:
 
 
 def train(mode: str, case: str, *, workers: int, rank: int) -> dict[str, Any]:
-    """What the common loop does, on one rank; each rank builds another model, which the mode must make equal."""
+    """Train on one rank as the common loop does.
+
+    Each rank builds another model, which the mode must make equal.
+    """
     point = point_of(mode, workers=workers, case=case)
     job = job_of(point, rank)
     steps, clock, model = batches_of_steps(job), CpuClock(), model_of(rank)
@@ -197,7 +200,7 @@ def plain(point: Point, steps: int) -> np.ndarray[Any, Any]:
 
 
 def replicas(point: Point, steps: int, *, period: int | None) -> list[np.ndarray[Any, Any]]:
-    """Train a model per worker on its share alone; every `period` steps all take the mean of all."""
+    """Train a model per worker on its share; every `period` steps all take the mean of all."""
     models = [model_of(0) for _ in range(point.workers)]
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9) for model in models]
     for step, batch in enumerate(whole_batches(point, steps), start=1):
@@ -219,7 +222,7 @@ def same(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
 
 
 def near(one: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], *, farthest: float) -> bool:
-    """True if weights are no farther from the expected ones than a share of the way that training went to those."""
+    """True if weights are near the expected ones, as a share of the way that training went."""
     way = np.linalg.norm(expected - weights(model_of(0)))
     return same(one, expected) or bool(np.linalg.norm(one - expected) <= farthest * way)
 

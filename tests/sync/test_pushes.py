@@ -61,7 +61,7 @@ def test_the_shard_reads_what_the_worker_takes_for_pushed(
 
 @pytest.mark.parametrize("compression", [None, *COMPRESSIONS])
 def test_each_worker_s_pushes_are_read_by_themselves(compression: str | None) -> None:
-    """One worker pushes twice before the other does: what a payload stands for depends on its own worker's count."""
+    """One worker pushes twice before the other does: payloads depend on their worker's count."""
     fields = WHOLE.get(str(compression), {})
     if "compression_ratio" in reads_of(compression):
         fields = {"compression_ratio": 0.25}

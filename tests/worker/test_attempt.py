@@ -39,7 +39,7 @@ SHORT = Measure(half_width=None, warmup_steps=2, min_steps=4, min_seconds=0, max
 ROOT = Path(__file__).parents[2]
 
 SEEN: dict[str, list[Any]] = {"batches": [], "weights": [], "types": []}
-"""What the last trial's workload was asked for; after its steps come those that count FLOPs, once per workload."""
+"""Calls of the last trial's workload; after its steps come those that count FLOPs, once each."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,7 +56,7 @@ def _world_of_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Line:
-    """Fits a line; `fault` says what goes wrong when the model has trained for `sound_steps` steps."""
+    """Fits a line; `fault` names what goes wrong after `sound_steps` steps of training."""
 
     fault: str = ""
     sound_steps: int = 0
@@ -218,15 +218,16 @@ class Returns(Line):
     [
         (
             "vector",
-            "gave a tensor of shape (3,); loss must return a scalar tensor: take its mean, with .mean()",
+            "gave a tensor of shape (3,); loss must return a scalar tensor: "
+            "take its mean, with .mean()",
         ),
         ("float", "gave a float; loss must return a scalar tensor: leave .item() and float() out"),
         ("nothing", "gave None; loss must return a scalar tensor: return that alone"),
         ("pair", "gave a tuple; loss must return a scalar tensor: return that alone"),
         (
             "detached",
-            "gave a tensor without a gradient; loss must return a scalar tensor: leave .detach() and "
-            "torch.no_grad() out",
+            "gave a tensor without a gradient; loss must return a scalar tensor: "
+            "leave .detach() and torch.no_grad() out",
         ),
     ],
 )
@@ -262,7 +263,10 @@ def test_a_failed_window_leaves_no_thread_that_reads_on() -> None:
 
 def test_what_a_rank_sends_is_read_without_torch() -> None:
     # The driver, which never needs it, would stand still for seconds while it imports it.
-    code = "import pickle, sys; pickle.load(sys.stdin.buffer); print({'torch', 'scipy'} & set(sys.modules))"
+    code = (
+        "import pickle, sys; pickle.load(sys.stdin.buffer); "
+        "print({'torch', 'scipy'} & set(sys.modules))"
+    )
     sent = pickle.dumps((FACTS, tried(Line())))
     done = subprocess.run(
         [sys.executable, "-c", code], input=sent, capture_output=True, check=True, cwd=ROOT
@@ -428,7 +432,7 @@ def test_one_worker_has_no_steps_without_an_exchange() -> None:
 
 
 def profiled(workload: Line) -> Measured:
-    """What an attempt measures whose task is to be profiled, with an exchange in every fourth step."""
+    """Measurements of an attempt with a profile, with an exchange in every fourth step."""
     sweep = Sweep(workload=workload, axes={"workers": [1]}, measure=SHORT)
     task = task_of(sweep, Point(workload=workload, sync="local_sgd", sync_period=4))
     SEEN["batches"].clear()
@@ -596,9 +600,7 @@ def test_flops_that_can_not_be_meant_are_refused_before_anything_is_measured() -
     assert SEEN["weights"] == []
 
 
-def test_the_peak_of_a_cpu_is_a_matrix_product_measured_by_the_rank_unless_the_sweep_gives_one() -> (
-    None
-):
+def test_the_peak_of_a_cpu_is_measured_by_the_rank_unless_the_sweep_gives_one() -> None:
     measured = measured_in(tried(Line()))
     assert measured.peak_source == "measured"
     assert measured.matmul_flops_per_s is not None

@@ -1,4 +1,4 @@
-"""True if a trial's batches are those that were asked for, and whether its gradients were exchanged, on two ranks."""
+"""Checks that a trial trained on the batches asked for and exchanged gradients, on two ranks."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ ALIKE = ("compared", "alike")
 
 @dataclass(frozen=True)
 class Diverges(Block):
-    """Fails after the window, in a step without the exchange on the last worker, or in one with it on all."""
+    """Fails after the window, on the last worker without the exchange, or on all with it."""
 
     where: str = ""
 

@@ -120,7 +120,8 @@ def task(loop: Loop, exchange: Any) -> Task:
         # 14 steps of 2 s are 28; a round may take 10 s where half of the window's limit is less.
         (
             "precise",
-            "steps with and without the exchange would take longer than the 10 s that they may take",
+            "steps with and without the exchange would take longer than the 10 s that they may "
+            "take",
         ),
         # A quarter of 10 s is a step, and leads the turn.
         ("quick", "no step without the exchange fits into what checks leave of 25% of the window"),

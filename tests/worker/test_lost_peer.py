@@ -1,4 +1,4 @@
-"""What a rank says whose peer has ended or stands still: real processes, which are really killed."""
+"""Messages of a rank whose peer has ended or stands still: real processes, really killed."""
 
 from __future__ import annotations
 

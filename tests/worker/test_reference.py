@@ -1,4 +1,4 @@
-"""`Measure(check=True)`: the first step's gradient beside one worker's, on one, two and three ranks."""
+"""`Measure(check=True)`: the first step's gradient against one worker's, on one to three ranks."""
 
 from __future__ import annotations
 
@@ -543,7 +543,8 @@ def job_of(workload: Any, **fields: Any) -> Job:
     [
         (
             "old weight norm",
-            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol",
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+            "protocol",
         ),
         ("closure", "not checked: a copy of the model does not hold all of it"),
         ("raises elsewhere", "TypeError: this is no DistributedDataParallel"),

@@ -1,4 +1,4 @@
-"""The timed part of a trial on two real ranks: parts, blocks after the window, one stop for both, compilation."""
+"""The timed part of a trial on two real ranks: parts, blocks, one stop for both, compilation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ from tests.stand_in_nvml import GPU, StandInNvml, show_a_gpu
 CPU = torch.device("cpu")
 WORKERS = 2
 WIDE, LEFT = 3072, 52 * 2**20
-"""A layer so wide takes 36 MiB: such memory suffices for its gradient, but not for those of three, one kept or not."""
+"""Width of a layer of 36 MiB, and memory that suffices for its gradient.
+
+It does not suffice for three gradients, whether one is kept or not.
+"""
 WARMUP_STEPS = 2
 BATCHES: list[int] = []
 """Of the trial under way: how many samples the loss has seen, call by call."""
@@ -43,7 +46,7 @@ BATCHES: list[int] = []
 
 @dataclass(frozen=True)
 class Line:
-    """Fits a line; on rank 1 it compiles something new in the sixth of every eight steps, `compiles` times."""
+    """Fits a line; rank 1 compiles new code in the sixth of eight steps, `compiles` times."""
 
     compiles: int = 0
 
@@ -100,13 +103,16 @@ class Metered(StandInNvml):
 
 
 def metered() -> Telemetry:
-    """Telemetry that finds every window long enough for its energy: a millisecond of it is a second."""
+    """Telemetry for which a millisecond is a second, so that every window is long enough."""
     show_a_gpu()
     return Telemetry(GPU, nvml=Metered(), now=lambda: time.perf_counter() * 1e3)
 
 
 def keep_no_freed_memory() -> None:
-    """Map large blocks on their own, and give them back when freed: else what fits depends on what was before."""
+    """Map large blocks on their own, and give them back when freed.
+
+    Otherwise what fits depends on earlier blocks.
+    """
     libc = ctypes.CDLL(None)
     trim_threshold, mmap_threshold = -1, -3
     for parameter in (trim_threshold, mmap_threshold):

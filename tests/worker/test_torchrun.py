@@ -46,7 +46,11 @@ class Line:
 
 sweep = Sweep(
     workload=Line(),
-    axes={"workers": [1, 2], "sync": ["ddp", "local_sgd", "parameter_server"], "workload.fails_on": [-1]},
+    axes={
+        "workers": [1, 2],
+        "sync": ["ddp", "local_sgd", "parameter_server"],
+        "workload.fails_on": [-1],
+    },
     measure=Measure(half_width=None, min_steps=128, min_seconds=0.1),
 )
 '''

@@ -193,7 +193,8 @@ def test_importing_the_workloads_imports_neither_torch_nor_transformers() -> Non
     code = """
 import sys
 from dtsweep import workloads
-workloads.Gpt(data="pydoc"), workloads.Cifar10Cnn(), workloads.Transformers("gpt2").tokens_per_sample
+workloads.Gpt(data="pydoc"), workloads.Cifar10Cnn()
+workloads.Transformers("gpt2").tokens_per_sample
 print(sorted({"torch", "transformers", "ray", "numpy", "pandas"} & set(sys.modules)))
 """
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
