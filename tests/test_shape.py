@@ -19,7 +19,7 @@ MOST_CONDITIONALS = 2
 CONDITIONALS_PER_1000 = 12
 """Conditional expressions per 1,000 lines that are not blank."""
 
-TOKENS_PER_LINE = 8.55
+TOKENS_PER_LINE = 8.5
 """Tokens per line of code, without comments and docstrings."""
 
 NO_TOKENS = {
