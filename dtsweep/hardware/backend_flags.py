@@ -190,7 +190,7 @@ def _particular() -> dict[str, Flag]:
             lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
             lambda both: torch.set_anomaly_enabled(*both),
         ),
-        "default_device": Flag(_default_device, torch.set_default_device),
+        "default_device": Flag(default_device, torch.setdefault_device),
         "flush_denormal": Flag(_flushes_denormals, torch.set_flush_denormal),
         "garbage": Flag(
             lambda: (gc.isenabled(), gc.get_threshold()),
@@ -199,7 +199,7 @@ def _particular() -> dict[str, Flag]:
     }
 
 
-def _default_device() -> torch.device | None:
+def default_device() -> torch.device | None:
     """None if none is set: to set the CPU itself would cost every call of torch a detour."""
     context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
     return getattr(context, "device", None)

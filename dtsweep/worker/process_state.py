@@ -1,0 +1,246 @@
+"""State of a worker process that a workload may change; restored after each attempt.
+
+A session measures trial after trial in the same processes. A variable, a working directory or a
+thread that one trial leaves behind would be part of all later trials.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from dtsweep.hardware.backend_flags import default_device
+
+END_S = 1.0
+"""Seconds that new threads and child processes have to end by themselves after an attempt."""
+
+LIBRARIES = frozenset({"dtsweep", "ray", "torch", "tqdm"})
+"""Packages whose threads may stay: they start one per process, which waits for its next use."""
+
+HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "compile_worker")
+"""Parts of the command lines of child processes that Python and torch keep for their next use."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftState:
+    """What an attempt left behind in its process, in words."""
+
+    restored: tuple[str, ...] = ()
+    """What had changed and is as before, and the child processes that were ended."""
+
+    remaining: tuple[str, ...] = ()
+    """What can't be undone: the next trial needs another process."""
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """A value of this process that can be read, compared and set."""
+
+    name: str
+    read: Callable[[], Any]
+    put: Callable[[Any], Any]
+
+
+class ProcessState:
+    """State of this process when the object is made; `restore` returns to it, once."""
+
+    def __init__(self) -> None:
+        """Read the state."""
+        self._settings = [(setting, setting.read()) for setting in _settings()]
+        self._environment = dict(os.environ)
+        self._folder = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
+        self._stream_objects = {name: getattr(sys, name) for name in ("stdout", "stderr")}
+        self._stream_files = {number: os.dup(number) for number in (1, 2)}
+        self._threads = set(threading.enumerate())
+        self._children = set(_child_pids())
+
+    def restore(self) -> LeftState:
+        """Restore what has changed, and end new child processes."""
+        changed = [
+            *self._restored_environment(),
+            *self._restored_folder(),
+            *self._restored_streams(),
+        ]
+        remaining = []
+        for setting, before in self._settings:
+            if setting.read() == before:
+                continue
+            try:
+                setting.put(before)
+            except (OSError, ValueError) as error:
+                remaining.append(f"{setting.name} ({error})")
+            else:
+                changed.append(setting.name)
+        until = time.monotonic() + END_S
+        changed += _ended(set(_child_pids()) - self._children, until=until)
+        remaining += _still_running(self._threads, until=until)
+        return LeftState(restored=tuple(changed), remaining=tuple(remaining))
+
+    def _restored_environment(self) -> Iterator[str]:
+        before = self._environment
+        changed = sorted(
+            name
+            for name in before.keys() | os.environ.keys()
+            if before.get(name) != os.environ.get(name)
+        )
+        for name in changed:
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                del os.environ[name]
+        if changed:
+            yield f"environment variables ({', '.join(changed)})"
+
+    def _restored_folder(self) -> Iterator[str]:
+        if not _is_working_directory(self._folder):
+            os.fchdir(self._folder)
+            yield "working directory"
+        os.close(self._folder)
+
+    def _restored_streams(self) -> Iterator[str]:
+        for number, copy in self._stream_files.items():
+            if not _is_same_file(number, copy):
+                os.dup2(copy, number)
+                yield f"file descriptor {number}"
+            os.close(copy)
+        for number, (name, stream) in enumerate(self._stream_objects.items(), start=1):
+            if getattr(sys, name) is stream and not _is_closed(stream):
+                continue
+            restored = stream
+            if _is_closed(stream):
+                restored = os.fdopen(os.dup(number), "w", buffering=1)
+            setattr(sys, name, restored)
+            yield f"sys.{name}"
+
+
+def _settings() -> Iterator[_Setting]:
+    """Yield the settings of this process that can be read and set; `backend_flags` has torch's."""
+    yield _Setting("umask", _umask, os.umask)
+    yield _Setting("sys.path", lambda: list(sys.path), _put_path)
+    yield _Setting("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit)
+    yield _Setting("switch interval", sys.getswitchinterval, sys.setswitchinterval)
+    yield _Setting("CPU affinity", _affinity, _put_affinity)
+    yield _Setting("niceness", lambda: os.nice(0), _put_niceness)
+    yield _Setting("default dtype of torch", torch.get_default_dtype, torch.set_default_dtype)
+    yield _Setting("default device of torch", default_device, torch.set_default_device)
+    # Only the main thread can set handlers; in a rank of Ray Train the workload is in another.
+    if threading.current_thread() is threading.main_thread():
+        for number in signal.Signals:
+            yield _Setting(
+                f"handler of {number.name}",
+                functools.partial(signal.getsignal, number),
+                functools.partial(_put_handler, number),
+            )
+
+
+def _umask() -> int:
+    """Umask of this process; os.umask would have to set another one to read it."""
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    lines = dict(line.split(":", 1) for line in status.splitlines())
+    return int(lines["Umask"], 8)
+
+
+def _put_path(before: list[str]) -> None:
+    sys.path[:] = before
+
+
+def _affinity() -> set[int]:
+    return os.sched_getaffinity(0)
+
+
+def _put_affinity(cores: set[int]) -> None:
+    os.sched_setaffinity(0, cores)
+
+
+def _put_niceness(niceness: int) -> None:
+    os.setpriority(os.PRIO_PROCESS, 0, niceness)
+
+
+def _put_handler(number: int, handler: Any) -> None:
+    if handler is not None:  # one that was not set by Python can't be set again
+        signal.signal(number, handler)
+
+
+def _is_working_directory(folder: int) -> bool:
+    try:
+        return os.path.samestat(Path().stat(), os.fstat(folder))
+    except FileNotFoundError:  # the working directory was removed
+        return False
+
+
+def _is_same_file(number: int, copy: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(number), os.fstat(copy))
+    except OSError:  # the workload has closed it
+        return False
+
+
+def _is_closed(stream: io.TextIOBase | None) -> bool:
+    return stream is not None and stream.closed
+
+
+def _child_pids() -> Iterator[int]:
+    """Yield the direct child processes of this process, as the kernel lists them by thread."""
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # the thread has ended, or the kernel has no such list
+            yield from map(int, (task / "children").read_text().split())
+
+
+def _ended(pids: Collection[int], *, until: float) -> Iterator[str]:
+    """End child processes that an attempt has started; yield those that did not end by themselves.
+
+    Args:
+        pids: of the new child processes.
+        until: when they have to have ended by themselves, by the monotonic clock.
+    """
+    children = [child for pid in pids if (child := _own_child(pid)) is not None]
+    _, alive = psutil.wait_procs(children, timeout=max(0.0, until - time.monotonic()))
+    for child in alive:
+        with suppress(psutil.NoSuchProcess):
+            name = child.name()
+            for process in (*child.children(recursive=True), child):
+                process.kill()
+            child.wait(END_S)
+            yield f"child process {child.pid} ({name})"
+
+
+def _own_child(pid: int) -> psutil.Process | None:
+    """Child process with this id; None if it has ended or is a helper of Python or torch."""
+    try:
+        child = psutil.Process(pid)
+        command = " ".join(child.cmdline())
+    except psutil.Error:
+        return None
+    if any(helper in command for helper in HELPERS):
+        return None
+    return child
+
+
+def _still_running(before: Collection[threading.Thread], *, until: float) -> Iterator[str]:
+    """Wait for new threads of Python; yield those that still run."""
+    for thread in threading.enumerate():
+        if thread in before or _package_of(thread) in LIBRARIES:
+            continue
+        thread.join(max(0.0, until - time.monotonic()))
+        if thread.is_alive():
+            yield f"thread {thread.name}"
+
+
+def _package_of(thread: threading.Thread) -> str:
+    """Package whose code a thread runs, as far as it can be seen."""
+    target = getattr(thread, "_target", None)
+    module = getattr(target, "__module__", None) or type(thread).__module__
+    return str(module).partition(".")[0]

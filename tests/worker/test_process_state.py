@@ -1,0 +1,135 @@
+"""State of a process after an attempt: restored, named where it had changed, or reported."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from dtsweep.worker.process_state import LeftState, ProcessState
+
+
+def move_to_a_removed_folder() -> None:
+    folder = Path("gone").absolute()
+    folder.mkdir()
+    os.chdir(folder)
+    folder.rmdir()
+
+
+def close_stdout_itself() -> None:
+    os.close(1)
+
+
+def lower_limits() -> None:
+    sys.setrecursionlimit(sys.getrecursionlimit() - 100)
+
+
+CHANGES: dict[str, Callable[[], Any]] = {
+    "environment variables (DTSWEEP_A)": lambda: os.environ.update(DTSWEEP_A="1"),
+    "environment variables (HOME)": lambda: os.environ.pop("HOME"),
+    "working directory": move_to_a_removed_folder,
+    "umask": lambda: os.umask(0),
+    "sys.path": lambda: sys.path.insert(0, "/nowhere"),
+    "recursion limit": lower_limits,
+    "CPU affinity": lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
+    "default dtype of torch": lambda: torch.set_default_dtype(torch.float64),
+    "default device of torch": lambda: torch.set_default_device("meta"),
+    "handler of SIGUSR2": lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
+    "sys.stdout": lambda: setattr(sys, "stdout", sys.__stderr__),
+    "file descriptor 1": close_stdout_itself,
+}
+
+
+def umask() -> int:
+    value = os.umask(0o77)
+    os.umask(value)
+    return value
+
+
+def snapshot() -> list[Any]:
+    return [
+        dict(os.environ),
+        Path.cwd(),
+        umask(),
+        list(sys.path),
+        sys.getrecursionlimit(),
+        os.sched_getaffinity(0),
+        torch.get_default_dtype(),
+        torch.get_default_device(),
+        signal.getsignal(signal.SIGUSR2),
+        sys.stdout,
+        os.fstat(1).st_ino,
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_change_is_undone_and_named(what: str) -> None:
+    before, state = snapshot(), ProcessState()
+    CHANGES[what]()
+    assert state.restore() == LeftState(restored=(what,))
+    assert snapshot() == before
+
+
+def test_without_a_change_nothing_is_named_and_no_descriptor_stays_open() -> None:
+    descriptors = psutil.Process().num_fds()
+    for _ in range(3):
+        assert ProcessState().restore() == LeftState()
+    assert psutil.Process().num_fds() == descriptors
+
+
+def test_a_closed_stream_of_python_can_be_written_to_again() -> None:
+    code = """
+import sys
+from dtsweep.worker.process_state import ProcessState
+state = ProcessState()
+sys.stdout.close()
+sys.stderr.close()
+assert state.restore().restored == ("sys.stdout", "sys.stderr")
+print("out")
+print("err", file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("out\n", "err\n")
+
+
+def test_a_child_process_is_ended_with_its_own_children() -> None:
+    state = ProcessState()
+    child = subprocess.Popen(["sh", "-c", "sleep 600 & sleep 600"])
+    (said,) = state.restore().restored
+    assert said == f"child process {child.pid} (sh)"
+    assert not psutil.Process().children(recursive=True)
+
+
+def test_a_child_process_that_ends_by_itself_is_no_change() -> None:
+    state = ProcessState()
+    child = subprocess.Popen(["sleep", "0.1"])
+    assert state.restore() == LeftState()
+    child.wait()
+
+
+def test_a_thread_that_goes_on_can_not_be_undone_and_one_that_ends_is_no_change() -> None:
+    state, stop = ProcessState(), threading.Event()
+    threads = [
+        threading.Thread(target=stop.wait, name="goes on", daemon=True),
+        threading.Thread(target=lambda: None, name="ends"),
+    ]
+    for thread in threads:
+        thread.start()
+    assert state.restore() == LeftState(remaining=("thread goes on",))
+    # To the next attempt it is no news.
+    assert ProcessState().restore() == LeftState()
+    stop.set()
