@@ -61,7 +61,7 @@ class Part(NamedTuple):
         return cls(name, words, share, low, share * (1 + UNKNOWN_NOISE) if high is None else high)
 
     @property
-    def at_most(self) -> float:
+    def largest_share(self) -> float:
         """Share, or the largest possible one where it is unknown."""
         if self.share is None:
             return self.high
@@ -154,9 +154,9 @@ def _bound_columns(row: Row) -> Row:
     ]
     # An unknown share counts as the largest possible one.
     first, second, *_ = sorted(
-        parts, key=lambda part: (part in significant, part.at_most), reverse=True
+        parts, key=lambda part: (part in significant, part.largest_share), reverse=True
     )
-    work = parts[-1].at_most
+    work = parts[-1].largest_share
     bound, reason = _verdict(first, second, row, is_sure=bool(significant))
     if work < 0 and parts[-1].high < 0:
         bound = None

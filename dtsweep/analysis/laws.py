@@ -47,7 +47,7 @@ class Law:
     """A law of scaling."""
 
     kinds: tuple[str, ...]
-    """Of scaling, that it speaks of: weak, strong."""
+    """Kinds of scaling that it describes: weak, strong."""
     parameters: tuple[str, ...]
     """Shares from 0 to 1, as columns name them."""
     rate: Callable[[Any, Any], Any]
@@ -55,8 +55,8 @@ class Law:
 
     Parameters have shape (cases, parameters).
     """
-    ends: bool
-    """True if one more brings less the more there are."""
+    has_diminishing_returns: bool
+    """True if each further worker adds less than the one before."""
 
 
 def _universal(n: Any, at: Numbers) -> Any:
@@ -66,15 +66,23 @@ def _universal(n: Any, at: Numbers) -> Any:
 
 
 LAWS: Mapping[str, Law] = {
-    "amdahl": Law(kinds=("strong",), parameters=("serial_share",), rate=_universal, ends=True),
+    "amdahl": Law(
+        kinds=("strong",),
+        parameters=("serial_share",),
+        rate=_universal,
+        has_diminishing_returns=True,
+    ),
     "gustafson": Law(
         kinds=("weak",),
         parameters=("serial_share",),
         rate=lambda n, at: n - at * (n - 1),
-        ends=False,
+        has_diminishing_returns=False,
     ),
     "usl": Law(
-        kinds=("weak", "strong"), parameters=("contention", "coherency"), rate=_universal, ends=True
+        kinds=("weak", "strong"),
+        parameters=("contention", "coherency"),
+        rate=_universal,
+        has_diminishing_returns=True,
     ),
 }
 
@@ -122,6 +130,7 @@ def laws(frame: Frame, *, per: Per = "worker", worth: float = WORTH) -> pd.DataF
 
 
 def _law_row(law: Law, sizes: Numbers, compared: Contrasts, *, worth: float) -> dict[str, Any]:
+    """Columns of `laws` for one group and law."""
     needed = len(law.parameters) + 2
     if len(sizes) < needed:
         return {"reason": Reason.TOO_FEW_SIZES, "sizes_needed": needed}
@@ -142,7 +151,7 @@ def _law_row(law: Law, sizes: Numbers, compared: Contrasts, *, worth: float) -> 
     row["sizes_needed"] = needed
     for number, name in enumerate(law.parameters):
         row |= _range_of(name, fit.edge[:, number])
-    if law.ends:
+    if law.has_diminishing_returns:
         row |= _size_range(
             "pays_to",
             np.maximum(sizes[0], _pays_to(law, fit.edge, base=sizes[0], worth=worth)),

@@ -62,13 +62,13 @@ class Cost:
             return contrasts(self.launches, first, second)
         means = self.launches.point_means
         estimate = np.subtract.outer(means[first], means[second])
-        nowhere = np.zeros(estimate.shape, dtype=np.bool_)
+        all_false = np.zeros(estimate.shape, dtype=np.bool_)
         return Contrasts(
             estimate=estimate,
             half_width=np.zeros(estimate.shape),
             degrees=np.full(estimate.shape, np.inf),
-            paired=nowhere,
-            pooled=nowhere,
+            paired=all_false,
+            pooled=all_false,
         )
 
 

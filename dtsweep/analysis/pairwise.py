@@ -38,7 +38,7 @@ class PairTest:
 
     objective: Objective
     cost: Cost
-    windows: Numbers
+    within_half_widths: Numbers
     """(points,) half of the 95 % interval within a launch, as `cost` counts.
 
     Nan where it is unknown.
@@ -65,13 +65,13 @@ class PairTest:
         contrast = self.cost.contrasts(numbers, reference)
         is_tested = contrast.tested[:, 0]
         if self.objective.is_relative:
-            sizes = np.ones(len(self.windows))
+            sizes = np.ones(len(self.within_half_widths))
         else:
             sizes = np.abs(self.cost.launches.point_means)
         widest = UNKNOWN_HALF * sizes
-        if np.isfinite(self.windows).any():
-            widest = np.nanmax(self.windows, keepdims=True)
-        halves = np.where(np.isnan(self.windows), widest, self.windows)
+        if np.isfinite(self.within_half_widths).any():
+            widest = np.nanmax(self.within_half_widths, keepdims=True)
+        halves = np.where(np.isnan(self.within_half_widths), widest, self.within_half_widths)
         by_one_launch = np.maximum(
             np.hypot(halves[numbers], halves[reference]),
             self._drift_effect(sizes[numbers], sizes[reference]),
@@ -146,12 +146,13 @@ def comparison_of(trials: pd.DataFrame, objective: Objective, *, drift: float | 
     if objective.is_relative:
         halves /= trials[name].astype("float64")
     cost = cost_of(trials, objective)
-    windows = (
-        halves.groupby([trials[key] for key in POINT], dropna=False, sort=False).mean().to_numpy()
-    )
+    groups = halves.groupby([trials[key] for key in POINT], dropna=False, sort=False)
+    half_widths = groups.mean().to_numpy()
+    if objective.is_exact:
+        half_widths = np.zeros(len(half_widths))
     return PairTest(
         objective=objective,
         cost=cost,
-        windows=np.zeros(len(windows)) if objective.is_exact else windows,
+        within_half_widths=half_widths,
         drift=drift,
     )

@@ -124,8 +124,8 @@ def recommend(
     ordered = points.sort_values("flops_per_sample", kind="stable")
     for _, group in ordered.groupby(keys, dropna=False, sort=False):
         if group["is_candidate"].any():
-            compare_here = functools.partial(compare, group["env_id"].iloc[0])
-            recommendations.append(_recommend_one(group, goal, condition, compare_here))
+            compare_in_group = functools.partial(compare, group["env_id"].iloc[0])
+            recommendations.append(_recommend_one(group, goal, condition, compare_in_group))
     return recommendations
 
 

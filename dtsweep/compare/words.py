@@ -202,15 +202,15 @@ def _notes(
     ]
     if doubtful:
         launches = [row["more_launches"] for row in doubtful]
-        what = "launches in both runs"
+        unit = "launches in both runs"
         if compared.is_by_run:
-            what = "runs"
+            unit = "runs"
         needed = "more than 100"
         if None not in launches:
             needed = f"about {max(launches)}"
         worse = f"Worse by more than {share_in_percent(threshold)} by the means and not told"
         notes.append(
-            f"{worse}: {count_of(len(launches), 'comparison')}; {needed} more {what} would tell."
+            f"{worse}: {count_of(len(launches), 'comparison')}; {needed} more {unit} would tell."
         )
     return [*_drift(compared), *notes, *_differences(compared)]
 
@@ -241,4 +241,4 @@ def _differences(compared: RunComparison) -> list[str]:
         "Machine differs": compared.machine,
         "The workload's source differs, the earlier run has": compared.source,
     }
-    return [f"{what}: {'; '.join(changes)}." for what, changes in differs.items() if changes]
+    return [f"{subject}: {'; '.join(changes)}." for subject, changes in differs.items() if changes]
